@@ -40,8 +40,9 @@ def check(
     """Test every row and file of the lake: ids, keys, references, checks, counts, checksums.
 
     Compares every data file with the checksum recorded at its commit. Rows and files that an
-    earlier check on this host found whole are not read again, except for the sizes of files; to
-    find damage of the disk since then, use `--full`. Exits with 3 if a rule is broken. A published
+    earlier check on this host found whole are not read again, unless a file's size, times or inode
+    changed since then or another command found it damaged. A disk can damage a file without such a
+    trace; to find that, use `--full`. Exits with 3 if a rule is broken. A published
     edition is read-only and has no such records; check the lake that it was published from, or the
     lake that `store pull` merges it into.
 
@@ -62,12 +63,19 @@ def check(
     from store.upkeep import integrity
 
     with progress.show_progress(quiet=common.quiet) as show:
-        problems = integrity.check(locate_lake(common), show, full=full)
-    if problems:
-        print_rows(pa.Table.from_pylist([asdict(problem) for problem in problems]), format)
-        echo.print_error(FlywheelError(f"{len(problems)} rules broken"))
+        report = integrity.inspect(locate_lake(common), show, full=full)
+    if report.problems:
+        print_rows(pa.Table.from_pylist([asdict(problem) for problem in report.problems]), format)
+        echo.print_error(FlywheelError(f"{len(report.problems)} rules broken"))
         sys.exit(3)
-    echo.print_result("clean: every id, key, reference, check, count and file holds")
+    if report.is_partial:
+        echo.print_result(
+            "clean: every row and file that is new or changed since the last check holds; "
+            f"{report.unread} of {report.files} data files were not read again "
+            "(`store check --full` reads all rows and files)"
+        )
+    else:
+        echo.print_result("clean: every id, key, reference, check, count and file holds")
 
 
 def compact(*, common: Common = COMMON) -> None:

@@ -25,6 +25,7 @@ from store.lake.location import METADATA
 from store.lake.reader import Lake
 from store.schema import catalog, id_checks
 from store.schema.tables import Table
+from store.upkeep import check_record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,7 +142,7 @@ def _require_whole(lake: Lake) -> None:
     """
     files = checksums.list_files(lake.location)
     read = [one for one in files if one.is_read_at(lake.snapshot)]
-    checksums.require_whole(checksums.find_damage(read), "Nothing was published.")
+    check_record.require_whole(lake.location, read, "Nothing was published.")
 
 
 def _read_moment(lake: Lake) -> datetime:

@@ -7,16 +7,17 @@ it there), so that every backup includes it and it needs no file of its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError, summarize_error
 from store.lake.attachment import attach, connect
-from store.lake.data_files.files import DataFiles
+from store.lake.data_files.files import DataFiles, Stamp
 from store.lake.location import METADATA, Location
 from store.lake.sql_files import read_sql
 
@@ -30,6 +31,7 @@ RESTORE = (
     "Copy the file back from a backup, or `store pull` or `store import` its rows into a new lake."
 )
 _THREADS = 4
+_NONE: Mapping[str, Stamp] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,18 @@ class Damage:
 
     def __str__(self) -> str:
         return f"{self.file.path} ({self.file.snapshots}): {self.what}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What a comparison of files with the committed ones found."""
+
+    files: list[DataFile]
+    damaged: list[Damage]
+    stamps: dict[str, Stamp]
+    """Path to what the file was before it was read, of every file that is there."""
+    unread: frozenset[str]
+    """Paths of the files that were trusted and not read."""
 
 
 def hash_file(file: Path) -> str:
@@ -153,28 +167,43 @@ def has_table(connection: duckdb.DuckDBPyConnection, location: Location) -> bool
     return row is not None and bool(row[0])
 
 
-def find_damage(
+def find_damage(files: Iterable[DataFile], progress: Progress | None = None) -> list[Damage]:
+    """Compare files with what was committed: by checksum, or by their footer without one."""
+    return compare_files(files, progress).damaged
+
+
+def compare_files(
     files: Iterable[DataFile],
     progress: Progress | None = None,
-    trusted: Set[str] = frozenset(),
-) -> list[Damage]:
-    """Compare files with what was committed: by checksum, or by their footer without one.
+    trusted: Mapping[str, Stamp] = _NONE,
+) -> Comparison:
+    """Compare files with what was committed, as `find_damage` does.
 
-    Files whose path is in `trusted` are not read; only their size is compared.
+    `trusted` has stamps of files that were whole. A file that still has that stamp is not read.
     """
     listed = list(files)
-    megabytes = sum(one.bytes for one in listed if one.path not in trusted) // 1_000_000
     damaged: list[Damage] = []
     done = 0
-    read = [one.path not in trusted for one in listed]
     with ThreadPoolExecutor(_THREADS) as threads:
-        for one, what in zip(listed, threads.map(_test_file, listed, read), strict=True):
-            done += 0 if one.path in trusted else one.bytes
+        found = zip(listed, threads.map(_find_stamp, listed), strict=True)
+        stamps = {one.path: stamp for one, stamp in found if stamp is not None}
+        # DuckLake's catalog, and not the record of what is trusted, says how long a file is.
+        unread = frozenset(
+            one.path
+            for one in listed
+            if one.path in stamps
+            and stamps[one.path] == trusted.get(one.path)
+            and stamps[one.path][0] == one.bytes
+        )
+        read = [one for one in listed if one.path not in unread]
+        megabytes = sum(one.bytes for one in read) // 1_000_000
+        for one, what in zip(read, threads.map(_test_file, read), strict=True):
+            done += one.bytes
             if progress is not None:
                 progress(done // 1_000_000, megabytes, "MB of data files compared")
             if what is not None:
                 damaged.append(Damage(file=one, what=what))
-    return damaged
+    return Comparison(files=listed, damaged=damaged, stamps=stamps, unread=unread)
 
 
 def require_whole(damaged: Sequence[Damage], what: str) -> None:
@@ -183,7 +212,7 @@ def require_whole(damaged: Sequence[Damage], what: str) -> None:
         more = f" and {len(damaged) - 1} more files" if len(damaged) > 1 else ""
         raise FlywheelError(
             f"{damaged[0].file.table}: {damaged[0]}{more}",
-            f"{what} `store check` names every damaged file. {RESTORE}",
+            f"{what} `store check --full` names every damaged file. {RESTORE}",
         )
 
 
@@ -201,15 +230,21 @@ def find_undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
             yield Damage(file=one, what=f"cannot be decoded: {summarize_error(error)}")
 
 
-def _test_file(one: DataFile, read: bool) -> str | None:
-    """Return the damage of a file, or None; if it is not read, only its size is tested."""
+def _find_stamp(one: DataFile) -> Stamp | None:
+    """Return the stamp of a file; None where `_test_file` says what is wrong."""
+    try:
+        return one.files.stamp(one.path)
+    except OSError:
+        return None
+
+
+def _test_file(one: DataFile) -> str | None:
+    """Return the damage of a file, or None."""
     try:
         size = one.files.measure(one.path)
         if size != one.bytes:
             state = "is cut short" if size < one.bytes else "was replaced"
             return f"{state}: it has {size} bytes, {one.bytes} were committed"
-        if not read:
-            return None
         if one.sha256 is None:
             return _test_footer(one)
         if one.files.hash(one.path) != one.sha256:

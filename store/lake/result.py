@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 10_000
+_DAMAGED = "Run `store check --full`, which names every damaged data file and says what to do."
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 
 
@@ -185,7 +186,10 @@ def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
         refusal = None
         if isinstance(error, duckdb.IOException):
             refusal = describe_refusal(error, "the data files of the lake")
-        raise refusal or FlywheelError(text) from error
+        hint = None
+        if isinstance(error, (duckdb.IOException, duckdb.InvalidInputException)):
+            hint = _DAMAGED if ".parquet" in text else None
+        raise refusal or FlywheelError(text, hint) from error
 
 
 def _rename_columns(answer: pa.RecordBatchReader) -> pa.RecordBatchReader:

@@ -7,17 +7,22 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from store.errors import CatalogError, UnknownName
 from store.ids import FORMS
+from store.schema.catalog_shape import find_fault
 from store.schema.sql_text import quote_values
 from store.schema.tables import Baseline, Column, ContentId, Enum, Table, check_type
+
+if TYPE_CHECKING:
+    import yaml
 
 SENSITIVITIES = ("public", "pseudonymous", "private")
 _COLUMN_FIELDS = {
     *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity", "about")
 }
+_SHAPE = "The comment at the top of the catalog.yaml of this project says what each part contains."
 _BASELINE_FIELDS = {"words", "about"}
 _ID_FIELDS = {"form", "of", "kind", "unless"}
 _TABLE_FIELDS = {
@@ -121,9 +126,26 @@ def _parse(file: Path, _modified: int) -> Catalog:
 
     try:
         document = yaml.load(file.read_text("utf-8"), Loader=yaml.CSafeLoader)
+    except UnicodeDecodeError as error:
+        raise CatalogError(
+            f"{file} is not a catalog: byte {error.start + 1} is not UTF-8", _SHAPE
+        ) from error
     except yaml.YAMLError as error:
-        raise CatalogError(f"{file} is not a catalog: {error!r}") from error
+        raise CatalogError(
+            f"{file} is not a catalog: it is not YAML; {_describe_yaml_error(error)}", _SHAPE
+        ) from error
     return _build_catalog(document, str(file))
+
+
+def _describe_yaml_error(error: yaml.YAMLError) -> str:
+    """Return what a YAML parser reports, with the line and column."""
+    import yaml
+
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        said = ", ".join(filter(None, [error.context, error.problem]))
+        return f"line {mark.line + 1}, column {mark.column + 1}: {said}"
+    return " ".join(str(error).split())
 
 
 def read_definition(definition: str, origin: str) -> Catalog:
@@ -131,11 +153,14 @@ def read_definition(definition: str, origin: str) -> Catalog:
     try:
         document = json.loads(definition)
     except ValueError as error:
-        raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
+        raise CatalogError(f"{origin} is not a catalog: it is not JSON; {error}") from error
     return _build_catalog(document, origin)
 
 
 def _build_catalog(document: dict[str, Any], origin: str) -> Catalog:
+    fault = find_fault(document)
+    if fault is not None:
+        raise CatalogError(f"{origin} is not a catalog: {fault}", _SHAPE)
     try:
         baselines = {
             name: _build_baseline(name, spec)
@@ -153,8 +178,9 @@ def _build_catalog(document: dict[str, Any], origin: str) -> Catalog:
             for name, spec in document["tables"].items()
         }
         definition = json.dumps(document, ensure_ascii=False)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
+    except (TypeError, ValueError) as error:
+        # Such as a date among the fields, which YAML has and JSON has not.
+        raise CatalogError(f"{origin} is not a catalog: {error}", _SHAPE) from error
     catalog = Catalog(tables=tables, enums=enums, baselines=baselines, definition=definition)
     for table in tables.values():
         _check_table(table, catalog)

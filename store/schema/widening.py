@@ -1,7 +1,8 @@
 """Check that changes of catalog.yaml only widen the set of valid rows.
 
 Every row that was stored, spooled or published under the old catalog must be valid under the new
-one, with the same meaning: names, keys, types, units and references stay, and values may be added.
+one, with the same meaning: names, keys, rules of ids, types, units, references and `required` stay,
+and values may be added.
 """
 
 from __future__ import annotations
@@ -59,6 +60,26 @@ def _check_table(old: Table, new: Table) -> None:
             f"`{new.duplicates}` in catalog.yaml",
             "`duplicates` never changes. Put it back, or add a table with another name.",
         )
+    before, after = _describe_id(old), _describe_id(new)
+    if before != after:
+        raise CatalogError(
+            f"the id of {old.name} is {before} in this lake and {after} in catalog.yaml",
+            "Rules of ids never change: stored rows have ids by the old one. Put it back, or add a "
+            "table with another name.",
+        )
+
+
+def _describe_id(table: Table) -> str:
+    """Return the rule of an id in words, which differ for different rules.
+
+    Why the store cannot compute an id is a description, and may change.
+    """
+    rule = table.id
+    if rule is None or rule.form is None:
+        return "not computed from the row"
+    kind = "" if rule.kind is None else f" and the word {rule.kind}"
+    exempt = "" if rule.unless is None else f" (unless {rule.unless} has a value)"
+    return f"the {rule.form} hash of {', '.join(rule.of)}{kind}{exempt}"
 
 
 def _check_column(table: Table, old: Column, new: Column) -> None:
@@ -79,6 +100,12 @@ def _check_column(table: Table, old: Column, new: Column) -> None:
         raise CatalogError(
             f"{place} is required in catalog.yaml and may be NULL in this lake",
             "Remove `required`: stored rows may have no value for it.",
+        )
+    if old.required and not new.required:
+        raise CatalogError(
+            f"{place} is required in this lake and may be NULL in catalog.yaml",
+            "Put `required` back, because readers rely on a value. For another meaning, add a "
+            "column with another name.",
         )
     if old.null_elements and not new.null_elements:
         raise CatalogError(
@@ -127,8 +154,6 @@ def _holds_without(connection: duckdb.DuckDBPyConnection, added: list[Column], c
 
 
 def _list_column_changes(old: Column, new: Column, table: str) -> Iterator[str]:
-    if old.required and not new.required:
-        yield f"NULL in {table}.{old.name}"
     if new.null_elements and not old.null_elements:
         yield f"NULL elements in {table}.{old.name}"
     if old.sensitivity != new.sensitivity:

@@ -1,18 +1,24 @@
 """The record of what `store check` has found whole, so that the next check does not read it again.
 
 The record is a cache of this host. It states the lake, the snapshot and the rules, and is not used
-for others.
+for others. A file is trusted as long as its stamp (size, times, inode) stays what it was, and until
+another command finds it damaged: damage of the disk leaves the stamp as it was.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import store
+from store.lake import checksums
+from store.lake.checksums import DataFile
+from store.lake.data_files.files import Stamp
 from store.lake.location import METADATA, Location
 from store.schema.catalog import Catalog
 
@@ -28,11 +34,11 @@ class Checked:
 
     snapshot: int
     """All rows up to this snapshot keep the rules."""
-    files: frozenset[str]
-    """Data files whose bytes are those that were committed, as paths from the data folder."""
+    files: dict[str, Stamp]
+    """Data files that are those that were committed: path from the data folder to stamp."""
 
 
-NOTHING = Checked(snapshot=-1, files=frozenset())
+NOTHING = Checked(snapshot=-1, files={})
 
 
 def read_checked(
@@ -45,7 +51,8 @@ def read_checked(
     """
     try:
         found = json.loads(_locate(location).read_text("utf-8"))
-        checked = Checked(snapshot=int(found["snapshot"]), files=frozenset(found["files"]))
+        files = {str(path): tuple(stamp) for path, stamp in dict(found["files"]).items()}
+        checked = Checked(snapshot=int(found["snapshot"]), files=files)
         same = found["state"] == _describe_state(connection, location, catalog, checked.snapshot)
     except (OSError, ValueError, TypeError, KeyError):
         return NOTHING
@@ -64,15 +71,42 @@ def write_checked(
     record = {
         "state": _describe_state(connection, location, catalog, checked.snapshot),
         "snapshot": checked.snapshot,
-        "files": sorted(checked.files),
+        "files": dict(sorted(checked.files.items())),
     }
+    _write(_locate(location), record)
+
+
+def require_whole(location: Location, files: Iterable[DataFile], what: str) -> None:
+    """Raise FlywheelError if files of a lake are damaged; the message says what was not done."""
+    damaged = checksums.find_damage(files)
+    distrust(location, [one.file.path for one in damaged])
+    checksums.require_whole(damaged, what)
+
+
+def distrust(location: Location, paths: Collection[str]) -> None:
+    """Make the next check read files that were found damaged, whatever their stamps."""
+    if not paths:
+        return
     target = _locate(location)
-    partial = target.with_suffix(".partial")
     try:
+        record = json.loads(target.read_text("utf-8"))
+        for path in paths:
+            record["files"].pop(path, None)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        # `read_checked` cannot use it either.
+        with suppress(OSError):
+            target.unlink()
+        return
+    _write(target, record)
+
+
+def _write(target: Path, record: object) -> None:
+    partial = target.with_suffix(".partial")
+    with suppress(OSError):
         partial.write_text(json.dumps(record), "utf-8")
         partial.rename(target)
-    except OSError:
-        return
 
 
 def _locate(location: Location) -> Path:

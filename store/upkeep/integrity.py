@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from store.lake import checksums
 from store.lake.attachment import find_newest_snapshot, list_filled_tables
 from store.lake.cache import view_cache
 from store.lake.cache.leaders import LEADERS
-from store.lake.checksums import RESTORE, Damage, DataFile
+from store.lake.checksums import RESTORE, Comparison, Damage, DataFile
 from store.lake.location import Location
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
@@ -35,10 +36,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a check of a lake found, and what it did not read."""
+
+    problems: list[Problem]
+    files: int
+    """Number of data files."""
+    unread: int
+    """Number of data files that were not read, because an earlier check found them whole."""
+    is_partial: bool
+    """Whether rows that an earlier check tested were not tested again."""
+
+
 def check(
     location: Location, progress: Progress = ignore_progress, *, full: bool = True
 ) -> list[Problem]:
-    """Test the newest snapshot against every rule; an empty list is a clean lake.
+    """Return what `inspect` finds; an empty list is a clean lake."""
+    return inspect(location, progress, full=full).problems
+
+
+def inspect(
+    location: Location, progress: Progress = ignore_progress, *, full: bool = True
+) -> Report:
+    """Test the newest snapshot against every rule.
 
     The catalog database; data files of every snapshot against the checksums taken when they were
     committed; ids against what they are the hash of; keys, references and checks of all rows; row
@@ -47,8 +68,8 @@ def check(
     like a broken rule, and tables that are still readable are checked.
 
     Without `full`, what an earlier check on this host has found whole (`check_record`) is not read
-    again: rows that were in the lake then, and the content of data files, whose sizes are compared.
-    Kept answers are compared when nothing was checked before.
+    again: rows that were in the lake then, and data files that nobody has written since. Kept
+    answers are compared when nothing was checked before.
 
     Files that a killed commit left behind are no problem, since no snapshot refers to them, and
     neither are bundles that still wait in the spool: both are logged, and so is the number of
@@ -60,52 +81,61 @@ def check(
 
     location.require()
     location.require_writable()
-    damage = database.find_damage(location)
-    if damage is not None:
-        return [_report_database(location, damage)]
     problems: list[Problem] = []
     checked = check_record.NOTHING
+    compared = Comparison(files=[], damaged=[], stamps={}, unread=frozenset())
+    damage = database.find_damage(location)
+    if damage is not None:
+        return _report(checked, compared, [_report_database(location, damage)])
     try:
         with open_for_maintenance(location, "store check") as connection:
             files = checksums.list_attached_files(connection, location)
             if not full:
                 checked = check_record.read_checked(connection, location, catalogs.load())
         # Without the lock, because files never change and comparing large ones takes long.
-        damaged = checksums.find_damage(files, progress, trusted=checked.files)
+        compared = checksums.compare_files(files, progress, trusted=checked.files)
         _note_unrecorded(files)
         with open_for_maintenance(location, "store check") as connection:
-            _check_lake(connection, location, (damaged, checked), problems, progress)
+            check_record.distrust(location, [one.file.path for one in compared.damaged])
+            _check_lake(connection, location, (compared, checked), problems, progress)
             if not problems:
-                _record(connection, location, files)
+                _record(connection, location, compared)
     except (duckdb.Error, UnicodeDecodeError) as error:
         problems.append(_report_database(location, summarize_error(error)))
     if not problems and checked is check_record.NOTHING:
         problems += _check_view_cache(location)
-    return problems + _check_rejected(location)
+    return _report(checked, compared, problems + _check_rejected(location))
+
+
+def _report(checked: Checked, compared: Comparison, problems: list[Problem]) -> Report:
+    return Report(
+        problems=problems,
+        files=len(compared.files),
+        unread=len(compared.unread),
+        is_partial=checked is not check_record.NOTHING,
+    )
 
 
 def _record(
-    connection: duckdb.DuckDBPyConnection, location: Location, files: list[DataFile]
+    connection: duckdb.DuckDBPyConnection, location: Location, compared: Comparison
 ) -> None:
     """Record that the attached lake is whole; files of later commits have not been compared."""
-    snapshot = find_newest_snapshot(connection)
-    compared = frozenset(one.path for one in files if one.sha256 is not None)
-    whole = check_record.Checked(snapshot=snapshot, files=compared)
+    whole = Checked(snapshot=find_newest_snapshot(connection), files=compared.stamps)
     check_record.write_checked(connection, location, catalogs.load(), whole)
 
 
 def _check_lake(
     connection: duckdb.DuckDBPyConnection,
     location: Location,
-    known: tuple[list[Damage], Checked],
+    known: tuple[Comparison, Checked],
     problems: list[Problem],
     progress: Progress,
 ) -> None:
     """Add the problems of the rows of an attached lake, and of the files that it still has.
 
-    `known` is the damage of files, and what need not be read again.
+    `known` is how files compare, and what need not be read again.
     """
-    damaged, checked = known
+    compared, checked = known
     catalog = catalogs.load()
     tables = _list_tables(connection, catalog)
     # One transaction; otherwise DuckLake would read its catalog again for every query.
@@ -113,8 +143,14 @@ def _check_lake(
     files = checksums.list_attached_files(connection, location, with_checksums=False)
     now = {one.path for one in files}
     # Compaction may have removed some files since they were compared.
-    damaged = [one for one in damaged if one.file.path in now]
+    damaged = [one for one in compared.damaged if one.file.path in now]
     problems += [_report_damage(one) for one in damaged]
+    # Without a checksum, a file that somebody has written may have other rows than it had.
+    rewritten = {
+        one.table
+        for one in compared.files
+        if one.sha256 is None and one.path not in compared.unread
+    }
     broken = {one.file.table for one in damaged if one.file.until is None}
     filled = list_filled_tables(connection, location)
     counts = {table.name: 0 for table in tables if table.name not in filled}
@@ -123,7 +159,8 @@ def _check_lake(
     for number, table in enumerate(tables):
         progress(number, len(tables), "tables checked")
         if table.name in filled and table.name not in broken:
-            later = select_later(table, checked.snapshot, newest)
+            since = -1 if table.name in rewritten else checked.snapshot
+            later = select_later(table, since, newest)
             problems += _check_readable(
                 connection, catalog, table, later, files, broken, counts, copies
             )

@@ -24,6 +24,7 @@ from store.lake.reader import Lake
 from store.lake.server.location import ServerLocation
 from store.lake.sql_files import read_sql
 from store.lake.stored_tables import read_tables
+from store.upkeep import check_record
 
 if TYPE_CHECKING:
     import duckdb
@@ -156,10 +157,11 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
             shutil.copy2(file, partial)
             if recorded.get(path) not in (None, hash_file(partial)):
                 partial.unlink()
+                check_record.distrust(location, [path])
                 raise FlywheelError(
                     f"{file} is damaged: its sha256 is not the one recorded when it was committed",
-                    "The backup's catalog is as it was before. `store check` names every damaged "
-                    f"file. {checksums.RESTORE}",
+                    "The backup's catalog is as it was before. `store check --full` names every "
+                    f"damaged file. {checksums.RESTORE}",
                 )
             partial.rename(there)
             copied += 1
@@ -208,7 +210,7 @@ def _require_whole(connection: duckdb.DuckDBPyConnection, location: Location) ->
     """Raise FlywheelError where a file that might be merged, or get a checksum, is damaged."""
     files = checksums.list_attached_files(connection, location)
     touched = [one for one in files if one.sha256 is None or one.bytes < SMALL_FILE]
-    checksums.require_whole(checksums.find_damage(touched), "Nothing was compacted.")
+    check_record.require_whole(location, touched, "Nothing was compacted.")
 
 
 def _flush(connection: duckdb.DuckDBPyConnection, location: Location) -> None:

@@ -21,6 +21,8 @@ from store.hub.client import Hub
 from store.hub.edition import MANIFEST, Options
 from store.hub.publish import publish
 from store.hub.pull import pull
+from store.importers import cuda_l1
+from store.importers.reading.run import run_import
 from store.lake.location import Location
 from store.upkeep import integrity
 
@@ -152,7 +154,7 @@ ELSEWHERE = {
     "devices": {"memory_bytes": 1 << 33, "host": "another-host"},
     "generations": {"run_id": None, "source": "another importer"},
     "findings": {"run_id": None, "evaluation_id": None},
-    "policies": {"run_id": None},
+    "policies": {"run_id": None, "output_terms": "Apache-2.0"},
 }
 """Where each of two lakes says the same rows are from."""
 
@@ -184,6 +186,32 @@ def test_where_a_row_was_recorded_is_no_conflict(
             {"source": "another importer"}
         ]
     assert integrity.check(Location.of(str(tmp_path / "mine"))) == []
+
+
+def test_the_same_release_under_another_license_is_no_conflict(
+    server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    task = "class Model: ...\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
+    release = {
+        "level_id": 1, "task_id": 1, "ref_code": task, "custom_code": "class ModelNew: ...\n",
+        "cuda_graph_code": "graph = 1\n", "cudnn_code": "cudnn = 1\n", "score_default": 2.0,
+        "score_torch_compile_default": 1.5, "score_torch_compile_reduce_overhead": 1.25,
+        "score_cuda_graph": None, "score_cudnn": 4.0,
+    }  # fmt: skip
+    file = tmp_path / "h100.json"
+    file.write_text(json.dumps(release) + "\n")
+    mine, theirs = str(tmp_path / "mine"), str(tmp_path / "theirs")
+    for url, license in ((mine, "GPL-3.0-only"), (theirs, "MIT")):
+        with store.writer(url, author="tests") as writer:
+            run_import(writer, cuda_l1, file, cuda_l1.Config(license=license))
+    publish(theirs, ONE, Options(tag="v1"), hub=hub)
+    done = pull(mine, ONE, hub=hub)
+    assert done.conflicts == []
+    with store.open(mine) as lake:
+        # The terms under which this lake has the texts stand.
+        terms = lake.sql("SELECT DISTINCT license FROM kernels").rows()
+        assert terms == [{"license": "GPL-3.0-only"}]
+        assert lake.sql("SELECT output_terms AS license FROM policies").rows() == terms
 
 
 CONTRADICTIONS: list[tuple[str, dict[str, object]]] = [

@@ -293,10 +293,28 @@ def test_a_writer_goes_on_while_another_migrates(writer: store.Writer, edit_cata
 
 
 MISTAKES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
-    ("no tables", lambda d: d.pop("tables"), "is not a catalog: KeyError"),
-    ("no enums", lambda d: d.pop("enums"), "is not a catalog"),
-    ("tables are a list", lambda d: d.update(tables=[]), "is not a catalog"),
-    ("a table without key", lambda d: d["tables"]["runs"].pop("key"), "is not a catalog"),
+    ("no tables", lambda d: d.pop("tables"), r"is not a catalog: it has no section tables\n"),
+    ("no enums", lambda d: d.pop("enums"), "is not a catalog: it has no section enums"),
+    ("empty enums", lambda d: d.update(enums=None), "enums is empty, not a mapping"),
+    ("tables are a list", lambda d: d.update(tables=[]), "tables is a list, not a mapping"),
+    ("an empty table", lambda d: d["tables"].update(runs=None),
+     "table runs is empty, not a mapping"),
+    ("a table without key", lambda d: d["tables"]["runs"].pop("key"),
+     "is not a catalog: table runs has no key"),
+    ("a key that is no list", lambda d: d["tables"]["runs"].update(key="run_id"),
+     "table runs: key is a text, not a list"),
+    ("a column without type", lambda d: d["tables"]["runs"]["columns"]["kind"].pop("type"),
+     "table runs, column kind has no type"),
+    ("an empty column", lambda d: d["tables"]["runs"]["columns"].update(kind=None),
+     "table runs, column kind is empty, not a mapping"),
+    ("empty checks", lambda d: d["tables"]["runs"].update(checks=None),
+     "table runs: checks is empty, not a mapping"),
+    ("a word that YAML takes for a truth value", lambda d: d["enums"].update(cache=[True]),
+     "enum cache has True, which is true or false, not a text: put it in quotes"),
+    ("an id of nothing", lambda d: d["tables"]["runs"].update(id={"form": "text", "of": None}),
+     "table runs: id: of is empty, not a list"),
+    ("a date", lambda d: d["tables"]["runs"].update(checks={"a": date(2026, 1, 1)}),
+     'table runs: check "a" is a date, not a text'),
     ("an unknown field of a table", lambda d: d["tables"]["runs"].update(colour=1),
      "table runs: unknown field colour"),
     ("an unknown field of a column",
@@ -341,12 +359,23 @@ def test_mistakes_in_the_file_are_named(
         catalog.load(file)
 
 
-@pytest.mark.parametrize("text", ["", "tables: [", "just text", "\x00", "- a"])
-def test_a_file_that_is_no_catalog_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"", "it is empty"),
+        (b"enums: {}\ntables: [", r"it is not YAML; line 3, column 1: while parsing a flow"),
+        (b"just text", "it is a text, not a mapping with enums and tables"),
+        (b"\x00", "it is not YAML; .*control characters are not allowed"),
+        (b"- a", "it is a list, not a mapping"),
+        (b"enums: \xff", "byte 8 is not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_catalog_is_refused(tmp_path: Path, text: bytes, reason: str) -> None:
     file = tmp_path / "catalog.yaml"
-    file.write_text(text)
-    with pytest.raises(CatalogError, match="is not a catalog"):
+    file.write_bytes(text)
+    with pytest.raises(CatalogError, match=f"{file} is not a catalog: {reason}") as told:
         catalog.load(file)
+    assert "0x" not in str(told.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sqlite3
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import builders as b
 import commands
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import store
+from store.errors import FlywheelError
+from store.hub.edition import Options
+from store.hub.publish import publish
 from store.lake import checksums
 from store.lake.attachment import attach, connect
 from store.lake.location import Location
 from store.upkeep import integrity, maintenance
 
 MANY = 30
+DAMAGED = [("kernels", "its files are as they were committed")]
 
 
 @pytest.fixture
@@ -50,32 +59,138 @@ def _run_past_store(location: Location, statement: str) -> None:
     connection.close()
 
 
-def _flip(location: Location, table: str) -> None:
-    """Change a byte of the oldest file that the newest snapshot reads."""
+def _find_oldest(location: Location, table: str) -> checksums.DataFile:
+    """Return the oldest file of a table that the newest snapshot reads."""
     read = [one for one in checksums.list_files(location) if one.until is None]
-    oldest = min((one for one in read if one.table == table), key=lambda one: one.since)
-    file = Path(location.files.url) / oldest.path
+    return min((one for one in read if one.table == table), key=lambda one: one.since)
+
+
+def _locate(location: Location, table: str) -> Path:
+    return Path(location.files.url) / _find_oldest(location, table).path
+
+
+def _flip(location: Location, table: str) -> None:
+    """Change a byte of that file, as another program does."""
+    file = _locate(location, table)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 0x40
     file.write_bytes(data)
+
+
+def _rot(location: Location, table: str) -> None:
+    """Change a byte of that file, as a disk does: the file system knows nothing of it."""
+    _flip(location, table)
+    one = _find_oldest(location, table)
+    record = location.root / "checked.json"
+    known = json.loads(record.read_text())
+    known["files"][one.path] = one.files.stamp(one.path)
+    record.write_text(json.dumps(known))
 
 
 def _find(location: Location, *, full: bool = False) -> list[tuple[str, str]]:
     return sorted((one.table, one.rule) for one in integrity.check(location, full=full))
 
 
-def test_damage_to_a_checked_file_is_found_by_a_full_check(location: Location) -> None:
+@pytest.mark.folder
+def test_a_checked_file_that_somebody_wrote_is_read_again(location: Location) -> None:
+    file = _locate(location, "kernels")
+    before = file.stat()
+    _flip(location, "kernels")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert _find(location) == DAMAGED
+    assert _find(location) == DAMAGED
     _flip(location, "kernels")
     assert _find(location) == []
-    assert _find(location, full=True) == [("kernels", "its files are as they were committed")]
-    # A check that found a problem changes nothing about what is known to be whole.
+
+
+@pytest.mark.folder
+def test_a_file_put_in_place_of_a_checked_one_is_read_again(
+    location: Location, tmp_path: Path
+) -> None:
+    file = _locate(location, "kernels")
+    other = tmp_path / file.name
+    shutil.copy2(file, other)
+    _flip(location, "kernels")
+    assert _find(location) == DAMAGED
+    os.replace(other, file)
     assert _find(location) == []
+
+
+@pytest.mark.folder
+def test_rows_of_a_file_without_a_checksum_are_tested_again_once_somebody_wrote_it(
+    location: Location,
+) -> None:
+    _run_past_store(location, "DELETE FROM lake.file_checksums")
+    assert _find(location) == []
+    file = _locate(location, "kernels")
+    size = file.stat().st_size
+    rows = pq.read_table(file)
+    texts = pa.array([f"{text}#" for text in rows["code"].to_pylist()])
+    pq.write_table(rows.set_column(rows.column_names.index("code"), "code", texts), file)
+    connection = sqlite3.connect(location.root / "catalog.sqlite")
+    with connection:
+        connection.execute(
+            "UPDATE ducklake_data_file SET file_size_bytes = ?, footer_size = NULL "
+            "WHERE file_size_bytes = ?",
+            [file.stat().st_size, size],
+        )
+    connection.close()
+    ((table, rule),) = _find(location)
+    assert table == "kernels"
+    assert "is the hash of" in rule
+
+
+@pytest.mark.folder
+def test_damage_without_a_trace_is_found_by_a_full_check_and_by_every_check_after_it(
+    location: Location,
+) -> None:
+    _rot(location, "kernels")
+    assert _find(location) == []
+    assert _find(location, full=True) == DAMAGED
+    assert _find(location) == DAMAGED
+
+
+@pytest.mark.folder
+@pytest.mark.parametrize(
+    "command",
+    [
+        maintenance.compact,
+        lambda location: maintenance.backup(location, location.root.parent / "backup"),
+        lambda location: publish(location.url, "ann/kernels", Options(tag="v1"), dry_run=True),
+    ],
+    ids=["compact", "backup", "publish"],
+)
+def test_damage_that_another_command_finds_is_named_by_the_next_check(
+    location: Location, command: Callable[[Location], object]
+) -> None:
+    _rot(location, "kernels")
+    assert _find(location) == []
+    with pytest.raises(FlywheelError, match="sha256"):
+        command(location)
+    assert _find(location) == DAMAGED
+
+
+@pytest.mark.folder
+def test_the_answer_of_a_check_says_what_it_did_not_read(location: Location) -> None:
     words = ["store", "check", "--lake", location.url]
-    done = [
-        commands.run([*words, *options], cwd=location.root).returncode
-        for options in ([], ["--full"])
-    ]
-    assert done == [0, 3]
+
+    def check(*options: str) -> tuple[int, str]:
+        done = commands.run([*words, *options], cwd=location.root)
+        return done.returncode, done.stdout
+
+    files = len(checksums.list_files(location))
+    code, said = check()
+    assert (code, f"{files} of {files} data files were not read again" in said) == (0, True)
+    assert "`store check --full` reads all" in said
+    _locate(location, "kernels").touch()
+    code, said = check()
+    assert (code, f"{files - 1} of {files} data files were not read again" in said) == (0, True)
+    whole = "clean: every id, key, reference, check, count and file holds\n"
+    assert check("--full") == (0, whole)
+    _flip(location, "kernels")
+    assert check()[0] == 3
+    code, said = check("--full")
+    assert (code, "its files are as they were committed" in said) == (3, True)
 
 
 @pytest.mark.repeats(run=1)

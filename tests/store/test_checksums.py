@@ -252,6 +252,17 @@ def test_damaged_files_are_not_merged_or_published_as_good_ones(writer: store.Wr
     assert len(checksums.list_files(writer.location)) == 3
 
 
+def test_a_query_that_meets_damage_says_how_to_find_all_of_it(writer: store.Writer) -> None:
+    _fill(writer)
+    file = _file(writer.location, "kernels")
+    file.write_bytes(file.read_bytes()[:-100])
+    with (
+        store.open(writer.location.url) as lake,
+        pytest.raises(FlywheelError, match=rf"(?s){file.name}.*\n.*store check --full"),
+    ):
+        lake.sql("SELECT sum(length(code)) FROM kernels").rows()
+
+
 @pytest.mark.slow
 @pytest.mark.folder
 def test_a_backup_has_the_checksums_and_takes_no_damaged_file(

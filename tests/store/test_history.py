@@ -170,6 +170,25 @@ def test_a_difference_counts_rows_and_names_changed_verdicts_and_best_kernels(
             history.list_added_rows(before, after, "kernel")
 
 
+def test_verdicts_of_two_precisions_are_compared_each_with_its_own(writer: store.Writer) -> None:
+    task, kernel = builders.task(), builders.kernel("fast")
+    device, sizes = builders.device("H200", kind="cuda"), builders.workload(task)
+    strict, default = (
+        builders.evaluation(kernel, task, sizes, device, status, policy=policy, minute=minute)
+        for minute, (policy, status) in enumerate(
+            [("fp32_strict", "incorrect"), ("torch_default", "correct")]
+        )
+    )
+    base = {"tasks": [task], "kernels": [kernel], "devices": [device], "workloads": [sizes]}
+    first = writer.append(base | {"evaluations": [strict]}, "judged strictly")
+    second = writer.append({"evaluations": [default]}, "judged by PyTorch's own flags")
+    with writer.reader(first) as before, writer.reader(second) as after:
+        (changed,) = history.compare(before, after).verdicts.to_pylist()
+        assert history.compare(after, after).verdicts.num_rows == 0
+    assert changed["precision"] == "torch_default"
+    assert (changed["status_before"], changed["status_after"]) == (None, "correct")
+
+
 def test_a_snapshot_number_belongs_to_one_lake(writer: store.Writer, lake_url: str) -> None:
     with store.open(lake_url) as lake:
         assert len(lake.lake_id) == 36

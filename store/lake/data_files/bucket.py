@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from store.errors import LakeUnreachable, summarize_error
-from store.lake.data_files.files import CLOCK_SLACK_S, PIECE_BYTES, DataFiles, name_file
+from store.lake.data_files.files import CLOCK_SLACK_S, PIECE_BYTES, DataFiles, Stamp, name_file
 from store.lake.data_files.refusals import describe_refusal
 from store.schema.sql_text import quote_values
 
@@ -136,12 +136,12 @@ class BucketFiles(DataFiles):
                 digest.update(piece)
         return digest.hexdigest()
 
-    def measure(self, path: str) -> int:
-        """Return the size of a file in bytes."""
+    def stamp(self, path: str) -> Stamp:
+        """Return the size of a file, and the time at which it was written."""
         found = self.filesystem.get_file_info(path)
         if not found.is_file:
             raise FileNotFoundError(path)
-        return int(found.size)
+        return int(found.size), int(found.mtime_ns or 0)
 
     def copy_from(self, other: DataFiles, path: str) -> None:
         """Copy a file of another lake here; what an interruption leaves has another size."""

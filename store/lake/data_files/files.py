@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CLOCK_SLACK_S = 1.0
 PIECE_BYTES = 1 << 20
+Stamp = tuple[int, ...]
+"""The size of a file in bytes, and what differs once somebody has written or replaced it."""
 _THREADS = 16
 
 
@@ -78,8 +80,12 @@ class DataFiles(ABC):
         """Return the sha256 of a file's bytes. Raises OSError."""
 
     @abstractmethod
+    def stamp(self, path: str) -> Stamp:
+        """Return the stamp of a file. Raises FileNotFoundError, or another OSError."""
+
     def measure(self, path: str) -> int:
         """Return the size of a file in bytes. Raises FileNotFoundError, or another OSError."""
+        return self.stamp(path)[0]
 
     def read_text(self, path: str) -> str | None:
         """Return the text of a small file, or None where there is none. Raises OSError."""
@@ -153,9 +159,11 @@ class FolderFiles(DataFiles):
         with open(self.folder / path, "rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()
 
-    def measure(self, path: str) -> int:
-        """Return the size of a file in bytes."""
-        return (self.folder / path).stat().st_size
+    def stamp(self, path: str) -> Stamp:
+        """Return the size of a file, the times of its last changes, and its inode."""
+        found = (self.folder / path).stat()
+        # A program can set st_mtime back after a change, and not st_ctime.
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
     def copy_from(self, other: DataFiles, path: str) -> None:
         """Copy a file of another lake here, and force it to disk before it has its name."""

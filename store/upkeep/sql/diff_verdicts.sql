@@ -1,14 +1,16 @@
--- One row per kernel, task and device whose verdict is new or changed between two snapshots.
+-- One row per kernel, task, workload, device, evaluator and precision whose verdict is new or changed
+-- between two snapshots.
 SELECT
     kernel_id,
     task_id,
     device,
     evaluator,
+    "precision",
     before.status AS status_before,
     after.status AS status_after,
     after.reason
 FROM _verdicts_before AS before
 FULL JOIN verdicts AS after
-    USING (kernel_id, task_id, workload_id, device_id, device, evaluator)
+    USING (kernel_id, task_id, workload_id, device_id, device, evaluator, "precision")
 WHERE before.status IS DISTINCT FROM after.status
 ORDER BY ALL
