@@ -22,9 +22,9 @@ app = make_room_app(
 Each candidate runs in a sandboxed process, which does not compute its own verdict.""",
     [
         "evaluators run",
-        "evaluators run --suite kernelbench --device cuda --limit 100",
-        "evaluators run --device cuda:0 --where \"task_name LIKE 'softmax%'\"",
-        "evaluators check my_kernel.py --task softmax",
+        "evaluators run --suite starter --device cuda --limit 100",
+        "evaluators run --device cuda:0 --where \"task_name LIKE '%softmax%'\"",
+        "evaluators check my_kernel.py --task temperature_softmax",
         "evaluators tasks",
         "evaluators serve",
     ],
@@ -103,7 +103,7 @@ def tasks(
 
     Examples:
       evaluators tasks
-      evaluators tasks --task level2/83 --device cpu
+      evaluators tasks --task diag_matmul --device cpu
       evaluators tasks --device cuda --workers 4 --task-s 120
 
     Parameters

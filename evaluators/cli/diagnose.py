@@ -38,7 +38,7 @@ def diagnose(
 
     Examples:
       evaluators diagnose --top 3
-      evaluators diagnose 82db41 --tool sanitizer --device cuda:1
+      evaluators diagnose 82db91 --tool sanitizer --device cuda:1
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ def audit(
 
     Examples:
       evaluators audit
-      evaluators audit --detector result-caching --where "policy_id = 'policy-a'"
+      evaluators audit --detector result-caching --where "policy_id = 'starter'"
       evaluators audit --llm http://localhost:8000/v1 --model NAME --max-calls 20
 
     Parameters
@@ -124,7 +124,7 @@ def findings(
 
     Examples:
       evaluators findings
-      evaluators findings 82db41 --format json
+      evaluators findings 72765f --format json
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None
     """Confirm a finding, or report a kernel. No new dataset contains the kernel.
 
     Examples:
-      evaluators quarantine 82db41 --why "returns the answer of its first call"
+      evaluators quarantine 72765f --why "returns the answer of its first call"
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def dismiss(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
     A kernel leaves quarantine when all of its confirmed findings are dismissed.
 
     Examples:
-      evaluators dismiss 82db41 --why "the cache is emptied before every call"
+      evaluators dismiss 72765f --why "the cache is emptied before every call"
 
     Parameters
     ----------

@@ -112,8 +112,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
 
         Examples:
           evaluators run
-          evaluators run --suite kernelbench --device cuda --limit 100
-          evaluators run --device cuda:0 --where "task_name LIKE 'softmax%'"
+          evaluators run --suite starter --device cuda --limit 100
+          evaluators run --device cuda:0 --where "task_name LIKE '%softmax%'"
           evaluators run --policy torch_default --policy fp32_strict
           evaluators run --contended --dry-run
 
@@ -255,9 +255,9 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         """Judge one of your own files; store nothing. Exits with 0 only if the kernel is correct.
 
         Examples:
-          evaluators check my_kernel.py --task softmax
+          evaluators check my_kernel.py --task temperature_softmax
           evaluators check my_kernel.py --task my_task.py --device cpu
-          evaluators check my_kernel.py --task kernelbench/level1/12 --format json
+          evaluators check my_kernel.py --task starter/diag_matmul --format json
 
         Parameters
         ----------

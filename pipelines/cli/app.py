@@ -32,7 +32,7 @@ app = make_room_app(
     [
         "pipelines list",
         "pipelines run contrastive-batch",
-        "pipelines run contrastive-batch --explain level1/12",
+        "pipelines run contrastive-batch --explain diag_matmul",
         "pipelines run sft --at v1 --dry-run",
     ],
 )

@@ -14,7 +14,7 @@ app = make_room_app(
         'store query "FROM leaderboard"',
         'store query --at v1 "SELECT count(*) FROM kernels"',
         "store --lake ./other log",
-        "store show level1/9",
+        "store show diag_matmul",
     ],
 )
 for _commands in (query, snapshots, pages, agents, transfer, hub, upkeep):

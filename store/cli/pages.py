@@ -36,9 +36,9 @@ def show(
     claims by GPU, verdicts, speedups and findings of its kernels.
 
     Examples:
-      store show 9f2c41
-      store show level1/9
-      store show 9f2c41 --lineage
+      store show 82db91
+      store show diag_matmul
+      store show 82db91 --lineage
 
     Parameters
     ----------

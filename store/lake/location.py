@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,6 +17,7 @@ from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
 from store.lake.host import READERS
 from store.lake.host.durable_file import write_durably
 from store.lake.host.mounts import require_local
+from store.lake.host.salt_file import read_salt_file
 
 if TYPE_CHECKING:
     from store.lake.data_files.files import DataFiles
@@ -28,7 +28,6 @@ LOCK_WAIT_MS = 30_000
 EDITION_MANIFEST = "flywheel.json"
 """File that a published edition has, and no other lake."""
 SALT = "publish.salt"
-SALT_BYTES = 32
 _MOVE = "move.json"
 METADATA = "__ducklake_metadata_lake"
 """What DuckDB calls the catalog database of the lake attached as `lake`."""
@@ -175,10 +174,14 @@ class Location(ABC):
         """Raise LakeNotFound unless a lake is here, and LakeUnreachable if it is being moved."""
         self.refuse_move(self.read_move())
         if not self.exists:
-            raise LakeNotFound(
-                f"no lake at {self.url}",
-                "Make one with `store init`, or name another with --lake or FLYWHEEL_LAKE.",
-            )
+            raise self.describe_absence()
+
+    def describe_absence(self) -> FlywheelError:
+        """Return the error of a place where no lake exists."""
+        return LakeNotFound(
+            f"no lake at {self.url}",
+            "Make one with `store init`, or name another with --lake or FLYWHEEL_LAKE.",
+        )
 
     def refuse_move(self, move: Move | None) -> None:
         """Raise LakeUnreachable if the lake was moved, or a move to here is not complete."""
@@ -270,37 +273,32 @@ class FolderLocation(Location):
             options.append("META_JOURNAL_MODE 'WAL'")
         return f"sqlite:{self.catalog}", options
 
+    def describe_absence(self) -> FlywheelError:
+        """Return LakeUnreachable if the folder has data files and has lost their catalog."""
+        files = sum(1 for _ in self.data.glob("main/*/ducklake-*.parquet"))
+        if not files:
+            return super().describe_absence()
+        return LakeUnreachable(
+            f"the lake at {self.url} has lost its catalog: {self.catalog.name} is missing, and "
+            f"{files} data files are there",
+            "Without it nobody can read them as a lake. Put a backup in place of this folder, or "
+            "name it with --lake: a folder that `store backup` wrote opens as a lake.",
+        )
+
     def prepare(self) -> None:
         """Make the folder of the data files, and the file that queries lock."""
+        # A new lake would take the files for those of failed commits, and delete them. A move
+        # copies files before their catalog.
+        if not self.exists and self.read_move() is None:
+            absence = self.describe_absence()
+            if isinstance(absence, LakeUnreachable):
+                raise absence
         self.files.create()
         (self.root / READERS).touch()
 
     def read_salt(self) -> bytes:
         """Return the salt in a file beside the catalog, readable by its owner only."""
-        file = self.root / SALT
-        try:
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise FlywheelError(
-                f"no salt can be kept at {file}: {error.strerror}",
-                "Names are hashed with it: publish from a lake that you may write to.",
-            ) from error
-        else:
-            with os.fdopen(descriptor, "wb") as handle:
-                handle.write(secrets.token_bytes(SALT_BYTES))
-                handle.flush()
-                os.fsync(handle.fileno())
-        try:
-            found = file.read_bytes()
-        except OSError as error:
-            raise FlywheelError(f"{file} cannot be read: {error.strerror}") from error
-        if len(found) < SALT_BYTES:
-            raise FlywheelError(
-                f"{file} is not whole", "Put it back from a copy, or delete it to begin anew."
-            )
-        return found
+        return read_salt_file(self.root / SALT)
 
     def write_salt(self, salt: bytes) -> None:
         """Write the salt into the file, readable by its owner only."""

@@ -215,6 +215,34 @@ def test_no_command_makes_a_lake_in_passing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lake_without_its_catalog_is_not_made_anew(
+    run: Run, filled_lake: Path, tmp_path: Path
+) -> None:
+    whole, backup = tmp_path / "whole", tmp_path / "backup"
+    shutil.copytree(filled_lake, whole)
+    kernels = [builders.kernel(f"k{number}") for number in range(60)]
+    with store.writer(str(whole), author="tests") as writer:
+        writer.append({"kernels": kernels}, "rows that go to a file")
+    assert run("backup", backup, "--lake", whole).code == 0
+    for file in whole.glob("catalog.sqlite*"):
+        file.unlink()
+    before = sorted(whole.rglob("*.parquet"))
+    assert before
+    for command in ("check", "tables", "init"):
+        ended = run(command, "--lake", whole)
+        assert (ended.code, ended.out) == (1, "")
+        assert (
+            f"has lost its catalog: catalog.sqlite is missing, and {len(before)} data" in ended.err
+        )
+        assert "`store backup`" in ended.err
+        assert "store init" not in ended.err
+    assert sorted(whole.rglob("*.parquet")) == before
+    # What the message says to do helps.
+    shutil.rmtree(whole)
+    backup.rename(whole)
+    assert run("check", "--lake", whole).code == 0
+
+
 def test_lakes_that_cannot_be_opened_are_refused(run: Run, tmp_path: Path) -> None:
     assert "neither a folder nor postgresql://" in run("tables", "--lake", "s3://bucket/lake").err
     (tmp_path / "file").write_text("no lake")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,11 @@ from store.schema import catalog
 
 SUITE = starter.read_suite()
 LABELS = {"honest", "short_circuit", "wrong", "broken", "cheat"}
+EXAMPLES = re.compile(
+    r"(?:store show|evaluators .*--task|pipelines .*--explain) ([a-z0-9_/]+)(?=[ \"\n])"
+    r"|evaluators (?:findings|quarantine|dismiss|diagnose) ([0-9a-f]{6})\b"
+)
+"""Finds the names of tasks and ids of kernels in the examples of help pages."""
 WITHOUT_MEASURED = starter.Config(measured=False)
 
 
@@ -140,6 +146,18 @@ def test_tasks_kernels_and_origins_are_stored(imported_lake: store.Lake) -> None
     }
     assert {row["license"] for row in found} == {"Apache-2.0"}
     assert {row["kind"] for row in found} == {"person"}
+
+
+def test_examples_of_commands_name_what_the_starter_lake_has(imported_lake: store.Lake) -> None:
+    known = {str(row["name"]) for row in imported_lake.sql("SELECT name FROM task_labels").rows()}
+    found = imported_lake.sql("SELECT left(kernel_id, 6) AS id FROM kernels").rows()
+    known |= {str(row["id"]) for row in found}
+    named = {
+        (task or kernel).removeprefix("starter/")
+        for file in Path(store.__file__).parents[1].glob("*/cli/*.py")
+        for task, kernel in EXAMPLES.findall(file.read_text("utf-8"))
+    }
+    assert {"temperature_softmax", "72765f"} <= named <= known
 
 
 def test_ids_come_from_the_texts(imported_lake: store.Lake) -> None:

@@ -25,8 +25,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from store.errors import LakeUnreachable, summarize_error
 from store.lake.data_files.files import DataFiles, open_data_files
+from store.lake.host.salt_file import SALT_BYTES
 from store.lake.leases import Leases
-from store.lake.location import SALT_BYTES, Location, Move
+from store.lake.location import Location, Move
 from store.lake.server.leases import ServerLeases
 from store.lake.server.lock_session import LockSession
 from store.lake.sql_files import read_sql
