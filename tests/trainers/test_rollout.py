@@ -305,7 +305,8 @@ def test_an_attempt_that_the_endpoint_failed_is_a_row_and_asked_for_again(
 
 
 def test_a_spent_budget_keeps_what_came(lake: str, made_lake: Made, tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made_lake.known.relu})
+    row = {"prompt": "short", "task_id": made_lake.known.relu, "snapshot_id": made_lake.snapshot}
+    folder = folder_of(tmp_path, row)
     with ChatServer(lambda asked: completion(["no"])) as server:
         budget = Budget(tokens=150)
         one = open_policy(f"{server.url}#m", Serving(budget=budget, concurrency=1))
