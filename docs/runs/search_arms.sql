@@ -1,6 +1,7 @@
 -- Secondary figures of PROTOCOL.md by namespace prefix, side and arm, over seeds: attempts, their
 -- outcomes, distinct kernels and copies. fast_1 is the share of tasks and seeds with a correct kernel
--- faster than the best baseline. copies repeat a kernel of their prompt. seconds are those of all
+-- faster than the best baseline. copies repeat the text of a kernel of their prompt, whatever its
+-- path. seconds are those of all
 -- rounds of a seed's search, over all arms, averaged over seeds; the seconds of a search with several
 -- seeds are divided among them. A kernel that only the protocol training has judged has its verdict
 -- and speedup by that. Attempts of earlier runs, in namespaces earlier/, are left out.
@@ -21,6 +22,15 @@ WITH attempts AS (
         generations.namespace IS NOT NULL
         AND NOT starts_with(generations.namespace, 'earlier/')
         AND generations.finish_reason IS DISTINCT FROM 'error'
+),
+copied AS (
+    SELECT DISTINCT answers.generation_id
+    FROM (
+        SELECT generation_id, kernel_id, unnest(exemplar_kernel_ids) AS exemplar_id FROM attempts
+    ) AS answers
+    INNER JOIN kernels AS answered ON answered.kernel_id = answers.kernel_id
+    INNER JOIN kernels AS exemplars
+        ON exemplars.kernel_id = answers.exemplar_id AND exemplars.code = answered.code
 ),
 judged AS (
     SELECT kernel_id, task_id, bool_and(correct) AS correct
@@ -80,12 +90,11 @@ SELECT
     round(avg(CAST(coalesce(judged.correct, false) AS INTEGER)), 4) AS correct,
     count(DISTINCT CASE WHEN judged.correct THEN attempts.kernel_id END) AS distinct_correct,
     any_value(round(solved.fast_1, 4)) AS fast_1,
-    round(avg(CAST(coalesce(
-        list_contains(attempts.exemplar_kernel_ids, attempts.kernel_id), false
-    ) AS INTEGER)), 4) AS copies,
+    round(avg(CAST(copied.generation_id IS NOT NULL AS INTEGER)), 4) AS copies,
     round(avg(attempts.completion_tokens), 1) AS tokens,
     any_value(round(seconds.seconds, 1)) AS seconds
 FROM attempts
+LEFT JOIN copied ON copied.generation_id = attempts.generation_id
 LEFT JOIN judged ON judged.kernel_id = attempts.kernel_id AND judged.task_id = attempts.task_id
 LEFT JOIN solved
     ON

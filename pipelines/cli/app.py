@@ -119,7 +119,11 @@ def _make_command(one: Member) -> Callable[..., None]:
         "dry_run": Annotated[
             bool, Parameter(help="Print counts and one rendered row; write nothing.", negative="")
         ],
-        "explain": _option("Show how exemplars for this task (name or id prefix) are chosen."),
+        # Other pipelines refuse the option with a hint at one that has it.
+        "explain": _option(
+            "Show how exemplars for this task (name or id prefix) are chosen.",
+            show=hasattr(module, "explain"),
+        ),
         "format": Annotated[Format, Parameter(help="Format of the result.")],
         "common": Common,
     }
@@ -229,8 +233,8 @@ def _load(one: Member) -> ModuleType:
     return module
 
 
-def _option(help: str, kind: type = str) -> Any:
-    return Annotated[kind | None, Parameter(help=help, show_default=False)]
+def _option(help: str, kind: type = str, *, show: bool = True) -> Any:
+    return Annotated[kind | None, Parameter(help=help, show_default=False, show=show)]
 
 
 if __name__ == "__main__":

@@ -67,3 +67,6 @@ class Selection:
     """Choices that the pipeline made on its own, for the summary and the card."""
     dataset_type: str | None = None
     """Set if it differs from the module's DATASET_TYPE."""
+    improvement_share: float | None = None
+    """Share of the dataset's rows that are to be improvements, which are the rows with a `gain`.
+    Rows are chosen for it after duplicates, long rows and contaminated rows are left out."""

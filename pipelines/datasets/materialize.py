@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from pipelines.datasets import card
 from pipelines.datasets.content import digest_messages, hash_rows
 from pipelines.datasets.folder import ROW_GROUP_ROWS, Shards, open_scratch_folder, place_folder
 from pipelines.datasets.job import Dataset, Job
+from pipelines.datasets.mixture import choose_mixture
+from pipelines.datasets.repeats import choose_rows, join_texts
 from pipelines.rendering.templates import template_hash
 from pipelines.selection.rules import apply_rules
 from pipelines.selection.texts import fetch_texts
@@ -40,6 +42,8 @@ def select_rows(job: Job) -> Selection:
         )
     selection = replace(selection, rows=_conform(selection.rows))
     selection = apply_rules(job.lake, selection, job.request)
+    if selection.improvement_share is not None:
+        selection = choose_mixture(job, selection, selection.improvement_share)
     rows = selection.rows
     if job.request.limit is not None:
         rows = rows.slice(0, job.request.limit)
@@ -70,8 +74,8 @@ def render_rows(
     for batch, rows in fetch_texts(job.lake, selection.rows, ROW_GROUP_ROWS):
         texts = [job.module.render(row) for row in rows]
         digests = [[digest_messages(turns) for turns in row.values()] for row in texts]
-        tokens = job.counter.count([_join_texts(row) for row in texts])
-        kept = list(_choose_rows(digests, tokens, job.max_tokens, seen, dropped))
+        tokens = job.counter.count([join_texts(row) for row in texts])
+        kept = list(choose_rows(digests, tokens, job.max_tokens, seen, dropped))
         done += len(rows)
         progress(done, selection.rows.num_rows, "rows")
         if not kept:
@@ -104,25 +108,6 @@ def render_rows(
     if dataset.rows == 0:
         why = ", ".join(f"{reason} {count}" for reason, count in dataset.dropped.items())
         raise EmptyDataset(f"{job.pipeline}: every row was left out", why)
-
-
-def _choose_rows(
-    digests: Sequence[Sequence[str]],
-    tokens: Sequence[int],
-    max_tokens: int | None,
-    seen: set[bytes],
-    dropped: Tally[str],
-) -> Iterator[int]:
-    """Yield the places of rows that are new and short enough; add to `seen` and `dropped`."""
-    for index, digest in enumerate(digests):
-        whole = hashlib.sha256("".join(digest).encode()).digest()
-        if max_tokens is not None and tokens[index] > max_tokens:
-            dropped["row: over length"] += 1
-        elif whole in seen:
-            dropped["row: duplicate"] += 1
-        else:
-            seen.add(whole)
-            yield index
 
 
 def _add_licences(dataset: Dataset, rows: Iterable[Row]) -> None:
@@ -199,7 +184,3 @@ def _assemble_columns(
     for name, value in constants.items():
         columns[name] = pa.repeat(pa.scalar(value), len(texts))
     return pa.table(columns)
-
-
-def _join_texts(texts: dict[str, list[Message]]) -> str:
-    return "".join(turn["content"] for turns in texts.values() for turn in turns)

@@ -99,9 +99,9 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
 def mix_improvements(
     lake: store.Lake, request: Request, singles: Selection, share: float, options: Improvements
 ) -> Selection:
-    """Return a selection in which `share` of the rows are improvements, evenly spread.
+    """Return a selection with all improvements behind the other rows, and the share to choose.
 
-    If the lake has fewer improvements, all of them are taken, and the notes say how many.
+    The share of the dataset depends on which rows are left out, so it is chosen after that.
 
     Raises:
         DatasetError: the share is not from 0 to below 1.
@@ -112,22 +112,11 @@ def mix_improvements(
         raise DatasetError(
             f"--improvement-share {share} is not a share", "Give a number from 0 to below 1."
         )
-    count = round(singles.rows.num_rows * share / (1 - share))
-    if not count:
+    if not share:
         return singles
     try:
-        pairs = select_improvements(lake, request, options).rows.slice(0, count)
+        pairs = select_improvements(lake, request, options).rows
     except EmptyDataset:
-        return replace(singles, notes=singles.notes | {"improvements": f"0 of {count} asked for"})
+        return replace(singles, improvement_share=share)
     merged = pa.concat_tables([singles.rows, pairs], promote_options="permissive")
-    places = [
-        ((index + 0.5) / table.num_rows, kind, index)
-        for kind, table in enumerate((singles.rows, pairs))
-        for index in range(table.num_rows)
-    ]
-    order = [kind * singles.rows.num_rows + index for _, kind, index in sorted(places)]
-    return replace(
-        singles,
-        rows=merged.take(order),
-        notes=singles.notes | {"improvements": f"{pairs.num_rows} of {count} asked for"},
-    )
+    return replace(singles, rows=merged, improvement_share=share)

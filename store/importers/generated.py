@@ -38,6 +38,7 @@ HELD_OUT = ":held-out"
 HELD_OUT_RULE = "tasks of families that also train, drawn apart from theirs"
 BUNDLE_TASKS = 64
 """Tasks stored in one transaction."""
+TAKES_PATH = False
 _LANGUAGES = {
     "all": ("torch", "cpp", "triton", "cuda"),
     "cpu": ("torch", "cpp"),
@@ -51,7 +52,7 @@ class Config:
     """Options of the generated importer."""
 
     families: tuple[str, ...] = ()
-    """Families to draw from, in turn (default: all)."""
+    """Family to draw from (default: all). Repeat it for several families, which take turns."""
     count: int = 200
     """Number of tasks."""
     seed: int = 0
@@ -74,10 +75,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         UnknownName: no family has the name.
     """
     if path is not None:
-        raise ImportFailed(
-            f"the importer generated takes no path, but {path} was given",
-            "For example: store import generated --count 1000 --seed 1",
-        )
+        hint = "For example: store import generated --count 1000 --seed 1"
+        if str(path) in families_module.family_names():
+            hint = f"Repeat --families for each family: --families {path}"
+        raise ImportFailed(f"the importer generated takes no path, but {path} was given", hint)
     if config.count < 1:
         raise ImportFailed(f"--count {config.count} is too few", "Give 1 or more.")
     # A family given twice would yield its tasks twice.

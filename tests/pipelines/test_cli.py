@@ -111,6 +111,8 @@ def test_explain_draws_a_chart(pipelines, small_url: str) -> None:
     refused = pipelines("run", "sft", "--lake", small_url, "--explain", "relu")
     assert refused.returncode == 1
     assert "contrastive-batch --explain" in refused.stderr
+    assert "--explain" in pipelines("run", "contrastive-batch", "--help").stdout
+    assert "--explain" not in pipelines("run", "improvement-pairs", "--help").stdout
 
 
 @pytest.mark.parametrize(

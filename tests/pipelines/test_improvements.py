@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -161,7 +162,7 @@ def test_sft_mixes_a_share_of_improvements_evenly(lake, make_job, rows_of, limit
 
 
 def test_successes_mix_improvements_and_a_lack_of_them_is_noted(
-    rows: Rows, lake_of, make_job, rows_of
+    rows: Rows, lake_of, make_job, rows_of, caplog: pytest.LogCaptureFixture
 ) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     for name, ms in (("a", 1.6), ("b", 0.8)):
@@ -174,7 +175,35 @@ def test_successes_mix_improvements_and_a_lack_of_them_is_noted(
     options["policy"] = "writer"
     lacking = make_job(lake, self_supervised, **options)
 
-    assert materialize.preview_dataset(lacking).notes["improvements"] == "0 of 2 asked for"
+    with caplog.at_level(logging.WARNING):
+        dataset = materialize.preview_dataset(lacking)
+    assert dataset.rows == 2
+    assert dataset.notes["improvements"] == (
+        "0 of 2 rows (0.0%); --improvement-share 0.5 needs 2 improvements for 2 other rows, "
+        "and there are 0"
+    )
+    assert "the dataset has 0 of 2 rows (0.0%)" in caplog.text
+
+
+@pytest.mark.parametrize("module", [sft, self_supervised])
+def test_the_share_holds_after_duplicates_are_left_out(
+    rows: Rows, lake_of, make_job, rows_of, module
+) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    for name, ms in (("a", 1.6), ("b", 0.8), ("c", 0.4), ("d", 0.2)):
+        code = code_of("relu", name)
+        for policy in ("writer", "student"):
+            # A kernel of another path has another id and the same text.
+            kernel = rows.kernel(relu, code, policy=policy, path=f"{policy}.py")
+            for row in builders.session(rows.add_verdict(relu, kernel), [ms] * 9, eager=[2.0] * 9):
+                rows.add("timings", row)
+    select = {"select": "successes"} if module is self_supervised else {}
+    job = make_job(lake_of(rows), module, improvement_share=0.2, per_policy=9, **select)
+    dataset = materialize.preview_dataset(job)
+    kinds = [row["gain"] is not None for row in rows_of(job)]
+    assert dataset.dropped["row: duplicate"] > 0
+    assert (len(kinds), sum(kinds), dataset.rows) == (5, 1, 5)
+    assert dataset.notes["improvements"] == "1 of 5 rows (20.0%)"
 
 
 def test_a_share_of_one_is_refused(lake, make_job, rows_of) -> None:

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 
 import store
@@ -248,6 +249,14 @@ def test_a_count_below_one_is_refused(lake: store.Lake, count: int) -> None:
 def test_a_path_is_refused(lake: store.Lake, tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match="takes no path"):
         read_refused(lake, tmp_path)
+
+
+def test_a_second_family_without_its_option_says_how_to_give_it(tmp_path: Path) -> None:
+    words = ["store", "import", "generated", "--lake", "lake", "--families", "tuned_rows"]
+    done = commands.run([*words, "tuned_columns"], cwd=tmp_path)
+    assert done.returncode == 1
+    assert "takes no path, but tuned_columns was given" in done.stderr
+    assert "--families tuned_columns" in done.stderr
 
 
 def test_held_out_tasks_are_a_test_side_of_their_own(copied_writer: store.Writer) -> None:

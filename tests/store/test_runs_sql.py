@@ -288,3 +288,43 @@ def test_answers_of_a_training_count_by_the_protocol_that_judged_them(tmp_path: 
     assert {row["arm"]: (row["correct"], row["fast_1"]) for row in counts} == {
         "bucket": (1.0, 1.0), "none": (0.5, 1.0),
     }  # fmt: skip
+
+
+def test_a_copy_of_a_kernel_is_one_whatever_its_path(tmp_path: Path) -> None:
+    policy, task, device, workload = b.policy(), b.task(), b.device(), b.workload(b.task())
+    teacher, other = b.kernel("slow", path="tuned_rows/x.py"), b.kernel("other")
+    copy, fast = b.kernel("slow"), b.kernel("fast")
+    run = b.run("contrastive", "training", config='{"config": {"arm": "bucket", "seed": 0}}')
+    place = {"run_id": run["run_id"], "step": 0, "namespace": "stage3/bucket/0"}
+    answered = [copy, fast]
+    verdicts = [b.evaluation(kernel, task, workload, device) for kernel in answered]
+    none = b.run("contrastive", "none", config='{"config": {"arm": "none", "seed": 0}}')
+    tables: dict[str, list[b.Row]] = {
+        "policies": [policy], "tasks": [task], "devices": [device], "workloads": [workload],
+        "task_labels": [b.label(task, family="tuned_rows", suite="generated")],
+        "splits": [b.split("tuned_rows", "train", suite="generated")],
+        "kernels": [teacher, other, copy, fast], "evaluations": verdicts,
+        "runs": [run, none | {"kind": "training"}],
+        "generations": [
+            b.generation(
+                policy, task, kernel, minute=at, exemplars=[(teacher, 4.0), (other, 1.5)], **place
+            )
+            for at, kernel in enumerate(answered)
+        ]
+        + [b.generation(policy, task, fast, minute=9, run_id=none["run_id"], step=0)],
+        "timings": [
+            row
+            for verdict, speedup in zip(verdicts, (4.0, 2.0), strict=True)
+            for row in b.session(verdict, [1.0] * 7, eager=[speedup] * 7)
+        ],
+    }  # fmt: skip
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append(tables, "a training")
+    with store.open(str(tmp_path / "lake")) as lake:
+        counts, steps, arms = (
+            lake.sql((FOLDER / f"{name}.sql").read_text("utf-8")).rows()
+            for name in ("search_arms", "steps", "arms")
+        )
+    assert [row["copies"] for row in counts] == [0.5]
+    assert {row["arm"]: row["copies"] for row in steps} == {"bucket": 1, "none": 0}
+    assert {row["with_copies"]: row["geomean"] for row in arms} == {True: 4.0, False: 2.0}

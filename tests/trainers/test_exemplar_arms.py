@@ -511,3 +511,12 @@ def test_no_arm_sees_the_kernels_of_an_earlier_run_whose_verdicts_are_kept(
         own = lake.sql("SELECT kernel_id FROM generations WHERE namespace LIKE 'arms/%'").rows()
         assert again
         assert {row["kernel_id"] for row in again} <= {row["kernel_id"] for row in own}
+
+
+def test_a_last_step_that_is_none_is_refused_before_any_work(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "trainers.experiments.exemplar_arms", str(out)]
+    done = subprocess.run([*words, "--until", "nosuch"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "--until nosuch is no step. Choose one of: import-train, import-held-out" in done.stderr
+    assert not out.exists()

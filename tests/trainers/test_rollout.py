@@ -132,6 +132,7 @@ def roll(
     judge: Judge | None = None,
     limit: int | None = None,
     seed: int | None = None,
+    budget: Budget | None = None,
     **config: Any,
 ) -> Outcome:
     with store.open(lake) as opened:
@@ -139,7 +140,16 @@ def roll(
     if judge is not None:
         judge.lake = lake
     sampling = Sampling(max_tokens=50, seed=seed)
-    return run_rollout(lake, policies, asked, sampling, Config(**config), judge, lambda *told: None)
+    return run_rollout(
+        lake,
+        policies,
+        asked,
+        sampling,
+        Config(**config),
+        judge,
+        lambda *told: None,
+        budget=budget,
+    )
 
 
 def rows_of(lake: str, query: str) -> list[dict[str, Any]]:
@@ -295,7 +305,8 @@ def test_an_attempt_that_the_endpoint_failed_is_a_row_and_asked_for_again(
 
 
 def test_a_spent_budget_keeps_what_came(lake: str, made_lake: Made, tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made_lake.known.relu})
+    row = {"prompt": "short", "task_id": made_lake.known.relu, "snapshot_id": made_lake.snapshot}
+    folder = folder_of(tmp_path, row)
     with ChatServer(lambda asked: completion(["no"])) as server:
         budget = Budget(tokens=150)
         one = open_policy(f"{server.url}#m", Serving(budget=budget, concurrency=1))
@@ -306,6 +317,11 @@ def test_a_spent_budget_keeps_what_came(lake: str, made_lake: Made, tmp_path: Pa
         # A request takes 15 tokens and may take 59.
         assert len(attempts_of(lake)) == len(server.requests) == outcome.tallies[0].attempts == 7
         assert budget.spent_tokens == 7 * 15
+        again = Budget(tokens=150)
+        one = open_policy(f"{server.url}#m", Serving(budget=again, concurrency=1))
+        outcome = roll(lake, one, dataset=folder, attempts=20, wave=4, budget=again)
+        # The attempts of the first command count.
+        assert (outcome.tallies[0].attempts, again.spent_tokens) == (0, 7 * 15)
 
 
 @pytest.mark.clock

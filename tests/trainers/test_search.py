@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import builders
 import commands
 import pytest
+from chat_server import ChatServer, completion
 from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
@@ -20,11 +23,21 @@ from pipelines import ExemplarOptions, Message
 from store import ids
 from store.commandline.progress import Progress, ignore_progress
 from store.errors import FlywheelError
-from trainers.policies.interface import Completion, Sampling
+from trainers.cli.rollout import rollout
+from trainers.policies.interface import (
+    Budget,
+    Completion,
+    Policy,
+    Prices,
+    Sampling,
+    Serving,
+    open_policy,
+)
 from trainers.rollouts.dataset_prompts import load_prompts
 from trainers.rollouts.outcome import Outcome
 from trainers.rollouts.plan import Config, Search
 from trainers.rollouts.search import run_search
+from trainers.rollouts.search_record import read_seconds
 from trainers.rollouts.waves import Pair
 
 ISOLATION = Path(__file__).parents[2] / "docs" / "runs" / "isolation.sql"
@@ -98,6 +111,7 @@ class Stopwatch:
 
     lake: str
     device_name: str = "H200"
+    noisy: bool = False
     judged: dict[Pair, str] = field(default_factory=dict[Pair, str])
 
     @dataclass
@@ -122,10 +136,11 @@ class Stopwatch:
                 {"kernel_id": kernel},
                 {"task_id": task},
                 {"workload_id": ids.workload_id(task)},
-                builders.device("H200"),
+                builders.device(self.device_name),
             )
             rows["evaluations"].append(evaluation)
-            rows["timings"] += builders.session(evaluation, [1.0] * 7, eager=[speed] * 7)
+            session = builders.session(evaluation, [1.0] * 7, eager=[speed] * 7)
+            rows["timings"] += [row | {"noisy": self.noisy} for row in session]
         with store.writer(self.lake, author="judge") as writer:
             writer.append(rows, "verdicts")
         return {pair: Stopwatch.Verdict() for pair in wanted}
@@ -159,25 +174,31 @@ def lake(prepared: tuple[Path, Known], tmp_path: Path) -> str:
 
 def search(
     lake: str,
-    policy: Climber | list[Climber],
+    policy: Policy | Sequence[Policy],
     *strategies: Any,
     attempts: int = 4,
     rounds: int = 2,
     told: Progress = ignore_progress,
+    tasks: slice = slice(None),
+    sampling: Sampling | None = None,
+    exemplars: ExemplarOptions | None = None,
+    judge: Stopwatch | None = None,
+    budget: Budget | None = None,
     **more: Any,
 ) -> Outcome:
     with store.open(lake) as opened:
-        prompts = load_prompts(opened, str(Path(lake).parent / "data"))
+        prompts = load_prompts(opened, str(Path(lake).parent / "data"))[tasks]
     return run_search(
         lake,
-        policy if isinstance(policy, list) else [policy],
+        policy if isinstance(policy, Sequence) else [policy],
         prompts,
-        Sampling(max_tokens=50, seed=more.pop("seed", 7)),
+        sampling or Sampling(max_tokens=50, seed=more.pop("seed", 7)),
         Config(attempts=attempts),
         Search(rounds=rounds, strategy=strategies, **more),
-        ExemplarOptions(),
-        Stopwatch(lake),
+        exemplars or ExemplarOptions(),
+        judge or Stopwatch(lake),
         told,
+        budget,
     )
 
 
@@ -342,3 +363,145 @@ def test_the_progress_counts_the_attempts_of_all_missing_rounds(lake: str) -> No
     search(lake, Climber(), "bucket", told=lambda *one: counted.append(one))
     # 2 tasks, 2 rounds of 2 attempts; one count for each prompt.
     assert [one[:2] for one in counted] == [(2, 8), (4, 8), (6, 8), (8, 8)]
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"sampling": Sampling(max_tokens=50, seed=7, temperature=0.1)},
+     "--temperature was 1.0 and is now 0.1"),
+    ({"sampling": Sampling(max_tokens=40, seed=7)}, "--max-tokens was 50 and is now 40"),
+    ({"attempts": 8}, "--attempts / --rounds was 2 and is now 4"),
+    ({"pipeline": "rl-prompts"}, "--pipeline was contrastive-batch and is now rl-prompts"),
+    ({"exemplars": ExemplarOptions(exemplars=3)}, "--draw.exemplars was 2 and is now 3"),
+    ({"tasks": slice(1)}, "number of tasks of --dataset and --limit was 2 and is now 1"),
+]  # fmt: skip
+
+
+def test_a_name_is_continued_only_by_the_same_search(lake: str) -> None:
+    search(lake, Climber(), "none", rounds=2, attempts=4)
+    before = attempts_of(lake)
+    for options, words in REFUSED:
+        with pytest.raises(FlywheelError, match=re.escape(words)) as refused:
+            search(lake, Climber(), "none", "bucket", **options)
+        assert "choose another --search" in str(refused.value)
+    assert attempts_of(lake) == before
+
+
+def test_no_seed_does_not_continue_a_search_with_seed_0(lake: str) -> None:
+    search(lake, Climber(), "none", seed=0)
+    with pytest.raises(FlywheelError, match="--seed was given, and now it is not"):
+        search(lake, Climber(), "none", seed=None)
+
+
+def test_another_dataset_of_as_many_tasks_does_not_continue_a_search(lake: str) -> None:
+    search(lake, Climber(), "none", tasks=slice(0, 1))
+    with pytest.raises(FlywheelError, match="the tasks of --dataset and --limit differ"):
+        search(lake, Climber(), "none", tasks=slice(1, 2))
+
+
+def test_more_rounds_of_as_many_attempts_extend_a_search(lake: str) -> None:
+    search(lake, Climber(), "bucket", rounds=1, attempts=2)
+    before = attempts_of(lake)
+    search(lake, Climber(), "bucket", rounds=2, attempts=4)
+    stored = attempts_of(lake)
+    assert {row["step"] for row in stored} == {1, 2}
+    assert [row for row in stored if row["step"] == 1] == before
+
+
+@pytest.mark.parametrize("name", ["earlier", "a/b", "", "a b", "../x", "a%"])
+def test_names_that_no_namespace_can_have_are_refused(name: str) -> None:
+    with pytest.raises(FlywheelError, match="cannot name a search"):
+        Search(rounds=1, search=name)
+
+
+def test_options_of_a_search_without_rounds_are_refused() -> None:
+    with pytest.raises(FlywheelError, match="--strategy, --search belongs to a search"):
+        Search(search="e1", strategy=("none",))
+    with pytest.raises(FlywheelError, match=r"--draw\.\* belongs to a search"):
+        rollout(dataset="data", policy=["hf:x"], draw=ExemplarOptions(exemplars=3))
+
+
+def test_seconds_of_a_killed_command_count_until_its_last_attempt(lake: str) -> None:
+    search(lake, Climber(), "bucket")
+    [run] = rows_of(lake, "FROM runs WHERE name = 'search'")
+    first = attempts_of(lake)[0]
+    spaces = [first["namespace"]]
+    begun = run["started_at"]
+
+    def read() -> float:
+        with store.open(lake) as opened:
+            return read_seconds(opened, spaces)
+
+    def add(**rows: Any) -> None:
+        with store.writer(lake, author="tests") as writer:
+            writer.append({table: [row] for table, row in rows.items()}, "rows")
+
+    def attempt(step: int, after_s: float) -> dict[str, Any]:
+        return first | {
+            "generation_id": ids.uuid7(), "run_id": "killed", "step": step,
+            "created_at": begun + timedelta(seconds=after_s),
+        }  # fmt: skip
+
+    finished = read()
+    assert finished == pytest.approx(
+        rows_of(lake, "SELECT sum(value) AS s FROM metrics WHERE name = 'search/seconds'")[0]["s"]
+    )
+    add(runs=run | {"run_id": "killed"}, generations=attempt(1, 7))
+    assert read() == pytest.approx(finished + 7)
+    metric = {"run_id": "killed", "name": "search/seconds", "step": 1, "value": 9.0}
+    add(metrics=metric | {"created_at": begun + timedelta(seconds=9)}, generations=attempt(2, 12))
+    assert read() == pytest.approx(finished + 9 + 3)
+
+
+def test_an_interrupted_round_stores_its_seconds(lake: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        search(lake, Climber(stop_after=1), "bucket")
+    assert rows_of(lake, "SELECT step FROM metrics WHERE name = 'search/seconds'") == [{"step": 1}]
+
+
+def test_budgets_count_what_earlier_commands_of_the_search_have_spent(lake: str) -> None:
+    text = ANSWER.format(number=1, speed=1.5)
+    prices = Prices(usd_per_mtok_in=1000, usd_per_mtok_out=1000)
+    with ChatServer(lambda asked: completion([text] * asked.get("n", 1))) as server:
+
+        def spend(budget: Budget, name: str) -> Outcome:
+            serving = Serving(budget=budget, concurrency=1, prices=prices)
+            one = open_policy(f"{server.url}#m", serving)
+            return search(lake, one, "none", attempts=2, budget=budget, search=name)
+
+        # An attempt takes 15 tokens: 10 of the prompt and 5 of the answer.
+        assert spend(Budget(usd=100), "money").tallies[0].attempts == 4
+        again = Budget(usd=100)
+        assert spend(again, "money").run_id is None
+        assert (again.spent_tokens, again.spent_usd) == (60, pytest.approx(0.06))
+        assert spend(Budget(tokens=10**6), "tokens").tallies[0].attempts == 4
+        with store.open(lake) as opened:
+            assert len(opened.sql("FROM generations WHERE namespace LIKE 'tokens/%'").rows()) == 4
+        more = search(
+            lake,
+            open_policy(f"{server.url}#m", Serving(budget=(spent := Budget(tokens=61)))),
+            "none",
+            attempts=3,
+            rounds=3,
+            budget=spent,
+            search="tokens",
+        )
+    assert more.tallies[0].attempts == 0
+    assert "60 tokens" in str(more.tallies[0].stopped)
+
+
+def test_an_arm_that_can_show_no_kernel_says_why(
+    lake: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        search(lake, Climber(), "bucket", "none", tasks=slice(1), search="quiet")
+    assert "shows a kernel with a score" not in caplog.text
+    with store.writer(lake, author="tests") as writer:
+        writer.append({"devices": [builders.device("A100")]}, "device")
+    judge = Stopwatch(lake, "A100", noisy=True)
+    with caplog.at_level(logging.WARNING):
+        search(lake, Climber(), "bucket", "none", tasks=slice(1), judge=judge)
+    assert (
+        "no prompt of arm bucket in round 2 shows a kernel with a score: of the 2 kernels that it "
+        "wrote, 2 have only noisy sessions" in caplog.text
+    )
+    assert "arm none" not in caplog.text

@@ -118,9 +118,11 @@ def rollout(
         Maximum number of retries of a request.
     budget_tokens
         Maximum number of tokens from endpoints, including prompts. A request that could exceed it
-        is not sent.
+        is not sent. Stored attempts of earlier commands at the same prompts, or of the same search,
+        count; each counts its prompt, even if one request brought several.
     budget_usd
-        Maximum cost of endpoints in USD, by the given prices.
+        Maximum cost of endpoints in USD, by the given prices. Stored attempts of earlier commands
+        count as for --budget-tokens, at the price that their rows have.
     usd_per_mtok_in
         Price in USD of a million prompt tokens.
     usd_per_mtok_out
@@ -148,6 +150,12 @@ def rollout(
         raise FlywheelError(
             "a search shows measured kernels, so --rounds needs the judge", "Omit --no-judge."
         )
+    if search.rounds is None and draw != _EXEMPLARS:
+        raise FlywheelError(
+            "--draw.* belongs to a search, and --rounds is missing",
+            "Add --rounds N to search, or omit the options of a search.",
+        )
+    budget = Budget(tokens=budget_tokens, usd=budget_usd)
     serving = Serving(
         device=model_device,
         batch=batch,
@@ -157,7 +165,7 @@ def rollout(
         retries=retries,
         key_env=tuple(key_env or ()),
         prices=prices,
-        budget=Budget(tokens=budget_tokens, usd=budget_usd),
+        budget=budget,
         terms=terms,
     )
     with store.open(common.lake) as lake:
@@ -169,7 +177,16 @@ def rollout(
         pool = stack.enter_context(judges_pool) if judge else None
         if search.rounds is not None and pool is not None:
             outcome = run_search(
-                common.lake, policies, prompts, sampling, config, search, draw, pool, progress
+                common.lake,
+                policies,
+                prompts,
+                sampling,
+                config,
+                search,
+                draw,
+                pool,
+                progress,
+                budget,
             )
         else:
             outcome = waves.run_rollout(
@@ -181,6 +198,7 @@ def rollout(
                 pool,
                 progress,
                 told={"dataset": dataset, "limit": limit},
+                budget=budget,
             )
     _report(outcome, quiet=common.quiet)
 

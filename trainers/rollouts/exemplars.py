@@ -40,6 +40,12 @@ def derive_step_seed(seed: int, step: int, draw: int = 0) -> int:
     return int(store.ids.content_id("step", str(seed), str(step), str(draw))[:15], 16)
 
 
+def shows_exemplars(draw: Draw) -> bool:
+    """Return whether the pipeline of a draw shows kernels; rl-prompts shows none."""
+    module = find_member("pipelines", draw.pipeline).load()
+    return "strategy" in {field.name for field in fields(module.Config)}
+
+
 def render_prompts(
     lake: store.Lake, draw: Draw, seed: int, wanted: Sequence[str]
 ) -> list[ShownPrompt]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import store
@@ -54,7 +55,8 @@ class Search:
     """In a search: number of seeds, from --seed on. Each has arms of its own. In each round, the
     prompts of all are sampled together, and their kernels are judged together."""
     search: str = "search"
-    """In a search: its name, the first part of the namespaces NAME/STRATEGY/SEED/POLICY."""
+    """In a search: its name, the first part of the namespaces NAME/STRATEGY/SEED/POLICY. A name
+    belongs to one search: the same options continue it, and others are refused."""
     pipeline: str = "contrastive-batch"
     """In a search: pipeline that makes the prompts."""
     budget_s: float | None = None
@@ -62,9 +64,23 @@ class Search:
     have taken this many seconds (default: no limit)."""
 
     def __post_init__(self) -> None:
-        """Refuse a search without rounds, arms or seeds."""
-        if self.rounds is not None and (self.rounds < 1 or not self.strategy or self.seeds < 1):
+        """Refuse a search without rounds, arms or seeds, and names that no namespace can have."""
+        if self.rounds is None:
+            given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+            if given:
+                flags = ", ".join("--" + name.replace("_", "-") for name in given)
+                raise FlywheelError(
+                    f"{flags} belongs to a search, and --rounds is missing",
+                    "Add --rounds N to search, or omit the options of a search.",
+                )
+        elif self.rounds < 1 or not self.strategy or self.seeds < 1:
             raise FlywheelError("a search has one round, one strategy and one seed at least")
+        # Queries of namespaces split them at slashes, and earlier/ is for verdicts of earlier runs.
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", self.search) or self.search == "earlier":
+            raise FlywheelError(
+                f'"{self.search}" cannot name a search',
+                'Use letters, digits, _ and -, and not the name "earlier".',
+            )
 
 
 @dataclass(kw_only=True)
@@ -77,6 +93,10 @@ class Group:
     """From it follows the seed of each wave of its attempts; None: no seed."""
     attempts: int = 0
     next_index: int = 0
+    tokens: int = 0
+    """Tokens of the attempts of earlier commands, including prompts."""
+    cost_usd: float = 0.0
+    """Their price."""
 
 
 @dataclass(kw_only=True)
@@ -131,13 +151,14 @@ def add_stored_attempts(lake: store.Lake, units: Sequence[Unit]) -> None:
             row = stored.get(group.group_id)
             if row is not None:
                 group.attempts, group.next_index = row["attempts"], row["next_index"]
+                group.tokens, group.cost_usd = row["tokens"], row["cost_usd"]
                 unit.kernels |= set(row["kernel_ids"])
                 unit.correct |= set(row["correct_ids"])
                 unit.unjudged |= set(row["unjudged_ids"])
 
 
 def read_groups(lake: store.Lake, group_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what the lake has of each group: attempts, next index, and kernels by verdict."""
+    """Return what the lake has of each group: attempts, costs, and kernels by verdict."""
     import pyarrow as pa
 
     ids = pa.table({"group_id": pa.array(group_ids, pa.string())})

@@ -17,18 +17,23 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import pipelines
 import store
 from pipelines import ExemplarOptions
-from store import read_sql
 from store.commandline.progress import Progress
 from store.errors import FlywheelError
 from store.ids import content_id, uuid7
-from trainers.policies.interface import Policy, Sampling
+from trainers.policies.interface import Budget, Policy, Sampling
 from trainers.rollouts.attempts import ShownPrompt
-from trainers.rollouts.exemplars import Draw, derive_step_seed, find_group_snapshot, render_prompts
+from trainers.rollouts.exemplars import (
+    Draw,
+    derive_step_seed,
+    find_group_snapshot,
+    render_prompts,
+    shows_exemplars,
+)
 from trainers.rollouts.outcome import Outcome, Tally
 from trainers.rollouts.plan import (
     Config,
@@ -37,6 +42,13 @@ from trainers.rollouts.plan import (
     Unit,
     add_stored_attempts,
     read_groups,
+)
+from trainers.rollouts.search_record import (
+    check_search,
+    explain_no_scores,
+    hash_tasks,
+    read_cost,
+    read_seconds,
 )
 from trainers.rollouts.waves import Judge, Work, make_run_row
 
@@ -65,6 +77,7 @@ def run_search(
     exemplars: ExemplarOptions,
     judge: SearchJudge,
     progress: Progress,
+    budget: Budget | None = None,
 ) -> Outcome:
     """Search with each policy in turn, and store and judge all attempts.
 
@@ -79,10 +92,13 @@ def run_search(
         exemplars: Constants of the draws.
         judge: Judges the kernels.
         progress: Called with the attempts so far and their maximum.
+        budget: Budget of the policies that are endpoints. What earlier commands of the search have
+            spent is added to it first.
 
     Raises:
         FlywheelError: the attempts cannot be divided evenly, several seeds are asked for without
-            the first one, or a policy cannot be used.
+            the first one, the name belongs to a search with other options, or a policy cannot be
+            used.
         LeakageFound: the tasks belong to both splits.
     """
     assert options.rounds is not None
@@ -99,22 +115,27 @@ def run_search(
     with store.writer(lake_url, author=f"trainers {NAME}") as writer:
         snapshot = writer.flush()
         written: dict[str, None] = {}
+        draw = Draw(
+            arm="none",
+            device=judge.device_name,
+            purpose="eval" if prompts[0].purpose == "eval" else "train",
+            pipeline=options.pipeline,
+            **pipelines.copy_exemplar_options(exemplars),
+        )
+        searches: list[_PolicySearch] = []
         for policy, tally in zip(policies, tallies, strict=True):
-            draw = Draw(
-                arm="none",
-                device=judge.device_name,
-                purpose="eval" if prompts[0].purpose == "eval" else "train",
-                pipeline=options.pipeline,
-                **pipelines.copy_exemplar_options(exemplars),
-            )
             work = Work(writer, sampling, Config(attempts=each, wave=each, keep=0), judge, progress)
-            searched = _PolicySearch(writer, work, policy, tally, prompts, options, draw)
+            searches.append(_PolicySearch(writer, work, policy, tally, prompts, options, draw))
+        with writer.reader() as lake:
+            for searched in searches:
+                searched.read_earlier_commands(lake, budget)
+        for searched in searches:
             try:
                 searched.run_rounds(options.rounds)
             finally:
                 snapshot = writer.flush()
-                written |= work.written
-                policy.close()
+                written |= searched.work.written
+                searched.policy.close()
             run_id = searched.run_id or run_id
     return Outcome(run_id=run_id, tallies=tallies, snapshot=snapshot, kernel_ids=list(written))
 
@@ -140,54 +161,76 @@ class _PolicySearch:
         options: Search,
         draw: Draw,
     ) -> None:
-        self._writer, self._work, self._policy, self._tally = writer, work, policy, tally
+        self.work, self.policy = work, policy
+        self._writer, self._tally = writer, tally
         self._tasks = list(dict.fromkeys(one.task_id for one in prompts))
         self._options, self._progress = options, work.progress
         self._seeds = [
             self._make_seed(work.sampling, place, draw) for place in range(options.seeds)
         ]
+        self._spent_s = 0.0
         self.run_id: str | None = None
         """None until an attempt is missing."""
+
+    def read_earlier_commands(self, lake: store.Lake, budget: Budget | None) -> None:
+        """Compare the options with those of earlier commands, and count what these have spent.
+
+        Raises:
+            FlywheelError: earlier commands searched under this name with other options.
+        """
+        namespaces = self._list_namespaces()
+        check_search(lake, self._options.search, namespaces, self._describe())
+        self._spent_s = read_seconds(lake, namespaces)
+        if budget is not None and self.policy.row["kind"] == "endpoint":
+            budget.spend(*read_cost(lake, namespaces))
 
     def run_rounds(self, rounds: int) -> None:
         """Make the missing attempts round by round, until the budget is spent."""
         budget_s = self._options.budget_s
         with self._writer.reader() as lake:
-            spent_s = self._read_seconds(lake)
             missing = [n for n in range(1, rounds + 1) if not self._is_done(lake, n)]
         for number in missing:
-            if budget_s is not None and spent_s >= budget_s:
+            if budget_s is not None and self._spent_s >= budget_s:
                 log.warning("the budget of %g s is spent before round %d", budget_s, number)
                 return
-            run_id = self.run_id = self.run_id or self._begin()
+            self.run_id = self.run_id or self._begin()
             begun = time.monotonic()
             self._count_all_rounds(missing.index(number), len(missing))
-            self._run_round(number)
-            took_s = time.monotonic() - begun
-            spent_s += took_s
-            metric = {"run_id": run_id, "name": "search/seconds", "step": number, "value": took_s}
-            self._writer.append({"metrics": [metric]}, message=f"search round {number}", wait=False)
+            try:
+                self._run_round(number)
+            finally:
+                self._store_seconds(self.run_id, number, time.monotonic() - begun)
             if self._tally.stopped is not None:
                 return
 
+    def _store_seconds(self, run_id: str, number: int, took_s: float) -> None:
+        """Store what a round took, also where it was interrupted."""
+        self._spent_s += took_s
+        metric = {"run_id": run_id, "name": "search/seconds", "step": number, "value": took_s}
+        self._writer.append({"metrics": [metric]}, message=f"search round {number}", wait=False)
+
     def _begin(self) -> str:
         """Store the row of the run and return its id."""
-        run_id = self._work.run_id = uuid7()
+        run_id = self.work.run_id = uuid7()
         with self._writer.reader() as lake:
             origin = (lake.lake_id, lake.snapshot)
+        run = make_run_row(run_id, NAME, self._describe(), origin)
+        rows = {"runs": [run], "policies": [self.policy.row]}
+        self._writer.append(rows, message="search begins")
+        return run_id
+
+    def _describe(self) -> dict[str, Any]:
+        """Return the configuration of the run."""
         described = {
             **asdict(self._options),
-            "policy_id": self._policy.row["policy_id"],
-            "attempts_per_round": self._work.config.attempts,
+            "policy_id": self.policy.row["policy_id"],
+            "attempts_per_round": self.work.config.attempts,
             "tasks": len(self._tasks),
+            "tasks_id": hash_tasks(self._tasks),
             "namespaces": self._list_namespaces(),
             "draw": asdict(self._seeds[0].arms[0]),
         }
-        configuration = {"search": described, "sampling": asdict(self._seeds[0].sampling)}
-        run = make_run_row(run_id, NAME, configuration, origin)
-        rows = {"runs": [run], "policies": [self._policy.row]}
-        self._writer.append(rows, message="search begins")
-        return run_id
+        return {"search": described, "sampling": asdict(self._seeds[0].sampling)}
 
     def _count_all_rounds(self, before: int, rounds: int) -> None:
         """Let the progress count the attempts of all rounds that were missing, not of one."""
@@ -196,7 +239,7 @@ class _PolicySearch:
         def show_all(done: int, of: int, what: str) -> None:
             show(before * of + done, rounds * of, what)
 
-        self._work.progress = show_all
+        self.work.progress = show_all
 
     def _is_done(self, lake: store.Lake, number: int) -> bool:
         """Whether the lake has all attempts of a round, and a verdict on each of its kernels."""
@@ -209,7 +252,7 @@ class _PolicySearch:
         stored = read_groups(lake, ids)
         return all(
             group in stored
-            and stored[group]["attempts"] >= self._work.config.attempts
+            and stored[group]["attempts"] >= self.work.config.attempts
             and not stored[group]["unjudged_ids"]
             for group in ids
         )
@@ -225,9 +268,10 @@ class _PolicySearch:
                 for unit in self._plan_arm(lake, seed, arm, number)
             ]
             add_stored_attempts(lake, units)
-        self._work.judge_stored(units)
-        fresh = self._work.sample_wave(self._policy, self._tally, units)
-        self._work.judge_new_kernels(fresh, self._tally)
+            self._warn_without_scores(lake, units, number)
+        self.work.judge_stored(units)
+        fresh = self.work.sample_wave(self.policy, self._tally, units)
+        self.work.judge_new_kernels(fresh, self._tally)
 
     def _plan_arm(self, newest: store.Lake, seed: _Seed, arm: Draw, number: int) -> list[Unit]:
         """Return the prompts of one arm, from the snapshot that stored attempts name, if any."""
@@ -245,11 +289,24 @@ class _PolicySearch:
             for asked in (replace(shown, step=number) for shown in rendered)
         ]
 
+    def _warn_without_scores(self, lake: store.Lake, units: Sequence[Unit], number: int) -> None:
+        """Say which arms show no kernel although earlier rounds have written some, and why."""
+        shown = {unit.groups[0].asked.namespace for unit in units
+                 if unit.groups[0].asked.exemplar_kernel_ids}  # fmt: skip
+        for one in self._seeds[0].arms:
+            spaces = [str(arm.namespace) for seed in self._seeds for arm in seed.arms
+                      if arm.arm == one.arm]  # fmt: skip
+            if number > 1 and one.arm != "none" and shows_exemplars(one) and not shown & {*spaces}:
+                log.warning(
+                    "no prompt of arm %s in round %d shows a kernel with a score: %s",
+                    one.arm, number, explain_no_scores(lake, spaces, one.device, one.baseline),
+                )  # fmt: skip
+
     def _make_seed(self, sampling: Sampling, place: int, draw: Draw) -> _Seed:
         """Return a seed by its place; the namespaces of its arms are NAME/STRATEGY/SEED/POLICY."""
         if sampling.seed is not None:
             sampling = replace(sampling, seed=sampling.seed + place)
-        name, policy = self._options.search, self._policy.row["policy_id"][:12]
+        name, policy = self._options.search, self.policy.row["policy_id"][:12]
         arms = [
             replace(draw, arm=arm, namespace=f"{name}/{arm}/{sampling.seed or 0}/{policy}")
             for arm in dict.fromkeys(self._options.strategy)
@@ -259,17 +316,12 @@ class _PolicySearch:
     def _make_group_id(self, seed: _Seed, arm: Draw, task: str, number: int) -> str:
         """Return the id of the attempts of one arm at one task in one round."""
         return content_id(
-            NAME, str(arm.namespace), task, str(number), self._policy.row["policy_id"],
+            NAME, str(arm.namespace), task, str(number), self.policy.row["policy_id"],
             json.dumps(asdict(seed.sampling), sort_keys=True),
         )  # fmt: skip
 
-    def _list_namespaces(self) -> list[str | None]:
-        return [arm.namespace for seed in self._seeds for arm in seed.arms]
-
-    def _read_seconds(self, lake: store.Lake) -> float:
-        """Return the seconds of the rounds that earlier commands have finished."""
-        row = lake.run(read_sql(__file__, "search_seconds"), [self._list_namespaces()]).one()
-        return float(row["seconds"]) if row else 0.0
+    def _list_namespaces(self) -> list[str]:
+        return [str(arm.namespace) for seed in self._seeds for arm in seed.arms]
 
 
 def _choose_round_seed(seed: int | None, number: int) -> int | None:

@@ -19,7 +19,13 @@ from typing import Any, Protocol, TypeAlias
 import store
 from store.commandline.progress import Progress
 from store.ids import content_id, uuid7
-from trainers.policies.interface import BudgetReached, EndpointFailed, Policy, Sampling
+from trainers.policies.interface import (
+    Budget,
+    BudgetReached,
+    EndpointFailed,
+    Policy,
+    Sampling,
+)
 from trainers.rollouts.attempts import ShownPrompt, make_attempt_rows
 from trainers.rollouts.outcome import Outcome, Tally, tally_rows
 from trainers.rollouts.plan import NAME, Config, Group, Unit, count_attempts, plan_units
@@ -72,6 +78,7 @@ def run_rollout(
     progress: Progress,
     *,
     told: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
 ) -> Outcome:
     """Sample from each policy in turn until each task has enough, and store all attempts.
 
@@ -84,6 +91,8 @@ def run_rollout(
         judge: Judges the kernels; None makes and stores every attempt without judging.
         progress: Called after every prompt with the attempts so far and their maximum.
         told: Further entries of the run's configuration: dataset, options.
+        budget: Budget of the policies that are endpoints. What earlier commands have spent on the
+            same attempts is added to it first.
 
     Raises:
         FlywheelError: a policy cannot be used. A spent budget or a lost endpoint is not an error:
@@ -99,6 +108,9 @@ def run_rollout(
             for one in policies:
                 units = plan_units(lake, one.row["policy_id"], prompts, sampling)
                 plans.append((one, Tally(name=str(one.row["name"])), units))
+                if budget is not None and one.row["kind"] == "endpoint":
+                    for group in (group for unit in units for group in unit.groups):
+                        budget.spend(group.tokens, group.cost_usd)
         work.judge_stored([unit for _, _, units in plans for unit in units])
         if not any(unit.choose_next(config) for _, _, units in plans for unit in units):
             return Outcome(

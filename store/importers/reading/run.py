@@ -26,7 +26,10 @@ Progress: TypeAlias = Callable[[str, bool], None]
 
 
 class Importer(Protocol):
-    """What a module of store/importers defines, beside `Config` with its options."""
+    """What a module of store/importers defines, beside `Config` with its options.
+
+    A module that needs no source defines `TAKES_PATH = False`, and refuses a path in `read`.
+    """
 
     def read(self, path: Path | None, config: Any, lake: Lake, /) -> Iterator[Bundle]:
         """Yield one bundle per file of the source, in a stable order.
@@ -71,7 +74,7 @@ def run_import(
             bundles before that file stay stored.
         RowsRejected: rows break a rule of the catalog; nothing of their bundle is stored.
     """
-    if path is not None and not path.exists():
+    if path is not None and getattr(module, "TAKES_PATH", True) and not path.exists():
         near = next(parent for parent in path.absolute().parents if parent.exists())
         raise ImportFailed(f"{path} does not exist", f"The part of it that exists is {near}.")
     stored: list[str] = []

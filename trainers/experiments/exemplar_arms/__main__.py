@@ -61,9 +61,10 @@ def main() -> None:
     if not sizes.model:
         parser.error(f"preset {given.preset} needs --model")
     out = given.out.absolute()
+    earlier = given.earlier.absolute() if given.earlier else None
+    study = ArmStudy(out, sizes, given.seed, sizes.budget_s, given.total_s, earlier)
+    study.check_until(given.until)
     with lock_folder(out):
-        earlier = given.earlier.absolute() if given.earlier else None
-        study = ArmStudy(out, sizes, given.seed, sizes.budget_s, given.total_s, earlier)
         begun = time.monotonic()
         for steps in study.list_steps():
             with ThreadPoolExecutor(len(steps)) as threads:

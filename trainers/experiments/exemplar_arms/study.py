@@ -44,6 +44,12 @@ class ArmStudy(Study):
         self._earlier = earlier
         """Tables of a run whose verdicts are taken over."""
 
+    def check_until(self, until: str | None) -> None:
+        """Exit with the names of the steps, before any work, if the last step to do is none."""
+        names = [step.name for steps in self.list_steps() for step in steps]
+        if until is not None and until not in names:
+            sys.exit(f"--until {until} is no step. Choose one of: {', '.join(names)}")
+
     def list_steps(self) -> Generator[list[Step]]:
         """Yield all steps in their order; those of a list run side by side."""
         for step in self._list_tasks():

@@ -1,8 +1,11 @@
--- One row per group of attempts that the lake has: how far it is, and which kernels are right.
+-- One row per group of attempts that the lake has: how far it is, what it cost, and which kernels
+-- are right.
 -- An attempt that the endpoint failed is none. A kernel is right where it is correct somewhere,
 -- wrong nowhere and the task's own function, as for training sets. `groups` (group_id) is registered.
 WITH sampled AS (
-    SELECT group_id, sample_index, finish_reason, kernel_id, task_id
+    SELECT
+        group_id, sample_index, finish_reason, kernel_id, task_id, prompt_tokens,
+        completion_tokens, cost_usd
     FROM generations
     SEMI JOIN groups ON groups.group_id = generations.group_id
 ),
@@ -25,6 +28,10 @@ SELECT
     sampled.group_id,
     count(*) FILTER (WHERE sampled.finish_reason IS DISTINCT FROM 'error') AS attempts,
     max(sampled.sample_index) + 1 AS next_index,
+    CAST(
+        sum(coalesce(sampled.prompt_tokens, 0) + coalesce(sampled.completion_tokens, 0)) AS BIGINT
+    ) AS tokens,
+    coalesce(sum(sampled.cost_usd), 0) AS cost_usd,
     coalesce(
         list(DISTINCT sampled.kernel_id) FILTER (WHERE sampled.kernel_id IS NOT NULL), []
     ) AS kernel_ids,

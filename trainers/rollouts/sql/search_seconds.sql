@@ -1,7 +1,40 @@
--- One row: the seconds of the finished rounds of searches that had exactly these namespaces.
-SELECT coalesce(sum(metrics.value), 0) AS seconds
-FROM metrics
-INNER JOIN runs ON runs.run_id = metrics.run_id
-WHERE
-    metrics."name" = 'search/seconds'
-    AND CAST(json_extract_string(runs.config, '$.search.namespaces') AS VARCHAR[]) = $1
+-- One row: the seconds of the rounds of searches that had one of these namespaces. A round that a
+-- command did not finish has no metric; it counts from the end of the command's round before, or
+-- from its start, until its last stored attempt.
+WITH searches AS (
+    SELECT run_id, started_at
+    FROM runs
+    WHERE
+        kind = 'rollout'
+        AND "name" = 'search'
+        AND list_has_any(
+            CAST(json_extract_string(config, '$.search.namespaces') AS VARCHAR[]), $1
+        )
+),
+finished AS (
+    SELECT metrics.run_id, metrics.step, metrics.value, metrics.created_at
+    FROM metrics
+    SEMI JOIN searches ON searches.run_id = metrics.run_id
+    WHERE metrics."name" = 'search/seconds'
+),
+unfinished AS (
+    SELECT generations.run_id, max(generations.created_at) AS last_at
+    FROM generations
+    SEMI JOIN searches ON searches.run_id = generations.run_id
+    ANTI JOIN finished
+        ON finished.run_id = generations.run_id AND finished.step = generations.step
+    GROUP BY generations.run_id
+),
+ends AS (
+    SELECT run_id, max(created_at) AS finished_at
+    FROM finished
+    GROUP BY run_id
+)
+SELECT
+    coalesce((SELECT sum(value) FROM finished), 0)
+    + coalesce(sum(greatest(
+        epoch(unfinished.last_at) - epoch(coalesce(ends.finished_at, searches.started_at)), 0
+    )), 0) AS seconds
+FROM unfinished
+INNER JOIN searches ON searches.run_id = unfinished.run_id
+LEFT JOIN ends ON ends.run_id = unfinished.run_id

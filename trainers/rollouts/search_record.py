@@ -1,0 +1,114 @@
+"""Reads what a lake has of a search: its options, what it cost, and why nothing is shown.
+
+The options are in the configurations of its runs. Options that only extend a search may differ from
+them: more rounds with the same attempts each, further arms and seeds, and budgets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import store
+from store import read_sql
+from store.errors import FlywheelError
+from store.ids import content_id
+
+_OF_ARM = ("arm", "namespace")
+"""Entries of a draw that each arm has for itself, and that its namespace names."""
+_FLAGS = {
+    "attempts_per_round": "--attempts / --rounds",
+    "tasks": "number of tasks of --dataset and --limit",
+    "tasks_id": "tasks of --dataset and --limit",
+    "max_tokens": "--max-tokens",
+    "top_p": "--top-p",
+    "seed": "--seed",
+    "pipeline": "--pipeline",
+    "purpose": "purpose of --dataset",
+    "device": "name of --device",
+}
+
+
+def hash_tasks(tasks: Sequence[str]) -> str:
+    """Return the id of a set of tasks."""
+    return content_id("tasks", *sorted(tasks))
+
+
+def check_search(
+    lake: store.Lake, name: str, namespaces: Sequence[str], configuration: Mapping[str, Any]
+) -> None:
+    """Refuse a configuration that differs from that of a stored run of the same search.
+
+    Args:
+        lake: Lake with the stored runs.
+        name: Name of the search.
+        namespaces: Namespaces of its arms.
+        configuration: What a run of it would store: search and sampling.
+
+    Raises:
+        FlywheelError: an option differs; names all that do.
+    """
+    rows = lake.run(read_sql(__file__, "search_runs"), [list(namespaces)]).rows()
+    given = _flatten(configuration)
+    for row in rows:
+        stored = _flatten(json.loads(row["config"]))
+        # A run of an earlier version lacks entries that this one stores.
+        differing = [key for key in given if key in stored and given[key] != stored[key]]
+        if differing:
+            what = "; ".join(_describe(key, stored[key], given[key]) for key in differing)
+            raise FlywheelError(
+                f'the search "{name}" was begun with other options: {what}',
+                "Give the options that it was begun with to continue it, or choose another "
+                "--search. Only --rounds and --attempts together extend a search.",
+            )
+
+
+def read_seconds(lake: store.Lake, namespaces: Sequence[str]) -> float:
+    """Return the seconds of the rounds of earlier commands.
+
+    A round that was killed counts until its last stored attempt.
+    """
+    row = lake.run(read_sql(__file__, "search_seconds"), [list(namespaces)]).one()
+    return float(row["seconds"]) if row else 0.0
+
+
+def read_cost(lake: store.Lake, namespaces: Sequence[str]) -> tuple[int, float]:
+    """Return the tokens and the USD of all stored attempts."""
+    row = lake.run(read_sql(__file__, "search_cost"), [list(namespaces)]).one()
+    return (int(row["tokens"]), float(row["usd"])) if row else (0, 0.0)
+
+
+def explain_no_scores(
+    lake: store.Lake, namespaces: Sequence[str], device: str, baseline: str
+) -> str:
+    """Say in words why kernels that were attempted in these namespaces have no score."""
+    parameters = {"namespaces": list(namespaces), "device": device, "baseline": baseline}
+    rows = lake.run(read_sql(__file__, "search_unscored"), parameters).rows()
+    total = sum(row["kernels"] for row in rows)
+    if not total:
+        return "no earlier attempt has code"
+    reasons = ", ".join(f"{row['kernels']} {row['reason']}" for row in rows)
+    return f"of the {total} kernels that it wrote, {reasons}"
+
+
+def _flatten(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that have to be the same, by (place, name)."""
+    search, sampling = configuration["search"], configuration["sampling"]
+    # The seed itself is part of the namespaces, where no seed and seed 0 look the same.
+    entries = {key: sampling[key] for key in sampling if key != "seed"}
+    entries["seed"] = sampling["seed"] is not None
+    entries |= {key: search[key] for key in ("attempts_per_round", "tasks", "tasks_id")
+                if key in search}  # fmt: skip
+    draw = {key: value for key, value in search["draw"].items() if key not in _OF_ARM}
+    shared = {key: draw.pop(key) for key in ("pipeline", "purpose", "device") if key in draw}
+    return entries | shared | {f"draw.{key}": value for key, value in draw.items()}
+
+
+def _describe(key: str, stored: Any, given: Any) -> str:
+    flag = _FLAGS.get(key, "--" + key.replace("_", "-"))
+    if key == "seed":
+        return "--seed was given, and now it is not" if stored else "it had no --seed"
+    if key == "tasks_id":
+        return f"the {_FLAGS[key]} differ"
+    return f"{flag} was {stored} and is now {given}"
