@@ -48,8 +48,8 @@ def test_a_contended_evaluation_ranks_by_no_clock(tmp_path: Path) -> None:
             def ask(query: str) -> list[tuple[object, ...]]:
                 return [tuple(row.values()) for row in lake.sql(query).rows()]
 
-            assert ask("SELECT task, kernel_id, speedup FROM best_kernels") == [
-                ("both", quiet["kernel_id"], 2.0)
+            assert ask("SELECT task, kernel_id, speedup, fragile FROM best_kernels") == [
+                ("both", quiet["kernel_id"], 2.0, [])
             ]
             ranked = "SELECT kernel_id, speedup FROM kernel_speedups ORDER BY speedup"
             assert ask(ranked) == [(repeated["kernel_id"], 1.5), (quiet["kernel_id"], 2.0)]
