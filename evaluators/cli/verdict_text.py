@@ -66,6 +66,8 @@ def format_lines(
         yield from escape_lines(row["body"], width=width)
     if evaluation.get("equivalent") is False:
         yield "  not ranked: its flags show that it computes a different function than its task"
+    if "contended" in (evaluation.get("flags") or ()):
+        yield "  not ranked: other work ran on this host"
     if evaluation.get("flags"):
         yield from _wrap(f"flags: {', '.join(evaluation['flags'])}", width or _WIDTH)
     if evaluation["status"] != "correct" and evaluation.get("log"):

@@ -14,7 +14,7 @@ FLAGS = {
     "not_frozen": "another author's kernel on a machine without control groups: noisy",
     "more_threads": "uses more CPU time than its threads allow: noisy",
     "shares_device": "another process of the kernel also holds the GPU: noisy",
-    "contended": "other work ran on the host: noisy under every clock except gpu",
+    "contended": "other work ran on the host: ranks by no clock",
     "timed_end_to_end": "launching it waits for the GPU: all arms are timed by the host's clock",
     "near_roofline": "near the memory bound, or faster than the reference's operations allow",
     "confirmed_win": "a surprising speedup that a fresh process confirmed",

@@ -52,6 +52,7 @@ def _listing(row: dict[str, Any]) -> Listing:
                 f"{speedup}{TIMES} [{low}, {high}], {row['n']} paired samples, {row['device']}"
             ),
             "by": row["policy"] or "unknown",
+            "fragile": row["fragile"] or "no robustness check failed",
             "techniques": row["techniques"] or "none seen",
             "license": row["license"] or "none stated",
         },

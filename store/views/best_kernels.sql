@@ -1,7 +1,8 @@
 -- One row per task, workload, device and baseline: the kernel with the highest lower speedup bound.
 -- Sessions count by the clock and precision that rank (default_clocks). The view leaves out
 -- quarantined kernels, nonequivalent kernels (nonequivalent) and weak tasks (weak_tasks). The
--- smaller kernel_id wins a tie.
+-- smaller kernel_id wins a tie. fragile lists the robustness checks that the kernel fails (fragile);
+-- it is empty if there are none.
 WITH best AS (
     SELECT leading_speedups.*
     FROM leading_speedups
@@ -50,6 +51,7 @@ SELECT
     authors.policy_id,
     authors.policy,
     best_features.techniques,
+    coalesce(fragile.flags, []) AS fragile,
     best.session_id,
     best.evaluation_id,
     best.measured_at
@@ -58,6 +60,7 @@ INNER JOIN task_names ON task_names.task_id = best.task_id
 LEFT JOIN workloads ON workloads.workload_id = best.workload_id
 LEFT JOIN authors ON authors.kernel_id = best.kernel_id AND authors.task_id = best.task_id
 LEFT JOIN best_features ON best_features.kernel_id = best.kernel_id
+LEFT JOIN fragile ON fragile.kernel_id = best.kernel_id AND fragile.task_id = best.task_id
 ORDER BY
     task_names.suite, task_names.suite_revision, task_names."level", task_names.problem_id,
     task_names."name", best.device, best.baseline, best.workload_id, best.task_id

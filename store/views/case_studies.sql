@@ -2,9 +2,10 @@
 -- The paper discusses a diagonal product, a 3-D convolution and an LSTM. Two GRUs with the same
 -- structure as the LSTM are listed as well. paper is the speedup that the paper's text states, NULL
 -- where it states none. claimed is the speedup over eager in the released row. Measured speedups
--- come from quiet sessions only (claims_vs_measured). The column ours compares them with the claim, or
--- says why it cannot: no row for the kernel, no quiet session, or a failing verdict. For a claim about
--- another GPU it says faster here or slower here, because the claim may be true there.
+-- come from quiet sessions only (claims_vs_measured). The column ours compares them with the claim,
+-- or says why it cannot: no row for the kernel, a weak task, a failing verdict, a kernel that
+-- computes another function, or no quiet session. For a claim about another GPU it says faster here
+-- or slower here, because the claim may be true there.
 WITH studies (task, case_study, paper) AS (
     VALUES
     ('level1/12', 'product with a diagonal matrix as a broadcast', 64.0::DOUBLE),
@@ -29,7 +30,9 @@ SELECT
     CASE
         WHEN NOT claimed.released THEN 'no code was released'
         WHEN measured.claim_id IS NULL THEN 'not judged in this lake'
+        WHEN measured.weak THEN 'weak task'
         WHEN measured.status <> 'correct' THEN measured.status
+        WHEN NOT measured.equivalent THEN 'another function'
         WHEN measured.measured IS NULL THEN 'correct, no quiet session'
         WHEN measured.holds THEN 'holds'
         WHEN measured.exceeded AND measured.same_gpu THEN 'exceeded'

@@ -5,8 +5,10 @@
 -- 10 % of the claim. holds is false for a kernel with a failing verdict, and NULL if a correct
 -- kernel has no quiet session. exceeded: the claim does not hold because the kernel is faster than
 -- claimed. falls: on the GPU that the claim is about, the kernel is wrong or slower than claimed;
--- falls is NULL on any other GPU, which says nothing about the claim. device is the measured device
--- and gpu is the GPU in the claim.
+-- falls is NULL on any other GPU, which says nothing about the claim. A claim is neither confirmed
+-- nor refuted if the task is weak (weak, weak_tasks) or if a correct kernel computes another
+-- function (equivalent is false, nonequivalent): the measured speedup, holds, exceeded and falls
+-- are then NULL. device is the measured device and gpu is the GPU in the claim.
 SELECT
     claimed.claim_id,
     claimed.task_id,
@@ -29,14 +31,21 @@ SELECT
     measured.speedup_high AS measured_high,
     measured.n,
     measured.speedup / claimed.speedup AS ratio,
+    nonequivalent.kernel_id IS NULL AS equivalent,
+    weak_tasks.task_id IS NOT NULL AS weak,
     CASE
+        WHEN weak_tasks.task_id IS NOT NULL THEN NULL
         WHEN NOT outcomes.correct THEN false
         ELSE
             claimed.speedup BETWEEN measured.speedup_low AND measured.speedup_high
             OR abs(measured.speedup / claimed.speedup - 1) <= 0.1
     END AS holds,
-    coalesce(outcomes.correct AND measured.speedup > claimed.speedup AND NOT holds, false)
-        AS exceeded,
+    CASE
+        WHEN
+            weak_tasks.task_id IS NULL
+            AND (nonequivalent.kernel_id IS NULL OR NOT outcomes.correct)
+            THEN coalesce(measured.speedup > claimed.speedup AND NOT holds, false)
+    END AS exceeded,
     coalesce(lower(outcomes.device) = lower(claimed.gpu), false) AS same_gpu,
     CASE WHEN same_gpu THEN NOT holds AND NOT exceeded END AS falls,
     quarantined.kernel_id IS NOT NULL AS quarantined
@@ -48,6 +57,9 @@ INNER JOIN scored_workloads
         scored_workloads.task_id = outcomes.task_id
         AND scored_workloads.device = outcomes.device
         AND scored_workloads.workload_id = outcomes.workload_id
+LEFT JOIN nonequivalent
+    ON nonequivalent.kernel_id = claimed.kernel_id AND nonequivalent.task_id = claimed.task_id
+LEFT JOIN weak_tasks ON weak_tasks.task_id = claimed.task_id
 LEFT JOIN kernel_speedups AS measured
     ON
         measured.kernel_id = claimed.kernel_id
@@ -55,6 +67,8 @@ LEFT JOIN kernel_speedups AS measured
         AND measured.baseline = claimed.baseline
         AND measured.workload_id = outcomes.workload_id
         AND measured.device_id = outcomes.device_id
+        AND measured.equivalent
+        AND weak_tasks.task_id IS NULL
 LEFT JOIN quarantined ON quarantined.kernel_id = claimed.kernel_id
 QUALIFY row_number() OVER (
     PARTITION BY claimed.claim_id, outcomes.device

@@ -6,6 +6,8 @@
 -- are the same here if they have the same name. precision is the first word of policy: the
 -- precision that kernel and baselines may compute float32 in. On a processor the precisions do not
 -- differ, and an evaluation that names none ran with PyTorch's own flags: both are torch_default.
+-- contended: other work ran on the host during the evaluation (flag contended), so that its sessions
+-- count as noisy by every clock, also by gpu.
 WITH own AS (
     SELECT DISTINCT evaluations.kernel_id, evaluations.task_id, devices."name" AS device
     FROM evaluations
@@ -37,6 +39,7 @@ SELECT
     CASE
         WHEN devices.kind = 'cpu' THEN 'torch_default'
         ELSE coalesce(split_part(counted.policy, ' ', 1), 'torch_default')
-    END AS "precision"
+    END AS "precision",
+    coalesce(list_contains(counted.flags, 'contended'), false) AS contended
 FROM counted
 LEFT JOIN devices ON devices.device_id = counted.device_id

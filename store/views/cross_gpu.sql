@@ -2,7 +2,7 @@
 -- Input sizes may differ between devices on purpose, so a pair may join two workloads of one task.
 -- If several pairs exist, the view shows the pair with equal workloads, otherwise the pair with the
 -- workloads that score the task. ratio = speedup_b / speedup_a; its interval comes from the ends of
--- the two intervals.
+-- the two intervals. Nonequivalent kernels (nonequivalent) and weak tasks (weak_tasks) are left out.
 WITH measured AS (
     SELECT kernel_speedups.*, scored_workloads.task_id IS NOT NULL AS scored
     FROM kernel_speedups
@@ -11,10 +11,12 @@ WITH measured AS (
             scored_workloads.task_id = kernel_speedups.task_id
             AND scored_workloads.device = kernel_speedups.device
             AND scored_workloads.workload_id = kernel_speedups.workload_id
+    ANTI JOIN weak_tasks ON weak_tasks.task_id = kernel_speedups.task_id
+    WHERE kernel_speedups.equivalent
 ),
 pairs AS (
     SELECT
-        a.kernel_id, a.task_id, a.baseline, a.quarantined, a.equivalent,
+        a.kernel_id, a.task_id, a.baseline, a.quarantined,
         a.device AS device_a, b.device AS device_b,
         a.workload_id AS workload_id_a, b.workload_id AS workload_id_b,
         a.workload_id = b.workload_id AS same_workload,
@@ -53,8 +55,7 @@ SELECT
     pairs.speedup_b / pairs.speedup_a AS ratio,
     pairs.speedup_b_low / pairs.speedup_a_high AS ratio_low,
     pairs.speedup_b_high / pairs.speedup_a_low AS ratio_high,
-    pairs.quarantined,
-    pairs.equivalent
+    pairs.quarantined
 FROM pairs
 INNER JOIN task_names ON task_names.task_id = pairs.task_id
 INNER JOIN workloads AS workloads_a ON workloads_a.workload_id = pairs.workload_id_a

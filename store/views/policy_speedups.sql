@@ -1,5 +1,6 @@
 -- One row per policy and row of newest_speedups whose kernel the policy wrote for the task.
--- policy_id is NULL in a further row of every kernel (attempted_kernels).
+-- policy_id is NULL in a further row of every kernel (attempted_kernels). leading_speedups leaves out
+-- kernels that compute another function.
 SELECT
     attempted_kernels.policy_id,
     speeds.task_id,

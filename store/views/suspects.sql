@@ -3,7 +3,7 @@
 -- somebody has decided on it. standing is confirmed if any finding is confirmed, else open if any
 -- is undecided, else dismissed. decided_by and why come from the latest decision of that kind.
 -- datasets counts the datasets that contain the kernel. speedup is the kernel's best rankable
--- speedup, which is what a hack would aim for.
+-- speedup on a task whose function it computes (nonequivalent), which is what a hack would aim for.
 WITH grouped AS (
     SELECT
         kernel_id,
@@ -32,6 +32,7 @@ holding AS (
 fastest AS (
     SELECT kernel_id, max(speedup) AS speedup
     FROM kernel_speedups
+    WHERE equivalent
     GROUP BY kernel_id
 )
 SELECT

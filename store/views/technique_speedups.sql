@@ -1,13 +1,12 @@
 -- One row per kernel, task, device and baseline with the kernel's techniques and its speedup.
 -- techniques and technique_pairs read this view. A kernel without any technique counts as well.
--- Weak tasks are left out.
+-- Weak tasks are left out (counted_speedups).
 SELECT
-    scored_speedups.kernel_id,
-    scored_speedups.task_id,
-    scored_speedups.device,
-    scored_speedups.baseline,
+    speeds.kernel_id,
+    speeds.task_id,
+    speeds.device,
+    speeds.baseline,
     features.techniques,
-    scored_speedups.speedup
-FROM scored_speedups
-INNER JOIN features ON features.kernel_id = scored_speedups.kernel_id
-ANTI JOIN weak_tasks ON weak_tasks.task_id = scored_speedups.task_id
+    speeds.speedup
+FROM counted_speedups AS speeds
+INNER JOIN features ON features.kernel_id = speeds.kernel_id

@@ -624,6 +624,9 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     wrong = evaluation | {"status": "incorrect", "reason": "incorrect_numerical"}
     [line] = verdict_text.format_lines("long.py", "CPU", {"evaluations": [wrong]})
     assert line == "long.py on CPU: incorrect (incorrect_numerical)"
+    beside = tables | {"evaluations": [evaluation | {"flags": ["contended"]}]}
+    *_, why, flags = verdict_text.format_lines("kernel.py", "CPU", beside)
+    assert (why, flags) == ("  not ranked: other work ran on this host", "  flags: contended")
 
 
 # ---- on a GPU ------------------------------------------------------------------------------------

@@ -225,6 +225,26 @@ def test_another_function_is_not_ranked_unless_it_is_asked_for(another_url: str)
         assert lake.count_left_out("FROM best_kernels") == {"weak_tasks": 0}
 
 
+def test_a_ranked_kernel_is_shown_with_the_checks_that_it_fails(another_url: str) -> None:
+    from store.report.best import build_section
+
+    names = {b.kernel(name)["kernel_id"]: name for name, _, _ in ANOTHER}
+    with store.open(another_url) as lake:
+        found = {names[row["kernel_id"]]: row["flags"] for row in rows(lake, "FROM fragile")}
+        # A newer version of the evaluator has taken the flag of "taken back" away.
+        assert found == {
+            "no relu": ["fails_random_signs", "fails_signed"],
+            "no bias": ["fails_perturbed_parameters"],
+            "rounds": ["fails_signed"],
+            "fragile": ["fails_noncontiguous", "fails_scaled"],
+        }
+        [best] = rows(lake, "FROM best_kernels")
+        assert (names[best["kernel_id"]], best["fragile"]) == ("rounds", ["fails_signed"])
+        table, code = build_section(lake).exhibits
+        assert [row["fragile"] for row in table.answer.rows] == ["fails_signed"]
+        assert code.listings[0].facts["fragile"] == "fails_signed"
+
+
 def test_leaderboard_reads_missing_values_in_both_ways(board: store.Lake) -> None:
     row = board_row(board, "base")
     # Measured 0.5 and 1; C failed and D has no kernel: (0.5 + 1 + 1 + 1) / 4.

@@ -3,22 +3,17 @@
 -- the kernel is correct and the claimed speedup is inside the measured interval or within 10 % of
 -- it. It is exceeded if the kernel is faster than that. It falls if the kernel is wrong or slower
 -- on the GPU that the claim is for; on another GPU a claim neither holds nor falls. weak counts
--- claims on weak tasks, which trivial answers pass; timed and the speedups leave them out.
+-- claims on weak tasks, which trivial answers pass, and another_function those of other correct
+-- kernels that compute another function than the task. Neither kind holds, is exceeded or falls;
+-- timed and the speedups leave both out.
 -- Empty: Nothing measured yet: no evaluator has judged a released kernel in this lake (evaluators list)
-WITH compared AS (
-    SELECT
-        claims.* REPLACE (CASE WHEN weak_tasks.task_id IS NULL THEN measured END AS measured),
-        weak_tasks.task_id IS NOT NULL AS is_weak
-    FROM claims_vs_measured AS claims
-    LEFT JOIN weak_tasks ON weak_tasks.task_id = claims.task_id
-    WHERE claims.source = 'cuda-l1' AND claims.baseline = 'eager'
-)
 SELECT
     device,
     gpu AS claimed_on,
     count(*) AS judged,
     count(*) FILTER (WHERE status = 'correct') AS correct,
-    count(*) FILTER (WHERE is_weak) AS weak,
+    count(*) FILTER (WHERE weak) AS weak,
+    count(*) FILTER (WHERE NOT weak AND status = 'correct' AND NOT equivalent) AS another_function,
     count(measured) AS timed,
     count(*) FILTER (WHERE "holds") AS claims_that_hold,
     count(*) FILTER (WHERE exceeded) AS exceeded,
@@ -27,6 +22,7 @@ SELECT
     round(median(measured), 2) AS median_measured,
     round(exp(avg(ln(measured))), 2) AS geomean_measured,
     round(avg(measured), 2) AS mean_measured
-FROM compared
+FROM claims_vs_measured
+WHERE source = 'cuda-l1' AND baseline = 'eager'
 GROUP BY device, gpu
 ORDER BY device, gpu

@@ -1,8 +1,9 @@
 -- The same by precision and clock
 -- Claims for the GPU that this lake measured on, under each precision policy and by each clock:
--- gpu is device work alone, latency one call on an idle GPU, throughput calls back to back. quiet
--- counts kernels with a session that is not noisy, without weak tasks, which trivial answers pass
--- (weak); the speedups are over eager, of those alone. The whole interval of an exceeded claim lies
+-- gpu is device work alone, latency one call on an idle GPU, throughput calls back to back. weak
+-- counts kernels of weak tasks, which trivial answers pass, and another_function other correct
+-- kernels that compute another function than the task. quiet counts kernels with a session that is
+-- not noisy, without both; the speedups are over eager, of those alone. The whole interval of an exceeded claim lies
 -- above 1.1 of it, and that of a slower kernel below 0.9 of the claim. faster counts kernels that
 -- are faster than eager.
 -- Empty: Nothing measured yet: no evaluator has judged a released kernel on the GPU that its claim is for
@@ -16,7 +17,12 @@ judged AS (
 ),
 clocks AS (SELECT DISTINCT device, clock FROM newest_speedups),
 measured AS (
-    FROM newest_speedups WHERE baseline = 'eager' AND task_id NOT IN (FROM weak_tasks)
+    SELECT *
+    FROM newest_speedups AS speeds
+    ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
+    ANTI JOIN nonequivalent
+        ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
+    WHERE baseline = 'eager'
 )
 SELECT
     judged.device,
@@ -24,7 +30,10 @@ SELECT
     clocks.clock,
     count(*) AS judged,
     count(*) FILTER (WHERE judged.correct) AS correct,
-    count(*) FILTER (WHERE judged.task_id IN (FROM weak_tasks)) AS weak,
+    count(weak_tasks.task_id) AS weak,
+    count(*) FILTER (
+        WHERE judged.correct AND weak_tasks.task_id IS NULL AND nonequivalent.kernel_id IS NOT NULL
+    ) AS another_function,
     count(measured.speedup) AS quiet,
     count(*) FILTER (WHERE measured.speedup_low > claims.speedup * 1.1) AS exceeded,
     count(*) FILTER (WHERE measured.speedup_high < claims.speedup * 0.9) AS slower,
@@ -38,6 +47,9 @@ INNER JOIN judged
         judged.kernel_id = claims.kernel_id AND judged.task_id = claims.task_id
         AND lower(judged.device) = lower(claims.gpu)
 INNER JOIN clocks ON clocks.device = judged.device
+LEFT JOIN weak_tasks ON weak_tasks.task_id = judged.task_id
+LEFT JOIN nonequivalent
+    ON nonequivalent.kernel_id = judged.kernel_id AND nonequivalent.task_id = judged.task_id
 LEFT JOIN measured
     ON
         measured.kernel_id = claims.kernel_id AND measured.task_id = claims.task_id

@@ -33,6 +33,7 @@ SOURCES = {
     "newest_speedups": ("evaluations", "timings"),
     "timed_arms": ("evaluations", "timings"),
     "nonequivalent": ("evaluations",),
+    "fragile": ("evaluations",),
     "authors": ("generations",),
     "attempted_kernels": ("evaluations", "generations"),
     "failing_verdicts": ("evaluations",),

@@ -1,7 +1,8 @@
 -- The fastest kernels
 -- The best kernel of each task and device over eager, by the lower bound of its 95 % interval.
 -- hardest baseline is the one of the session with the lowest speedup. Quarantined kernels, kernels
--- that compute another function than the task, and weak tasks are left out.
+-- that compute another function than the task, and weak tasks are left out. fragile lists the
+-- robustness checks that a kernel fails; such a kernel ranks.
 -- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run.
 WITH hardest AS (
     SELECT
@@ -14,7 +15,9 @@ WITH hardest AS (
 SELECT
     best.task, best.speedup, best.speedup_low, best.speedup_high, best.device,
     best.kernel_ms, best.baseline_ms, hardest.hardest, hardest.hardest_speedup,
-    best.n AS samples, best.kernel_id, array_to_string(best.techniques, ', ') AS techniques,
+    best.n AS samples, best.kernel_id,
+    nullif(array_to_string(best.fragile, ', '), '') AS fragile,
+    array_to_string(best.techniques, ', ') AS techniques,
     best.policy, left(best.title, 60) AS title, best.suite || ' ' || best.suite_revision AS suite,
     best.workload,
     best.clock, best."precision",

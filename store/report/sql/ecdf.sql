@@ -1,6 +1,6 @@
 -- Distribution of speedups
 -- Share of ranked kernels whose speedup over the baseline is at most a value, at the workload that
--- scores the task, without weak tasks. A line that is at 40 % at 1× says that 40 % of the kernels
+-- scores the task. A line that is at 40 % at 1× says that 40 % of the kernels
 -- are no faster than the baseline.
 -- Empty: No correct kernel has a quiet timing session yet: evaluators run.
 WITH placed AS (
@@ -14,9 +14,8 @@ WITH placed AS (
         count(*) OVER (
             PARTITION BY task_names.suite, task_names.suite_revision, speeds.device, speeds.baseline
         ) AS n
-    FROM scored_speedups AS speeds
+    FROM counted_speedups AS speeds
     INNER JOIN task_names ON task_names.task_id = speeds.task_id
-    ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
 )
 SELECT suite, device, baseline, speedup, place / n AS share, n
 FROM placed

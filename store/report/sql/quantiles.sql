@@ -16,9 +16,8 @@ SELECT
     quantile_cont(speeds.speedup, 0.95) AS p95,
     max(speeds.speedup) AS max,
     count(*) FILTER (WHERE speeds.speedup > 1.01) / count(*) AS share_faster
-FROM scored_speedups AS speeds
+FROM counted_speedups AS speeds
 INNER JOIN task_names ON task_names.task_id = speeds.task_id
-ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
 GROUP BY ALL
 ORDER BY suite, speeds.device, any_value(speeds.baseline <> 'eager'), speeds.baseline
 LIMIT 60

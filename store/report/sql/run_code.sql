@@ -14,7 +14,8 @@ WITH fastest AS (
 SELECT
     task_names.suite || ' ' || task_names.suite_revision AS suite, task_names."name" AS task,
     task_names.title, fastest.device, speeds.speedup, speeds.speedup_low, speeds.speedup_high,
-    speeds.n, authors.policy, array_to_string(features.techniques, ', ') AS techniques,
+    speeds.n, authors.policy, array_to_string(fragile.flags, ', ') AS fragile,
+    array_to_string(features.techniques, ', ') AS techniques,
     kernels.license, kernels."path", fastest.kernel_id, fastest.task_id,
     left(kernels.code, 400000) AS code,
     left(tasks.code, 400000) AS reference
@@ -31,4 +32,6 @@ INNER JOIN scored_speedups AS speeds
 LEFT JOIN authors
     ON authors.kernel_id = fastest.kernel_id AND authors.task_id = fastest.task_id
 LEFT JOIN features ON features.kernel_id = fastest.kernel_id
+LEFT JOIN fragile
+    ON fragile.kernel_id = fastest.kernel_id AND fragile.task_id = fastest.task_id
 ORDER BY fastest.speedup_low DESC, fastest.task_id

@@ -16,7 +16,12 @@ medians AS (
     WHERE "level" IS NULL AND policy_id IS NULL AND n >= 3
 ),
 claimed AS (
-    SELECT "source", gpu, device, count(*) AS judged, count(*) FILTER (WHERE holds) AS holds
+    SELECT
+        "source", gpu, device,
+        count(*) FILTER (WHERE exceeded IS NOT NULL) AS judged,
+        count(*) FILTER (WHERE holds) AS holds,
+        count(*) FILTER (WHERE weak) AS weak,
+        count(*) FILTER (WHERE exceeded IS NULL AND NOT weak) AS another
     FROM claims_vs_measured
     WHERE baseline = 'eager'
     GROUP BY "source", gpu, device
@@ -45,9 +50,14 @@ figures AS (
     UNION ALL
     SELECT
         4, 'share', holds / judged, NULL, NULL,
-        format('of {} claims of {} for {} hold on {}', judged, "source", gpu, device), 'claims',
-        judged
+        format(
+            'of {} claims of {} for {} hold on {}, without {} of kernels that compute another '
+            || 'function and {} on weak tasks',
+            judged, "source", gpu, device, another, weak
+        ),
+        'claims', judged
     FROM claimed
+    WHERE judged > 0
     UNION ALL
     SELECT
         5, 'count', count(*), NULL, NULL, 'correct kernels compute another function than the task',

@@ -16,7 +16,7 @@ WITH results AS (
         min(ratio) AS min,
         max(ratio) AS max
     FROM cross_gpu
-    WHERE NOT quarantined AND equivalent
+    WHERE NOT quarantined
     GROUP BY device_a, device_b, baseline
 ),
 ranked AS (

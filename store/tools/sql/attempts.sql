@@ -1,4 +1,5 @@
--- One row per attempt at a task, newest first: its verdict, speedup, parent and findings.
+-- One row per attempt at a task, newest first: its verdict, speedup, parent and findings. A kernel
+-- that computes another function has no speedup here.
 WITH wanted AS (
     SELECT *
     FROM generations
@@ -23,7 +24,7 @@ measured AS (
         max({'at': measured_at, 'speedup': speedup, 'low': speedup_low, 'high': speedup_high})
             AS newest
     FROM kernel_speedups
-    WHERE task_id = $task_id AND baseline = 'eager'
+    WHERE task_id = $task_id AND baseline = 'eager' AND equivalent
     GROUP BY kernel_id
 ),
 found AS (

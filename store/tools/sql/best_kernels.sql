@@ -1,5 +1,6 @@
 -- The best kernels of a task on each device, each with its code and the code that it began from:
--- that of its newest parent, or the task's reference.
+-- that of its newest parent, or the task's reference. fragile lists the robustness checks that it
+-- fails.
 WITH ranked AS (
     SELECT *
     FROM kernel_speedups
@@ -27,6 +28,7 @@ SELECT
     ranked.n AS samples,
     authors.policy AS author,
     features.techniques,
+    coalesce(fragile.flags, []) AS fragile,
     coalesce(parents.newest.kernel_id, 'the reference') AS diff_from,
     kernels.code,
     coalesce(before.code, tasks.code) AS before
@@ -36,6 +38,7 @@ INNER JOIN tasks ON tasks.task_id = ranked.task_id
 LEFT JOIN workloads ON workloads.workload_id = ranked.workload_id
 LEFT JOIN authors ON authors.kernel_id = ranked.kernel_id AND authors.task_id = ranked.task_id
 LEFT JOIN features ON features.kernel_id = ranked.kernel_id
+LEFT JOIN fragile ON fragile.kernel_id = ranked.kernel_id AND fragile.task_id = ranked.task_id
 LEFT JOIN parents ON parents.child_kernel_id = ranked.kernel_id
 LEFT JOIN kernels AS before ON before.kernel_id = parents.newest.kernel_id
 ORDER BY ranked.device, workload, ranked.speedup_low DESC, ranked.kernel_id

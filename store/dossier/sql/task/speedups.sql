@@ -1,6 +1,7 @@
--- What was measured, best lower bound first; noisy sessions rank nothing.
+-- What was measured, best lower bound first; noisy sessions rank nothing. Kernels that compute
+-- another function are left out.
 SELECT
-    left(kernel_id, 12) AS kernel,
+    left(speedups.kernel_id, 12) AS kernel,
     device,
     baseline,
     clock,
@@ -10,6 +11,8 @@ SELECT
     n AS samples,
     noisy
 FROM speedups
-WHERE task_id = $task_id
-ORDER BY speedup_low DESC, kernel_id, baseline, clock
+ANTI JOIN nonequivalent
+    ON nonequivalent.kernel_id = speedups.kernel_id AND nonequivalent.task_id = speedups.task_id
+WHERE speedups.task_id = $task_id
+ORDER BY speedup_low DESC, speedups.kernel_id, baseline, clock
 LIMIT 20

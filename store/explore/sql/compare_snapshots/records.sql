@@ -1,10 +1,11 @@
 -- Records in between
--- Sessions after snapshot A that set a new best speedup over eager.
+-- Sessions after snapshot A that set a new best speedup over eager. Weak tasks are left out.
 -- Empty: No session after snapshot A set a new best speedup.
 SELECT
     task, speedup, speedup_low, speedup_high, device, clock, previous_low, policy, kernel_id,
     measured_at, task_id
 FROM "history"
+ANTI JOIN weak_tasks ON weak_tasks.task_id = "history".task_id
 WHERE baseline = 'eager'
     AND measured_at > (
         SELECT coalesce(max(committed_at), TIMESTAMP '1970-01-01')

@@ -1,6 +1,7 @@
 -- Lineage
 -- Three generations of exemplars back and one forward: a line leads from a kernel to one that was
--- made from it. Numbers are the newest speedups over eager.
+-- made from it. Numbers are the newest speedups over eager, without those on tasks whose function
+-- the kernel does not compute.
 WITH first AS (
     SELECT DISTINCT kernel_id AS child, unnest(exemplar_kernel_ids) AS parent
     FROM generations
@@ -32,11 +33,13 @@ around AS (
         AND kernel_id NOT IN (SELECT parent FROM first UNION SELECT parent FROM second)
 ),
 fastest AS (
-    SELECT kernel_id, max(speedup) AS speedup
-    FROM newest_speedups
-    WHERE baseline = 'eager'
-        AND kernel_id IN (SELECT child FROM around UNION SELECT parent FROM around)
-    GROUP BY kernel_id
+    SELECT speeds.kernel_id, max(speeds.speedup) AS speedup
+    FROM newest_speedups AS speeds
+    ANTI JOIN nonequivalent
+        ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
+    WHERE speeds.baseline = 'eager'
+        AND speeds.kernel_id IN (SELECT child FROM around UNION SELECT parent FROM around)
+    GROUP BY speeds.kernel_id
 )
 SELECT
     around.child, around.parent, around.child_distance, around.parent_distance,

@@ -1,9 +1,11 @@
 -- Best kernel of each task
 -- The kernel with the highest lower end of the interval. Quarantined kernels, kernels that compute
--- another function, and weak tasks are left out.
+-- another function, and weak tasks are left out. fragile lists the robustness checks that a kernel
+-- fails; such a kernel ranks.
 SELECT
     task, speedup, speedup_low, speedup_high, device, baseline, clock, kernel_ms, baseline_ms,
     title, policy,
+    nullif(array_to_string(fragile, ', '), '') AS fragile,
     array_to_string(techniques, ', ') AS techniques,
     kernel_id, workload, measured_at, task_id
 FROM best_kernels

@@ -1,6 +1,6 @@
 -- Distribution of speedups
 -- Share of ranked kernels whose speedup is at most a value. A line that is at 40 % at 1× says that
--- 40 % of the kernels are no faster than the baseline.
+-- 40 % of the kernels are no faster than the baseline. Weak tasks are left out.
 WITH placed AS (
     SELECT
         task_names.suite || ' ' || task_names.suite_revision AS suite,
@@ -10,9 +10,8 @@ WITH placed AS (
             PARTITION BY
                 task_names.suite, task_names.suite_revision, speeds.device, speeds.baseline
         ) AS n
-    FROM scored_speedups AS speeds
+    FROM counted_speedups AS speeds
     INNER JOIN task_names ON task_names.task_id = speeds.task_id
-    ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
     LEFT JOIN authors ON authors.kernel_id = speeds.kernel_id AND authors.task_id = speeds.task_id
     WHERE true
         AND task_names.suite || ' ' || task_names.suite_revision = $suite

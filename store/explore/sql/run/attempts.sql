@@ -1,5 +1,6 @@
 -- Attempts
--- Every answer of the run, newest first, with its verdict on any device and its reward.
+-- Every answer of the run, newest first, with its verdict on any device and its reward. A kernel
+-- that computes another function has no speedup here.
 -- Empty: No attempt matches. Only rollouts and trainings have attempts.
 WITH mine AS (
     SELECT *
@@ -21,6 +22,8 @@ fastest AS (
     SELECT speeds.kernel_id, speeds.task_id, max(speeds.speedup) AS speedup
     FROM newest_speedups AS speeds
     SEMI JOIN mine ON mine.kernel_id = speeds.kernel_id AND mine.task_id = speeds.task_id
+    ANTI JOIN nonequivalent
+        ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
     WHERE speeds.baseline = 'eager'
     GROUP BY speeds.kernel_id, speeds.task_id
 ),

@@ -1,5 +1,6 @@
 -- Kernels that it wrote
 -- Attempts of the session in their order, each with its verdict and its newest speedup over eager.
+-- A kernel that computes another function has no speedup here.
 WITH judged AS (
     SELECT
         kernel_id, task_id,
@@ -17,6 +18,7 @@ timed AS (
         ) AS newest
     FROM kernel_speedups
     WHERE baseline = 'eager'
+        AND equivalent
         AND kernel_id IN (SELECT kernel_id FROM generations WHERE trajectory_id = $session)
     GROUP BY kernel_id, task_id
 )

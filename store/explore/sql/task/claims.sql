@@ -1,11 +1,14 @@
 -- Claims against measurements
 -- Published speedups of kernels for this task, beside those measured here. A claim for another GPU
--- may be true there.
+-- may be true there. A weak task and a kernel that computes another function confirm and refute
+-- nothing.
 -- Empty: No release states a speedup for this task.
 SELECT
     gpu, claimed, measured, measured_low, measured_high,
     CASE
+        WHEN weak THEN 'weak task'
         WHEN status <> 'correct' THEN status
+        WHEN NOT equivalent THEN 'another function'
         WHEN holds THEN 'holds'
         WHEN holds IS NULL THEN 'no quiet session'
         WHEN exceeded THEN CASE WHEN same_gpu THEN 'exceeded' ELSE 'faster here' END

@@ -1,13 +1,12 @@
 -- Kernels by speedup
--- Every correct kernel with a quiet timing session: its newest speedup with its interval. Another
--- color marks kernels that take part in no ranking.
+-- Every correct kernel with a quiet timing session: its newest speedup with its interval. Kernels
+-- that compute another function are left out. Another color marks quarantined kernels, which take
+-- part in no ranking.
 WITH ranked AS MATERIALIZED (
-    SELECT
-        speeds.*, quarantined.kernel_id IS NOT NULL AS quarantined,
-        nonequivalent.kernel_id IS NULL AS equivalent
+    SELECT speeds.*, quarantined.kernel_id IS NOT NULL AS quarantined
     FROM newest_speedups AS speeds
     LEFT JOIN quarantined ON quarantined.kernel_id = speeds.kernel_id
-    LEFT JOIN nonequivalent
+    ANTI JOIN nonequivalent
         ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
     WHERE speeds.task_id = $task
         AND speeds.device = $device
@@ -37,10 +36,7 @@ SELECT
     ranked.kernel_ms, ranked.baseline_ms, ranked.n AS samples, ranked.clock,
     written.policy, described.newest."language" AS "language", described.newest.lines AS lines,
     array_to_string(described.newest.techniques, ', ') AS techniques,
-    CASE
-        WHEN ranked.quarantined THEN 'quarantined'
-        WHEN NOT ranked.equivalent THEN 'another function'
-    END AS left_out,
+    CASE WHEN ranked.quarantined THEN 'quarantined' END AS left_out,
     ranked.measured_at
 FROM ranked
 LEFT JOIN written ON written.kernel_id = ranked.kernel_id
