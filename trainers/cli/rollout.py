@@ -152,8 +152,8 @@ def rollout(
         )
     if search.rounds is None and draw != _EXEMPLARS:
         raise FlywheelError(
-            "--draw.* belongs to a search, and --rounds is missing",
-            "Add --rounds N to search, or omit the options of a search.",
+            "options of a search need --rounds: --draw.*",
+            "Add --rounds N to search, or omit them.",
         )
     budget = Budget(tokens=budget_tokens, usd=budget_usd)
     serving = Serving(

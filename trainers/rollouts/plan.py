@@ -70,8 +70,8 @@ class Search:
             if given:
                 flags = ", ".join("--" + name.replace("_", "-") for name in given)
                 raise FlywheelError(
-                    f"{flags} belongs to a search, and --rounds is missing",
-                    "Add --rounds N to search, or omit the options of a search.",
+                    f"options of a search need --rounds: {flags}",
+                    "Add --rounds N to search, or omit them.",
                 )
         elif self.rounds < 1 or not self.strategy or self.seeds < 1:
             raise FlywheelError("a search has one round, one strategy and one seed at least")

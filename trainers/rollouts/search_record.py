@@ -60,7 +60,7 @@ def check_search(
             raise FlywheelError(
                 f'the search "{name}" was begun with other options: {what}',
                 "Give the options that it was begun with to continue it, or choose another "
-                "--search. Only --rounds and --attempts together extend a search.",
+                "--search. More --rounds with as many attempts each extend a search.",
             )
 
 
@@ -88,12 +88,12 @@ def explain_no_scores(
     total = sum(row["kernels"] for row in rows)
     if not total:
         return "no earlier attempt has code"
-    reasons = ", ".join(f"{row['kernels']} {row['reason']}" for row in rows)
-    return f"of the {total} kernels that it wrote, {reasons}"
+    reasons = ", ".join(f"{row['reason']}: {row['kernels']}" for row in rows)
+    return f"the search has {total} of its own without one ({reasons})"
 
 
 def _flatten(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that have to be the same, by (place, name)."""
+    """Return the entries that have to be the same, by name."""
     search, sampling = configuration["search"], configuration["sampling"]
     # The seed itself is part of the namespaces, where no seed and seed 0 look the same.
     entries = {key: sampling[key] for key in sampling if key != "seed"}

@@ -28,11 +28,11 @@ measured AS (
 )
 SELECT
     CASE
-        WHEN judged.correct IS NULL THEN 'have no verdict on ' || $device
-        WHEN NOT judged.correct THEN 'are wrong'
-        WHEN measured.noisy IS NULL THEN 'were not timed against ' || $baseline
-        WHEN measured.noisy THEN 'have only noisy sessions'
-        ELSE 'may not be shown (withheld, another function, or wrong elsewhere)'
+        WHEN judged.correct IS NULL THEN 'no verdict on ' || $device
+        WHEN NOT judged.correct THEN 'wrong'
+        WHEN measured.noisy IS NULL THEN 'not timed against ' || $baseline
+        WHEN measured.noisy THEN 'only noisy sessions'
+        ELSE 'withheld, another function or wrong elsewhere'
     END AS reason,
     count(*) AS kernels
 FROM written
