@@ -1,8 +1,11 @@
 -- How far the speedups over eager on H200s are from those on H100s, by policy and clock: kernels with a
--- quiet session on both. ratio is the speedup on the H200 over that on the H100. Weak tasks are left out.
+-- quiet session on both. ratio is the speedup on the H200 over that on the H100. Weak tasks and kernels that
+-- compute another function are left out.
 WITH measured AS (
-    FROM newest_speedups
-    WHERE baseline = 'eager' AND task_id NOT IN (FROM weak_tasks)
+    FROM newest_speedups AS speeds
+    ANTI JOIN nonequivalent
+        ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
+    WHERE baseline = 'eager' AND speeds.task_id NOT IN (FROM weak_tasks)
 )
 SELECT
     h200."precision" AS policy,

@@ -1,10 +1,10 @@
 -- The kernels with the largest speedup over eager under PyTorch's own flags, by device, and their speedup
 -- over the fastest baseline of the session. Quiet sessions by the clock gpu; of several of a kernel the newest counts.
--- equivalent: whether the kernel computes the same function as the task's module; others do not rank.
--- Kernels released for the H100; weak tasks are left out.
+-- Kernels released for the H100; weak tasks and kernels that compute another function are left out. fragile
+-- lists the robustness checks that a kernel fails.
 WITH sessions AS (
     SELECT
-        device, kernel_id, task_id, evaluation_id, max(measured_at) AS measured_at,
+        device, kernel_id, task_id, max(measured_at) AS measured_at,
         any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
         min(speedup) AS best,
         arg_min(baseline, speedup) AS hardest
@@ -13,7 +13,7 @@ WITH sessions AS (
         clock = 'gpu' AND NOT noisy AND "precision" = 'torch_default'
         AND task_id NOT IN (FROM weak_tasks)
         AND kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
-    GROUP BY device, kernel_id, task_id, evaluation_id, session_id
+    GROUP BY device, kernel_id, task_id, session_id
     QUALIFY row_number() OVER (
         PARTITION BY device, kernel_id, task_id ORDER BY max(measured_at) DESC, session_id
     ) = 1
@@ -24,10 +24,12 @@ SELECT
     round(sessions.eager, 2) AS eager,
     round(sessions.best, 2) AS best,
     sessions.hardest,
-    counted_evaluations.equivalent
+    array_to_string(fragile.flags, ', ') AS fragile
 FROM sessions
 INNER JOIN task_names ON task_names.task_id = sessions.task_id
-INNER JOIN counted_evaluations ON counted_evaluations.evaluation_id = sessions.evaluation_id
+ANTI JOIN nonequivalent
+    ON nonequivalent.kernel_id = sessions.kernel_id AND nonequivalent.task_id = sessions.task_id
+LEFT JOIN fragile ON fragile.kernel_id = sessions.kernel_id AND fragile.task_id = sessions.task_id
 WHERE task_names.suite = 'kernelbench'
 QUALIFY row_number() OVER (PARTITION BY sessions.device ORDER BY sessions.eager DESC) <= 10
 ORDER BY sessions.device DESC, sessions.eager DESC

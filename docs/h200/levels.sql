@@ -1,13 +1,13 @@
 -- Success and speedup by device, policy and level. Speedups are by the clock gpu and come from quiet
--- sessions, of several of a kernel from the newest; they leave out weak tasks, which trivial answers pass
--- (docs/weak-tasks), and so does quiet; the other counts have them. best is the fastest baseline of the
+-- sessions, of several of a kernel from the newest. Like quiet, they leave out weak tasks, which trivial
+-- answers pass (docs/weak-tasks), and kernels that compute another function than the task (nonequivalent).
+-- The other counts have both; another_function counts correct kernels. best is the fastest baseline of the
 -- session. Kernels released for the H100.
 WITH judged AS (
     SELECT
         kernel_id, task_id, devices."name" AS device, "precision",
         -- One finding of a fault on any of the cards is enough, as in verdicts.
-        bool_and(status = 'correct') AS correct,
-        bool_or(status = 'correct' AND NOT equivalent) AS another_function
+        bool_and(status = 'correct') AS correct
     FROM counted_evaluations
     INNER JOIN devices ON devices.device_id = counted_evaluations.device_id
     WHERE
@@ -33,7 +33,7 @@ SELECT
     task_names."level",
     count(*) AS kernels,
     count(*) FILTER (WHERE judged.correct) AS correct,
-    count(*) FILTER (WHERE judged.correct AND judged.another_function) AS another_function,
+    count(*) FILTER (WHERE judged.correct AND nonequivalent.kernel_id IS NOT NULL) AS another_function,
     count(sessions.eager) AS quiet,
     round(avg(sessions.eager), 3) AS mean_eager,
     round(exp(avg(ln(sessions.eager))), 3) AS geomean_eager,
@@ -43,9 +43,12 @@ SELECT
     round(median(sessions.best), 3) AS median_best
 FROM judged
 INNER JOIN task_names ON task_names.task_id = judged.task_id
+LEFT JOIN nonequivalent
+    ON nonequivalent.kernel_id = judged.kernel_id AND nonequivalent.task_id = judged.task_id
 LEFT JOIN sessions
     ON
-        sessions.kernel_id = judged.kernel_id AND sessions.task_id = judged.task_id
+        nonequivalent.kernel_id IS NULL
+        AND sessions.kernel_id = judged.kernel_id AND sessions.task_id = judged.task_id
         AND sessions.device = judged.device AND sessions."precision" = judged."precision" AND judged.correct
 WHERE task_names.suite = 'kernelbench'
 GROUP BY ALL

@@ -1,17 +1,21 @@
 -- Kernels that were judged twice on the same GPU model, here by two machines: how far their speedups over
--- eager are apart, by device, policy and clock. Quiet sessions of kernels released for the H100. ratio is
--- the larger speedup over the smaller one; apart counts pairs whose intervals do not overlap.
+-- eager are apart, by device, policy and clock. Quiet sessions of kernels released for the H100; weak tasks
+-- and kernels that compute another function are left out. ratio is the larger speedup over the smaller one;
+-- apart counts pairs whose intervals do not overlap.
 WITH sessions AS (
     SELECT
-        device, kernel_id, task_id, "precision", clock, speedup, speedup_low, speedup_high,
+        device, speeds.kernel_id, speeds.task_id, "precision", clock, speedup, speedup_low, speedup_high,
         row_number() OVER (
-            PARTITION BY device, kernel_id, task_id, "precision", clock ORDER BY measured_at, session_id
+            PARTITION BY device, speeds.kernel_id, speeds.task_id, "precision", clock
+            ORDER BY measured_at, session_id
         ) AS place,
         evaluation_id
-    FROM speedups
+    FROM speedups AS speeds
+    ANTI JOIN nonequivalent
+        ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
     WHERE
-        baseline = 'eager' AND NOT noisy
-        AND kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
+        baseline = 'eager' AND NOT noisy AND speeds.task_id NOT IN (FROM weak_tasks)
+        AND speeds.kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
 )
 SELECT
     one.device,

@@ -1,6 +1,6 @@
 -- Kernels that are over 3 times as fast as eager by the clock gpu, and do not rank because two sessions did
 -- not confirm each other: their medians differ by more than 10 %, or one of them is noisy. Kernels released
--- for the H100; weak tasks are left out.
+-- for the H100; weak tasks and kernels that compute another function are left out.
 SELECT
     devices."name" AS device,
     evaluations.policy,
@@ -13,6 +13,8 @@ INNER JOIN devices ON devices.device_id = evaluations.device_id
 INNER JOIN task_names ON task_names.task_id = evaluations.task_id
 INNER JOIN claimed_speedups AS claims
     ON claims.kernel_id = evaluations.kernel_id AND claims.task_id = evaluations.task_id
+ANTI JOIN nonequivalent
+    ON nonequivalent.kernel_id = evaluations.kernel_id AND nonequivalent.task_id = evaluations.task_id
 WHERE
     list_contains(evaluations.flags, 'unconfirmed_win')
     AND sessions.clock = 'gpu' AND sessions.baseline = 'eager'

@@ -2,8 +2,8 @@
 -- or processor, and clock, for quiet and for noisy sessions, and for tasks on which eager takes less than
 -- 0.1 ms (short) and others. won and lost count sessions whose 95 % interval of the median ratio lies
 -- above 1.01 or below 0.99, by order statistics as in the view speedups. The judge widens the interval of
--- every speedup by this very interval. apart is how far a session's median ratio is from 1, as the
--- logarithm's absolute value.
+-- every speedup by this very interval. A contended session counts as noisy. apart is how far a session's
+-- median ratio is from 1, as the logarithm's absolute value.
 WITH eager AS (
     SELECT evaluation_id, clock, min(list_median(samples_ms)) AS ms
     FROM timings
@@ -15,7 +15,7 @@ controls AS (
         evaluations.evaluator_version AS version,
         devices."name" AS device,
         timings.clock,
-        timings.noisy,
+        timings.noisy OR coalesce(list_contains(evaluations.flags, 'contended'), false) AS noisy,
         eager.ms < 0.1 AS short,
         list_sort(timings.control_ratios) AS ratios,
         len(timings.control_ratios) AS n,
