@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ import store
 one_thread.use_one_thread()
 new_lakes.copy_new_lakes()
 example_counts.register_profiles()
+# A shell that starts the tests in the background makes them, and what they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Collecting garbage takes a fifth of the time in which pytest imports and collects the tests.
 gc.disable()
 

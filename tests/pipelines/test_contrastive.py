@@ -342,6 +342,7 @@ def test_the_code_of_a_baseline_is_the_second_exemplar(
         "baseline": "eager",
         "device": "A100",
         "speedups implied by two": "1 exemplars, named as such in the prompts",
+        "not audited": "2 kernels (`evaluators audit`), 1 tasks (`evaluators tasks`)",
     }
 
 
