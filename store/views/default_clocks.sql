@@ -1,7 +1,7 @@
 -- One row per task, workload, device and baseline: the clock and the precision that rank there.
 -- The precision is torch_default, which is what users of PyTorch run. Where nothing was timed by it,
 -- fp32_strict ranks, and else allow_tf32. On a GPU the ranking clock is gpu, which times the
--- device's own work: it does not depend on the host, and nothing that a kernel does outside its
+-- device's own work: the host hardly changes it, and nothing that a kernel does outside its
 -- call adds to it. On a processor it is throughput, because a short call can only be timed together
 -- with others. Where the ranking clock was not measured, another clock ranks. One table thus never
 -- mixes two clocks or two precisions for the same task.
