@@ -1,24 +1,14 @@
 -- Stage 3, arms of the same seed held against each other on the training tasks for which both have a
 -- speedup over eager: the best of each task. Arms of a seed are asked the same tasks in the same order.
 -- Without copies, answers that repeat the text of a kernel of their prompt are left out.
-WITH copied AS (
-    SELECT DISTINCT answers.generation_id
-    FROM (
-        SELECT generation_id, kernel_id, unnest(exemplar_kernel_ids) AS exemplar_id
-        FROM generations
-    ) AS answers
-    INNER JOIN kernels AS answered ON answered.kernel_id = answers.kernel_id
-    INNER JOIN kernels AS exemplars
-        ON exemplars.kernel_id = answers.exemplar_id AND exemplars.code = answered.code
-),
-attempts AS (
+WITH attempts AS (
     SELECT
         json_extract_string(runs.config, '$.config.arm') AS arm,
         json_extract_string(runs.config, '$.config.seed') AS seed,
         generations.task_id, speeds.speedup,
-        copied.generation_id IS NOT NULL AS copied
+        copies.generation_id IS NOT NULL AS copied
     FROM generations
-    LEFT JOIN copied ON copied.generation_id = generations.generation_id
+    LEFT JOIN copies ON copies.generation_id = generations.generation_id
     INNER JOIN runs ON runs.run_id = generations.run_id AND runs."name" = 'contrastive'
     INNER JOIN scored_speedups AS speeds
         ON speeds.kernel_id = generations.kernel_id AND speeds.task_id = generations.task_id

@@ -23,15 +23,6 @@ WITH attempts AS (
         AND NOT starts_with(generations.namespace, 'earlier/')
         AND generations.finish_reason IS DISTINCT FROM 'error'
 ),
-copied AS (
-    SELECT DISTINCT answers.generation_id
-    FROM (
-        SELECT generation_id, kernel_id, unnest(exemplar_kernel_ids) AS exemplar_id FROM attempts
-    ) AS answers
-    INNER JOIN kernels AS answered ON answered.kernel_id = answers.kernel_id
-    INNER JOIN kernels AS exemplars
-        ON exemplars.kernel_id = answers.exemplar_id AND exemplars.code = answered.code
-),
 judged AS (
     SELECT kernel_id, task_id, bool_and(correct) AS correct
     FROM (
@@ -90,11 +81,11 @@ SELECT
     round(avg(CAST(coalesce(judged.correct, false) AS INTEGER)), 4) AS correct,
     count(DISTINCT CASE WHEN judged.correct THEN attempts.kernel_id END) AS distinct_correct,
     any_value(round(solved.fast_1, 4)) AS fast_1,
-    round(avg(CAST(copied.generation_id IS NOT NULL AS INTEGER)), 4) AS copies,
+    round(avg(CAST(copies.generation_id IS NOT NULL AS INTEGER)), 4) AS copies,
     round(avg(attempts.completion_tokens), 1) AS tokens,
     any_value(round(seconds.seconds, 1)) AS seconds
 FROM attempts
-LEFT JOIN copied ON copied.generation_id = attempts.generation_id
+LEFT JOIN copies ON copies.generation_id = attempts.generation_id
 LEFT JOIN judged ON judged.kernel_id = attempts.kernel_id AND judged.task_id = attempts.task_id
 LEFT JOIN solved
     ON

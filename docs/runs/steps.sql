@@ -3,26 +3,16 @@
 -- kernel of their prompt. store_share is rendering prompts, appending
 -- attempts and computing rewards, with judging left out. Steps that an interruption cut short have no
 -- metrics.
-WITH copied AS (
-    SELECT DISTINCT answers.generation_id
-    FROM (
-        SELECT generation_id, kernel_id, unnest(exemplar_kernel_ids) AS exemplar_id
-        FROM generations
-    ) AS answers
-    INNER JOIN kernels AS answered ON answered.kernel_id = answers.kernel_id
-    INNER JOIN kernels AS exemplars
-        ON exemplars.kernel_id = answers.exemplar_id AND exemplars.code = answered.code
-),
-answers AS (
+WITH answers AS (
     SELECT
         generations.run_id, generations.step,
         count(*) AS answers,
         count(generations.kernel_id) AS with_code,
         count(*) FILTER (WHERE judged.correct) AS correct,
         count(*) FILTER (WHERE generations.finish_reason = 'length') AS cut_off,
-        count(copied.generation_id) AS copies
+        count(copies.generation_id) AS copies
     FROM generations
-    LEFT JOIN copied ON copied.generation_id = generations.generation_id
+    LEFT JOIN copies ON copies.generation_id = generations.generation_id
     LEFT JOIN (
         SELECT kernel_id, task_id, bool_and(correct) AS correct FROM outcomes GROUP BY ALL
     ) AS judged

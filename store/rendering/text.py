@@ -45,8 +45,8 @@ def escape_markdown(text: str) -> str:
 
     >>> escape_markdown("a|b <script> [x](http://y) @me")
     'a\\\\|b &lt;script&gt; \\\\[x\\\\](http&#58;//y) &#64;me'
-    >>> escape_markdown("speedup\\xa0×")  # a space of any kind is a space
-    'speedup ×'
+    >>> escape_markdown("two\\xa0words")  # a space of any kind is a space
+    'two words'
     """
     one = escape_text(" ".join(text.split()))
     return _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one)

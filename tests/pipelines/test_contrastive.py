@@ -13,7 +13,7 @@ import pytest
 from pipeline_lakes import Known, Rows, code_of
 
 import store
-from pipelines import contrastive_batch
+from pipelines import contrastive_batch, improvement_pairs, preference_pairs
 from pipelines.contract.request import Request
 from pipelines.datasets import materialize
 from pipelines.selection.tasks import find_task
@@ -71,6 +71,13 @@ def test_a_clock_can_be_chosen_and_is_named(rows: Rows, lake_of, make_job, rows_
     assert sorted(isolated["exemplar_scores"]) == [1.25, 1.75]
     words = "both measured on H200, one call at a time, launches included. Above"
     assert words in text_of(isolated)
+    # The kernel that is faster by one clock is slower by the other.
+    for clock, fastest in (("gpu", 4.0), ("latency", 1.75)):
+        pair = make_job(lake, improvement_pairs, clock=clock, exemplars=1)
+        [improvement] = rows_of(pair)
+        assert improvement["score"] == fastest
+        [preference] = rows_of(make_job(lake, preference_pairs, clock=clock))
+        assert preference["chosen_score"] == fastest
     with pytest.raises(EmptyDataset, match="on H200 by the clock throughput"):
         rows_of(make_job(lake, clock="throughput"))
     with pytest.raises(DatasetError, match="published speedups have no clock"):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import builders
 import pyarrow as pa
@@ -22,6 +22,7 @@ from store.cli import reference
 from store.errors import CatalogError, UnknownName
 from store.lake import attachment, location, sql_files
 from store.schema import catalog, tables
+from store.schema.clocks import Clock
 from store.schema.tables import Table
 from store.upkeep import integrity, maintenance
 
@@ -522,3 +523,7 @@ def test_any_rows_come_back_as_they_were(typed_writer: store.Writer) -> None:
     for at in (snapshot, None):
         with typed_writer.reader(at) as opened:
             assert opened.sql("FROM anything ORDER BY name").arrow().equals(before)
+
+
+def test_the_clocks_of_options_are_those_of_the_catalog() -> None:
+    assert get_args(Clock) == tuple(catalog.load().enums["clock"].values)

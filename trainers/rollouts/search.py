@@ -299,7 +299,8 @@ class _PolicySearch:
             if number > 1 and one.arm != "none" and shows_exemplars(one) and not shown & {*spaces}:
                 log.warning(
                     "no prompt of arm %s in round %d shows a kernel with a score: %s",
-                    one.arm, number, explain_no_scores(lake, spaces, one.device, one.baseline),
+                    one.arm, number,
+                    explain_no_scores(lake, spaces, one.device, one.baseline, one.clock),
                 )  # fmt: skip
 
     def _make_seed(self, sampling: Sampling, place: int, draw: Draw) -> _Seed:

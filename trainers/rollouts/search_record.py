@@ -80,10 +80,12 @@ def read_cost(lake: store.Lake, namespaces: Sequence[str]) -> tuple[int, float]:
 
 
 def explain_no_scores(
-    lake: store.Lake, namespaces: Sequence[str], device: str, baseline: str
+    lake: store.Lake, namespaces: Sequence[str], device: str, baseline: str, clock: str | None
 ) -> str:
     """Say in words why kernels that were attempted in these namespaces have no score."""
-    parameters = {"namespaces": list(namespaces), "device": device, "baseline": baseline}
+    parameters = {
+        "namespaces": list(namespaces), "device": device, "baseline": baseline, "clock": clock
+    }  # fmt: skip
     rows = lake.run(read_sql(__file__, "search_unscored"), parameters).rows()
     total = sum(row["kernels"] for row in rows)
     if not total:

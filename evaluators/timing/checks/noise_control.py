@@ -45,7 +45,7 @@ def is_noisy(session: Session, noise: float) -> bool:
 def check_host_load(session: Session) -> None:
     """Flag a session that shares its host, and distrust every clock that involves the host.
 
-    The view speedups ranks no clock of a session with this flag, also not gpu.
+    A session with this flag ranks by no clock, not even by gpu (view speedups).
     """
     sessions = (session, *session.further)
     if not is_contended([load for measured in sessions for load in measured.loads]):

@@ -1,4 +1,5 @@
--- Why kernels attempted in $namespaces have no score on $device over $baseline: reason and kernels.
+-- Why kernels attempted in $namespaces have no score on $device over $baseline, by $clock or by the
+-- clock that ranks: reason and kernels.
 WITH written AS (
     SELECT DISTINCT kernel_id, task_id
     FROM generations
@@ -14,16 +15,20 @@ judged AS (
 ),
 measured AS (
     SELECT sessions.kernel_id, sessions.task_id, bool_and(sessions.noisy) AS noisy
-    FROM session_speedups AS sessions
-    INNER JOIN evaluations
+    FROM speedups AS sessions
+    INNER JOIN default_clocks
         ON
-            evaluations.evaluation_id = sessions.evaluation_id
-            AND evaluations.kernel_id = sessions.kernel_id
-            AND evaluations.task_id = sessions.task_id
-    INNER JOIN devices ON devices.device_id = evaluations.device_id
+            default_clocks.task_id = sessions.task_id
+            AND default_clocks.workload_id = sessions.workload_id
+            AND default_clocks.device = sessions.device
+            AND default_clocks.baseline = sessions.baseline
+            AND default_clocks."precision" = sessions."precision"
     SEMI JOIN written
         ON written.kernel_id = sessions.kernel_id AND written.task_id = sessions.task_id
-    WHERE devices."name" = $device AND sessions.baseline = $baseline
+    WHERE
+        sessions.device = $device
+        AND sessions.baseline = $baseline
+        AND sessions.clock = coalesce($clock, default_clocks.clock)
     GROUP BY sessions.kernel_id, sessions.task_id
 )
 SELECT
