@@ -150,6 +150,12 @@ def _refuse_nothing(
             '`store import cuda-l1` imports some; `store query "SELECT DISTINCT gpu, baseline '
             'FROM claims WHERE kernel_id IS NOT NULL"` lists those in the lake.',
         )
+    if clock:
+        return EmptyDataset(
+            f"no measured speedup against {baseline}{on} for these tasks",
+            'Leave out --clock; `store query "SELECT device, clock, count(*) AS n FROM speedups '
+            'GROUP BY ALL"` lists what was timed.',
+        )
     claimed = rank_devices(lake, "claimed", baseline)
     hint = "Measure kernels first: `evaluators run`."
     if claimed:
