@@ -32,8 +32,10 @@ def _draw_session(arms: Sequence[Row]) -> Chart:
     y = charts.Axis(label="ms per call", scale="log")
     axes = f" {first['axes']}" if first["axes"] else ""
     noisy = ", noisy" if any(arm["noisy"] for arm in arms) else ""
+    reason = first["ranks_nothing"]
+    standing = f"; ranks nothing: {reason}" if reason else noisy
     clock = first["clock"] or "unknown"
     return Chart(
         svg=charts.draw_scatter("session", series, x, y),
-        title=f"{first['device']}, clock {clock}, workload {first['workload']}{axes}{noisy}",
+        title=f"{first['device']}, clock {clock}, workload {first['workload']}{axes}{standing}",
     )

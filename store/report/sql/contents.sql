@@ -1,5 +1,8 @@
 -- What the lake holds
 -- Rows at this snapshot, and how many of them need care when you read the figures.
+-- A timing session reads several clocks, each with its own noise. It is quiet by a clock if it can
+-- rank by that clock, as in the view speedups: its samples by that clock are not noisy, no other
+-- work ran on the host, and the evaluation is one that counts.
 SELECT * EXCLUDE (place)
 FROM (
     SELECT
@@ -36,25 +39,35 @@ FROM (
     FROM (SELECT DISTINCT kernel_id, task_id FROM outcomes WHERE correct)
     UNION ALL
     SELECT
-        7, 'timing sessions', count(*), count(*) FILTER (WHERE NOT noisy),
-        'quiet: the others rank nothing'
-    FROM (SELECT session_id, bool_or(noisy) AS noisy FROM timings GROUP BY session_id)
+        7, 'timing sessions', count(DISTINCT session_id),
+        (SELECT count(DISTINCT session_id) FROM speedups WHERE NOT noisy),
+        'quiet by a clock: the others rank nothing'
+    FROM timings
     UNION ALL
     SELECT
-        8, 'published figures', count(*), count(*) FILTER (WHERE kernel_id IS NULL),
+        8, 'timing sessions, by the clock ' || timed.clock, count(*), count(quiet.session_id),
+        'quiet by this clock: the others rank nothing by it'
+    FROM (SELECT DISTINCT session_id, clock FROM clocked_timings) AS timed
+    LEFT JOIN (SELECT DISTINCT session_id, clock FROM speedups WHERE NOT noisy) AS quiet
+        ON quiet.session_id = timed.session_id AND quiet.clock = timed.clock
+    WHERE timed.clock IS NOT NULL
+    GROUP BY timed.clock
+    UNION ALL
+    SELECT
+        9, 'published figures', count(*), count(*) FILTER (WHERE kernel_id IS NULL),
         'without released code'
     FROM current_claims
     UNION ALL
     SELECT
-        9, 'kernels with findings', count(*), count(*) FILTER (WHERE quarantined),
+        10, 'kernels with findings', count(*), count(*) FILTER (WHERE quarantined),
         'quarantined: in no ranking and no dataset'
     FROM suspects
     UNION ALL
-    SELECT 10, 'datasets', count(*), sum("rows")::BIGINT, 'rows in all' FROM datasets
+    SELECT 11, 'datasets', count(*), sum("rows")::BIGINT, 'rows in all' FROM datasets
     UNION ALL
     SELECT
-        11, 'runs', count(*), count(*) FILTER (WHERE kind IN ('training', 'rollout')),
+        12, 'runs', count(*), count(*) FILTER (WHERE kind IN ('training', 'rollout')),
         'of training or sampling'
     FROM runs
 )
-ORDER BY place
+ORDER BY place, what

@@ -1,8 +1,8 @@
--- Its measured speedups with their intervals.
+-- Its measured speedups with their intervals. ranks_nothing says why a session is in no ranking.
 SELECT
     device,
     baseline,
-    clock,
+    speedups.clock,
     "precision",
     kernel_ms,
     baseline_ms,
@@ -11,7 +11,13 @@ SELECT
     speedup_high,
     n AS samples,
     noisy,
+    unranked.reason AS ranks_nothing,
     measured_at
 FROM speedups
-WHERE kernel_id = $kernel_id
-ORDER BY measured_at DESC, baseline, clock
+LEFT JOIN (SELECT * FROM unranked_sessions WHERE kernel_id = $kernel_id) AS unranked
+    ON
+        unranked.session_id = speedups.session_id
+        AND unranked.clock = speedups.clock
+        AND unranked.task_id = speedups.task_id
+WHERE speedups.kernel_id = $kernel_id
+ORDER BY measured_at DESC, baseline, speedups.clock

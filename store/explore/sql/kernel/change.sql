@@ -1,8 +1,12 @@
 -- Change in time
 -- Newest quiet sessions of both kernels at the same device, baseline and clock. ratio is above 1 if
--- this kernel is faster than the other.
+-- this kernel is faster than the other. ranks_nothing says why the session of one of them is in no
+-- ranking, such as that it computes another function than the task.
 SELECT
     task_names."name" AS task, this.speedup / other.speedup AS ratio,
+    nullif(concat_ws(
+        '; ', 'this kernel: ' || unranked.reason, 'the other: ' || other_unranked.reason
+    ), '') AS ranks_nothing,
     this.speedup, this.speedup_low, this.speedup_high,
     other.speedup AS speedup_before, other.speedup_low AS speedup_before_low,
     other.speedup_high AS speedup_before_high,
@@ -15,6 +19,12 @@ INNER JOIN newest_speedups AS other
         AND other.clock = this.clock
         AND other.workload_id = this.workload_id
         AND other."precision" = this."precision"
+LEFT JOIN (SELECT * FROM unranked_sessions WHERE kernel_id = $kernel) AS unranked
+    ON unranked.session_id = this.session_id AND unranked.clock = this.clock
+        AND unranked.task_id = this.task_id
+LEFT JOIN (SELECT * FROM unranked_sessions WHERE kernel_id = $other) AS other_unranked
+    ON other_unranked.session_id = other.session_id AND other_unranked.clock = other.clock
+        AND other_unranked.task_id = other.task_id
 LEFT JOIN task_names ON task_names.task_id = this.task_id
 WHERE this.kernel_id = $kernel
 ORDER BY task, this.device, this.clock, this.baseline <> 'eager', this.baseline,

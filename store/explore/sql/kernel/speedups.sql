@@ -1,14 +1,19 @@
 -- Speedups
--- One row for each timing session, baseline and clock. Noisy sessions rank nothing.
+-- One row for each timing session, baseline and clock. ranks_nothing says why a session is in no
+-- ranking, such as that the kernel computes another function than the task.
 SELECT
-    baseline, speedup, speedup_low, speedup_high, clock, kernel_ms, baseline_ms, device,
+    baseline, speedup, speedup_low, speedup_high, unranked.reason AS ranks_nothing,
+    speedups.clock, kernel_ms, baseline_ms, device,
     workloads.name AS workload,
     n AS samples, noisy, status, speedups."precision", measured_at
 FROM speedups
+LEFT JOIN (SELECT * FROM unranked_sessions WHERE kernel_id = $kernel) AS unranked
+    ON unranked.session_id = speedups.session_id AND unranked.clock = speedups.clock
+        AND unranked.task_id = speedups.task_id
 LEFT JOIN workloads ON workloads.workload_id = speedups.workload_id
 WHERE speedups.kernel_id = $kernel
     AND speedups.device = $device
     AND speedups.clock = $clock
     AND speedups."precision" = $precision
-ORDER BY measured_at DESC, clock <> 'gpu', clock, baseline <> 'eager', baseline,
+ORDER BY measured_at DESC, speedups.clock <> 'gpu', speedups.clock, baseline <> 'eager', baseline,
     device, speedups.session_id
