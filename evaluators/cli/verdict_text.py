@@ -24,6 +24,11 @@ _COLORS = {
     "slower": "31",
 }
 _FAILED = "31"
+_UNRANKED = {
+    "contended": "other work ran on this host",
+    "timed_outputs_unverified": "no timed call could be checked, because the task draws random "
+    "numbers, keeps state or changes its inputs",
+}
 _LOG_LINES = 20
 _WIDTH = 80
 
@@ -66,8 +71,9 @@ def format_lines(
         yield from escape_lines(row["body"], width=width)
     if evaluation.get("equivalent") is False:
         yield "  not ranked: its flags show that it computes a different function than its task"
-    if "contended" in (evaluation.get("flags") or ()):
-        yield "  not ranked: other work ran on this host"
+    for flag in evaluation.get("flags") or ():
+        if flag in _UNRANKED:
+            yield from _wrap(f"not ranked: {_UNRANKED[flag]}", width or _WIDTH)
     if evaluation.get("flags"):
         yield from _wrap(f"flags: {', '.join(evaluation['flags'])}", width or _WIDTH)
     if evaluation["status"] != "correct" and evaluation.get("log"):

@@ -7,7 +7,8 @@
 -- precision that kernel and baselines may compute float32 in. On a processor the precisions do not
 -- differ, and an evaluation that names none ran with PyTorch's own flags: both are torch_default.
 -- contended: other work ran on the host during the evaluation (flag contended), so that its sessions
--- count as noisy by every clock, also by gpu.
+-- count as noisy by every clock, also by gpu. unverified: the answers of timed calls were not checked
+-- (flag timed_outputs_unverified), so that a kernel could compute less in them; it ranks nothing.
 WITH own AS (
     SELECT DISTINCT evaluations.kernel_id, evaluations.task_id, devices."name" AS device
     FROM evaluations
@@ -40,6 +41,7 @@ SELECT
         WHEN devices.kind = 'cpu' THEN 'torch_default'
         ELSE coalesce(split_part(counted.policy, ' ', 1), 'torch_default')
     END AS "precision",
-    coalesce(list_contains(counted.flags, 'contended'), false) AS contended
+    coalesce(list_contains(counted.flags, 'contended'), false) AS contended,
+    coalesce(list_contains(counted.flags, 'timed_outputs_unverified'), false) AS unverified
 FROM counted
 LEFT JOIN devices ON devices.device_id = counted.device_id

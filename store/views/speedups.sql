@@ -1,7 +1,7 @@
 -- One row per timing session, baseline and clock: how many times faster the kernel ran.
 -- The figures are those of session_speedups, of evaluations that count (counted_evaluations). noisy:
--- the session is noisy, or its evaluation is contended, so that it ranks nothing. Kernels that
--- compute another function than the task (nonequivalent) are not left out.
+-- the session is noisy, or its evaluation is contended or unverified, so that it ranks nothing.
+-- Kernels that compute another function than the task (nonequivalent) are not left out.
 WITH failures AS (
     -- A failure counts for the precision of its verdict, and a rejected cheat for all of them.
     SELECT
@@ -36,7 +36,7 @@ SELECT
     NOT coalesce(
         failures.rejected OR list_contains(failures.precisions, evaluations."precision"), false
     ) AS correct,
-    sessions.noisy OR evaluations.contended AS noisy,
+    sessions.noisy OR evaluations.contended OR evaluations.unverified AS noisy,
     sessions.measured_at
 FROM session_speedups AS sessions
 INNER JOIN counted_evaluations AS evaluations

@@ -1,6 +1,6 @@
 -- One row per kernel, task, workload, device, arm, clock and precision that was timed.
--- noisy: every session of the arm is noisy or contended, as in speedups. own: this lake has timed it
--- itself. precision is NULL for arms of evaluations that do not count (counted_evaluations). Views
+-- noisy: every session of the arm is noisy, contended or unverified, as in speedups. own: this lake
+-- has timed it itself. precision is NULL for arms of evaluations that do not count (counted_evaluations). Views
 -- that ask what was timed, and not how fast it was, read this view instead of the samples.
 SELECT
     timings.kernel_id,
@@ -10,7 +10,9 @@ SELECT
     timings.arm,
     timings.clock,
     evaluations."precision",
-    bool_and(timings.noisy OR coalesce(evaluations.contended, false)) AS noisy,
+    bool_and(
+        timings.noisy OR coalesce(evaluations.contended OR evaluations.unverified, false)
+    ) AS noisy,
     bool_or(timings.origin IS NULL) AS own
 FROM clocked_timings AS timings
 LEFT JOIN counted_evaluations AS evaluations

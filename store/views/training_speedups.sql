@@ -1,6 +1,7 @@
 -- One row per kernel, task, workload, device and baseline: its speedup by the protocol training.
 -- Only correct kernels (training_outcomes) with a session that is not noisy have one: the session of
--- the deciding evaluation, by the only clock that the protocol reads.
+-- the deciding evaluation, by the only clock that the protocol reads. A kernel that is unverified has
+-- none, because it could compute less in timed calls.
 SELECT
     sessions.*,
     outcomes.workload_id,
@@ -11,7 +12,7 @@ INNER JOIN training_outcomes AS outcomes
         outcomes.evaluation_id = sessions.evaluation_id
         AND outcomes.kernel_id = sessions.kernel_id
         AND outcomes.task_id = sessions.task_id
-WHERE outcomes.correct AND NOT sessions.noisy
+WHERE outcomes.correct AND NOT outcomes.unverified AND NOT sessions.noisy
 QUALIFY row_number() OVER (
     PARTITION BY
         sessions.kernel_id, sessions.task_id, outcomes.workload_id, outcomes.device,

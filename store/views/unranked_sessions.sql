@@ -2,8 +2,9 @@
 -- reason is the first of these that applies: the evaluation does not count, because a newer version
 -- of its evaluator or this lake itself has judged the kernel, or because its protocol is training;
 -- the kernel is wrong, computes another function than the task (nonequivalent), or is quarantined;
--- the task is weak (weak_tasks); other work ran on the host (contended); the samples are noisy. A
--- session without a row may still not rank, because a newer one replaces it (newest_speedups).
+-- the task is weak (weak_tasks); other work ran on the host (contended); the answers of timed calls
+-- were not checked (unverified); the samples are noisy. A session without a row may still not rank,
+-- because a newer one replaces it (newest_speedups).
 WITH counted AS (
     SELECT
         session_id, clock, kernel_id, task_id,
@@ -23,6 +24,7 @@ judged AS (
             WHEN quarantined.kernel_id IS NOT NULL THEN 'the kernel is quarantined'
             WHEN weak_tasks.task_id IS NOT NULL THEN 'the task is weak'
             WHEN evaluations.contended THEN 'contended: other work ran on the host'
+            WHEN evaluations.unverified THEN 'answers of timed calls were not checked'
             WHEN counted.noisy THEN 'noisy'
         END AS reason
     FROM clocked_timings AS sessions

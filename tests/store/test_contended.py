@@ -1,34 +1,36 @@
-"""A session beside other work on its host ranks nothing, by no clock."""
+"""A session beside other work on its host, or with unchecked timed calls, ranks nothing."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import builders as b
+import pytest
 
 import store
 
 GPU = b.device("H200", kind="cuda")
 
 
-def test_a_contended_evaluation_ranks_by_no_clock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["contended", "timed_outputs_unverified"])
+def test_a_disturbed_or_unchecked_evaluation_ranks_by_no_clock(tmp_path: Path, flag: str) -> None:
     both, alone = b.task("both"), b.task("alone")
     quiet, busy, repeated = (b.kernel(name) for name in ("quiet", "busy", "repeated"))
     policy = b.policy()
     verdicts = [
         b.evaluation(quiet, both, b.workload(both), GPU, flags=["near_roofline"]),
-        b.evaluation(busy, both, b.workload(both), GPU, flags=["contended"]),
-        b.evaluation(busy, alone, b.workload(alone), GPU, flags=["confirmed_win", "contended"]),
-        # The quiet session of a kernel counts, although a contended one is newer.
+        b.evaluation(busy, both, b.workload(both), GPU, flags=[flag]),
+        b.evaluation(busy, alone, b.workload(alone), GPU, flags=["confirmed_win", flag]),
+        # The quiet session of a kernel counts, although one with the flag is newer.
         b.evaluation(repeated, both, b.workload(both), GPU, minute=1),
-        b.evaluation(repeated, both, b.workload(both), GPU, minute=2, flags=["contended"]),
+        b.evaluation(repeated, both, b.workload(both), GPU, minute=2, flags=[flag]),
     ]
     timings = [
         row
         for verdict, speedup in zip(verdicts, (2.0, 5.0, 5.0, 1.5, 5.0), strict=True)
         for clock, noisy in (
             ("gpu", False),
-            ("latency", "contended" in (verdict.get("flags") or ())),
+            ("latency", flag in (verdict.get("flags") or ())),
         )
         for row in b.session(verdict, [1.0] * 8, clock=clock, noisy=noisy, eager=[speedup] * 8)
     ]

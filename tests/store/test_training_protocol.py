@@ -17,8 +17,8 @@ from trainers.rewards import success
 TASK = b.task()
 GPU = b.device("H200", kind="cuda")
 SIZES = b.workload(TASK)
-HONEST, FAST, CHEAT, LATER, OTHER = (
-    b.kernel(name) for name in ("honest", "fast", "cheat", "later", "another function")
+HONEST, FAST, CHEAT, LATER, OTHER, UNCHECKED = (
+    b.kernel(name) for name in ("honest", "fast", "cheat", "later", "another function", "unchecked")
 )
 READS_TRAINING = {
     "training_evaluations", "training_outcomes", "training_speedups",
@@ -53,7 +53,7 @@ def lake(
     """Return a lake whose fastest kernels only training has judged."""
     url = places.choose_url(tmp_path_factory.mktemp("training") / "lake")
     places.copy(empty_url, url)
-    kernels = [HONEST, FAST, CHEAT, LATER, OTHER]
+    kernels = [HONEST, FAST, CHEAT, LATER, OTHER, UNCHECKED]
     author = b.policy("writer")
     with store.writer(url, author="tests") as writer:
         writer.append(
@@ -77,6 +77,7 @@ def lake(
                 judge(CHEAT, status="rejected", minute=5),
                 judge(OTHER, 30.0, minute=6, equivalent=False, flags=["state_differs"]),
                 judge(LATER, 50.0, minute=6),
+                judge(UNCHECKED, 60.0, minute=6, flags=["timed_outputs_unverified"]),
                 judge(LATER, 2.0, "full", minute=7),
             ]
         ):
@@ -111,6 +112,7 @@ def test_training_says_what_the_full_protocol_does_not(lake: store.Lake) -> None
     found = {row["kernel_id"]: row["status"] for row in lake.sql("FROM training_outcomes").rows()}
     assert found == {
         FAST["kernel_id"]: "correct", OTHER["kernel_id"]: "correct", CHEAT["kernel_id"]: "rejected",
+        UNCHECKED["kernel_id"]: "correct",
     }  # fmt: skip
     rows = lake.sql("SELECT kernel_id, speedup FROM training_speedups ORDER BY speedup").rows()
     assert [(row["kernel_id"], row["speedup"]) for row in rows] == [
@@ -124,12 +126,15 @@ def test_training_says_what_the_full_protocol_does_not(lake: store.Lake) -> None
 def test_rewards_are_those_of_training_until_the_full_protocol_has_judged(
     lake: store.Lake,
 ) -> None:
-    kernels = {"honest": HONEST, "fast": FAST, "cheat": CHEAT, "later": LATER, "other": OTHER}
+    kernels = {
+        "honest": HONEST, "fast": FAST, "cheat": CHEAT, "later": LATER, "other": OTHER,
+        "unchecked": UNCHECKED,
+    }  # fmt: skip
     author = b.policy("writer")
     attempts = [b.generation(author, TASK, kernel)["generation_id"] for kernel in kernels.values()]
     rows = read_inputs(lake, success.Config(), attempts).to_pylist()
     facts = {n: (r["correct"], r["eager_speedup"]) for n, r in zip(kernels, rows, strict=True)}
     assert facts == {
         "honest": (True, 1.25), "fast": (True, 95.0), "cheat": (False, None), "later": (True, 2.0),
-        "other": (False, 30.0),
+        "other": (False, 30.0), "unchecked": (True, None),
     }  # fmt: skip

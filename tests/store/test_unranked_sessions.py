@@ -17,6 +17,7 @@ GPU = b.device("H200", kind="cuda")
 TASK, WEAK = b.task("square"), b.task("weak")
 OTHER = "computes another function than the task"
 CONTENDED = "contended: other work ran on the host"
+UNCHECKED = "answers of timed calls were not checked"
 QUARANTINED = "the kernel is quarantined"
 REASONS: dict[str, dict[str, str]] = {
     "honest": {},
@@ -24,6 +25,7 @@ REASONS: dict[str, dict[str, str]] = {
     # A kernel that computes another function is so on a quiet and on a busy host.
     "both": dict.fromkeys(("gpu", "latency"), OTHER),
     "contended": dict.fromkeys(("gpu", "latency"), CONTENDED),
+    "unchecked": dict.fromkeys(("gpu", "latency"), UNCHECKED),
     "noisy by latency": {"latency": "noisy"},
     "cheat": dict.fromkeys(("gpu", "latency"), QUARANTINED),
     "wrong": dict.fromkeys(("gpu", "latency"), "the kernel is wrong"),
@@ -31,6 +33,9 @@ REASONS: dict[str, dict[str, str]] = {
     "training": dict.fromkeys(("gpu", "latency"), "its evaluation does not count"),
 }
 """Name of a kernel to the clocks by which its session ranks nothing, with the reason."""
+FLAGS = {
+    "both": ["contended"], "contended": ["contended"], "unchecked": ["timed_outputs_unverified"],
+}  # fmt: skip
 KERNELS = {name: b.kernel(name) for name in REASONS}
 
 
@@ -40,7 +45,7 @@ def judge(name: str) -> b.Row:
     return b.evaluation(
         KERNELS[name], task, b.workload(task), GPU,
         equivalent=name not in ("another function", "both"),
-        flags=["contended"] if name in ("contended", "both") else [],
+        flags=FLAGS.get(name, []),
         protocol="training" if name == "training" else None,
     )  # fmt: skip
 
