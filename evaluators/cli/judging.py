@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from evaluators.cli.agents import make_mcp
-from evaluators.cli.run_summary import count_nouns, print_tally
+from evaluators.cli.run_summary import name_devices, print_pending, print_tally
 from evaluators.cli.serving import make_serve
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
 from store.commandline import echo, members
-from store.commandline.escape import quote_name
 from store.commandline.members import Common, Member
 from store.commandline.progress import show_progress
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
@@ -34,8 +33,6 @@ log = logging.getLogger(__name__)
 
 _DEFAULT = Common()
 _OPTION = "--evaluator"
-_LISTED = 10
-"""Kernels that `run --dry-run` lists."""
 
 
 @dataclass(frozen=True)
@@ -175,12 +172,21 @@ class _Judging:
 
     def run_here(self, device: str, workers: int, selection: Selection, *, dry_run: bool) -> None:
         import store
-        from evaluators.device import placement
-        from evaluators.scheduling.run import open_judges
+        from evaluators.device import placement, recognition
+        from evaluators.scheduling.run import find_idle, open_judges
 
         layout = placement.divide_machine(device, workers)
-        store.open(self.common.lake).close()  # refuse a missing lake before torch is loaded
         places = layout.places[:1] if dry_run else layout.places
+        with store.open(self.common.lake) as lake:  # refuse a missing lake before torch is loaded
+            known = recognition.recognize_devices(lake.run("FROM devices").rows(), places)
+        if known and dry_run:
+            self._list_pending(known[0], name_devices(known), selection)
+            return
+        if known:
+            idle = find_idle(self.common.lake, self.module, known, selection)
+            if idle is not None:
+                print_tally(idle, name_devices(known))
+                return
         with open_judges(self.name, places, layout.builders, self.config) as (judges, builders):
             _warn(judges[0])
             self._run(judges, builders, selection, dry_run=dry_run)
@@ -210,8 +216,7 @@ class _Judging:
     ) -> None:
         from evaluators.scheduling.run import run
 
-        names = ", ".join(sorted({judge.row["name"] for judge in judges}))
-        devices = names if len(judges) == 1 else f"{len(judges)} x {names}"
+        devices = name_devices([judge.row for judge in judges])
         if dry_run:
             self._list_pending(judges[0].row, devices, selection)
             return
@@ -228,13 +233,7 @@ class _Judging:
         with store.open(self.common.lake) as lake:
             pending = find_pending(lake, self.module, [device], selection)
             snapshot = lake.snapshot
-        for row in pending.slice(0, _LISTED).to_pylist():
-            task, path = quote_name(row["task_name"]), quote_name(row["path"])
-            echo.print_note(f"{task:28} {path:28} {row['kernel_id'][:12]}")
-        if pending.num_rows > _LISTED:
-            echo.print_note(f"… and {pending.num_rows - _LISTED} more")
-        count = count_nouns(pending.num_rows, "kernel")
-        echo.print_result(f"would judge {count} on {devices} at snapshot {snapshot}")
+        print_pending(pending, devices, snapshot)
 
 
 def _make_check(module: Evaluator) -> Callable[..., None]:

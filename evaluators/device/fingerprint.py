@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.metadata
 import os
-import platform
 import re
-import shutil
 import socket
-import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from evaluators.device import host
 from evaluators.device.cache_flush import read_last_level_cache_bytes
 from evaluators.device.identity import compute_device_id
 from store.errors import DeviceUnavailable
@@ -32,13 +28,7 @@ _HALF_AS_WIDE = {(7, 0), (7, 2), (7, 5), (8, 0)}
 def read_fingerprint(device: str) -> dict[str, Any]:
     """Return the `devices` row of this process's `cpu` or `cuda`. Raises DeviceUnavailable."""
     row = _describe_gpu() if device == "cuda" else _describe_processor()
-    row |= {
-        "torch": torch.__version__,
-        "triton": _find_version("triton"),
-        "compiler": _read_compiler_version(),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-    }
+    row |= host.describe_software(torch.__version__)
     return {
         "device_id": compute_device_id(row),
         **row,
@@ -160,16 +150,13 @@ def _describe_gpu() -> dict[str, Any]:
         "memory_bytes": properties.total_memory,
         "l2_bytes": int(properties.L2_cache_size),
         "gpu_uuid": str(getattr(properties, "uuid", "")) or None,
-        "driver": _read_driver_version(),
+        "driver": host.read_driver_version(),
         "cuda": torch.version.cuda,
     }
 
 
 def _describe_processor() -> dict[str, Any]:
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-        model = found[1].strip() if found else model
+    model = host.read_processor_model()
     return {
         "name": shorten_name(model),
         "kind": "cpu",
@@ -178,26 +165,3 @@ def _describe_processor() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "l2_bytes": read_last_level_cache_bytes(),
     }
-
-
-def _read_driver_version() -> str | None:
-    with contextlib.suppress(OSError):
-        text = Path("/proc/driver/nvidia/version").read_text()
-        found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", text)
-        return found[1] if found else None
-    return None
-
-
-def _read_compiler_version() -> str | None:
-    path = shutil.which("c++") or shutil.which("g++")
-    if path is None:
-        return None
-    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return (answer.stdout.splitlines() or [None])[0]
-
-
-def _find_version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -122,6 +122,14 @@ def identify_gpu(index: int) -> str:
     return matching[0] if len(matching) == 1 else name
 
 
+def find_whole_gpu(device: str) -> str | None:
+    """Return the UUID of a GPU such as cuda:0, or None if it may be a part of one, or unknown."""
+    if device not in list_gpus() or re.search(r"^\s+MIG ", _list_gpus_and_parts() or "", re.M):
+        return None
+    uuid = identify_gpu(int(device.removeprefix("cuda:")))
+    return uuid if uuid in (_read_uuids() or []) else None
+
+
 def _known_gpus() -> list[str] | None:
     """Return the GPUs that this process may use; None where only torch can tell."""
     names = list_visible_devices()
@@ -131,13 +139,20 @@ def _known_gpus() -> list[str] | None:
 
 
 @functools.cache
-def _read_uuids() -> list[str] | None:
-    """Return the UUIDs of the machine's GPUs in the order of nvidia-smi; None without it."""
+def _list_gpus_and_parts() -> str | None:
+    """Return what nvidia-smi lists: GPUs, and the parts of those that are divided (MIG)."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return None
-    answer = subprocess.run([command, "-L"], capture_output=True, text=True, check=False)
-    return re.findall(r"^GPU .*\(UUID: ([^)]+)\)", answer.stdout, re.MULTILINE)
+    return subprocess.run([command, "-L"], capture_output=True, text=True, check=False).stdout
+
+
+def _read_uuids() -> list[str] | None:
+    """Return the UUIDs of the machine's GPUs in the order of nvidia-smi; None without it."""
+    listed = _list_gpus_and_parts()
+    if listed is None:
+        return None
+    return re.findall(r"^GPU .*\(UUID: ([^)]+)\)", listed, re.MULTILINE)
 
 
 def _has_driver() -> bool:

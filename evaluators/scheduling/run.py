@@ -18,7 +18,7 @@ from evaluators.scheduling.contract import Evaluator, Tables, find_settle, name_
 from evaluators.scheduling.judge_threads import Compiler, Judge, JudgedCase, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess, start_judges
 from evaluators.scheduling.leased_cases import CASES_PER_JUDGE, LeasedCases, name_verdict
-from evaluators.scheduling.pending import Selection
+from evaluators.scheduling.pending import Selection, find_pending
 from evaluators.scheduling.prebuild import Builder
 from evaluators.worker.builds.cache import Builds, default_root
 from store.commandline import echo
@@ -85,6 +85,25 @@ def open_judges(
             judges,
             [stack.enter_context(Builder(builds, judges[0].arch, cores)) for cores in builders],
         )
+
+
+def find_idle(
+    lake_url: str | None,
+    evaluator: Evaluator,
+    devices: Sequence[dict[str, Any]],
+    selection: Selection,
+) -> Tally | None:
+    """Return the empty tally of a run if these devices have nothing to judge, without a judge.
+
+    Raises what `find_pending` raises.
+    """
+    with store.writer(lake_url, author="evaluators run") as writer:
+        # Include the rows that an earlier run has only spooled.
+        writer.flush()
+        with writer.reader() as lake:
+            if find_pending(lake, evaluator, devices, selection).num_rows:
+                return None
+            return Tally(snapshot=lake.snapshot)
 
 
 def start_run(

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators.device import fingerprint
+from evaluators.device import fingerprint, placement
 from evaluators.device.cache_flush import compute_flush_bytes
+from evaluators.device.placement import Place
+from evaluators.device.recognition import recognize_devices
 from evaluators.judging.comparison.outputs import compare
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.memory.tensors import Box, BoxFull, layout
@@ -195,6 +197,24 @@ def test_a_fingerprint_is_stable_and_names_what_was_used() -> None:
     assert one["kind"] == "cpu"
     assert one["torch"] == torch.__version__
     assert compute_flush_bytes("cpu") >= 32 << 20
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def test_a_device_is_recognized_without_torch(device: str) -> None:
+    if device != "cpu" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    [place] = placement.divide_machine(device).places
+    row = fingerprint.read_fingerprint(device.partition(":")[0])
+    other = row | {"torch": "1.0"}
+    assert recognize_devices([other, row], [place]) == [row]
+    assert recognize_devices([row], [place, place]) == [row, row]
+    assert recognize_devices([other], [place]) == []
+    assert recognize_devices([row], [place, Place("auto", place.cores)]) == []
+    if device == "cpu":
+        assert recognize_devices([row], [Place("cpu", (*place.cores, 9999))]) == []
+    else:
+        # A row of the same GPU that differs in what only torch tells leaves open which it is.
+        assert recognize_devices([row, row | {"cores": 1}], [place]) == []
 
 
 @pytest.mark.parametrize(

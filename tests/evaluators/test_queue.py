@@ -314,6 +314,34 @@ def test_a_gpu_has_one_identity_whatever_names_it(tmp_path: Path) -> None:
     assert ask("1", path="/nowhere") == ["1", "cuda:0"]
 
 
+WHOLE = """
+from evaluators.device import placement
+print(placement.find_whole_gpu("cuda:0"), placement.find_whole_gpu("cuda:1"))
+"""
+
+
+def test_a_part_of_a_gpu_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    gpu = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5a)"
+    part = "  MIG 1g.10gb     Device  0: (UUID: MIG-7)"
+
+    def ask(visible: str, *lines: str) -> str:
+        tool.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+        tool.chmod(0o755)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": visible}
+        line = [sys.executable, "-c", WHOLE]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert ask("0", gpu) == "GPU-5a None"
+    assert ask("GPU-5a", gpu) == "GPU-5a None"
+    for visible in ("0", "MIG-7"):
+        assert ask(visible, gpu, part) == "None None"
+    assert ask("MIG-7", gpu) == "None None"
+    assert ask("", gpu) == "None None"
+
+
 def test_a_machine_without_a_gpu_is_known_to_be_one() -> None:
     if any(next(Path("/dev").glob(name), None) for name in ("nvidia*", "dxg", "nvhost*")):
         pytest.skip("this machine has a GPU")

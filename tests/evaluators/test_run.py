@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from lake_places import LakePlaces
 import store
 from evaluators import judge
 from evaluators.cli import run_summary
+from evaluators.device.fingerprint import read_fingerprint
 from evaluators.scheduling import run as run_module
 from evaluators.scheduling.cases import find_task
 from evaluators.scheduling.leased_cases import name_verdict
@@ -397,6 +399,54 @@ def test_a_run_ends_when_nothing_is_left(lake_with_kernels: str) -> None:
     again = evaluators("run", *options)
     assert again.returncode == 0, again.stderr
     assert again.stdout.startswith("0 pending on ")
+
+
+STARTS = (
+    "import sys\nfrom evaluators.cli import app\n"
+    "def tell(event, args):\n"
+    "    if event == 'subprocess.Popen':\n"
+    "        print('started', *args[1], file=sys.stderr)\n"
+    "sys.addaudithook(tell)\napp.main()\n"
+)
+"""Runs `evaluators`, and says which programs it starts."""
+
+
+def test_no_judge_is_started_where_nothing_is_pending(lake_with_kernels: str) -> None:
+    device = read_fingerprint("cpu")
+    with store.open(lake_with_kernels) as lake:
+        kernels = find_pending(lake, judge, [device], Selection(suite="imported")).to_pylist()
+    rows = [
+        {
+            **{name: kernel[name] for name in ("kernel_id", "task_id", "workload_id")},
+            "evaluation_id": kernel["kernel_id"],
+            "device_id": device["device_id"],
+            "evaluator": "judge",
+            "evaluator_version": judge.VERSION,
+            "status": "correct",
+            "created_at": datetime.now(UTC),
+        }
+        for kernel in kernels
+    ]
+    tables = {"devices": [device], "evaluations": rows}
+    with store.writer(lake_with_kernels, author="tests") as writer:
+        writer.append(tables, "verdicts")
+    words = ["run", "--device", "cpu", "--lake", lake_with_kernels, "--suite"]
+    command = [sys.executable, "-c", STARTS, *words]
+
+    def run(*more: str) -> tuple[str, bool]:
+        done = subprocess.run([*command, *more], capture_output=True, text=True, check=True)
+        return done.stdout, f"started {sys.executable}" in done.stderr
+
+    with store.open(lake_with_kernels) as lake:
+        snapshot = lake.snapshot
+    name = device["name"]
+    assert run("imported") == (f"0 pending on {name} at snapshot {snapshot}\n", False)
+    listed = f"would judge 4 kernels on {name} at snapshot {snapshot}\n"
+    assert run("starter", "--dry-run") == (listed, False)
+    with subprocess.Popen([*command, "starter"], stderr=subprocess.PIPE, text=True) as judging:
+        assert judging.stderr is not None
+        assert any(f"started {sys.executable}" in line for line in judging.stderr)
+        judging.send_signal(signal.SIGINT)
 
 
 class Absent:

@@ -236,12 +236,14 @@ def test_a_seed_moves_on_from_wave_to_wave(lake: str, tmp_path: Path) -> None:
     assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
 
 
+SHOWN = ShownPrompt(
+    task_id="t", messages=[{"role": "user", "content": "a"}], template_hash=None,
+    purpose="train", exemplar_kernel_ids=[], exemplar_scores=[], lake_id="l", snapshot_id=1,
+)  # fmt: skip
+
+
 def test_what_a_group_is() -> None:
-    asked = ShownPrompt(
-        task_id="t", messages=[{"role": "user", "content": "a"}], template_hash=None,
-        purpose="train", exemplar_kernel_ids=[], exemplar_scores=[], lake_id="l", snapshot_id=1,
-    )  # fmt: skip
-    same = Sampling(seed=1)
+    asked, same = SHOWN, Sampling(seed=1)
     groups = {
         make_group_id(asked, "p", same),
         make_group_id(asked, "q", same),
@@ -251,6 +253,15 @@ def test_what_a_group_is() -> None:
     }
     assert len(groups) == 5
     assert make_group_id(replace(asked), "p", Sampling(seed=1)) in groups
+    bare = replace(asked, snapshot_id=None)
+    assert (
+        len(groups | {make_group_id(replace(bare, task_id=task), "p", same) for task in "tu"}) == 7
+    )
+
+
+def test_stored_groups_of_a_snapshot_are_found() -> None:
+    stored = "7f74416f6e6b5442ab16d26b599a39188a7b0a4ebe6e9eef4b8cdd22c70e2dff"
+    assert make_group_id(SHOWN, "p", Sampling()) == stored
 
 
 def test_rows_carry_what_the_prompt_showed(lake: str, made_lake: Made, tmp_path: Path) -> None:
@@ -344,9 +355,9 @@ def slow_server() -> Iterator[ChatServer]:
         yield server
 
 
-def command(lake: str, server: ChatServer, *more: str) -> list[str]:
+def command(lake: str, server: ChatServer, *more: str, dataset: str = "rl-prompts") -> list[str]:
     return [
-        "trainers", "rollout", "--lake", lake, "--dataset", "rl-prompts",
+        "trainers", "rollout", "--lake", lake, "--dataset", dataset,
         "--policy", f"{server.url}#m", "--no-judge", "--attempts", "8", "--wave", "4",
         "--concurrency", "1", *more,
     ]  # fmt: skip
@@ -390,6 +401,36 @@ def test_a_killed_rollout_goes_on_where_it_was(
     assert slow_server.url not in json.dumps(
         rows_of(lake, "SELECT config FROM runs WHERE kind = 'rollout'")
     )
+
+
+@pytest.mark.clock
+def test_a_rollout_over_prompts_without_a_snapshot_goes_on_where_it_was(
+    lake: str, made_lake: Made, tmp_path: Path, slow_server: ChatServer
+) -> None:
+    tasks = (made_lake.known.relu, made_lake.known.tanh)
+    folder = folder_of(tmp_path, *({"prompt": f"make {one}", "task_id": one} for one in tasks))
+    words = command(lake, slow_server, dataset=folder)
+    stopped = subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=tmp_path, stderr=subprocess.DEVNULL
+    )
+    while len(slow_server.requests) < 3:
+        assert stopped.poll() is None
+        time.sleep(0.02)
+    stopped.send_signal(signal.SIGINT)
+    stopped.wait()
+    with store.writer(lake, author="tests") as writer:
+        writer.flush()
+    kept, before = len(attempts_of(lake)), len(slow_server.requests)
+    assert 0 < kept < 16
+    again = commands.run(words, cwd=tmp_path)
+    assert again.stdout.startswith(f"generations +{16 - kept} "), again.stderr
+    assert 4 * (len(slow_server.requests) - before) == 16 - kept
+    stored = attempts_of(lake)
+    assert Counter(row["task_id"] for row in stored) == dict.fromkeys(tasks, 8)
+    assert len({(row["group_id"], row["sample_index"]) for row in stored}) == len(stored)
+    assert {row["snapshot_id"] for row in stored} == {None}
+    last = commands.run(words, cwd=tmp_path)
+    assert last.stdout.startswith("nothing left to attempt"), last.stderr
 
 
 @pytest.mark.slow

@@ -30,8 +30,9 @@ class ShownPrompt:
     exemplar_scores: list[float]
     """Speedups as the prompt shows them, in its order."""
     lake_id: str
-    snapshot_id: int
-    """Lake and snapshot that the prompt was rendered from."""
+    snapshot_id: int | None
+    """Lake and snapshot that the prompt was rendered from; without a snapshot, the lake whose tasks
+    and kernels it names."""
     namespace: str | None = None
     """Namespace of the attempts at it."""
     step: int | None = None

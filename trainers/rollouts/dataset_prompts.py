@@ -101,7 +101,7 @@ def _make_prompt(lake: store.Lake, folder: Path, row: dict[str, Any]) -> ShownPr
         exemplar_kernel_ids=list(shown),
         exemplar_scores=list(scores),
         lake_id=row.get("lake_id") or lake.lake_id,
-        snapshot_id=lake.snapshot if row.get("snapshot_id") is None else row["snapshot_id"],
+        snapshot_id=row.get("snapshot_id"),
     )
 
 

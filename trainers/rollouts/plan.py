@@ -123,9 +123,14 @@ class Unit:
 
 
 def make_group_id(asked: ShownPrompt, policy_id: str, sampling: Sampling) -> str:
-    """Return the id of the group of a policy, a prompt and a sampling setting."""
+    """Return the id of the group of a policy, a prompt and a sampling setting.
+
+    A prompt that names no snapshot is identified by its task and its text, so that its group is the
+    same whatever the lake has stored since.
+    """
+    origin = asked.task_id if asked.snapshot_id is None else str(asked.snapshot_id)
     return content_id(
-        NAME, asked.lake_id, str(asked.snapshot_id), asked.prompt_id, policy_id,
+        NAME, asked.lake_id, origin, asked.prompt_id, policy_id,
         json.dumps(asdict(sampling), sort_keys=True),
     )  # fmt: skip
 

@@ -119,6 +119,7 @@ class Feed:
         self._run.flush()
         at = self._snapshot_before(groups) if self._run.resumed else None
         with self._run.reader(at) as lake:
+            snapshot = lake.snapshot
             seed = exemplars.derive_step_seed(self._seed, step, batch)
             asked = exemplars.render_prompts(lake, self._draw, seed, tasks)
             lengths = [self._length(one.messages) for one in asked]
@@ -131,7 +132,7 @@ class Feed:
         self._step.figures = {
             "prompts/without_exemplars": sum(not one.exemplar_kernel_ids for one in asked),
             "prompts/over_length": len(over),
-            "prompts/snapshot": asked[0].snapshot_id,
+            "prompts/snapshot": snapshot,
             "prompts/render_s": time.perf_counter() - began,
         }
         return [one.messages for one in asked]
