@@ -8,8 +8,12 @@ import pytest
 from pipeline_lakes import Rows, code_of
 
 import store
-from pipelines import contrastive_batch, sft
+from pipelines import contrastive_batch, rl_prompts, sft
+from pipelines.contract.request import Request
+from pipelines.contract.rows import Selection
 from pipelines.datasets import materialize
+from pipelines.selection.rules import apply_rules
+from store.errors import LeakageFound
 
 CHEAT = code_of("relu", "cheat").replace("return", "y = torch.zeros_like(x)\n        return")
 EDITS = {
@@ -101,3 +105,83 @@ def test_a_dismissal_of_the_original_or_of_a_copy_lets_copies_back(
         writer.append({"standings": [standing]}, "the original is cleared")
         with store.open(lake.url) as later:
             assert list_withheld(later) == {}
+
+
+REFERENCE_EDITS = {
+    "comment": lambda code: code + "# copy\n",
+    "docstring": lambda code: code.replace("(self, x):\n", '(self, x):\n        """A scan."""\n'),
+    "bare string": lambda code: code.replace("N = 1024\n", "'A \"scan\" of x'  # copy\nN = 1024\n"),
+    "whitespace": lambda code: code.replace("\n\n\n", "\n\n").replace("N = 1024", "N  =  1024"),
+}
+"""Edits that keep a task's code."""
+
+
+def add_task(rows: Rows, name: str, code: str, split: str | None = None) -> str:
+    """Add a task with this text, two scored kernels, and a label if it has a split."""
+    task = builders.task(name, task_id=store.ids.task_id(code), code=code, license="MIT")
+    rows.known[task["task_id"]] = rows.add("tasks", task)
+    rows.workload(task["task_id"])
+    if split is not None:
+        rows.add("task_labels", builders.label(task, name, family=name))
+        rows.add("splits", builders.split(name, split))
+    for place in range(2):
+        kernel = rows.kernel(task["task_id"], code_of(name, str(place)))
+        rows.add_session(task["task_id"], kernel, 1.5 + place)
+    return task["task_id"]
+
+
+@pytest.mark.repeats(run=2)
+@pytest.mark.parametrize("split", [None, "train"])
+@pytest.mark.parametrize("edit", REFERENCE_EDITS)
+def test_a_copy_of_a_test_task_is_no_task_to_train_on(
+    edit: str, split: str | None, rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    held_out = rows.task("cumsum", family="scan", split="test")
+    copy = add_task(rows, "alias", REFERENCE_EDITS[edit](rows.known[held_out]["code"]), split)
+    own = add_task(rows, "other", rows.known[held_out]["code"].replace("cumsum", "exp"))
+    lake = lake_of(rows)
+    found = lake.sql("SELECT task_id, copy_of FROM test_tasks ORDER BY copy_of NULLS FIRST").rows()
+    assert found == [
+        {"task_id": held_out, "copy_of": None},
+        {"task_id": copy, "copy_of": held_out},
+    ]
+    # Evaluation asks for the test task once.
+    job = make_job(lake, rl_prompts, request=Request(purpose="eval"))
+    assert {row["task_id"] for row in rows_of(job)} == {held_out}
+    for pipeline in (contrastive_batch, sft, rl_prompts):
+        assert {row["task_id"] for row in rows_of(make_job(lake, pipeline))} == {own}, pipeline
+    dropped = materialize.preview_dataset(make_job(lake, rl_prompts)).dropped
+    assert dropped == {"task: copy of a test task": 1, "task: test split": 1}
+
+
+def test_rows_for_copies_of_test_tasks_are_an_error(rows: Rows, lake_of) -> None:
+    held_out = rows.task("cumsum", family="scan", split="test")
+    copy = add_task(rows, "alias", rows.known[held_out]["code"] + "# copy\n", "train")
+    picked = Selection(rows=pa.table({"task_id": [copy], "kernel_ids": [[]]}))
+    with pytest.raises(LeakageFound, match="alias"):
+        apply_rules(lake_of(rows), picked, Request())
+
+
+def test_kernels_of_a_copy_of_a_test_task_are_contaminated(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    held_out = rows.task("cumsum", family="scan", split="test")
+    copy = add_task(rows, "alias", rows.known[held_out]["code"] + "# copy\n")
+    relu = rows.task("relu", family="pointwise", split="train")
+    kernels = [rows.kernel(relu, code_of("relu", name)) for name in "ab"]
+    for kernel in kernels:
+        rows.add_session(relu, kernel, 2.0)
+    rows.add_attempt(kernels[0], copy)
+    assert list_shown(rows_of(make_job(lake_of(rows), sft))) == {kernels[1]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("N = 1024", "N = 2048"), ("return []", "return ['# a']"), ("cumsum(x)", "cumsum(input=x)")],
+)
+def test_another_constant_or_string_makes_another_task(change, rows: Rows, lake_of) -> None:
+    held_out = rows.task("cumsum", family="scan", split="test")
+    other = add_task(rows, "alias", rows.known[held_out]["code"].replace(*change))
+    found = {row["task_id"] for row in lake_of(rows).sql("FROM test_tasks").rows()}
+    assert found == {held_out}
+    assert other != held_out

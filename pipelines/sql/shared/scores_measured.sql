@@ -4,11 +4,7 @@
 -- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
 -- so is one that is another function than the task's, one of the view withheld, and one of
 -- `test_kernels`. Registered are `asked`, the tasks, `another_function` and `test_kernels`.
-WITH out_of_datasets AS MATERIALIZED (
-    SELECT kernel_id, reason
-    FROM withheld
-),
-sole_device AS (
+WITH sole_device AS (
     SELECT min(device_id) AS device_id
     FROM devices
     WHERE "name" = $device
@@ -53,10 +49,9 @@ SELECT
     false AS implied,
     -- IN, for a LEFT JOIN may turn round and hash the many scored kernels.
     CASE
-        WHEN measured.kernel_id IN (SELECT kernel_id FROM out_of_datasets)
+        WHEN measured.kernel_id IN (SELECT kernel_id FROM withheld)
             THEN (
-                SELECT known.reason FROM out_of_datasets AS known
-                WHERE known.kernel_id = measured.kernel_id
+                SELECT withheld.reason FROM withheld WHERE withheld.kernel_id = measured.kernel_id
             )
         WHEN (measured.kernel_id, measured.task_id) IN (SELECT (kernel_id, task_id) FROM standing)
             THEN 'wrong elsewhere'
