@@ -59,6 +59,7 @@ def select_answers(
         asked=tasks.rows,
         test_kernels=exclusions.test_kernels,
         another_function=exclusions.another_function,
+        withheld=exclusions.withheld,
     )
     dropped = tasks.dropped | _count_reasons(successes["dropped"])
     rows = query(

@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Exclusions:
-    """Kernels that no row of a request may hold."""
+    """Tasks and kernels that no row of a request may hold."""
 
+    held_out: Relation
+    """The rows of the view test_tasks; empty unless the request is for training."""
     test_kernels: Relation
-    """kernel_id of attempts at tasks of the test split; empty unless the request is for
+    """kernel_id of attempts at test tasks and copies of them; empty unless the request is for
     training."""
     another_function: Relation
     """kernel_id and task_id of kernels that are another function than their task's module; empty
     if the request includes them."""
+    withheld: Relation
+    """The rows of the view withheld, which takes a second to compute on a million kernels."""
 
 
 # A lake is pinned, so its answers do not change.
@@ -36,17 +40,20 @@ _known: WeakKeyDictionary[store.Lake, dict[tuple[Purpose, bool], Exclusions]] = 
 
 
 def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
-    """Return the kernels that no row of the request may contain; queries a lake once per rule."""
+    """Return what no row of the request may contain; queries a lake once per rule."""
     of_lake = _known.setdefault(lake, {})
     rules = (request.purpose, request.include_nonequivalent)
     if rules not in of_lake:
+        held_out = keep(lake, sql("shared", "held_out"), {"purpose": request.purpose})
         of_lake[rules] = Exclusions(
-            test_kernels=keep(lake, sql("shared", "test_kernels"), {"purpose": request.purpose}),
+            held_out=held_out,
+            test_kernels=keep(lake, sql("shared", "test_kernels"), held_out=held_out),
             another_function=keep(
                 lake,
                 sql("shared", "another_function"),
                 {"included": request.include_nonequivalent},
             ),
+            withheld=keep(lake, sql("shared", "withheld")),
         )
     return of_lake[rules]
 
@@ -54,26 +61,27 @@ def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
 def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Selection:
     """Leave out the rows that no dataset may contain, and count them.
 
-    A task of the test split in a training set is an error of the pipeline. Left out are rows with a
-    kernel that is quarantined, surely suspected or rejected (view withheld), or another function
-    than the task's, and for training also rows with a kernel of a test task or a near copy of one.
+    A task of the test split, or a copy of one, in a training set is an error of the pipeline. Left
+    out are rows with a kernel that is quarantined, surely suspected, rejected or a copy of such a
+    one (view withheld), or another function than the task's, and for training also rows with a
+    kernel of a test task or a near copy of one.
     A note counts kernels and tasks that nobody has audited, for nothing is known of them.
 
     Raises:
-        LeakageFound: a training row asks for a task of the test split; names the tasks.
+        LeakageFound: a training row asks for a test task or a copy of one; names the tasks.
     """
     import pyarrow as pa
 
     picked = _number_rows(selection.rows)
-    if request.purpose == "train":
-        _refuse_leaks(lake, picked)
     exclusions = find_exclusions(lake, request)
+    _refuse_leaks(lake, picked, exclusions)
     tainted = query(
         lake,
         sql("shared", "tainted"),
         picked=picked,
         test_kernels=exclusions.test_kernels,
         another_function=exclusions.another_function,
+        withheld=exclusions.withheld,
     ).to_pylist()
     selection = replace(selection, notes=selection.notes | _describe_unaudited(lake, picked))
     if not tainted:
@@ -98,8 +106,10 @@ def _describe_unaudited(lake: store.Lake, picked: pa.Table) -> dict[str, str]:
     return {"not audited": ", ".join(parts)} if parts else {}
 
 
-def _refuse_leaks(lake: store.Lake, picked: pa.Table) -> None:
-    leaks = query(lake, sql("shared", "leaks"), picked=picked).to_pylist()
+def _refuse_leaks(lake: store.Lake, picked: pa.Table, exclusions: Exclusions) -> None:
+    leaks = query(
+        lake, sql("shared", "leaks"), picked=picked, held_out=exclusions.held_out
+    ).to_pylist()
     if not leaks:
         return
     named = ", ".join(f"{leak['name']} ({leak['task_id'][:12]})" for leak in leaks[:3])

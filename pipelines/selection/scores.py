@@ -86,6 +86,7 @@ def find_scores(
         asked=tasks,
         test_kernels=exclusions.test_kernels,
         another_function=exclusions.another_function,
+        withheld=exclusions.withheld,
     )
     if namespace is not None:
         scored = keep(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.contract.request import Request
 from pipelines.selection.relations import query
+from pipelines.selection.rules import find_exclusions
 from pipelines.selection.sql_files import sql
 from store.errors import EmptyDataset, UnknownName
 
@@ -42,6 +43,7 @@ def select_tasks(lake: store.Lake, request: Request) -> Tasks:
         lake,
         sql("shared", "tasks"),
         {"purpose": request.purpose, "degenerate": request.degenerate},
+        held_out=find_exclusions(lake, request).held_out,
     )
     dropped = Counter(reason for reason in tasks["dropped"].to_pylist() if reason is not None)
     if tasks.num_rows == sum(dropped.values()):

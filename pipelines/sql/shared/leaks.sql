@@ -1,6 +1,7 @@
--- Tasks of the test split among the rows picked for training. `picked` is registered.
+-- Tasks of the test split, and copies of them, among the rows picked for training. Registered are
+-- `picked` and `held_out`.
 SELECT DISTINCT picked.task_id, task_names."name"
 FROM picked
 INNER JOIN task_names ON task_names.task_id = picked.task_id
-WHERE task_names.split = 'test'
+SEMI JOIN held_out ON held_out.task_id = picked.task_id
 ORDER BY task_names."name", picked.task_id
