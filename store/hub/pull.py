@@ -31,6 +31,7 @@ from store.hub.client import REPO, Hub, RepositoryState
 from store.hub.comparison import compare
 from store.hub.edition import FORMAT, MANIFEST
 from store.hub.incoming import IncomingTable, Preparation, list_tables, replace_column
+from store.hub.own_rows import REKEYED, read_own_rows
 from store.hub.redact import Redactor
 from store.lake.checksums import hash_file
 from store.lake.reader import Lake
@@ -190,12 +191,11 @@ def _merge(
     if unknown:
         notices.append(f"tables that this version does not know: {', '.join(unknown)}")
     with writer.reader() as lake:
-        own = lake.run("SELECT standing_id FROM standings WHERE origin IS NULL").rows()
         incoming = Preparation(
             repo=repo,
             revision=revision,
             moment=started_at,
-            own_standings=frozenset(str(row["standing_id"]) for row in own),
+            own={name: read_own_rows(lake, known.table(name)) for name in REKEYED},
         )
         parts = list_tables(manifest, folder, incoming)
         before = _list_quarantined(lake)
