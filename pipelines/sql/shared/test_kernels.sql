@@ -1,17 +1,20 @@
 -- One row per kernel that is an attempt at a task of the test split, or the released code of a
--- baseline of one; none but for training.
-SELECT generations.kernel_id
-FROM generations
-INNER JOIN task_names ON task_names.task_id = generations.task_id
+-- baseline of one; none but for training. Pulled attempts and claims count only for a kernel of which
+-- this lake has neither.
+WITH texts AS (
+    SELECT kernel_id, task_id, origin FROM generations
+    UNION ALL
+    SELECT baseline_kernel_id, task_id, origin FROM claims
+),
+own AS (
+    SELECT DISTINCT kernel_id FROM texts WHERE origin IS NULL AND kernel_id IS NOT NULL
+)
+SELECT DISTINCT texts.kernel_id
+FROM texts
+INNER JOIN task_names ON task_names.task_id = texts.task_id
+LEFT JOIN own ON own.kernel_id = texts.kernel_id
 WHERE
     $purpose = 'train'
     AND task_names.split = 'test'
-    AND generations.kernel_id IS NOT NULL
-UNION
-SELECT claims.baseline_kernel_id
-FROM claims
-INNER JOIN task_names ON task_names.task_id = claims.task_id
-WHERE
-    $purpose = 'train'
-    AND task_names.split = 'test'
-    AND claims.baseline_kernel_id IS NOT NULL
+    AND texts.kernel_id IS NOT NULL
+    AND (texts.origin IS NULL OR own.kernel_id IS NULL)
