@@ -5,11 +5,12 @@ the limits on its expanded size, every task, kernel, workload and prompt against
 its id, and every row against the rules of the catalog. A row whose key exists here with other
 content is left out and listed.
 
-Pulled rows never override a decision of this lake. Rows of tables with decisions or measurements
-state the repository in `origin`, and the views prefer this lake's own rows. Times in the future are
-set to now. Rows that would change the meaning of this lake's own rows are left out: rows that join
-a run, evaluation, timing session or dataset of this lake, splits that contradict fixed ones, and
-features, which are extracted here from the pulled code.
+Pulled rows never override a decision of this lake. Rows of tables with decisions, measurements,
+figures, names or attempts state the repository in `origin`, and the views prefer this lake's own
+rows. Findings, claims and analyses get ids that no own row can have (own_rows). Times in the future
+are set to now. Rows that would change the meaning of this lake's own rows are left out: rows that
+join a run, evaluation, timing session or dataset of this lake, splits that contradict fixed ones,
+and features, which are extracted here from the pulled code.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ def pull(
 
     Pulling the same edition again adds nothing. The rows are stored as one bundle with a row of
     `runs` that names the repository, the commit and the licenses; pulled verdicts, runs and
-    attempts without a source get this repository as their source. Pulled standings, verdicts and
-    audits never override those of this lake (views finding_standings, counted_evaluations,
-    weak_workloads).
+    attempts without a source get this repository as their source. Pulled standings, verdicts,
+    audits, claims, labels and splits never override those of this lake (views finding_standings,
+    counted_evaluations, weak_workloads, current_claims, counted_labels).
 
     Raises:
         ImportFailed: a file differs from the manifest or expands beyond `limits`, or an id is not

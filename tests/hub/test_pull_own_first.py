@@ -35,7 +35,7 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         return x * x
 """
-MIT = {"license": "MIT"}
+MIT: Row = {"license": "MIT"}
 
 
 @dataclass
