@@ -65,7 +65,7 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
     out are rows with a kernel that is quarantined, surely suspected, rejected or a copy of such a
     one (view withheld), or another function than the task's, and for training also rows with a
     kernel of a test task or a near copy of one.
-    A note counts kernels and tasks that nobody has audited, for nothing is known of them.
+    A note counts kernels and tasks that this lake has not audited, whatever a pulled lake says.
 
     Raises:
         LeakageFound: a training row asks for a test task or a copy of one; names the tasks.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from store import ids
 from store.code import features, task_families
 from store.foreign.times import clamp_times
+from store.hub.own_rows import REKEYED, OwnRows, hash_content
 from store.schema import catalog as catalogs
 from store.schema.tables import Table
 
@@ -91,10 +92,12 @@ class Preparation:
     repo: str
     revision: str
     moment: datetime
-    own_standings: frozenset[str]
-    """Ids of the decisions made here."""
+    own: dict[str, OwnRows]
+    """This lake's own rows of the tables REKEYED."""
     resplit: int = 0
     """Number of splits that were replaced by fixed ones."""
+    _findings: dict[str, str] = field(default_factory=dict[str, str])
+    """Published id to id here, of the findings with another id here."""
 
     def prepare(self, table: Table, rows: pa.Table) -> pa.Table:
         """Return rows with their origin, times not after now, and no decision for this lake."""
@@ -102,6 +105,8 @@ class Preparation:
 
         if table.name == "standings":
             rows = self._prepare_standings(rows)
+        elif table.name in REKEYED:
+            rows = self._rename_by_content(table, rows)
         elif table.name == "splits":
             rows = self._prepare_splits(rows)
         elif table.name == "workloads":
@@ -114,10 +119,27 @@ class Preparation:
                 rows = rows.append_column("origin", origin)
         return clamp_times(table, rows, self.moment)
 
+    def _rename_by_content(self, table: Table, rows: pa.Table) -> pa.Table:
+        """Give rows the id of the own row with this id or content, or else the content's hash."""
+        import pyarrow as pa
+
+        key, own = table.key[0], self.own[table.name]
+        named: list[str | None] = []
+        for row in rows.to_pylist():
+            published = cast("str | None", row[key])
+            if published is not None and published not in own.ids:
+                content = hash_content(table, row)
+                row[key] = own.by_content.get(content, content)
+                if table.name == "findings":
+                    self._findings[published] = row[key]
+            named.append(row[key])
+        return replace_column(rows, key, pa.array(named, pa.string()))
+
     def _prepare_standings(self, rows: pa.Table) -> pa.Table:
         """Keep decisions that the other lake made itself, under ids that no own decision can have.
 
-        A pulled row must not take the id of a decision that an importer adds here later.
+        A pulled row must not take the id of a decision that an importer adds here later. The
+        decisions follow the findings, which have other ids here.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -125,10 +147,13 @@ class Preparation:
         if "origin" in rows.column_names:
             rows = rows.filter(pc.is_null(rows.column("origin")))
         given = cast("list[str | None]", rows.column("standing_id").to_pylist())
+        own = self.own["standings"].ids
         named = [
-            one if one is None or one in self.own_standings else ids.content_id("pulled", one)
-            for one in given
+            one if one is None or one in own else ids.content_id("pulled", one) for one in given
         ]
+        about = cast("list[str | None]", rows.column("finding_id").to_pylist())
+        here = [one if one is None else self._findings.get(one, one) for one in about]
+        rows = replace_column(rows, "finding_id", pa.array(here, pa.string()))
         return replace_column(rows, "standing_id", pa.array(named, pa.string()))
 
     def _prepare_splits(self, rows: pa.Table) -> pa.Table:

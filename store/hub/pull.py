@@ -5,11 +5,12 @@ the limits on its expanded size, every task, kernel, workload and prompt against
 its id, and every row against the rules of the catalog. A row whose key exists here with other
 content is left out and listed.
 
-Pulled rows never override a decision of this lake. Rows of tables with decisions or measurements
-state the repository in `origin`, and the views prefer this lake's own rows. Times in the future are
-set to now. Rows that would change the meaning of this lake's own rows are left out: rows that join
-a run, evaluation, timing session or dataset of this lake, splits that contradict fixed ones, and
-features, which are extracted here from the pulled code.
+Pulled rows never override a decision of this lake. Rows of tables with decisions, measurements,
+figures, names or attempts state the repository in `origin`, and the views prefer this lake's own
+rows. Findings, claims and analyses get ids that no own row can have (own_rows). Times in the future
+are set to now. Rows that would change the meaning of this lake's own rows are left out: rows that
+join a run, evaluation, timing session or dataset of this lake, splits that contradict fixed ones,
+and features, which are extracted here from the pulled code.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from store.hub.client import REPO, Hub, RepositoryState
 from store.hub.comparison import compare
 from store.hub.edition import FORMAT, MANIFEST
 from store.hub.incoming import IncomingTable, Preparation, list_tables, replace_column
+from store.hub.own_rows import REKEYED, read_own_rows
 from store.hub.redact import Redactor
 from store.lake.checksums import hash_file
 from store.lake.reader import Lake
@@ -84,9 +86,9 @@ def pull(
 
     Pulling the same edition again adds nothing. The rows are stored as one bundle with a row of
     `runs` that names the repository, the commit and the licenses; pulled verdicts, runs and
-    attempts without a source get this repository as their source. Pulled standings, verdicts and
-    audits never override those of this lake (views finding_standings, counted_evaluations,
-    weak_workloads).
+    attempts without a source get this repository as their source. Pulled standings, verdicts,
+    audits, claims, labels and splits never override those of this lake (views finding_standings,
+    counted_evaluations, weak_workloads, current_claims, counted_labels).
 
     Raises:
         ImportFailed: a file differs from the manifest or expands beyond `limits`, or an id is not
@@ -190,12 +192,11 @@ def _merge(
     if unknown:
         notices.append(f"tables that this version does not know: {', '.join(unknown)}")
     with writer.reader() as lake:
-        own = lake.run("SELECT standing_id FROM standings WHERE origin IS NULL").rows()
         incoming = Preparation(
             repo=repo,
             revision=revision,
             moment=started_at,
-            own_standings=frozenset(str(row["standing_id"]) for row in own),
+            own={name: read_own_rows(lake, known.table(name)) for name in REKEYED},
         )
         parts = list_tables(manifest, folder, incoming)
         before = _list_quarantined(lake)

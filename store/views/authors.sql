@@ -1,10 +1,13 @@
 -- One row per kernel and task: the policy whose attempt at the task produced the kernel first.
+-- Attempts of this lake come before pulled ones, whatever time those state.
 WITH firsts AS (
     SELECT
         kernel_id,
         task_id,
-        min({'created_at': created_at, 'generation_id': generation_id, 'policy_id': policy_id})
-            AS first_attempt,
+        min({
+            'pulled': origin IS NOT NULL, 'created_at': created_at,
+            'generation_id': generation_id, 'policy_id': policy_id
+        }) AS first_attempt,
         count(*) AS generations
     FROM generations
     WHERE kernel_id IS NOT NULL

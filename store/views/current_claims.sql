@@ -6,10 +6,13 @@
 -- other sources, a later import replaces only the figures that it states again for the same kernel.
 -- An aggregate figure belongs to its revision: a later revision of a paper does not replace it.
 -- Importing a revision a second time stores nothing and does not make that revision the last one.
+-- What this lake imported comes before what it pulled, whatever the time: a pulled claim replaces no
+-- own one, and pulled claims of a release count only for a GPU (and file) without own claims.
 WITH stated AS (
     SELECT
         *,
         max(created_at) OVER (PARTITION BY coalesce(run_id, claim_id)) AS imported_at,
+        origin IS NULL AS own,
         CASE
             WHEN task_id IS NULL THEN NULL
             WHEN "source" IN ('cuda-l1', 'cuda-l1/codes') THEN ''
@@ -21,10 +24,11 @@ WITH stated AS (
 ordered AS (
     SELECT
         *,
-        first_value({'source': "source", 'revision': source_revision}) OVER (
+        first_value({'source': "source", 'revision': source_revision, 'own': own}) OVER (
             PARTITION BY split_part("source", '/codes', 1), gpu, release_file
             ORDER BY
-                "source" = 'cuda-l1/codes', imported_at DESC, run_id DESC, source_revision DESC
+                own DESC, "source" = 'cuda-l1/codes', imported_at DESC, run_id DESC,
+                source_revision DESC
         ) AS last_revision,
         -- Not row_number: what one import states twice, it states twice.
         rank() OVER (
@@ -33,15 +37,15 @@ ordered AS (
                 suite, suite_revision, "level",
                 CASE WHEN task_id IS NULL THEN source_revision ELSE quote END,
                 CASE WHEN release_file IS NULL THEN kernel_id END
-            ORDER BY imported_at DESC, run_id DESC, source_revision DESC
+            ORDER BY own DESC, imported_at DESC, run_id DESC, source_revision DESC
         ) AS place
     FROM stated
 )
-SELECT * EXCLUDE (imported_at, release_file, last_revision, place)
+SELECT * EXCLUDE (imported_at, own, release_file, last_revision, place)
 FROM ordered
 WHERE
     place = 1
     AND (
         release_file IS NULL
-        OR {'source': "source", 'revision': source_revision} = last_revision
+        OR {'source': "source", 'revision': source_revision, 'own': own} = last_revision
     )

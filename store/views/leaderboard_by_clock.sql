@@ -45,7 +45,7 @@ WITH best AS (
 ),
 labels AS (
     SELECT DISTINCT suite, suite_revision, task_id, "level"
-    FROM (SELECT * REPLACE (unnest([NULL, "level"]) AS "level") FROM task_labels)
+    FROM (SELECT * REPLACE (unnest([NULL, "level"]) AS "level") FROM counted_labels)
 ),
 results AS (
     SELECT

@@ -6,7 +6,8 @@
 -- they were made; those that an endpoint failed are none. Baseline best is, for each kernel, the
 -- fastest of the baselines that it was timed against. round is the last that a k-th attempt belongs
 -- to, and seconds are those of the search's rounds up to it, over all of its arms. arm and seed are
--- parts of a namespace of the form NAME/ARM/SEED.
+-- parts of a namespace of the form NAME/ARM/SEED. Pulled attempts do not count in a namespace in which
+-- this lake has attempts.
 WITH attempts AS (
     SELECT
         namespace, task_id, kernel_id, policy_id, run_id, step,
@@ -18,6 +19,12 @@ WITH attempts AS (
         namespace IS NOT NULL
         AND task_id IS NOT NULL
         AND finish_reason IS DISTINCT FROM 'error'
+        AND (
+            origin IS NULL
+            OR namespace NOT IN (
+                SELECT namespace FROM generations WHERE origin IS NULL AND namespace IS NOT NULL
+            )
+        )
 ),
 speeds AS (
     SELECT kernel_id, task_id, device, baseline, speedup, speedup_low

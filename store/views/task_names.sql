@@ -1,8 +1,8 @@
 -- One row per task: the label that tables show, its split, and whether it is degenerate.
 -- A text that is part of several suites or revisions has several labels; this view shows the first
--- one in the order below. split and degenerate consider every label, so that no other name lets a
--- test task through. A weak task, which a trivial answer passes, is degenerate as well, whatever
--- its labels say.
+-- one in the order below. split and degenerate consider every label that counts (counted_labels), so
+-- that no other name lets a test task through; a pulled split counts only for a task without an own
+-- one. A weak task, which a trivial answer passes, is degenerate as well, whatever its labels say.
 WITH labels AS (
     SELECT
         label.task_id,
@@ -20,11 +20,12 @@ WITH labels AS (
         ) AS shown,
         coalesce(bool_or(label.degenerate), false) AS degenerate,
         CASE
-            WHEN bool_or(splits.split = 'test') THEN 'test'
-            WHEN bool_or(splits.split = 'train') THEN 'train'
+            WHEN bool_or(label.split = 'test') FILTER (WHERE label.own_split) THEN 'test'
+            WHEN bool_or(label.own_split) THEN 'train'
+            WHEN bool_or(label.split = 'test') THEN 'test'
+            WHEN bool_or(label.split = 'train') THEN 'train'
         END AS split
-    FROM task_labels AS label
-    LEFT JOIN splits ON splits.suite = label.suite AND splits.family = label.family
+    FROM counted_labels AS label
     GROUP BY label.task_id
 )
 SELECT

@@ -60,7 +60,7 @@ labels AS (
         coalesce(bool_or(degenerate), false)
         OR task_id IN (SELECT task_id FROM weak_workloads) AS degenerate,
         task_id IN (SELECT task_id FROM weak_tasks) AS left_out
-    FROM (SELECT * REPLACE (unnest([NULL, "level"]) AS "level") FROM task_labels)
+    FROM (SELECT * REPLACE (unnest([NULL, "level"]) AS "level") FROM counted_labels)
     GROUP BY suite, suite_revision, task_id, "level"
 ),
 -- Where a policy has been judged at all; a device that never saw it says nothing about it.

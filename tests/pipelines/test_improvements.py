@@ -50,6 +50,10 @@ def test_golden_answer_states_what_the_store_knows(rows: Rows, lake_of, make_job
         code = f"BLOCK = {block}\n" + code_of("relu", "abc"[place])
         kernel = add_timed(rows, relu, code, [ms] * 9)
         describe(rows, kernel, ["coalesced_access"] * (place == 2), "memory_bandwidth")
+        profile = rows.tables["analyses"][-1]
+        pulled = {"analysis_id": f"pulled-{place}", "origin": "lab/kernels"}
+        later = {"bottleneck": "tensor_cores", "created_at": builders.at(60 * 24)}
+        rows.add("analyses", profile | pulled | later)
     [row] = rows_of(make_job(lake_of(rows), improvement_pairs))
     text = "\n".join(turn["content"] for turn in [*row["prompt"], *row["completion"]])
     assert text + "\n" == (GOLDEN / "improvement.txt").read_text("utf-8")

@@ -1,4 +1,5 @@
--- One row per kernel whose best speedup over eager is surprising, and that $detector has not seen.
+-- One row per kernel whose best speedup over eager is surprising, and that $detector has not seen
+-- in an audit of this lake.
 -- Surprising is above 3x, or above twice the best other kernel of the task; claims count as well as
 -- measurements, each against its own kind.
 WITH speeds AS (
@@ -38,6 +39,7 @@ seen AS (
     INNER JOIN runs ON runs.run_id = scans.run_id
     WHERE
         runs.kind = 'audit'
+        AND runs.origin IS NULL
         AND list_contains(from_json(runs.config ->> '$.detectors', '["VARCHAR"]'), $detector)
 )
 SELECT wins.*, kernels.* EXCLUDE (kernel_id), tasks.code AS reference

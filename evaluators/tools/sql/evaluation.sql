@@ -4,7 +4,7 @@ SELECT
     evaluations.max_scaled_error,
     evaluations.wall_s,
     (
-        SELECT max_by(body, created_at)
+        SELECT max_by(body, {'own': origin IS NULL, 'created_at': created_at})
         FROM analyses
         WHERE kernel_id = evaluations.kernel_id AND kind = 'profiler'
     ) AS diagnosis

@@ -2,7 +2,8 @@
 -- The order is drawn by a hash, as in contrastive-batch. A draw with fewer exemplars than asked for
 -- is left out. gain is how many times faster the answer is than the fastest exemplar, between the
 -- nearest bounds of the two intervals. Facts are what the newest extractor sees in a kernel, its
--- measured time, and the bottleneck that the newest profile names.
+-- measured time, and the bottleneck that the newest profile names; pulled profiles count only for a
+-- kernel without an own one.
 -- `winners` (pair_id, task_id, kernel_id, turn) and `exemplars` (task_id: the pair, kernel_id) are
 -- registered, and `eligible` defined.
 WITH used AS (
@@ -12,8 +13,10 @@ WITH used AS (
 bottlenecks AS (
     SELECT
         analyses.kernel_id,
-        max({'at': analyses.created_at, 'id': analyses.analysis_id, 'name': analyses.bottleneck})
-            .name AS bottleneck
+        max({
+            'own': analyses.origin IS NULL, 'at': analyses.created_at,
+            'id': analyses.analysis_id, 'name': analyses.bottleneck
+        }).name AS bottleneck
     FROM analyses
     SEMI JOIN used ON used.kernel_id = analyses.kernel_id
     WHERE

@@ -1,11 +1,16 @@
 -- One row per kernel that is an attempt at one of `held_out`, or the released code of a baseline
--- of one. `held_out` is registered; it has no rows but for training.
-SELECT generations.kernel_id
-FROM generations
-SEMI JOIN held_out ON held_out.task_id = generations.task_id
-WHERE generations.kernel_id IS NOT NULL
-UNION
-SELECT claims.baseline_kernel_id
-FROM claims
-SEMI JOIN held_out ON held_out.task_id = claims.task_id
-WHERE claims.baseline_kernel_id IS NOT NULL
+-- of one. `held_out` is registered; it has no rows but for training. Pulled attempts and claims
+-- count only for a kernel of which this lake has neither.
+WITH texts AS (
+    SELECT kernel_id, task_id, origin FROM generations
+    UNION ALL
+    SELECT baseline_kernel_id, task_id, origin FROM claims
+),
+own AS (
+    SELECT DISTINCT kernel_id FROM texts WHERE origin IS NULL AND kernel_id IS NOT NULL
+)
+SELECT DISTINCT texts.kernel_id
+FROM texts
+SEMI JOIN held_out ON held_out.task_id = texts.task_id
+LEFT JOIN own ON own.kernel_id = texts.kernel_id
+WHERE texts.kernel_id IS NOT NULL AND (texts.origin IS NULL OR own.kernel_id IS NULL)

@@ -1,6 +1,6 @@
 -- One row per group of attempts that the lake has: how far it is, what it cost, and which kernels
 -- are right.
--- An attempt that the endpoint failed is none. A kernel is right where it is correct somewhere,
+-- An attempt that the endpoint failed is none, and pulled attempts belong to no group of this lake. A kernel is right where it is correct somewhere,
 -- wrong nowhere and the task's own function, as for training sets. `groups` (group_id) is registered.
 WITH sampled AS (
     SELECT
@@ -8,6 +8,7 @@ WITH sampled AS (
         completion_tokens, cost_usd
     FROM generations
     SEMI JOIN groups ON groups.group_id = generations.group_id
+    WHERE generations.origin IS NULL
 ),
 judged AS (
     SELECT

@@ -1,4 +1,4 @@
--- One row: the seconds of the rounds of searches that had one of these namespaces. A round that a
+-- One row: the seconds of the rounds of searches of this lake that had one of these namespaces. A round that a
 -- command did not finish has no metric; it counts from the end of the command's round before, or
 -- from its start, until its last stored attempt.
 WITH searches AS (
@@ -6,6 +6,7 @@ WITH searches AS (
     FROM runs
     WHERE
         kind = 'rollout'
+        AND origin IS NULL
         AND "name" = 'search'
         AND list_has_any(
             CAST(json_extract_string(config, '$.search.namespaces') AS VARCHAR[]), $1

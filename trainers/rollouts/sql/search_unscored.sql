@@ -1,9 +1,12 @@
--- Why kernels attempted in $namespaces have no score on $device over $baseline, by $clock or by the
--- clock that ranks: reason and kernels.
+-- Why kernels that this lake attempted in $namespaces have no score on $device over $baseline, by
+-- $clock or by the clock that ranks: reason and kernels.
 WITH written AS (
     SELECT DISTINCT kernel_id, task_id
     FROM generations
-    WHERE namespace IN (SELECT unnest($namespaces)) AND kernel_id IS NOT NULL
+    WHERE
+        namespace IN (SELECT unnest($namespaces))
+        AND kernel_id IS NOT NULL
+        AND origin IS NULL
 ),
 judged AS (
     SELECT kernel_id, task_id, bool_and(correct) AS correct

@@ -2,5 +2,5 @@
 SELECT generations.task_id, generations.kernel_id, count(*) AS times
 FROM generations
 SEMI JOIN groups ON groups.group_id = generations.group_id
-WHERE generations.kernel_id IS NOT NULL
+WHERE generations.kernel_id IS NOT NULL AND generations.origin IS NULL
 GROUP BY generations.task_id, generations.kernel_id

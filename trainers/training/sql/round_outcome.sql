@@ -6,7 +6,7 @@ WITH made AS (
     SELECT generations.kernel_id, generations.task_id
     FROM generations
     SEMI JOIN groups ON groups.group_id = generations.group_id
-    WHERE generations.finish_reason IS DISTINCT FROM 'error'
+    WHERE generations.finish_reason IS DISTINCT FROM 'error' AND generations.origin IS NULL
 ),
 judged AS (
     SELECT

@@ -1,7 +1,7 @@
 -- One row per kernel and task to measure again: the $1 best of a namespace and task by lower bound,
 -- without those that a run with --remeasure has judged since. A figure over the slowest of the
--- baselines is enough to choose by. Attempts of an earlier run (earlier.py) and those that a model
--- was trained with do not count.
+-- baselines is enough to choose by. Pulled attempts, attempts of an earlier run (earlier.py) and
+-- those that a model was trained with do not count.
 WITH bests AS (
     SELECT
         generations.namespace, generations.task_id, generations.kernel_id,
@@ -11,6 +11,7 @@ WITH bests AS (
         ON speeds.kernel_id = generations.kernel_id AND speeds.task_id = generations.task_id
     WHERE
         generations.namespace IS NOT NULL
+        AND generations.origin IS NULL
         AND NOT starts_with(generations.namespace, 'earlier/')
         AND NOT starts_with(generations.namespace, 'stage3/')
     GROUP BY generations.namespace, generations.task_id, generations.kernel_id
