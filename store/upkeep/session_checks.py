@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from store.lake.sql_files import read_sql
 from store.schema import row_checks
 from store.schema.catalog import Catalog
+from store.schema.device_names import NAME_RULE
 from store.upkeep.table_checks import Problem, count_and_show, select_later
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 SESSION_TABLES = ("devices", "evaluations", "timings")
 """Tables that these rules read."""
 
-_ADVICE = "No ranking counts these arms."
 _RULES = {
     "arms_together": (
         "the arms of a session by one clock have one evaluation, kernel, task, workload, device, "
@@ -33,13 +33,20 @@ _RULES = {
     ),
     "control_ratios": ("control ratios are positive", ("timing_id", "session_id")),
     "clock_of_processor": ("a processor has no clock gpu", ("timing_id", "device_id")),
+    "device_names": (NAME_RULE, ("name",)),
+    "device_kinds": ("one name has one spelling and one kind of device", ("name",)),
 }
+_OF_DEVICES = {
+    "device_names": "Views take these for other devices than those that they look like.",
+    "device_kinds": "Views take devices of one spelling for one, and others for several.",
+}
+"""The rules about devices, with what a broken one means."""
 
 
 def check_sessions(
     connection: duckdb.DuckDBPyConnection, catalog: Catalog, since: int, newest: int
 ) -> list[Problem]:
-    """Return the rules that timing sessions break, of those with rows after a snapshot.
+    """Return the rules that devices break, and timing sessions with rows after a snapshot.
 
     `since` is -1 where all sessions are to be tested.
     """
@@ -56,8 +63,14 @@ def check_sessions(
     for name, (rule, columns) in _RULES.items():
         count, examples = count_and_show(connection, read_sql(__file__, f"sessions/{name}"))
         if count:
-            shown = row_checks.describe_rows(columns, examples)
+            table = "devices" if name in _OF_DEVICES else "timings"
             problems.append(
-                Problem(table="timings", rule=rule, count=count, examples=shown, advice=_ADVICE)
+                Problem(
+                    table=table,
+                    rule=rule,
+                    count=count,
+                    examples=row_checks.describe_rows(columns, examples),
+                    advice=_OF_DEVICES.get(name, "No ranking counts these arms."),
+                )
             )
     return problems
