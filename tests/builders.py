@@ -24,6 +24,8 @@ from store import ids
 
 Row: TypeAlias = dict[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)
+PROCESSORS: set[str] = set()
+"""Ids of the processors among the devices that were returned."""
 
 TASK = '''"""{name}"""
 import torch
@@ -162,10 +164,13 @@ def generation(
 
 def device(name: str = "laptop", **columns: Any) -> Row:
     """Return a device."""
-    return {
+    row: Row = {
         "device_id": ids.content_id("device", name), "name": name, "kind": "cpu", "model": name,
         "created_at": START,
     } | columns
+    if row["kind"] == "cpu":
+        PROCESSORS.add(row["device_id"])
+    return row
 
 
 def run(name: str = "tests", kind: str = "evaluation", **columns: Any) -> Row:
@@ -205,7 +210,7 @@ def session(
     evaluation: Row,
     kernel: Sequence[float],
     *,
-    clock: str | None = "gpu",
+    clock: str | None = "first",
     cache: str = "cold",
     noisy: bool = False,
     blocks: Mapping[str, Sequence[int]] | None = None,
@@ -214,10 +219,13 @@ def session(
 ) -> list[Row]:
     """Return the timings rows of one session: samples (ms) of the kernel and of each baseline.
 
-    clock: None for a row of a judge without that column; blocks: block indices by arm, where they
+    clock: None for a row of a judge without that column, by default the one that ranks first on the
+    device; blocks: block indices by arm, where they
     are not 0, 1, 2 …; minute: when it was measured, by default when the kernel was judged.
     """
     made = evaluation["created_at"] if minute is None else at(minute)
+    if clock == "first":
+        clock = "throughput" if evaluation["device_id"] in PROCESSORS else "gpu"
     keys = (evaluation["evaluation_id"], clock or cache, made.isoformat())
     identity = ids.content_id("session", *keys)
     about = {

@@ -189,8 +189,9 @@ def _draw_speedups(axes: Any, rows: list[dict[str, Any]]) -> None:
     for device in dict.fromkeys(row["device"] for row in rows):
         own = [row for row in rows if row["device"] == device]
         middle = [row["speedup"] for row in own]
-        low = [row["speedup"] - row["speedup_low"] for row in own]
-        high = [row["speedup_high"] - row["speedup"] for row in own]
+        # matplotlib refuses an interval that does not contain the speedup.
+        low = [max(0.0, row["speedup"] - row["speedup_low"]) for row in own]
+        high = [max(0.0, row["speedup_high"] - row["speedup"]) for row in own]
         axes.errorbar(
             range(1, len(own) + 1),
             middle,

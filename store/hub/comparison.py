@@ -8,6 +8,7 @@ from store.errors import ImportFailed
 from store.hub.incoming import IncomingTable, replace_column
 from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, is_scrubbed
 from store.lake.reader import Lake
+from store.lake.sql_files import read_sql
 from store.schema import id_checks
 from store.schema.row_checks import EXAMPLES, describe_rows
 from store.schema.sql_text import quote_names
@@ -50,6 +51,8 @@ def compare(lake: Lake, redactor: Redactor, part: IncomingTable) -> None:
         places = pa.array(range(rows.num_rows), pa.int64())
         incoming = rows.append_column("_place", places)
         lake.register("_incoming", incoming)
+        if table.name == "devices":
+            _check_devices(lake)
         compared = _list_compared_columns(table, rows.column_names)
         listed = "".join(f', o."{name}"' for name in compared)
         own = lake.run(
@@ -152,6 +155,18 @@ def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
         and not column.provenance
         and ((table.name, column.name) not in VERBATIM or table.name in ("generations", "findings"))
     ]
+
+
+def _check_devices(lake: Lake) -> None:
+    """Raise ImportFailed if a registered device passes for another one that is known here."""
+    conflicts = lake.run(read_sql(__file__, "device_conflicts")).rows()
+    if conflicts:
+        one = conflicts[0]
+        raise ImportFailed(
+            f"devices: {one['name']!a:.70} of kind {one['kind']} would rank with or beside "
+            f"{one['known_name']!a:.70} of kind {one['known_kind']}",
+            "Nothing was merged: one name has one spelling and one kind of device.",
+        )
 
 
 def _check_ids(table: Table, rows: pa.Table) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from store.errors import RowsRejected
 from store.schema.arrow_checks import is_surely_passed
 from store.schema.catalog import Catalog
+from store.schema.device_names import check_device_names
 from store.schema.id_checks import check_ids
 from store.schema.sql_text import quote_names
 from store.schema.tables import Column, Enum, Table
@@ -49,7 +50,7 @@ def check_rows(
 ) -> None:
     """Raise RowsRejected like `check_relation`, for rows in memory; valid rows pass quickly.
 
-    Ids that are hashes are computed again.
+    Ids that are hashes are computed again, and names of devices are read (`device_names`).
 
     DuckDB takes longer to plan a rule than to evaluate it on a few rows. Therefore Arrow evaluates
     the declarations of columns and most checks, and one query evaluates the others. Only if one of
@@ -74,6 +75,7 @@ def check_rows(
         finally:
             connection.unregister("_rows")
     check_ids(table, given)
+    check_device_names(table, given)
 
 
 def _matches_declaration(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:

@@ -25,6 +25,7 @@ from store.schema.tables import Table
 from store.upkeep import check_record, database
 from store.upkeep.check_record import Checked
 from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, open_for_maintenance
+from store.upkeep.session_checks import SESSION_TABLES, check_sessions
 from store.upkeep.small_copies import SmallCopies
 from store.upkeep.table_checks import Problem, check_table, select_later
 from store.writing.rejected import locate_folder
@@ -164,6 +165,8 @@ def _check_lake(
             problems += _check_readable(
                 connection, catalog, table, later, files, broken, counts, copies
             )
+    if not broken & set(SESSION_TABLES):
+        problems += check_sessions(connection, catalog, checked.snapshot, newest)
     if "ingest_log" in counts:
         problems += _check_counts(connection, counts)
     connection.execute("ROLLBACK")

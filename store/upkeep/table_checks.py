@@ -88,7 +88,7 @@ def _check_keys(
         f"SELECT {key}, count(*) FROM (SELECT {key} FROM {whole} {among}) GROUP BY {key} "
         "HAVING count(*) > 1"
     )
-    count, examples = _count_and_show(connection, repeated)
+    count, examples = count_and_show(connection, repeated)
     if not count:
         return []
     rule, names = row_checks.describe_key(table), (*table.key, "rows")
@@ -102,7 +102,7 @@ def _check_reference(
     dangling = (
         f'SELECT v FROM ({need.values}) ANTI JOIN {target} AS t ON v = t."{need.target.key[0]}"'
     )
-    count, examples = _count_and_show(connection, dangling)
+    count, examples = count_and_show(connection, dangling)
     if not count:
         return []
     rule = row_checks.describe_reference(need.column, need.target)
@@ -110,7 +110,7 @@ def _check_reference(
     return [Problem(table=need.table.name, rule=rule, count=count, examples=shown)]
 
 
-def _count_and_show(
+def count_and_show(
     connection: duckdb.DuckDBPyConnection, query: str
 ) -> tuple[int, list[tuple[object, ...]]]:
     """Return the number of rows of a query, and the first ones."""

@@ -2,15 +2,18 @@
 -- Early judges recorded no clock, so this view derives it. On a GPU, samples taken after a cache
 -- flush time the device's own work (clock gpu), and samples without a flush time calls in a row
 -- (throughput). On a processor, samples taken after a flush time calls in a row; the clock of the
--- others is unknown.
+-- others is unknown. A processor has no clock gpu: the clock of a row that states it is unknown.
+-- noisy: the session failed its noise control, or one of its control_ratios is not positive, which
+-- no ratio of two times can be.
 SELECT
-    timings.* EXCLUDE (clock),
-    coalesce(
-        timings.clock,
-        CASE
-            WHEN devices.kind = 'cuda' AND timings.cache = 'cold' THEN 'gpu'
-            WHEN devices.kind = 'cuda' OR timings.cache = 'cold' THEN 'throughput'
-        END
-    ) AS clock
+    timings.* EXCLUDE (clock) REPLACE (
+        timings.noisy OR coalesce(list_min(timings.control_ratios) <= 0, false) AS noisy
+    ),
+    CASE
+        WHEN timings.clock = 'gpu' AND devices.kind = 'cpu' THEN NULL
+        WHEN timings.clock IS NOT NULL THEN timings.clock
+        WHEN devices.kind = 'cuda' AND timings.cache = 'cold' THEN 'gpu'
+        WHEN devices.kind = 'cuda' OR timings.cache = 'cold' THEN 'throughput'
+    END AS clock
 FROM timings
 LEFT JOIN devices ON devices.device_id = timings.device_id

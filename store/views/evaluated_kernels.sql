@@ -1,14 +1,16 @@
--- One row per kernel, task, workload and device that was judged, by a counted evaluation or not.
--- correct: a counted evaluation (counted_evaluations) found the kernel correct there. Evaluations by
--- the protocol training and faults of the judge are left out.
-SELECT kernel_id, task_id, workload_id, device_id, bool_or(correct) AS correct
+-- One row per kernel, task, workload, device and precision that was judged, by a counted evaluation or not.
+-- correct: a counted evaluation (counted_evaluations) found the kernel correct there. precision is
+-- NULL in a further row of every kernel, which also stands for evaluations that do not count.
+-- Evaluations by the protocol training and faults of the judge are left out.
+SELECT kernel_id, task_id, workload_id, device_id, "precision", bool_or(correct) AS correct
 FROM (
-    SELECT kernel_id, task_id, workload_id, device_id, false AS correct
+    SELECT kernel_id, task_id, workload_id, device_id, NULL AS "precision", false AS correct
     FROM evaluations
     WHERE status <> 'evaluator_error' AND protocol IS DISTINCT FROM 'training'
     UNION ALL
-    SELECT kernel_id, task_id, workload_id, device_id, true AS correct
+    SELECT
+        kernel_id, task_id, workload_id, device_id, "precision", status = 'correct' AS correct
     FROM counted_evaluations
-    WHERE status = 'correct'
+    WHERE status <> 'evaluator_error'
 )
-GROUP BY kernel_id, task_id, workload_id, device_id
+GROUP BY kernel_id, task_id, workload_id, device_id, "precision"

@@ -1,6 +1,7 @@
 -- One row per timing session, baseline and clock: both arms' samples, paired by block.
--- Element i of both lists comes from the same block. Blocks in which one of the two arms has no
--- sample are left out. Every view that computes a figure from a session's samples reads this one.
+-- The pairs are those of session_speedups. Element i of both lists comes from the same block. Blocks
+-- in which one of the two arms has no sample are left out. Every view that computes a figure from a
+-- session's samples reads this one.
 WITH sessions AS (
     SELECT
         kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
@@ -17,9 +18,14 @@ WITH sessions AS (
         ON
             baseline.session_id = kernel.session_id
             AND baseline.clock = kernel.clock
-            -- True of any session; stated so that a filter on either id reaches both scans.
+            -- A filter on one of these ids reaches both scans.
             AND baseline.kernel_id = kernel.kernel_id
             AND baseline.task_id = kernel.task_id
+            AND baseline.evaluation_id = kernel.evaluation_id
+            AND baseline.workload_id = kernel.workload_id
+            AND baseline.device_id = kernel.device_id
+            AND baseline.cache = kernel.cache
+            AND baseline.origin IS NOT DISTINCT FROM kernel.origin
     WHERE
         kernel.arm = 'kernel'
         AND baseline.arm <> 'kernel'
@@ -44,3 +50,6 @@ SELECT
         )
     END AS baseline_samples
 FROM sessions
+QUALIFY count(*) OVER (
+    PARTITION BY session_id, evaluation_id, kernel_id, task_id, baseline, clock
+) = 1

@@ -1,4 +1,6 @@
 -- One row per timing session, baseline and clock: the speedup in its samples, counted or not.
+-- The two arms are of one evaluation, workload, device, state of the cache, and origin. An arm that
+-- a session has twice by a clock counts for nothing, since nothing tells which of the two is right.
 -- Samples of the two arms are paired by block, so that drift of the device cancels out. speedup =
 -- exp(median(ln(baseline / kernel))); with an even count this is the geometric mean of the middle
 -- two ratios. The interval is a pair of order statistics (the r-th smallest and r-th largest
@@ -15,7 +17,7 @@
 WITH sessions AS (
     SELECT
         kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
-        baseline.arm AS baseline, kernel.clock,
+        kernel.workload_id, kernel.device_id, baseline.arm AS baseline, kernel.clock,
         kernel.noisy OR baseline.noisy AS noisy,
         kernel.created_at AS measured_at,
         list_median(kernel.samples_ms) AS kernel_ms,
@@ -35,9 +37,14 @@ WITH sessions AS (
         ON
             baseline.session_id = kernel.session_id
             AND baseline.clock = kernel.clock
-            -- True of any session; stated so that a filter on either id reaches both scans.
+            -- A filter on one of these ids reaches both scans.
             AND baseline.kernel_id = kernel.kernel_id
             AND baseline.task_id = kernel.task_id
+            AND baseline.evaluation_id = kernel.evaluation_id
+            AND baseline.workload_id = kernel.workload_id
+            AND baseline.device_id = kernel.device_id
+            AND baseline.cache = kernel.cache
+            AND baseline.origin IS NOT DISTINCT FROM kernel.origin
     WHERE
         kernel.arm = 'kernel'
         AND baseline.arm <> 'kernel'
@@ -63,15 +70,23 @@ ranked AS (
         greatest(1, floor((n + 1) / 2 - 1.182809063 * sqrt(greatest(n, 1) - 0.766024854)))::BIGINT AS r,
         len(control) AS m,
         greatest(1, floor((m + 1) / 2 - 1.182809063 * sqrt(greatest(m, 1) - 0.766024854)))::BIGINT AS q,
-        coalesce(
-            greatest(CAST(control[m + 1 - q] AS DOUBLE), 1 / CAST(control[q] AS DOUBLE)), 1
-        ) AS apart
+        -- At least 1, as the control is sorted. A ratio that is not positive widens nothing, and the
+        -- session is noisy (clocked_timings).
+        CASE
+            WHEN control[1] > 0
+                THEN greatest(CAST(control[m + 1 - q] AS DOUBLE), 1 / CAST(control[q] AS DOUBLE))
+            ELSE 1
+        END AS apart
     FROM paired
 )
 SELECT
-    session_id, evaluation_id, kernel_id, task_id, baseline, clock, n, kernel_ms, baseline_ms,
+    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, n,
+    kernel_ms, baseline_ms,
     sqrt(ratios[(n + 1) // 2] * ratios[n // 2 + 1]) AS speedup,
     ratios[r] / apart AS speedup_low,
     ratios[n + 1 - r] * apart AS speedup_high,
     noisy, measured_at
 FROM ranked
+QUALIFY count(*) OVER (
+    PARTITION BY session_id, evaluation_id, kernel_id, task_id, baseline, clock
+) = 1

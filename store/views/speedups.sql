@@ -1,7 +1,9 @@
 -- One row per timing session, baseline and clock: how many times faster the kernel ran.
--- The figures are those of session_speedups, of evaluations that count (counted_evaluations). noisy:
--- the session is noisy, or its evaluation is contended or unverified, so that it ranks nothing.
--- Kernels that compute another function than the task (nonequivalent) are not left out.
+-- The figures are those of session_speedups, of evaluations that count (counted_evaluations). The
+-- session ran at the workload of its evaluation, and on its device or another one of the same name
+-- and kind, such as another GPU of the same machine. noisy: the session is noisy, or its evaluation
+-- is contended or unverified, so that it ranks nothing. Kernels that compute another function than
+-- the task (nonequivalent) are not left out.
 WITH failures AS (
     -- A failure counts for the precision of its verdict, and a rejected cheat for all of them.
     SELECT
@@ -44,6 +46,13 @@ INNER JOIN counted_evaluations AS evaluations
         evaluations.evaluation_id = sessions.evaluation_id
         AND evaluations.kernel_id = sessions.kernel_id
         AND evaluations.task_id = sessions.task_id
+        AND evaluations.workload_id = sessions.workload_id
+INNER JOIN devices AS judges ON judges.device_id = evaluations.device_id
+INNER JOIN devices AS timers
+    ON
+        timers.device_id = sessions.device_id
+        AND timers."name" = judges."name"
+        AND timers.kind = judges.kind
 -- Equality of the version leaves out sessions of superseded versions of the evaluator.
 INNER JOIN verdicts
     ON

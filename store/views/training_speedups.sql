@@ -3,7 +3,7 @@
 -- the deciding evaluation, by the only clock that the protocol reads. A kernel that is unverified has
 -- none, because it could compute less in timed calls.
 SELECT
-    sessions.*,
+    sessions.* EXCLUDE (workload_id, device_id),
     outcomes.workload_id,
     outcomes.device
 FROM session_speedups AS sessions
@@ -12,6 +12,9 @@ INNER JOIN training_outcomes AS outcomes
         outcomes.evaluation_id = sessions.evaluation_id
         AND outcomes.kernel_id = sessions.kernel_id
         AND outcomes.task_id = sessions.task_id
+        AND outcomes.workload_id = sessions.workload_id
+INNER JOIN devices
+    ON devices.device_id = sessions.device_id AND devices."name" = outcomes.device
 WHERE outcomes.correct AND NOT outcomes.unverified AND NOT sessions.noisy
 QUALIFY row_number() OVER (
     PARTITION BY

@@ -285,3 +285,18 @@ def test_a_published_file_that_expands_too_far_is_refused(
         pull(mine, EVIL, hub=hub, limits=ParquetLimits(total_gb=1e-7))
     assert not Path(mine).exists()
     assert pull(mine, EVIL, hub=hub).rows["kernels"] > 0
+
+
+@pytest.mark.parametrize("changes", [{"kind": "cuda"}, {"name": "LAPTOP"}], ids=["kind", "case"])
+def test_a_device_that_passes_for_one_of_this_lake_is_refused(
+    hub: Hub, tmp_path: Path, changes: Row
+) -> None:
+    own = builders.device("laptop")
+    mine, theirs = str(tmp_path / "mine"), str(tmp_path / "theirs")
+    forged = builders.device("forged") | {"name": "laptop"} | changes
+    for url, device in ((mine, own), (theirs, forged)):
+        with store.writer(url, author="tests") as writer:
+            writer.append({"devices": [device]}, "a device")
+    publish(theirs, EVIL, Options(tag="v1"), hub=hub)
+    with pytest.raises(ImportFailed, match="would rank with or beside 'laptop'"):
+        pull(mine, EVIL, hub=hub)

@@ -153,3 +153,36 @@ def test_precisions_do_not_differ_on_a_processor_nor_where_none_is_named(ask: As
         {"device": "H200", "speedup": 3.0, "precision": "torch_default"},
         {"device": "laptop", "speedup": 2.0, "precision": "torch_default"},
     ]
+
+
+def test_a_kernel_that_torch_default_finds_wrong_does_not_rank_by_another_precision(
+    ask: Ask,
+) -> None:
+    found = ask(
+        "SELECT n, mean, success, tasks FROM leaderboard WHERE policy = 'any' AND level IS NULL",
+        judge(WRONG, "fp32_strict", 5.0, minute=1),
+        judge(WRONG, "torch_default", status="incorrect", minute=2),
+    )
+    assert found == [{"n": 0, "mean": None, "success": 0, "tasks": 1}]
+    assert ask("FROM best_kernels") == ask("FROM kernel_speedups") == ask("FROM history") == []
+    # Nor does a kernel of the same task that only fp32_strict judged: one task, one precision.
+    assert ask("FROM best_kernels", judge(STRICT, "fp32_strict", 4.0, minute=3)) == []
+    assert [row["speedup"] for row in ask("FROM newest_speedups ORDER BY speedup")] == [4.0, 5.0]
+    [best] = ask("FROM best_kernels", judge(BOTH, "torch_default", 1.25, minute=4))
+    assert (best["speedup"], best["precision"]) == (1.25, "torch_default")
+
+
+def test_a_noisy_session_does_not_make_way_for_another_precision(ask: Ask) -> None:
+    noisy = judge(BOTH, "torch_default", 2.0, minute=1)
+    noisy["timings"] = [row | {"noisy": True} for row in noisy["timings"]]
+    assert ask("FROM best_kernels", noisy, judge(STRICT, "fp32_strict", 4.0, minute=2)) == []
+
+
+@pytest.mark.parametrize("policy", ["torch_default_ x", "", "bfloat16", " torch_default"])
+def test_a_precision_that_no_policy_has_does_not_rank(ask: Ask, policy: str) -> None:
+    assert ask("FROM best_kernels", judge(BOTH, policy, 5.0, minute=1)) == []
+    found = ask(
+        'SELECT speedup, "precision" FROM best_kernels',
+        judge(STRICT, "allow_tf32", 1.5, minute=2),
+    )
+    assert found == [{"speedup": 1.5, "precision": "allow_tf32"}]

@@ -13,9 +13,10 @@ import pytest
 import store
 from store import ids
 
-TASK, LAPTOP, KERNEL = b.task(), b.device("laptop"), b.kernel("timed")
+TASK, KERNEL = b.task(), b.kernel("timed")
+GPU, LAPTOP = b.device("H200", kind="cuda"), b.device("laptop")
 SIZES = b.workload(TASK)
-JUDGED = b.evaluation(KERNEL, TASK, SIZES, LAPTOP)
+JUDGED = b.evaluation(KERNEL, TASK, SIZES, GPU)
 
 # Samples of eager where the kernel takes 1 ms, and what the rule of seven buckets makes of them.
 BUCKETS: dict[str, tuple[list[float], float | None]] = {
@@ -51,7 +52,7 @@ PARTS = [
 TABLES: dict[str, Sequence[b.Row]] = {
     "tasks": [TASK],
     "workloads": [SIZES],
-    "devices": [LAPTOP],
+    "devices": [GPU, LAPTOP],
     "kernels": [KERNEL],
     "evaluations": [JUDGED],
 }
@@ -126,8 +127,7 @@ def test_kernelbench_is_computed_from_single_calls_where_they_were_timed(tmp_pat
 
 
 def test_rows_of_judges_without_a_clock_have_one_by_their_device(tmp_path: Path) -> None:
-    gpu = b.device("H200", kind="cuda")
-    judged = {**JUDGED, **b.evaluation(KERNEL, TASK, SIZES, gpu)}
+    judged = {**JUDGED, **b.evaluation(KERNEL, TASK, SIZES, LAPTOP)}
     rows = [
         {**row, "timing_id": ids.content_id("timing", str(number))}
         for number, row in enumerate(
@@ -137,7 +137,7 @@ def test_rows_of_judges_without_a_clock_have_one_by_their_device(tmp_path: Path)
             for row in b.session(evaluation, [1.0], clock=None, cache=cache, eager=[1.0])
         )
     ]
-    tables = {**TABLES, "devices": [LAPTOP, gpu], "evaluations": [JUDGED, judged]}
+    tables = {**TABLES, "evaluations": [JUDGED, judged]}
     with lake_of(tmp_path, {**tables, "timings": rows}) as opened:
         found = opened.sql(
             "SELECT DISTINCT kind, cache, clock FROM clocked_timings JOIN devices USING (device_id)"

@@ -207,7 +207,7 @@ def test_speedup_is_the_median_of_ratios_paired_by_block(judgements: store.Lake)
     # Under 7 pairs no order statistics reach 98.2 %: smallest and largest ratio.
     assert (eager["speedup_low"], eager["speedup_high"]) == (1, 3)
     assert (eager["device"], eager["clock"], eager["noisy"], eager["correct"]) == (
-        "laptop", "gpu", False, True,
+        "laptop", "throughput", False, True,
     )  # fmt: skip
     # compile / kernel = 1, 1/2, 1/4.
     assert both["compile"]["speedup"] == 0.5
@@ -376,7 +376,7 @@ def test_best_kernels_rank_by_the_lower_bound_of_the_newest_session(
     assert best["kernel_id"] == b.kernel("steady")["kernel_id"]
     assert (best["speedup"], best["speedup_low"], best["speedup_high"], best["n"]) == (2, 2, 2, 6)
     assert (best["kernel_ms"], best["baseline_ms"]) == (1, 2)
-    assert (best["device"], best["baseline"], best["clock"]) == ("laptop", "eager", "gpu")
+    assert (best["device"], best["baseline"], best["clock"]) == ("laptop", "eager", "throughput")
     assert best["policy"] == "earlier"
     assert best["techniques"] == ["fusion", "unroll"]
 

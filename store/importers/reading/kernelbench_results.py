@@ -183,7 +183,8 @@ def gpu_name(model: str) -> str:
     ['A100', 'RTX A6000', 'unknown']
     """
     match = _GPU.search(model)
-    return match[0] if match else model
+    # A name is printable ASCII (store.schema.device_names).
+    return match[0] if match else " ".join(re.findall("[!-~]+", model)) or "unknown"
 
 
 def parse_entry(problem_id: int, value: Any, where: str) -> Entry:

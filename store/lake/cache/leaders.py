@@ -63,7 +63,7 @@ LEADERS = {
     ),
     "evaluated_places": Leaders(
         rows="evaluated_kernels",
-        group="task_id, workload_id, device_id",
+        group='task_id, workload_id, device_id, "precision"',
         order="kernel_id",
         sources=("evaluations",),
     ),
