@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from store.commandline import echo
-from store.commandline.members import Common, Format
+from store.commandline.members import Common, Count, Format
 from store.commandline.progress import show_progress
 from store.errors import FlywheelError
 
@@ -25,10 +25,10 @@ def audit(
     *,
     detector: str | None = None,
     where: str | None = None,
-    limit: int | None = None,
+    limit: Count | None = None,
     llm: str | None = None,
     model: str | None = None,
-    max_calls: int = 50,
+    max_calls: Count = 50,
     key_env: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
     format: Format = "table",
     common: Common = _DEFAULT,

@@ -19,7 +19,7 @@ from evaluators.cli.serving import make_serve
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
 from store.commandline import echo, members
-from store.commandline.members import Common, Member
+from store.commandline.members import Common, Count, Member
 from store.commandline.progress import show_progress
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
 
@@ -96,7 +96,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         device: str = "auto",
         workers: int = 1,
         ray: str | None = None,
-        limit: int | None = None,
+        limit: Count | None = None,
         contended: Annotated[bool, Parameter(negative="")] = False,
         dry_run: Annotated[bool, Parameter(negative="")] = False,
         config: Any = defaults,

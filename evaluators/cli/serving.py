@@ -12,12 +12,11 @@ from cyclopts.validators import Number
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
 from store.commandline import echo
-from store.commandline.members import Common, Format
+from store.commandline.members import Common, Count, Format
 from store.errors import FlywheelError
 
 _DEFAULT = Common()
 _Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535))]
-_Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
 def add_to(app: App) -> None:
@@ -39,8 +38,8 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
         host: str = "127.0.0.1",
         port: _Port = 8770,
         device: str = "auto",
-        workers: _Count = 1,
-        queue: _Count = 10_000,
+        workers: Count = 1,
+        queue: Count = 10_000,
         drain_s: float = 60.0,
         config: Any = defaults,
         common: Common = _DEFAULT,
@@ -96,7 +95,7 @@ def join(
     /,
     *,
     device: str = "auto",
-    workers: _Count = 1,
+    workers: Count = 1,
     attached: Annotated[bool, Parameter(negative="", show=False)] = False,
     common: Common = _DEFAULT,
 ) -> None:

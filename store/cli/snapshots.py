@@ -10,7 +10,7 @@ from cyclopts import App
 from store.cli.options import COMMON, At, locate_lake, open_lake, print_rows
 from store.commandline import echo
 from store.commandline.help import CommandApp
-from store.commandline.members import Common, Format
+from store.commandline.members import Common, Count, Format
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def add_to(app: App) -> None:
     app.command(tag_app)
 
 
-def log(*, limit: int = 20, format: Format = "table", common: Common = COMMON) -> None:
+def log(*, limit: Count = 20, format: Format = "table", common: Common = COMMON) -> None:
     """List snapshots with their time, author, message and tags, newest first.
 
     Examples:

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from store.commandline import echo
 from store.errors import FlywheelError, UnknownName
@@ -24,6 +25,8 @@ from store.errors import FlywheelError, UnknownName
 Format: TypeAlias = Literal["table", "json", "csv"]
 PageFormat: TypeAlias = Literal["table", "json"]
 """Formats of a result that is more than one table."""
+Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
+"""A number of things, at least one."""
 
 _DEFECT = "This is a bug. The lines above show where it happened."
 

@@ -15,7 +15,7 @@ from evaluators.service.remote_pool import RemotePool
 from pipelines import ExemplarOptions
 from store.commandline import echo
 from store.commandline.escape import quote_name
-from store.commandline.members import Common
+from store.commandline.members import Common, Count
 from store.commandline.progress import show_progress
 from store.endpoint import Keys
 from store.errors import FlywheelError
@@ -42,17 +42,17 @@ def rollout(
     sampling: Annotated[Sampling, Parameter(name="*")] = _SAMPLING,
     search: Annotated[Search, Parameter(name="*")] = _SEARCH,
     draw: Annotated[ExemplarOptions, Parameter(name="draw", show=False)] = _EXEMPLARS,
-    limit: int | None = None,
+    limit: Count | None = None,
     judge: bool = True,
     device: str = "auto",
     workers: int = 1,
     model_device: str = "auto",
-    batch: int = 32,
-    concurrency: int = 8,
+    batch: Count = 32,
+    concurrency: Count = 8,
     requests_per_minute: float | None = None,
     timeout_s: float = 600.0,
     retries: int = 5,
-    budget_tokens: int | None = None,
+    budget_tokens: Count | None = None,
     budget_usd: float | None = None,
     usd_per_mtok_in: float | None = None,
     usd_per_mtok_out: float | None = None,

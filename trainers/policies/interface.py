@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,20 @@ class Sampling:
     """Maximum number of tokens of a completion."""
     seed: int | None = None
     """Random seed, for policies that support one."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers by which nothing can be sampled."""
+        for option, value, is_valid in (
+            ("temperature", self.temperature, 0 <= self.temperature < math.inf),
+            ("top-p", self.top_p, 0 < self.top_p <= 1),
+            ("max-tokens", self.max_tokens, self.max_tokens >= 1),
+        ):
+            if not is_valid:
+                raise FlywheelError(
+                    f"--{option} {value} is out of range",
+                    "Temperature is 0 or more, top-p is above 0 and at most 1, and max-tokens is "
+                    "1 or more.",
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,71 @@
+"""Options of the judge."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from evaluators.judging.case import Kernels, Policy
+from store.errors import FlywheelError
+from store.schema.baselines import Baseline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How long to measure, and what a candidate may use."""
+
+    policy: tuple[Policy, ...] = ("torch_default",)
+    """Precision of float32 for kernel and baselines. torch_default: as PyTorch ships, with TF32 in
+    convolutions on a GPU. fp32_strict: no TF32. allow_tf32: TF32 everywhere, with its tolerance.
+    Repeat it for a verdict under each; a kernel whose answers do not change is judged once."""
+    protocol: Literal["full", "training"] = "full"
+    """training: a short verdict for rewards, with at most 8 calls, 20 blocks by one clock, 20
+    seconds for the first call and 90 for a build, and without robustness checks and profile. It
+    never ranks, and the full protocol overrules it."""
+    kernels: Kernels = "any"
+    """custom_required: do not rank kernels that spend all of their time in library kernels."""
+    calls: int = 22
+    """Number of correctness calls; five if a call takes more than a second."""
+    robustness: bool = True
+    """Also test inputs and weights that the task would not generate, and flag failures."""
+    diagnosis: bool = True
+    """Profile a correct kernel for its bottleneck and its share of time outside library kernels."""
+    timing_s: float | None = None
+    """After this many seconds, stop timing once the session has at least 20 blocks, even if an
+    interval is still too wide (default: 1 on a CPU, 2 on a GPU)."""
+    timing_limit_s: float = 6.0
+    """Stop timing a kernel after this many seconds in any case."""
+    blocks: int = 160
+    """Maximum number of blocks in a session (at least 20)."""
+    half_width: float | None = None
+    """Stop when the half-width of every speedup's interval, as a log ratio, is below this (default:
+    0.03 on a CPU, 0.01 on a GPU)."""
+    baselines: tuple[Baseline, ...] | None = None
+    """Baselines to time; eager always runs (default: all on a GPU, only eager on a CPU; a CPU can
+    also run compile)."""
+    rank_unfrozen: bool = False
+    """Rank kernels that you did not import, even where the judge can stop workers only by signals:
+    a process that forks at that moment may keep running there (see `evaluators doctor`)."""
+    import_s: float = 30.0
+    """Time limit in seconds for importing or constructing a candidate while no compiler runs."""
+    build_s: float = 180.0
+    """Time limit in seconds for importing or constructing a candidate in total."""
+    first_call_s: float = 60.0
+    """Time limit in seconds for the first call while no compiler runs."""
+    call_s: float = 5.0
+    """Time limit in seconds for each further call, or 50 times the reference's time if longer."""
+    total_s: float = 600.0
+    """Time limit in seconds for the whole evaluation."""
+    memory_gb: float = 8.0
+    """Maximum address space in GB of a candidate on the CPU, besides that of torch itself."""
+    file_mb: float = 256.0
+    """Maximum size in MB of a file that a candidate writes, including its printed output."""
+
+    def __post_init__(self) -> None:
+        """Refuse counts, times and sizes that are not positive numbers."""
+        for name, value in asdict(self).items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and not 0 < value < math.inf:
+                option = name.replace("_", "-")
+                raise FlywheelError(f"--{option} {value} is out of range", "Give more than 0.")
