@@ -28,6 +28,8 @@ class Request:
     """Include correct kernels that compute a different function than their task."""
 
     def __post_init__(self) -> None:
-        """Refuse a limit that leaves nothing."""
+        """Refuse a limit that leaves nothing, and a seed that no column can have."""
         if self.limit is not None and self.limit < 1:
             raise DatasetError(f"--limit {self.limit} leaves no row", "Give 1 or more.")
+        if not 0 <= self.seed < 2**63:
+            raise DatasetError(f"--seed {self.seed} is out of range", "Give 0 to 2^63 - 1.")

@@ -28,6 +28,8 @@ PageFormat: TypeAlias = Literal["table", "json"]
 Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 """A number of things, at least one."""
 
+_PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""What the system says of a path that cannot be read or written."""
 _DEFECT = "This is a bug. The lines above show where it happened."
 
 
@@ -203,6 +205,11 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             # The reader of our output has ended (`| head`).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
+        except _PATH_ERRORS as error:
+            if {"-v", "--verbose"} & set(arguments):
+                echo.print_traceback(error)
+            echo.print_error(FlywheelError(f"{error.filename}: {error.strerror}"))
+            sys.exit(1)
         except Exception as error:
             echo.print_traceback(error)
             echo.print_error(FlywheelError(f"{type(error).__name__}: {error}", _DEFECT))

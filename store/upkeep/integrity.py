@@ -165,7 +165,7 @@ def _check_lake(
             problems += _check_readable(
                 connection, catalog, table, later, files, broken, counts, copies
             )
-    if not broken & set(SESSION_TABLES):
+    if SESSION_TABLES <= catalog.tables.keys() - broken:
         problems += check_sessions(connection, catalog, checked.snapshot, newest)
     if "ingest_log" in counts:
         problems += _check_counts(connection, counts)

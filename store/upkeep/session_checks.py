@@ -13,7 +13,7 @@ from store.upkeep.table_checks import Problem, count_and_show, select_later
 if TYPE_CHECKING:
     import duckdb
 
-SESSION_TABLES = ("devices", "evaluations", "timings")
+SESSION_TABLES = frozenset({"devices", "evaluations", "timings"})
 """Tables that these rules read."""
 
 _RULES = {
