@@ -165,7 +165,7 @@ def _check_lake(
             problems += _check_readable(
                 connection, catalog, table, later, files, broken, counts, copies
             )
-    if SESSION_TABLES <= catalog.tables.keys() - broken:
+    if catalog.tables.keys() - broken >= SESSION_TABLES:
         problems += check_sessions(connection, catalog, checked.snapshot, newest)
     if "ingest_log" in counts:
         problems += _check_counts(connection, counts)

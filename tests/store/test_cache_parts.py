@@ -38,7 +38,8 @@ def _fill(url: str) -> None:
     """Append rows of several tasks in one file, with a value in every column that views read."""
     tasks = [b.task(f"t{n}") for n in range(TASKS)]
     kernels = [b.kernel(f"k{n}") for n in range(4)]
-    sizes, device, policy = [b.workload(task) for task in tasks], b.device("H200", kind="cuda"), b.policy()
+    sizes, policy = [b.workload(task) for task in tasks], b.policy()
+    device = b.device("H200", kind="cuda")
     rows: dict[str, list[b.Row]] = {"evaluations": [], "timings": [], "generations": []}
     for n in range(60):
         task, kernel = n % TASKS, kernels[n % len(kernels)]

@@ -36,8 +36,8 @@ class Config:
         if self.attempts < 1 or self.wave < 1 or self.keep < 0:
             given = f"--attempts {self.attempts} --keep {self.keep} --wave {self.wave}"
             raise FlywheelError(
-                f"{given} asks for nothing",
-                "Attempts and wave are 1 or more, keep is 0 or more.",
+                f"{given}: a number is too small",
+                "Give --attempts and --wave 1 or more, and --keep 0 or more.",
             )
 
 
@@ -74,7 +74,10 @@ class Search:
                     "Add --rounds N to search, or omit them.",
                 )
         elif self.rounds < 1 or not self.strategy or self.seeds < 1:
-            raise FlywheelError("a search has one round, one strategy and one seed at least")
+            raise FlywheelError(
+                "a search needs a round, a strategy and a seed",
+                "Give --rounds and --seeds 1 or more, and --strategy at least once.",
+            )
         # Queries of namespaces split them at slashes, and earlier/ is for verdicts of earlier runs.
         if not re.fullmatch(r"[A-Za-z0-9_-]+", self.search) or self.search == "earlier":
             raise FlywheelError(
