@@ -219,8 +219,8 @@ def session(
 ) -> list[Row]:
     """Return the timings rows of one session: samples (ms) of the kernel and of each baseline.
 
-    clock: None for a row of a judge without that column, by default the one that ranks first on the
-    device; blocks: block indices by arm, where they
+    clock: None for a row of a judge without that column; by default the one that ranks first on the
+    device. blocks: block indices by arm, where they
     are not 0, 1, 2 …; minute: when it was measured, by default when the kernel was judged.
     """
     made = evaluation["created_at"] if minute is None else at(minute)

@@ -36,7 +36,8 @@ def write_lake(folder: Path, *, hostile: bool = False) -> Path:
         b.label(tasks[1], "level2/2", level=2, problem_id=2),
     ]
     policy = b.policy(name, stage="contrastive")
-    device = b.device(name if hostile else "H100", kind="cuda")
+    # The name of a device is printable ASCII.
+    device = b.device("<script>alert(1)</script>`|" if hostile else "H100", kind="cuda", model=name)
     sizes = [b.workload(task) for task in tasks]
     run = b.run(name if hostile else "contrastive", "training", config='{"note": "<b>bold</b>"}')
     kernels = [b.kernel(f"k{i}") for i in range(9)]

@@ -80,7 +80,7 @@ def rows() -> dict[str, list[dict[str, Any]]]:
     task["task_id"] = store.ids.task_id(task["code"])
     label = b.label(task, EVIL, title=EVIL + WIDE, suite=EVIL, family="f")
     policy = b.policy(EVIL, output_terms=EVIL)
-    gpu = b.device(EVIL, kind="cuda")
+    gpu = b.device("<b>GPU</b>`|", kind="cuda", model=EVIL)
     size = b.workload(task)
     run = b.run(EVIL, "training", config=json.dumps({"note": EVIL}), host=EVIL)
     kernels = [b.kernel(code=CODE + f"# {i}\n", path=f"{FORGED}\n{EVIL}.py") for i in range(3)]

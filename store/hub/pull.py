@@ -31,8 +31,14 @@ from store.foreign.parquet import ParquetLimits
 from store.hub.client import REPO, Hub, RepositoryState
 from store.hub.comparison import compare
 from store.hub.edition import FORMAT, MANIFEST
-from store.hub.incoming import IncomingTable, Preparation, list_tables, replace_column
-from store.hub.own_rows import REKEYED, read_own_rows
+from store.hub.incoming import (
+    REKEYED,
+    IncomingTable,
+    Preparation,
+    list_tables,
+    read_own_rows,
+    replace_column,
+)
 from store.hub.redact import Redactor
 from store.lake.checksums import hash_file
 from store.lake.reader import Lake

@@ -44,7 +44,9 @@ def rows(*, hostile: bool = False) -> dict[str, list[dict[str, Any]]]:
     labels = [b.label(tasks[0], "level1/1"), b.label(tasks[1], "level2/2", level=2, problem_id=2)]
     policy = b.policy(name, stage="contrastive")
     base = b.policy("base", stage="base")
-    gpus = [b.device("A100", kind="cuda"), b.device(name if hostile else "H100", kind="cuda")]
+    # The name of a device is printable ASCII.
+    model = "<script>alert(3)</script>|`" if hostile else "H100"
+    gpus = [b.device("A100", kind="cuda"), b.device(model, kind="cuda", model=name)]
     sizes = [b.workload(task) for task in tasks]
     run = b.run("contrastive", "training", config='{"steps": 12, "note": "<b>"}')
     kernels = [

@@ -136,7 +136,7 @@ class Stopwatch:
                 {"kernel_id": kernel},
                 {"task_id": task},
                 {"workload_id": ids.workload_id(task)},
-                builders.device(self.device_name),
+                builders.device(self.device_name, kind="cuda"),
             )
             rows["evaluations"].append(evaluation)
             session = builders.session(evaluation, [1.0] * 7, eager=[speed] * 7)
@@ -496,7 +496,7 @@ def test_an_arm_that_can_show_no_kernel_says_why(
         search(lake, Climber(), "bucket", "none", tasks=slice(1), search="quiet")
     assert "shows a kernel with a score" not in caplog.text
     with store.writer(lake, author="tests") as writer:
-        writer.append({"devices": [builders.device("A100")]}, "device")
+        writer.append({"devices": [builders.device("A100", kind="cuda")]}, "device")
     judge = Stopwatch(lake, "A100", noisy=True)
     with caplog.at_level(logging.WARNING):
         search(lake, Climber(), "bucket", "none", tasks=slice(1), judge=judge)
