@@ -208,7 +208,8 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
         except _PATH_ERRORS as error:
             if {"-v", "--verbose"} & set(arguments):
                 echo.print_traceback(error)
-            echo.print_error(FlywheelError(f"{error.filename}: {error.strerror}"))
+            where = "--verbose shows where this happened."
+            echo.print_error(FlywheelError(f"{error.filename}: {error.strerror}", where))
             sys.exit(1)
         except Exception as error:
             echo.print_traceback(error)

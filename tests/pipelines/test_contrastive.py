@@ -519,3 +519,9 @@ def test_prompts_from_cached_views_are_those_from_the_tables(
     shown = {kernel for row in cached for kernel in row["exemplar_kernel_ids"]}
     gone = {"sigmoid.b", "relu.d", "relu.c"}
     assert shown.isdisjoint(known.kernels[name] for name in gone)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_column_can_have_is_refused(seed: int) -> None:
+    with pytest.raises(DatasetError, match=f"--seed {seed} is out of range"):
+        Request(seed=seed)

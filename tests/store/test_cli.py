@@ -265,6 +265,7 @@ def test_lakes_that_cannot_be_opened_are_refused(run: Run, tmp_path: Path) -> No
         (("query", "SELECT 1", "--fromat", "csv"), "--format"),
         (("query", "SELECT 1", "--format", "xml"), "xml"),
         (("log", "--limit", "many"), "many"),
+        (("log", "--limit", "0"), "--limit"),
         (("tag", "ad", "v1"), 'Did you mean "add"'),
         (("describe",), "TABLE"),
         (("expire",), "--older-than-days"),
@@ -276,6 +277,19 @@ def test_usage_exits_2_with_a_suggestion(
     ended = run(*words, "--lake", filled_lake)
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
+
+
+@pytest.mark.parametrize("place", ["", "missing/rows.csv"])
+def test_a_path_that_cannot_be_written_is_named_without_a_traceback(
+    run: Run, filled_lake: Path, tmp_path: Path, place: str
+) -> None:
+    out = tmp_path / place
+    words = ("query", "SELECT 1", "--format", "csv", "--out", out, "--lake", filled_lake)
+    ended = run(*words)
+    assert ended.code == 1
+    assert f"error: {out}: " in ended.err
+    assert "Traceback" not in ended.err
+    assert "Traceback" in run(*words, "--verbose").err
 
 
 def test_broken_rules_exit_3(run: Run, filled_lake: Path, tmp_path: Path) -> None:

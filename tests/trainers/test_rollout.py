@@ -535,6 +535,27 @@ def test_exemplars_of_another_lake_are_refused(lake: str, made_lake: Made, tmp_p
         load_prompts(opened, folder)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1.0}, {"temperature": float("inf")}, {"top_p": 0.0}, {"top_p": 2.0},
+        {"max_tokens": 0},
+    ],
+)  # fmt: skip
+def test_sampling_out_of_range_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    [(name, value)] = wrong.items()
+    with pytest.raises(FlywheelError, match=f"--{name.replace('_', '-')} {value} is out of range"):
+        Sampling(**wrong)
+
+
+@pytest.mark.parametrize("option", ["limit", "batch", "concurrency", "budget-tokens"])
+def test_counts_below_one_are_refused(tmp_path: Path, option: str) -> None:
+    words = ["trainers", "rollout", "--dataset", "x", "--policy", "scripted:x", f"--{option}", "0"]
+    done = commands.run(words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--{option}" in done.stderr
+
+
 def test_numbers_that_ask_for_nothing_are_refused() -> None:
     for wrong in ({"attempts": 0}, {"wave": 0}, {"keep": -1}):
         with pytest.raises(FlywheelError, match="a number is too small"):

@@ -1,6 +1,6 @@
--- One row per kernel that is an attempt at one of `held_out`, or the released code of a baseline
--- of one. `held_out` is registered; it has no rows but for training. Pulled attempts and claims
--- count only for a kernel of which this lake has neither.
+-- One row per kernel that is an attempt at one of the held-out tasks, or the released code of a
+-- baseline of one. Pulled attempts and claims count only if this lake has no own attempt or claim
+-- with the kernel. `held_out` is registered; it is empty unless the dataset is for training.
 WITH texts AS (
     SELECT kernel_id, task_id, origin FROM generations
     UNION ALL
