@@ -48,6 +48,10 @@ def connect(spill: Path | None = None, *, to: Location | None = None) -> duckdb.
     connection.execute("SET streaming_buffer_size = '64MB'")
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET autoload_known_extensions = false")
+    # DuckLake reads its catalog by connections of its own. They would search Python's variables for
+    # tables, and an interrupt (Ctrl-C) that arrives in such a search is lost.
+    connection.execute("SET GLOBAL python_enable_replacements = false")
+    connection.execute("SET SESSION python_enable_replacements = true")
     # DuckLake's own retries would wait with growing pauses; the lock serializes writers instead.
     connection.execute("SET ducklake_max_retry_count = 10")
     connection.execute("SET ducklake_retry_wait_ms = 20")

@@ -97,6 +97,7 @@ def _check_batches(
     seen = _SeenKeys(table)
     # A separate connection, because it runs beside the inserts.
     with connection.cursor() as cursor:
+        cursor.execute("SET python_enable_replacements = true")
         for given, last in _read_ahead(_cut_pieces(rows)):
             piece = bundles.conform(table, given)
             row_checks.check_rows(cursor, catalog, table, piece)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import builders
@@ -202,6 +204,22 @@ def test_an_interrupt_ends_a_load(writer: store.Writer, place: int) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     _loads_afterwards(writer)
+
+
+def test_ducklake_does_not_search_the_variables_of_python(
+    writer: store.Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt would be lost in such a search, which begins with the current frame."""
+    searching: list[threading.Thread] = []
+
+    def note() -> FrameType:
+        searching.append(threading.current_thread())
+        return sys._getframe(1)
+
+    monkeypatch.setattr(inspect, "currentframe", note)
+    writer.load({"policies": _stream("policies", _policies())}, "rows", bundle_id="load")
+    # The checks read variables in a thread of their own, where no interrupt arrives.
+    assert threading.main_thread() not in searching
 
 
 @pytest.mark.repeats(run=1)
