@@ -74,6 +74,9 @@ def test_copies_of_a_quarantined_kernel_reach_no_dataset(
     reason = "copy of a quarantined kernel"
     out = {kernels["cheat"]: "quarantined"} | {kernels[name]: reason for name in EDITS}
     assert list_withheld(lake) == out
+    ranked = {row["kernel_id"] for row in lake.sql("FROM rankable_sessions WHERE ranked").rows()}
+    assert {row["kernel_id"] for row in lake.sql("FROM quarantined").rows()} == set(out)
+    assert ranked and ranked <= {kernels[name] for name in OTHERS}
     job = make_job(lake, contrastive_batch, per_task=30)
     shown = list_shown(rows_of(job))
     assert shown == {kernels[name] for name in OTHERS}
