@@ -131,7 +131,7 @@ def rows(writer: int, number: int) -> dict[str, list[dict[str, Any]]]:
             | {
                 "timing_id": f"{evaluation}/{arm}",
                 "evaluation_id": evaluation,
-                "session_id": name,
+                "session_id": evaluation,
                 "arm": arm,
                 "samples_ms": [1.0] * 20,
                 "blocks": list(range(20)),
@@ -245,7 +245,7 @@ def bundle_rows(lake: store.Lake) -> dict[str, tuple[int, int, int, int]]:
             SELECT bundle_id AS bundle, 1 AS logged, 0 AS judged, 0 AS timed, 0 AS texts
             FROM ingest_log
             UNION ALL SELECT message, 0, 1, 0, 0 FROM evaluations
-            UNION ALL SELECT session_id, 0, 0, 1, 0 FROM timings
+            UNION ALL SELECT split_part(session_id, '/', 1), 0, 0, 1, 0 FROM timings
             UNION ALL SELECT regexp_extract(code, 'bundle-\\d+-\\d+'), 0, 0, 0, 1 FROM kernels
             WHERE code LIKE '# bundle-%'
         )
