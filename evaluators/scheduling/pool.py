@@ -60,9 +60,9 @@ class Verdict:
     findings: tuple[str, ...]
     """Classes of findings on the kernel that are not dismissed."""
     quarantined: bool
-    equivalent: bool
+    equivalent: bool | None
     """False where a correct kernel computes another function than the task's module (view
-    nonequivalent)."""
+    nonequivalent); None where the kernel is not correct."""
     fresh: bool
     """Whether this request judged the kernel; otherwise the verdict is from the lake."""
 
@@ -345,6 +345,6 @@ def make_verdict(
         speedup_low=row["speedup_low"],
         findings=tuple(row["findings"]),
         quarantined=row["quarantined"],
-        equivalent=row["equivalent"],
+        equivalent=row["equivalent"] if row["status"] == "correct" else None,
         fresh=fresh,
     )

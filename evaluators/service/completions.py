@@ -81,7 +81,7 @@ def score_judgement(judgement: Judgement, rule: Rule) -> Scored:
     verdict = judgement.verdict
     if verdict is None:
         return Scored(reward=None, status=FAULT, judgement=judgement)
-    passes = verdict.status == "correct" and verdict.equivalent and not verdict.quarantined
+    passes = verdict.status == "correct" and bool(verdict.equivalent) and not verdict.quarantined
     reward = float(passes)
     if passes and rule == "speedup" and verdict.speedup is not None:
         least, most = _SPEEDUPS

@@ -198,6 +198,6 @@ def _make_fault(pair: Pair, judgement: Judgement) -> Verdict:
         speedup_low=None,
         findings=(),
         quarantined=False,
-        equivalent=True,
+        equivalent=None,
         fresh=False,
     )

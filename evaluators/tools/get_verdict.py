@@ -38,7 +38,7 @@ async def run(desk: JudgeDesk, attempt: str, wait_s: float = 30.0) -> Reply:
         "status": verdict.status,
         "reason": verdict.reason,
         "message": verdict.message,
-        "equivalent": verdict.equivalent if verdict.status == "correct" else None,
+        "equivalent": verdict.equivalent,
         "quarantined": verdict.quarantined,
         "flags": list(verdict.flags),
         "findings": list(verdict.findings),

@@ -72,8 +72,12 @@ def tag_add(
 
     locate_lake(common).require()
     with store.writer(common.lake, author="store tag") as writer:
+        with writer.reader() as lake:
+            tagged = {row["name"]: row["snapshot"] for row in history.list_tags(lake).to_pylist()}
         snapshot = history.add_tag(writer, name, at, note)
-        echo.print_result(f"{name} → snapshot {snapshot}")
+        before = tagged.get(name, snapshot)
+        moved = f", moved from snapshot {before}" if before != snapshot else ""
+        echo.print_result(f"{name} → snapshot {snapshot}{moved}")
 
 
 def tag_list(*, format: Format = "table", common: Common = COMMON) -> None:

@@ -101,6 +101,7 @@ def test_verdicts_are_rows_of_one_run_and_asked_once(lake_url: str, pool: Pool) 
     first = pool.judge([right, wrong, right])
     assert (first[right].status, first[right].fresh) == ("correct", True)
     assert (first[wrong].status, first[wrong].reason) == ("incorrect", "incorrect_numerical")
+    assert (first[right].equivalent, first[wrong].equivalent) == (True, None)
     assert count(lake_url, "evaluations", f"run_id = '{pool.run_id}'") == 2
     assert count(lake_url, "runs", "kind = 'evaluation'") == 1
     stored = pool.judge([wrong, right])

@@ -327,6 +327,8 @@ def test_snapshots_from_the_command_line(run: Run, filled_lake: Path, tmp_path: 
     assert len(added.out.splitlines()) == 2
     assert run("diff", "v1", "3", "--format", "csv", *at).code == 1
     assert "Verdicts changed (1)" in run("diff", "v1", *at).out
+    again = run("tag", "add", "v1", "3", *at).out
+    assert again == "v1 → snapshot 3, moved from snapshot 2\n"
     assert run("tag", "rm", "v1", *at).out == "v1 removed\n"
     assert json.loads(run("tag", "list", "--format", "json", *at).out) == []
 
