@@ -219,10 +219,13 @@ def session(
 ) -> list[Row]:
     """Return the timings rows of one session: samples (ms) of the kernel and of each baseline.
 
-    clock: None for a row of a judge without that column; by default the one that ranks first on the
-    device. blocks: block indices by arm, where they
-    are not 0, 1, 2 …; minute: when it was measured, by default when the kernel was judged.
+    Fewer than 7 samples are repeated, because a session with so few pairs ranks nothing; medians
+    and intervals stay the same. clock: None for a row of a judge without that column; by default
+    the one that ranks first on the device. blocks: block indices by arm, where they are not
+    0, 1, 2 …; these samples are not repeated. minute: when it was measured, by default when the
+    kernel was judged.
     """
+    times = 1 if blocks else -(-7 // len(kernel))
     made = evaluation["created_at"] if minute is None else at(minute)
     if clock == "first":
         clock = "throughput" if evaluation["device_id"] in PROCESSORS else "gpu"
@@ -235,8 +238,8 @@ def session(
     return [
         {
             "timing_id": ids.content_id("timing", identity, arm), "session_id": identity,
-            "arm": arm, "samples_ms": list(samples),
-            "blocks": list((blocks or {}).get(arm, range(len(samples)))), "inner_loops": 1,
+            "arm": arm, "samples_ms": list(samples) * times,
+            "blocks": list((blocks or {}).get(arm, range(len(samples) * times))), "inner_loops": 1,
             "clock": clock, "cache": cache, "noisy": noisy, "created_at": made,
         } | about
         for arm, samples in {"kernel": kernel, **baselines}.items()

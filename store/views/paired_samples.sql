@@ -1,7 +1,7 @@
 -- One row per timing session, baseline and clock: both arms' samples, paired by block.
 -- The pairs are those of session_speedups. Element i of both lists comes from the same block. Blocks
--- in which one of the two arms has no sample are left out. Every view that computes a figure from a
--- session's samples reads this one.
+-- in which one of the two arms has no sample are left out. A session with fewer than 7 pairs is
+-- noisy. Every view that computes a figure from a session's samples reads this one.
 WITH sessions AS (
     SELECT
         kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
@@ -34,7 +34,7 @@ WITH sessions AS (
         )
 )
 SELECT
-    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, noisy,
+    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
     measured_at,
     CASE
         WHEN complete THEN kernel_ms
@@ -48,7 +48,8 @@ SELECT
             list_filter(kernel_blocks, lambda block: list_contains(baseline_blocks, block)),
             lambda block: baseline_ms[list_position(baseline_blocks, block)]
         )
-    END AS baseline_samples
+    END AS baseline_samples,
+    noisy OR len(baseline_samples) < 7 AS noisy
 FROM sessions
 QUALIFY count(*) OVER (
     PARTITION BY session_id, evaluation_id, kernel_id, task_id, baseline, clock

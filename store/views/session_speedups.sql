@@ -5,12 +5,12 @@
 -- exp(median(ln(baseline / kernel))); with an even count this is the geometric mean of the middle
 -- two ratios. The interval is a pair of order statistics (the r-th smallest and r-th largest
 -- ratio), which is exact for the median of any distribution; r is the largest rank whose two
--- binomial tails hold 1.8 % or less. That is the judge's own level: it looks at a session up to four times before it stops, and an
--- interval of 98.2 % keeps 95 % over the four looks (evaluators/timing/intervals.py).
--- The formula for r is Cornish and Fisher's expansion of the
+-- binomial tails hold 1.8 % or less. That is the judge's own level: it looks at a session up to four
+-- times before it stops, and an interval of 98.2 % keeps 95 % over the four looks
+-- (evaluators/timing/intervals.py). The formula for r is Cornish and Fisher's expansion of the
 -- Binomial(n, 1/2) quantile; it equals the exact rank for every n up to 1,000,000. Below 7 pairs no
 -- such rank exists: the interval is then the smallest and largest ratio and covers 1 - 2^(1-n),
--- which is less than that. Kernel and baseline run in two processes, and two identical processes
+-- which is less than that, so the session is noisy. Kernel and baseline run in two processes, and two identical processes
 -- also differ. If a session has a control (eager in two processes), both bounds move outward by the
 -- far end of the control's interval, because more blocks do not average out a difference that lasts
 -- for a whole session.
@@ -85,7 +85,8 @@ SELECT
     sqrt(ratios[(n + 1) // 2] * ratios[n // 2 + 1]) AS speedup,
     ratios[r] / apart AS speedup_low,
     ratios[n + 1 - r] * apart AS speedup_high,
-    noisy, measured_at
+    noisy OR n < 7 AS noisy,
+    measured_at
 FROM ranked
 QUALIFY count(*) OVER (
     PARTITION BY session_id, evaluation_id, kernel_id, task_id, baseline, clock

@@ -72,7 +72,13 @@ def lake_of(folder: Path, tables: Mapping[str, Sequence[b.Row]]) -> Iterator[sto
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a lake with all the sessions."""
     sessions = [
-        b.session(JUDGED, [1.0] * len(eager_ms), minute=minute, eager=eager_ms)
+        b.session(
+            JUDGED,
+            [1.0] * len(eager_ms),
+            minute=minute,
+            eager=eager_ms,
+            blocks={"kernel": range(len(eager_ms))},
+        )
         for minute, (eager_ms, _) in enumerate(BUCKETS.values())
     ]
     timings = [row for session in [*sessions, MEANS, UNEQUAL, PARTS] for row in session]
@@ -110,7 +116,21 @@ def test_the_mean_of_kernelbench(lake: store.Lake) -> None:
 def test_arms_are_paired_by_block_and_by_clock(lake: store.Lake) -> None:
     cold, warm = figures(lake, "paired_samples", 52)
     assert (cold["kernel_samples"], cold["baseline_samples"]) == ([2.0, 6.0], [5.0, 7.0])
-    assert (warm["kernel_samples"], warm["baseline_samples"]) == ([4.0, 4.0], [8.0, 8.0])
+    assert (warm["kernel_samples"], warm["baseline_samples"]) == ([4.0] * 8, [8.0] * 8)
+
+
+@pytest.mark.parametrize(("pairs", "noisy"), [(6, True), (7, False)])
+def test_a_session_of_few_pairs_is_noisy_and_ranks_nothing(
+    pairs: int, noisy: bool, tmp_path: Path
+) -> None:
+    blocks = {"kernel": range(8), "eager": range(8 - pairs, 16 - pairs)}
+    rows = b.session(JUDGED, [1.0] * 8, eager=[2.0] * 8, blocks=blocks)
+    with lake_of(tmp_path, {**TABLES, "timings": rows}) as opened:
+        for view in ("session_speedups", "paired_samples", "speedups"):
+            assert [row["noisy"] for row in opened.sql(f"FROM {view}").rows()] == [noisy]
+        ranked = opened.sql("FROM best_kernels").rows()
+        why = opened.sql("SELECT reason FROM unranked_sessions").rows()
+    assert (len(ranked), why) == ((0, [{"reason": "noisy"}]) if noisy else (1, []))
 
 
 def test_kernelbench_is_computed_from_single_calls_where_they_were_timed(tmp_path: Path) -> None:
