@@ -120,9 +120,9 @@ def expire(
 
     done = maintenance.expire(locate_lake(common), timedelta(days=older_than_days), dry_run=dry_run)
     for snapshot, reasons in sorted(done.spared.items()):
-        echo.print_note(f"spared {snapshot}: {', '.join(reasons[:3])}")
+        echo.print_note(f"snapshot {snapshot} stays: {', '.join(reasons[:3])}")
     verb = "would expire" if dry_run else "expired"
-    echo.print_result(f"{verb} {len(done.expired)} snapshots, spared {len(done.spared)}")
+    echo.print_result(f"{verb} {len(done.expired)} snapshots, kept {len(done.spared)}")
     if done.expired and not dry_run:
         hours = maintenance.REPLACED_AGE / timedelta(hours=1)
         echo.print_note(

@@ -171,7 +171,7 @@ def resolve_snapshot(
     except ValueError:
         unknown = UnknownName.among("tag", text, current)
         raise SnapshotNotFound(
-            f'"{text}" is no tag, snapshot number or ISO time', unknown.hint
+            f'"{text}" is not a tag, snapshot number or ISO time', unknown.hint
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     row = connection.execute(

@@ -51,7 +51,7 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
         raise UnsafeSQL("a query cannot contain a NUL character", _HINT)
     statements = connection.extract_statements(query)
     if len(statements) != 1:
-        raise UnsafeSQL(f"{len(statements)} statements, where one may stand", _HINT)
+        raise UnsafeSQL(f"{len(statements)} statements, but a query is one statement", _HINT)
     if statements[0].type != duckdb.StatementType.SELECT:
         kind = str(statements[0].type).rpartition(".")[2]
         raise UnsafeSQL(f"a {kind} statement cannot be run here", _HINT)
@@ -111,7 +111,7 @@ def _check_function(node: dict[str, Any]) -> None:
     if is_table and (name not in TABLE_FUNCTIONS or qualified):
         raise UnsafeSQL(
             f"{name}() reads from outside the lake's tables",
-            f"Table functions that may stand: {', '.join(sorted(TABLE_FUNCTIONS))}.",
+            f"Allowed table functions: {', '.join(sorted(TABLE_FUNCTIONS))}.",
         )
     if name in _REFUSED_FUNCTIONS:
         raise UnsafeSQL(f"{name}() reaches outside the query", _HINT)

@@ -175,7 +175,7 @@ def test_sql_may_come_from_standard_input_or_a_file(
         (("query", "FROM kernal"), 'Did you mean "kernels"?'),
         (("query", "SELECT nothing FROM kernels"), "nothing"),
         (("query", "SELECT 1", "--at", "99"), "no snapshot 99; the newest is"),
-        (("query", "SELECT 1", "--at", "v9"), '"v9" is no tag'),
+        (("query", "SELECT 1", "--at", "v9"), '"v9" is not a tag'),
         (("describe", "kernal"), 'Did you mean "kernels"?'),
         (("views", "--sql", "leaderbord"), 'Did you mean "leaderboard"?'),
         (("tag", "add", "7"), "cannot be a tag"),

@@ -99,7 +99,7 @@ def test_a_moment_that_never_was_is_refused(writer: store.Writer) -> None:
 
 def test_a_missing_snapshot_teaches(writer: store.Writer) -> None:
     history.add_tag(writer, "release", None, None)
-    with pytest.raises(SnapshotNotFound, match=r'"relaese" is no tag.*\nDid you mean "release"'):
+    with pytest.raises(SnapshotNotFound, match=r'"relaese" is not a tag.*\nDid you mean "release"'):
         writer.reader("relaese")
     with pytest.raises(SnapshotNotFound, match="no snapshot 99; the newest is"):
         writer.reader(99)

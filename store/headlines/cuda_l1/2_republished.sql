@@ -1,5 +1,5 @@
--- Published again, after the timer was mended
--- The same method, scored anew: the README's means, and the medians of the paper's last abstract.
+-- Published again, after the timer was corrected
+-- The same method, measured again: the README's means, and the medians of the paper's last abstract.
 -- Empty: The published figures are not in this lake; run: store import published
 SELECT
     gpu,
