@@ -161,7 +161,8 @@ def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None
 def dismiss(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
     """Dismiss a finding.
 
-    A kernel leaves quarantine when all of its confirmed findings are dismissed.
+    A kernel leaves quarantine when all of its confirmed findings are dismissed. A copy of a
+    quarantined kernel leaves it when all findings on the copy are dismissed.
 
     Examples:
       evaluators dismiss 72765f --why "the cache is emptied before every call"

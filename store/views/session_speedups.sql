@@ -10,10 +10,10 @@
 -- (evaluators/timing/intervals.py). The formula for r is Cornish and Fisher's expansion of the
 -- Binomial(n, 1/2) quantile; it equals the exact rank for every n up to 1,000,000. Below 7 pairs no
 -- such rank exists: the interval is then the smallest and largest ratio and covers 1 - 2^(1-n),
--- which is less than that, so the session is noisy. Kernel and baseline run in two processes, and two identical processes
--- also differ. If a session has a control (eager in two processes), both bounds move outward by the
--- far end of the control's interval, because more blocks do not average out a difference that lasts
--- for a whole session.
+-- which is less than that, so the session is noisy. Kernel and baseline run in two processes, and
+-- two identical processes also differ. If a session has a control (eager in two processes), both
+-- bounds move outward by the far end of the control's interval, because more blocks do not average
+-- out a difference that lasts for a whole session.
 WITH sessions AS (
     SELECT
         kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,

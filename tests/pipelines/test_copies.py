@@ -8,6 +8,7 @@ import pytest
 from pipeline_lakes import Rows, code_of
 
 import store
+from evaluators.audit import sweep
 from pipelines import contrastive_batch, rl_prompts, sft
 from pipelines.contract.request import Request
 from pipelines.contract.rows import Selection
@@ -83,6 +84,36 @@ def test_copies_of_a_quarantined_kernel_reach_no_dataset(
     assert list_shown(rows_of(make_job(lake, sft))) <= shown
     dropped = materialize.preview_dataset(job).dropped
     assert dropped[f"kernel: {reason}"] == len(EDITS)
+
+
+def test_an_audit_lists_datasets_that_contain_a_copy(rows: Rows, lake_of) -> None:
+    relu, kernels = add_copies(rows)
+    rows.quarantine(kernels["cheat"])
+    run = rows.add("runs", builders.run("pipeline"))
+    dataset = rows.add("datasets", builders.dataset(run))
+    shown = [rows.known[kernels[name]] for name in ("comment", "without the cheat")]
+    rows.add("dataset_rows", builders.dataset_row(dataset, rows.known[relu], shown))
+    found = sweep.find_marked_datasets(lake_of(rows)).to_pylist()
+    assert [(row["kernels"], row["quarantined"], row["classes"]) for row in found] == [(1, 1, "")]
+
+
+def test_a_copy_leaves_quarantine_alone_or_with_the_original(rows: Rows, lake_of) -> None:
+    _, kernels = add_copies(rows)
+    finding = builders.finding(rows.known[kernels["cheat"]])
+    rows.add("findings", finding)
+    rows.add("standings", builders.standing(finding))
+    lake = lake_of(rows)
+    with store.writer(lake.url, author="tests") as writer:
+        own = builders.finding(rows.known[kernels["comment"]], "reported", confidence=1.0)
+        dismissed = {"findings": [own], "standings": [builders.standing(own, "dismissed", 1)]}
+        writer.append(dismissed, "a copy that a person clears")
+        with store.open(lake.url) as later:
+            held = {row["kernel_id"] for row in later.sql("FROM quarantined").rows()}
+        assert held == {kernels["cheat"]} | {kernels[name] for name in EDITS} - {kernels["comment"]}
+        standing = builders.standing(finding, "dismissed", 2)
+        writer.append({"standings": [standing]}, "the original is cleared")
+        with store.open(lake.url) as later:
+            assert later.sql("FROM quarantined").rows() == []
 
 
 @pytest.mark.parametrize("sign", ["suspected", "rejected"])

@@ -1,17 +1,18 @@
--- One row per dataset that holds a marked kernel: confirmed, or undecided and sure enough.
+-- One row per dataset that holds a marked kernel: quarantined, or undecided and sure enough.
 -- tag is the name of the snapshot that the dataset was made from, where it has one.
 WITH marked AS (
-    SELECT
-        kernel_id,
-        list_distinct(list(class)) AS classes,
-        bool_or(decision IS NOT DISTINCT FROM 'confirmed') AS quarantined
-    FROM finding_standings
-    WHERE
-        ($kernel_id IS NULL OR kernel_id = $kernel_id)
-        AND (
+    SELECT kernel_id, list_distinct(list(class)) AS classes, bool_or(quarantined) AS quarantined
+    FROM (
+        SELECT kernel_id, class, decision IS NOT DISTINCT FROM 'confirmed' AS quarantined
+        FROM finding_standings
+        WHERE
             decision = 'confirmed'
             OR (decision IS NULL AND coalesce(confidence, 1) >= $look_from)
-        )
+        UNION ALL
+        -- A copy of a quarantined kernel may have no finding of its own.
+        SELECT kernel_id, NULL AS class, true AS quarantined FROM quarantined
+    )
+    WHERE $kernel_id IS NULL OR kernel_id = $kernel_id
     GROUP BY kernel_id
 ),
 held AS (
