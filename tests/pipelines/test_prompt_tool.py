@@ -51,7 +51,7 @@ def test_a_prompt_that_cannot_be_made_is_explained(lake) -> None:
     assert "may be that of purpose eval" in test_task
     assert "no task" in unknown
     assert "Input should be 'bucket'" in strategy
-    assert "no tag, snapshot number" in snapshot
+    assert "not a tag, snapshot number" in snapshot
 
     async def make_long(agent: Agent) -> str:
         return await agent.fail("make_prompt", task="relu")
