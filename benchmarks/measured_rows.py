@@ -2,7 +2,8 @@
 
 evaluators run --device cuda:0 --lake DIR && python benchmarks/measured_rows.py --lake DIR
 
-Run it where the GPU is. Logs, host names, card identities and quotes of kernels stay out.
+Each GPU model has the rows of the newest judge that the lake has for it. Logs, host names, card
+identities and quotes of kernels stay out.
 """
 
 from __future__ import annotations
@@ -14,21 +15,25 @@ import pyarrow.parquet as pq
 
 import store
 
-_DEVICES = (
-    "device_id IN (SELECT device_id FROM devices WHERE kind = 'cuda' AND $device IN ('', name))"
+_GPUS = "SELECT device_id FROM devices WHERE kind = 'cuda' AND $device IN ('', name)"
+_EVALUATIONS = (
+    "SELECT evaluations.* FROM evaluations JOIN devices USING (device_id) "
+    f"WHERE device_id IN ({_GPUS}) AND status <> 'evaluator_error' "
+    "QUALIFY evaluator_version = max(evaluator_version) OVER (PARTITION BY devices.name)"
 )
-_EVALUATIONS = f"SELECT * FROM evaluations WHERE {_DEVICES} AND status <> 'evaluator_error'"
+_OF_EVALUATIONS = f"evaluation_id IN (SELECT evaluation_id FROM ({_EVALUATIONS}))"
+_AUDITS = f"SELECT * FROM task_audits WHERE device_id IN ({_GPUS})"
 QUERIES = {
-    "devices": f"SELECT * REPLACE (NULL AS host, NULL AS gpu_uuid) FROM devices WHERE {_DEVICES}",
+    "devices": "SELECT * REPLACE (NULL AS host, NULL AS gpu_uuid) FROM devices WHERE device_id IN "
+    f"(SELECT device_id FROM ({_EVALUATIONS}) UNION SELECT device_id FROM ({_AUDITS}))",
     "runs": "SELECT * REPLACE (NULL AS host) FROM runs WHERE run_id IN "
-    f"(SELECT run_id FROM evaluations WHERE {_DEVICES})",
+    f"(SELECT run_id FROM ({_EVALUATIONS}))",
     "evaluations": f"SELECT * REPLACE (NULL AS log) FROM ({_EVALUATIONS})",
     "analyses": "SELECT * FROM analyses WHERE author LIKE 'torch.profiler%' AND kernel_id IN "
     f"(SELECT kernel_id FROM ({_EVALUATIONS}))",
-    "findings": "SELECT * REPLACE (NULL AS quote) FROM findings WHERE evaluation_id IN "
-    f"(SELECT evaluation_id FROM ({_EVALUATIONS}))",
-    "task_audits": f"SELECT * FROM task_audits WHERE {_DEVICES}",
-    "timings": f"SELECT * FROM timings WHERE {_DEVICES}",
+    "findings": f"SELECT * REPLACE (NULL AS quote) FROM findings WHERE {_OF_EVALUATIONS}",
+    "task_audits": _AUDITS,
+    "timings": f"SELECT * FROM timings WHERE {_OF_EVALUATIONS}",
 }
 
 
