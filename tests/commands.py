@@ -164,3 +164,11 @@ def _serve() -> None:
 
 if __name__ == "__main__":
     _serve()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is neither gone nor waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

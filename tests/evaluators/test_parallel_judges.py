@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import is_running
 
 from evaluators.judge import Config
 from evaluators.judging.bench import Bench
@@ -92,6 +94,33 @@ def test_a_judge_that_is_ended_by_a_signal_is_said_to_be(
 
 
 CHECK = ("-m", "evaluators", "check")
+
+
+ENDLESS = """
+import json, sys
+from evaluators.judge import Config
+from evaluators.scheduling.judges.process import JudgeProcess
+with JudgeProcess("judge", "cpu", Config(import_s=1000, build_s=1000, total_s=1000)) as host:
+    print(host.pid, flush=True)
+    host.judge(json.load(sys.stdin))
+"""
+
+
+def test_a_judge_ends_amid_a_verdict_when_the_command_is_killed(task: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDLESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdin is not None
+        assert command.stdout is not None
+        command.stdin.write(json.dumps(case(task, "import time\ntime.sleep(1000)")))
+        command.stdin.close()
+        judge = int(command.stdout.readline())
+        time.sleep(5)
+        command.kill()
+    until = time.monotonic() + 60
+    while is_running(judge) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_running(judge)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import is_running
 
 from evaluators.judge import Config
 from evaluators.processes.process_tree import count_threads_below
@@ -100,11 +101,3 @@ def find_marked(marker: str) -> set[int]:
             if entry.name.isdigit() and marker.encode() in (entry / "environ").read_bytes():
                 marked.add(int(entry.name))
     return marked
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is neither gone nor waiting to be reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

@@ -35,8 +35,8 @@ FROM timings GROUP BY ALL
 @pytest.fixture
 def lake(lake_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> store.Lake:
     """Return a lake of measured kernels, whose timings are exported as several files."""
-    monkeypatch.setattr(parquet, "FILE_ROWS", 40)
-    monkeypatch.setattr("store.exporters.writing.tables.BATCH_ROWS", 10)
+    monkeypatch.setattr(parquet, "FILE_ROWS", 1000)
+    monkeypatch.setattr("store.exporters.writing.tables.BATCH_ROWS", 250)
     with store.writer(lake_url, author="tests") as writer:
         run_import(writer, starter, None, starter.Config())
     opened = store.open(lake_url)
@@ -59,7 +59,7 @@ def run_example(code: str, folder: Path, end: str) -> list[dict[str, Any]]:
 def require_same(rows: list[dict[str, Any]], lake: store.Lake) -> None:
     """Require the rows that DuckDB gives for the same question; samples are 32-bit floats."""
     expected = {(row["task_id"], row["arm"]): row for row in lake.sql(QUERY).rows()}
-    assert len(expected) == len(rows) == 30
+    assert len(expected) == len(rows) == 90
     for row in rows:
         own = expected[row["task_id"], row["arm"]]
         assert row["sessions"] == own["sessions"]

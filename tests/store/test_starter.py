@@ -281,7 +281,7 @@ def test_measured_rows_come_in_a_bundle_of_their_own(
 )
 def test_shipped_measurements_belong_to_the_suite_as_it_is() -> None:
     tables = {file.stem: pq.read_table(file) for file in starter.MEASURED.glob("*.parquet")}
-    assert set(tables) == {"devices", "runs", "evaluations", "timings"}
+    assert set(tables) == {"devices", "runs", "evaluations", "timings", "analyses", "findings"}
     kernels = {
         ids.kernel_id({path: kernel.code}, path)
         for task in SUITE.tasks

@@ -11,9 +11,11 @@ import gc
 import io
 import json
 import os
+import select
 import signal
 import socket
 import sys
+import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
@@ -65,6 +67,7 @@ def main(fd: int) -> None:
         write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
     )
 
+    threading.Thread(target=_watch_parent, args=(fd,), name="watch-parent", daemon=True).start()
     if order["cores"] is not None:
         os.sched_setaffinity(0, order["cores"])
     template = Template(count_threads())
@@ -173,7 +176,18 @@ class _Ended(SystemExit):
 
 
 def _end(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
     raise _Ended(143)
+
+
+def _watch_parent(fd: int) -> None:
+    """End this process when the parent closes its socket or is gone, also amid a request."""
+    hangup = select.poll()
+    hangup.register(fd, select.POLLRDHUP)
+    hangup.poll()
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    signal.pthread_kill(main_thread, signal.SIGTERM)
 
 
 def _read_case(fields: Mapping[str, Any]) -> Case:
