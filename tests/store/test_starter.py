@@ -15,6 +15,7 @@ import pytest
 
 import store
 from store import ids
+from store.dossier import pages
 from store.errors import ImportFailed
 from store.importers import starter
 from store.importers.reading.run import ImportSummary, run_import
@@ -356,3 +357,22 @@ def write_measured(folder: Path, task: starter.Task, kernel: starter.Kernel) -> 
     }
     for name, rows in tables.items():
         pq.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
+
+
+def test_a_tasks_page_shows_one_session_of_each_policy_and_clock(lake_url: str) -> None:
+    with store.writer(lake_url, author="tests") as writer:
+        run_import(writer, starter, None, starter.Config())
+    with store.open(lake_url) as lake:
+        rows = pages.read_task_page(lake, "diag_matmul").sections["Measured"].to_pylist()
+        best = lake.sql(
+            "SELECT DISTINCT left(kernel_id, 12) AS kernel FROM best_kernels "
+            "WHERE task = 'diag_matmul' AND baseline = 'eager'"
+        ).rows()
+    places = [(row["kernel"], row["device"], row["policy"], row["clock"]) for row in rows]
+    assert len(set(places)) == len(places)
+    assert {row["policy"] for row in rows} == {"torch_default", "fp32_strict"}
+    ranked = [row for row in rows if row["ranks_nothing"] is None]
+    assert ranked == rows[: len(ranked)]
+    first = next(row for row in rows if row["policy"] == "torch_default")
+    assert [first["kernel"]] == [row["kernel"] for row in best]
+    assert all(row["over_hardest"] <= row["eager"] for row in rows)

@@ -1,24 +1,50 @@
--- What was measured, best lower bound first. ranks_nothing says why a session is in no ranking.
--- Kernels that compute another function are left out.
+-- One session of each kernel, device, workload, policy and clock: the newest one that ranks, or else
+-- the newest, with the reason in ranks_nothing. Those that rank come first, then by the lower bound
+-- over eager. hardest is the baseline over which the speedup is smallest. Kernels that compute another
+-- function are left out.
+WITH sessions AS (
+    SELECT
+        speedups.kernel_id, device, workload_id, "precision" AS policy, speedups.clock,
+        speedups.session_id,
+        any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
+        any_value(speedup_low) FILTER (WHERE baseline = 'eager') AS low,
+        any_value(speedup_high) FILTER (WHERE baseline = 'eager') AS high,
+        arg_min(baseline, speedup) AS hardest,
+        min(speedup) AS over_hardest,
+        max(n) AS samples,
+        any_value(unranked.reason) AS ranks_nothing,
+        max(measured_at) AS measured_at
+    FROM speedups
+    LEFT JOIN (SELECT * FROM unranked_sessions WHERE task_id = $task_id) AS unranked
+        ON
+            unranked.session_id = speedups.session_id
+            AND unranked.clock = speedups.clock
+            AND unranked.kernel_id = speedups.kernel_id
+    ANTI JOIN nonequivalent
+        ON
+            nonequivalent.kernel_id = speedups.kernel_id
+            AND nonequivalent.task_id = speedups.task_id
+    WHERE speedups.task_id = $task_id
+    GROUP BY ALL
+)
 SELECT
-    left(speedups.kernel_id, 12) AS kernel,
+    left(kernel_id, 12) AS kernel,
     device,
-    baseline,
-    speedups.clock,
-    round(speedup, 3) AS speedup,
-    round(speedup_low, 3) AS low,
-    round(speedup_high, 3) AS high,
-    n AS samples,
-    noisy,
-    unranked.reason AS ranks_nothing
-FROM speedups
-LEFT JOIN (SELECT * FROM unranked_sessions WHERE task_id = $task_id) AS unranked
-    ON
-        unranked.session_id = speedups.session_id
-        AND unranked.clock = speedups.clock
-        AND unranked.kernel_id = speedups.kernel_id
-ANTI JOIN nonequivalent
-    ON nonequivalent.kernel_id = speedups.kernel_id AND nonequivalent.task_id = speedups.task_id
-WHERE speedups.task_id = $task_id
-ORDER BY speedup_low DESC, speedups.kernel_id, baseline, speedups.clock
+    workloads."name" AS workload,
+    policy,
+    clock,
+    round(eager, 3) AS eager,
+    round(low, 3) AS low,
+    round(high, 3) AS high,
+    hardest,
+    round(over_hardest, 3) AS over_hardest,
+    samples,
+    ranks_nothing
+FROM sessions
+LEFT JOIN workloads ON workloads.workload_id = sessions.workload_id
+QUALIFY row_number() OVER (
+    PARTITION BY kernel_id, device, sessions.workload_id, policy, clock
+    ORDER BY ranks_nothing IS NOT NULL, measured_at DESC, session_id
+) = 1
+ORDER BY ranks_nothing IS NOT NULL, low DESC NULLS LAST, kernel_id, device, workload, policy, clock
 LIMIT 20
