@@ -24,7 +24,7 @@ from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.judging.outcome import Outcome
-from evaluators.scheduling.judges import process
+from evaluators.scheduling.judges import channel, process
 
 HOLDER = """
 import sys
@@ -248,6 +248,25 @@ def test_an_audit_waits_while_another_judge_times(task: str) -> None:
             assert not auditing.done()
         row, why = auditing.result()
     assert (row is None, why) == (False, "")
+    held.close()
+
+
+def test_a_command_says_that_its_judge_waits_for_its_device(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(channel, "_NOTICE_S", A_MOMENT_S)
+    held = DeviceLock.of_device("cpu")
+    judging = process.JudgeProcess("judge", "cpu", Config(timing_s=0.05))
+    with ThreadPoolExecutor(1) as threads:
+        with held.hold_exclusive():
+            starting = threads.submit(judging.wait_ready)
+            until = time.monotonic() + 120
+            while not caplog.messages and time.monotonic() < until:
+                time.sleep(0.05)
+            assert not starting.done()
+        starting.result()
+    assert caplog.messages == ["waiting for cpu, which judges or trainings use"]
+    judging.close()
     held.close()
 
 

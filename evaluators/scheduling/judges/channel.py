@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import signal
@@ -37,10 +38,14 @@ _PASSED_ON = (
 )
 _DEVICE_LIMIT_S = 3600.0
 """How long a process waits for a device that others use: a training may have it for minutes."""
+_NOTICE_S = 20.0
+"""Seconds of waiting for a device after which the user is told, once for each process."""
 _MESSAGE_BYTES = 64 << 20
 _TEXT_LIMIT = 4000
 _LAST_WORDS_S = 2.0
 _HINT = "Its output above may say why. Run the command again to continue."
+
+log = logging.getLogger(__name__)
 
 
 class Channel:
@@ -61,6 +66,7 @@ class Channel:
         """
         environment = _environment(device)
         self._device = device
+        self._told_to_wait = False
         self._lock = DeviceLock.of_device(device, cores)
         ours, theirs = socket.socketpair()
         self._scratch = Path(tempfile.mkdtemp(prefix="flywheel-"))
@@ -125,8 +131,12 @@ class Channel:
         while True:
             begin = time.monotonic()
             try:
-                message = self._receive_message(_DEVICE_LIMIT_S if waits else left_s)
+                message = self._receive_message(self._limit_wait() if waits else left_s)
             except TimeoutError:
+                if waits and not self._told_to_wait:
+                    self._told_to_wait = True
+                    log.warning("waiting for %s, which judges or trainings use", self._device)
+                    continue
                 if waits:
                     raise DeviceUnavailable(
                         f"others have used {self._device} for {_DEVICE_LIMIT_S / 60:.0f} minutes",
@@ -146,6 +156,10 @@ class Channel:
                     return message
                 case _:
                     raise SandboxFailed("the judge process sent a malformed message")
+
+    def _limit_wait(self) -> float:
+        """Return how long to wait for the device before the user is told, or before giving up."""
+        return _DEVICE_LIMIT_S if self._told_to_wait else _NOTICE_S
 
     def close(self) -> None:
         """End the process, its worker processes and its control groups; remove its files."""
