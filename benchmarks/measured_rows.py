@@ -2,8 +2,8 @@
 
 evaluators run --device cuda:0 --lake DIR && python benchmarks/measured_rows.py --lake DIR
 
-Each GPU model has the rows of the newest judge that the lake has for it. Logs, host names, card
-identities and quotes of kernels stay out.
+For each GPU model, it takes the verdicts of the newest version of an evaluator only. Logs, host
+names, card identities and quotes of kernels stay out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GPUS = "SELECT device_id FROM devices WHERE kind = 'cuda' AND $device IN ('', n
 _EVALUATIONS = (
     "SELECT evaluations.* FROM evaluations JOIN devices USING (device_id) "
     f"WHERE device_id IN ({_GPUS}) AND status <> 'evaluator_error' "
-    "QUALIFY evaluator_version = max(evaluator_version) OVER (PARTITION BY devices.name)"
+    "QUALIFY evaluator_version = max(evaluator_version) OVER (PARTITION BY evaluator, name)"
 )
 _OF_EVALUATIONS = f"evaluation_id IN (SELECT evaluation_id FROM ({_EVALUATIONS}))"
 _AUDITS = f"SELECT * FROM task_audits WHERE device_id IN ({_GPUS})"

@@ -1,4 +1,4 @@
-"""The starter suite: built-in tasks and labeled kernels, and rows measured on an H200.
+"""The starter suite: built-in tasks and labeled kernels, and rows measured on H200s.
 
 Takes no path. One bundle has the suite of store/starter/suite.yaml, another one the rows measured
 on a GPU machine (store/starter/measured). Kernels that cheat come with a confirmed finding, so they

@@ -265,7 +265,7 @@ def test_a_command_says_that_its_judge_waits_for_its_device(
                 time.sleep(0.05)
             assert not starting.done()
         starting.result()
-    assert caplog.messages == ["waiting for cpu, which judges or trainings use"]
+    assert caplog.messages == ["waiting for cpu: another judge or a training uses it"]
     judging.close()
     held.close()
 

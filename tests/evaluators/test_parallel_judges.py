@@ -115,7 +115,7 @@ def test_a_judge_ends_amid_a_verdict_when_the_command_is_killed(task: str) -> No
         command.stdin.write(json.dumps(case(task, "import time\ntime.sleep(1000)")))
         command.stdin.close()
         judge = int(command.stdout.readline())
-        time.sleep(5)
+        time.sleep(5)  # until the judge is amid the verdict
         command.kill()
     until = time.monotonic() + 60
     while is_running(judge) and time.monotonic() < until:

@@ -39,7 +39,7 @@ _PASSED_ON = (
 _DEVICE_LIMIT_S = 3600.0
 """How long a process waits for a device that others use: a training may have it for minutes."""
 _NOTICE_S = 20.0
-"""Seconds of waiting for a device after which the user is told, once for each process."""
+"""Seconds after which the user learns that a process waits for its device, once per process."""
 _MESSAGE_BYTES = 64 << 20
 _TEXT_LIMIT = 4000
 _LAST_WORDS_S = 2.0
@@ -131,18 +131,19 @@ class Channel:
         while True:
             begin = time.monotonic()
             try:
-                message = self._receive_message(self._limit_wait() if waits else left_s)
+                wait_s = _DEVICE_LIMIT_S if self._told_to_wait else _NOTICE_S
+                message = self._receive_message(wait_s if waits else left_s)
             except TimeoutError:
-                if waits and not self._told_to_wait:
-                    self._told_to_wait = True
-                    log.warning("waiting for %s, which judges or trainings use", self._device)
-                    continue
-                if waits:
+                if not waits:
+                    raise SandboxFailed("the judge process is stuck", _HINT) from None
+                if self._told_to_wait:
                     raise DeviceUnavailable(
                         f"others have used {self._device} for {_DEVICE_LIMIT_S / 60:.0f} minutes",
                         "Wait for the trainings and judges that use it, or end them.",
                     ) from None
-                raise SandboxFailed("the judge process is stuck", _HINT) from None
+                self._told_to_wait = True
+                log.warning("waiting for %s: another judge or a training uses it", self._device)
+                continue
             if not waits:
                 left_s -= time.monotonic() - begin
             match message:
@@ -156,10 +157,6 @@ class Channel:
                     return message
                 case _:
                     raise SandboxFailed("the judge process sent a malformed message")
-
-    def _limit_wait(self) -> float:
-        """Return how long to wait for the device before the user is told, or before giving up."""
-        return _DEVICE_LIMIT_S if self._told_to_wait else _NOTICE_S
 
     def close(self) -> None:
         """End the process, its worker processes and its control groups; remove its files."""

@@ -1,7 +1,7 @@
 -- One session of each kernel, device, workload, policy and clock: the newest one that ranks, or else
--- the newest, with the reason in ranks_nothing. Those that rank come first, then by the lower bound
--- over eager. hardest is the baseline over which the speedup is smallest. Kernels that compute another
--- function are left out.
+-- the newest, with the reason in ranks_nothing. Sessions that rank come first, in the order of their
+-- lower bounds over eager. hardest is the baseline over which the speedup is smallest. Kernels that
+-- compute another function are left out.
 WITH sessions AS (
     SELECT
         speedups.kernel_id, device, workload_id, "precision" AS policy, speedups.clock,
