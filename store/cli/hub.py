@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -187,7 +188,7 @@ def _print_card_summary(card: str) -> None:
     headings = [line for line in body.splitlines() if line.startswith("#")]
     echo.print_lines(f"card: README.md, {len(card.splitlines())} lines; --card prints it")
     for heading in headings:
-        echo.print_foreign(heading.lstrip("#").strip())
+        echo.print_foreign(html.unescape(heading.lstrip("#").strip()))
 
 
 def _summarize(done: Publication, dry_run: bool) -> str:
