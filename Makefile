@@ -50,7 +50,7 @@ test: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 10 -m "not slow"
 
 # All tests, with all parameters and examples: every candidate, honest ones three times over,
-# compilers, kill -9 again and again, pyright on all rooms; and tests of rows and pipelines once more
+# compilers, kill -9 again and again, pyright on all folders; and tests of rows and pipelines once more
 # with lakes on PostgreSQL.
 test-all: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 20 $(THOROUGH)

@@ -34,7 +34,7 @@ def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) 
         about=(job.module.__doc__ or "").strip().splitlines()[0],
         notes=dataset.notes,
         dropped=dataset.dropped,
-        licences=count_licences(dataset),
+        licenses=count_licenses(dataset),
         tokens_words=job.counter.words,
         split=job.split,
         folder_hint=f"datasets/{job.name}/{dataset.folder_name}",
@@ -62,14 +62,14 @@ def collect_facts(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def count_licences(dataset: Dataset) -> list[dict[str, Any]]:
+def count_licenses(dataset: Dataset) -> list[dict[str, Any]]:
     """Return the number of texts of a dataset under each license: kind, license, texts."""
     counts = Counter(
-        (what + "s", licence or "not stated") for (what, _), licence in dataset.licences.items()
+        (what + "s", license or "not stated") for (what, _), license in dataset.licenses.items()
     )
     return [
-        {"what": what, "licence": licence, "texts": texts}
-        for (what, licence), texts in sorted(
+        {"what": what, "license": license, "texts": texts}
+        for (what, license), texts in sorted(
             counts.items(), key=lambda item: (item[0][0] != "tasks", -item[1], item[0][1])
         )
     ]
@@ -77,11 +77,11 @@ def count_licences(dataset: Dataset) -> list[dict[str, Any]]:
 
 def _make_front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dict[str, Any]:
     job = dataset.job
-    names = {row["licence"] for row in count_licences(dataset)}
-    licence: dict[str, Any] = {"license": "other", "license_name": "several-see-below"}
+    names = {row["license"] for row in count_licenses(dataset)}
+    license: dict[str, Any] = {"license": "other", "license_name": "several-see-below"}
     if len(names) == 1 and names != {"not stated"}:
-        licence = {"license": str(names.copy().pop()).lower()}
-    return licence | {
+        license = {"license": str(names.copy().pop()).lower()}
+    return license | {
         "pretty_name": job.name,
         "size_categories": [viewer.name_size(dataset.rows)],
         "task_categories": ["text-generation"],

@@ -68,7 +68,7 @@ class Dataset:
     dataset_type: str = ""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     notes: dict[str, str] = field(default_factory=dict[str, str])
-    licences: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    licenses: dict[tuple[str, str], str | None] = field(default_factory=dict)
     """Licenses of the texts, by ("task" or "kernel", id)."""
     example: dict[str, list[Message]] | None = None
     content_hash: str = ""

@@ -89,7 +89,7 @@ def render_rows(
             constants,
         )
         hash_rows(content, table, [digests[index] for index in kept])
-        _add_licences(dataset, [rows[index] for index in kept])
+        _add_licenses(dataset, [rows[index] for index in kept])
         if dataset.example is None:
             dataset.example = texts[kept[0]]
         dataset.rows += table.num_rows
@@ -110,11 +110,11 @@ def render_rows(
         raise EmptyDataset(f"{job.pipeline}: every row was left out", why)
 
 
-def _add_licences(dataset: Dataset, rows: Iterable[Row]) -> None:
+def _add_licenses(dataset: Dataset, rows: Iterable[Row]) -> None:
     for row in rows:
-        dataset.licences["task", row.task.task_id] = row.task.license
+        dataset.licenses["task", row.task.task_id] = row.task.license
         for kernel in row.kernels:
-            dataset.licences["kernel", kernel.kernel_id] = kernel.license
+            dataset.licenses["kernel", kernel.kernel_id] = kernel.license
 
 
 def preview_dataset(job: Job, progress: Progress = ignore_progress) -> Dataset:

@@ -105,7 +105,7 @@ def _solution(row: dict[str, Any], name: str, solution: str, author: str) -> dic
         "definition": name,
         "author": author,
         "description": f"kernel {row['kernel_id']}, from {row['source']}, "
-        f"licence {row['license'] or 'not stated'}",
+        f"license {row['license'] or 'not stated'}",
         "spec": {
             "language": "python",
             "target_hardware": ["cpu", "cuda"],

@@ -12,7 +12,7 @@ from typing import Any
 
 from store import __version__
 from store.commandline.display import format_cell
-from store.hub import licences, viewer
+from store.hub import licenses, viewer
 from store.hub.edition import MANIFEST, Edition
 from store.hub.frozen_catalog import CATALOG
 from store.lake.reader import Lake
@@ -111,9 +111,9 @@ def _list_configs(made: Edition) -> list[dict[str, Any]]:
 def _build_front_matter(made: Edition, configs: list[dict[str, Any]]) -> dict[str, Any]:
     most = max((one["rows"] for one in configs), default=0)
     default = _choose_default(made, configs)
-    names = sorted({licence for _, licence, _ in made.licences})
+    names = sorted({license for _, license, _ in made.licenses})
     return {
-        **licences.build_hub_field(names),
+        **licenses.build_hub_field(names),
         "pretty_name": made.repo.rpartition("/")[2],
         "size_categories": [viewer.name_size(most)],
         "task_categories": ["text-generation"],

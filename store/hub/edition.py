@@ -41,7 +41,7 @@ class Options:
     datasets: tuple[str, ...] = ()
     """Datasets made by pipelines, as NAME or NAME@TAG."""
     license: str | None = None
-    """Licence granted for texts that this lake's own runs wrote and that state none."""
+    """License granted for texts that this lake's own runs wrote and that state none."""
     quarantined: Quarantined = "mark"
     """Whether quarantined kernels are marked, or left out with the rows that refer to them."""
     unlicensed: Unlicensed = "stop"
@@ -64,8 +64,8 @@ class Edition:
     """Name to lineage and files of a dataset."""
     schemas: dict[str, pa.Schema] = field(default_factory=dict[str, "pa.Schema"])
     """Config to the schema of its files."""
-    licences: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
-    """Table, licence, rows."""
+    licenses: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
+    """Table, license, rows."""
     left_out: dict[str, int] = field(default_factory=dict[str, int])
     """Table to the number of rows that stay behind."""
     quarantined: int = 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from store import __version__, ids
 from store.errors import RowsRejected, UnknownName
-from store.hub import frozen_catalog, licences, shards
+from store.hub import frozen_catalog, licenses, shards
 from store.hub.edition import BATCH_ROWS, FORMAT, MANIFEST, SPLIT, Edition, Options
 from store.hub.edition_datasets import write_dataset
 from store.hub.redact import Redactor, find_secret_holders
@@ -66,10 +66,10 @@ def write_edition(
     )
     chosen = _choose_tables(lake, options, made.notices)
     _require_whole(lake)
-    found = licences.survey(lake, options.license)
+    found = licenses.survey(lake, options.license)
     seeds: dict[str, pa.Table] = {}
     if options.unlicensed == "stop":
-        licences.refuse(_filter_tables(found.wrong, chosen))
+        licenses.refuse(_filter_tables(found.wrong, chosen))
     else:
         seeds = _group_by_table(lake, found.wrong)
     quarantined = lake.run("SELECT kernel_id FROM quarantined ORDER BY kernel_id").arrow()
@@ -90,8 +90,8 @@ def write_edition(
         write_dataset(lake, now, wanted, made, left_out, holding)
     if holding:
         rule = "published texts contain no token or key"
-        raise RowsRejected("publish", rule, len(holding), holding[: licences.SHOWN])
-    made.licences = [one for one in found.counts if one[0] in chosen]
+        raise RowsRejected("publish", rule, len(holding), holding[: licenses.SHOWN])
+    made.licenses = [one for one in found.counts if one[0] in chosen]
     made.hashed = {place: count for place, count in sorted(redactor.hashed.items()) if count}
     made.scrubbed = {place: count for place, count in sorted(redactor.scrubbed.items()) if count}
     made.unchanged = {place: count for place, count in redactor.unchanged.items() if count}
@@ -339,7 +339,7 @@ def _write_manifest(made: Edition, options: Options) -> None:
             "tag": made.tag,
             "catalog_sha256": hashlib.sha256(catalog.find_catalog().read_bytes()).hexdigest(),
             "quarantined": options.quarantined,
-            "licences": [list(one) for one in made.licences],
+            "licenses": [list(one) for one in made.licenses],
             "left_out": made.left_out,
             "tables": {name: [asdict(one) for one in files] for name, files in made.tables.items()},
             "datasets": made.datasets,

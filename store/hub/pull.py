@@ -151,7 +151,7 @@ def _read_manifest(file: Path, name: str) -> dict[str, Any]:
                 one["sha256"] = str(one["sha256"])
                 one["bytes"] = int(one["bytes"])
         found["snapshot_id"] = int(found["snapshot_id"])
-        found["licences"] = [str(one[1]) for one in found["licences"]]
+        found["licenses"] = [str(one[1]) for one in found["licenses"]]
     except ImportFailed:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -273,7 +273,7 @@ def _build_run(
         "version": store.__version__,
         "source": repo,
         "source_revision": revision,
-        "license": " AND ".join(sorted(set(manifest["licences"]))) or None,
+        "license": " AND ".join(sorted(set(manifest["licenses"]))) or None,
         "started_at": started_at,
         "finished_at": datetime.now(UTC),
     }

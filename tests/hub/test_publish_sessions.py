@@ -78,7 +78,7 @@ def test_a_session_leaves_without_what_is_private_and_comes_back(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("license", "said"),
-    [(None, "no licence"), pytest.param("Proprietary", "Proprietary", marks=pytest.mark.slow)],
+    [(None, "no license"), pytest.param("Proprietary", "Proprietary", marks=pytest.mark.slow)],
 )
 def test_sessions_without_a_fitting_license_stop_or_stay(
     license: str | None, said: str, tmp_path: Path, server: HubServer, hub: Hub

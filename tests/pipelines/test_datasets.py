@@ -212,7 +212,7 @@ def test_rows_over_length_are_left_out_and_counted(lake, make_job, rows_of) -> N
     assert dataset.tokens == sum(lengths[:2])
 
 
-def test_the_card_names_lineage_and_licences(lake, make_job, tmp_path: Path) -> None:
+def test_the_card_names_lineage_and_licenses(lake, make_job, tmp_path: Path) -> None:
     dataset, folder = materialize.write_dataset(make_job(lake), tmp_path / "out")
     text = (folder / "README.md").read_text("utf-8")
     for fact in (lake.lake_id, dataset.dataset_id, dataset.content_hash, "| kernels | MIT | 5 |"):

@@ -13,7 +13,7 @@ from import_sources import count, import_source, kernel, query
 
 import store
 from store.errors import ImportFailed, RowsRejected
-from store.hub import licences
+from store.hub import licenses
 from store.importers import kernelbot
 from store.importers.reading import detection
 
@@ -114,12 +114,12 @@ def test_rows_under_the_new_license_are_not_published(
     file = write_export(tmp_path / "submissions.parquet", submission())
     import_source(lake, kernelbot, file, license=license)
     with store.open(str(lake)) as opened:
-        found = licences.survey(opened, own=None).wrong
+        found = licenses.survey(opened, own=None).wrong
     refused = {row["table"] for row in found.to_pylist()}
     assert refused == ({"kernels", "generations", "claims"} if wrong else set())
     if wrong:
-        with pytest.raises(RowsRejected, match="a licence that allows redistribution"):
-            licences.refuse(found)
+        with pytest.raises(RowsRejected, match="a license that allows redistribution"):
+            licenses.refuse(found)
 
 
 @pytest.mark.slow

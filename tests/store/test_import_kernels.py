@@ -120,7 +120,7 @@ def test_a_new_candidate_adds_only_itself(writer: store.Writer, folder: Path) ->
     assert summary.skipped == 0
 
 
-def test_options_name_suite_policy_entry_and_licence(writer: store.Writer, folder: Path) -> None:
+def test_options_name_suite_policy_entry_and_license(writer: store.Writer, folder: Path) -> None:
     load(writer, folder, suite="lab", policy="ada", license="MIT", entry_point="Fast")
     found = rows(
         writer,

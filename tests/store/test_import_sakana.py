@@ -151,7 +151,7 @@ def test_an_import_that_is_repeated_adds_nothing(tmp_path: Path) -> None:
     assert (first.files, first.skipped) == (2, 0)
     again = import_source(tmp_path / "lake", source)
     assert (again.files, again.skipped, again.rows) == (0, 2, {})
-    # Said to be of another licence it is another bundle, whose verdicts are known.
+    # Said to be of another license it is another bundle, whose verdicts are known.
     other = import_source(tmp_path / "lake", source, license="CC0-1.0")
     assert other.rows.get("evaluations", 0) == 0
 

@@ -1,4 +1,4 @@
--- One row per origin of tasks and kernels: source, revision, licence, how many texts.
+-- One row per origin of tasks and kernels: source, revision, license, how many texts.
 SELECT *
 FROM (
     SELECT 'tasks' AS what, source, source_revision, license, count(*) AS texts

@@ -1,5 +1,5 @@
--- One row per row of a dataset: licences of its texts, whether a kernel in it is quarantined, and
--- whether it may leave. `_rows_of_dataset` (row_index, task_id, kernel_ids), `_licences`,
+-- One row per row of a dataset: licenses of its texts, whether a kernel in it is quarantined, and
+-- whether it may leave. `_rows_of_dataset` (row_index, task_id, kernel_ids), `_licenses`,
 -- `_quarantined` and the keys of rows that stay behind are registered.
 WITH texts AS (
     SELECT row_index, 'tasks' AS "table", task_id AS id
@@ -10,13 +10,13 @@ WITH texts AS (
 )
 SELECT
     texts.row_index,
-    list_sort(list(DISTINCT licences.license) FILTER (WHERE licences.license IS NOT NULL))
+    list_sort(list(DISTINCT licenses.license) FILTER (WHERE licenses.license IS NOT NULL))
         AS licenses,
     bool_or(quarantined.kernel_id IS NOT NULL) AS quarantined,
     NOT bool_or(gone_tasks.task_id IS NOT NULL OR gone_kernels.kernel_id IS NOT NULL) AS kept
 FROM texts
-LEFT JOIN _licences AS licences
-    ON licences."table" = texts."table" AND licences.id = texts.id
+LEFT JOIN _licenses AS licenses
+    ON licenses."table" = texts."table" AND licenses.id = texts.id
 LEFT JOIN _quarantined AS quarantined ON quarantined.kernel_id = texts.id
 LEFT JOIN _left_out_tasks AS gone_tasks
     ON texts."table" = 'tasks' AND gone_tasks.task_id = texts.id

@@ -1,4 +1,4 @@
-"""What may be given away: nothing without a licence that allows it, and every row says which."""
+"""What may be given away: nothing without a license that allows it, and every row says which."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hub.test_publish import tables
 
 import store
 from store.errors import RowsRejected
-from store.hub import licences
+from store.hub import licenses
 from store.hub.client import Hub
 from store.hub.edition import Options
 from store.hub.publish import publish
@@ -20,18 +20,18 @@ REPO = "lab/kernels"
 
 
 @pytest.mark.parametrize(
-    ("licence", "allowed"),
+    ("license", "allowed"),
     [
         ("MIT", True), ("apache-2.0", True), ("CC-BY-4.0", True), ("MIT AND Apache-2.0", True),
         ("(MIT OR GPL-3.0-only)", True), ("Proprietary", False), ("MIT AND Proprietary", False),
         ("Llama 3.1 Community License", False), ("", False), ("none", False), ("MIT\n", True),
     ],
 )  # fmt: skip
-def test_which_licences_allow_redistribution(licence: str, allowed: bool) -> None:
-    assert licences.is_redistributable(licence) is allowed
+def test_which_licenses_allow_redistribution(license: str, allowed: bool) -> None:
+    assert licenses.is_redistributable(license) is allowed
 
 
-def test_a_text_without_a_licence_stops_everything_and_is_named(
+def test_a_text_without_a_license_stops_everything_and_is_named(
     rich_url: str, server: HubServer, hub: Hub
 ) -> None:
     bare = builders.kernel("bare", source="a forum")
@@ -53,7 +53,7 @@ def test_a_text_without_a_licence_stops_everything_and_is_named(
 
 
 @pytest.mark.slow
-def test_several_licences_are_named_and_stand_in_every_row(
+def test_several_licenses_are_named_and_stand_in_every_row(
     rich_url: str, server: HubServer, hub: Hub
 ) -> None:
     kernels = [builders.kernel("ours"), builders.kernel("theirs", license="Apache-2.0")]
@@ -68,8 +68,8 @@ def test_several_licences_are_named_and_stand_in_every_row(
     done = publish(rich_url, REPO, options, hub=hub)
     head = yaml.safe_load(done.card.split("---\n")[1])
     assert (head["license"], head["license_name"]) == ("other", "several-see-below")
-    for licence in ("MIT", "Apache-2.0", "CC-BY-4.0"):
-        assert f"| kernels | {licence} |" in done.card
+    for license in ("MIT", "Apache-2.0", "CC-BY-4.0"):
+        assert f"| kernels | {license} |" in done.card
     published = tables(server.files(REPO))["kernels"]
     stated = dict(
         zip(
@@ -96,6 +96,6 @@ def test_what_an_import_brought_cannot_be_licensed_by_the_publisher(
         rows = {"kernels": [bare], "policies": [policy], "runs": [run], "generations": [attempt]}
         writer.append(rows, "an import")
     options = Options(tag="v1", tables=("kernels",), license="MIT")
-    with pytest.raises(RowsRejected, match="no licence"):
+    with pytest.raises(RowsRejected, match="no license"):
         publish(rich_url, REPO, options, hub=hub)
     assert server.repos == {}

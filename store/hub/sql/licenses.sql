@@ -1,5 +1,5 @@
--- One row per stored text or imported figure: its table, id, licence, source, and whether it must
--- have a licence to leave. A text that states none has that of the attempts it came out of, or the
+-- One row per stored text or imported figure: its table, id, license, source, and whether it must
+-- have a license to leave. A text that states none has that of the attempts it came out of, or the
 -- terms of the policy that wrote it. $own is what the publisher grants for texts that no import
 -- brought; NULL where nothing is granted.
 WITH written AS (

@@ -41,7 +41,7 @@ _HUB_OTHER = {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Licences:
+class Licenses:
     """Licenses of the rows of a lake."""
 
     counts: list[tuple[str, str, int]]
@@ -54,10 +54,10 @@ class Licences:
     @property
     def names(self) -> list[str]:
         """The licenses of the rows, sorted."""
-        return sorted({licence for _, licence, _ in self.counts})
+        return sorted({license for _, license, _ in self.counts})
 
 
-def is_redistributable(licence: str) -> bool:
+def is_redistributable(license: str) -> bool:
     """Return whether an SPDX expression permits redistribution.
 
     All parts of an AND must permit it, or one part of an OR.
@@ -67,24 +67,24 @@ def is_redistributable(licence: str) -> bool:
     >>> is_redistributable("MIT OR Proprietary"), is_redistributable("see the website")
     (True, False)
     """
-    parts = re.split(r"\s+AND\s+", licence.replace("(", " ").replace(")", " ").strip())
+    parts = re.split(r"\s+AND\s+", license.replace("(", " ").replace(")", " ").strip())
     return all(
         any(one.strip().lower() in _KNOWN for one in re.split(r"\s+OR\s+", part)) for part in parts
     )
 
 
-def survey(lake: Lake, own: str | None) -> Licences:
-    """Return the licences of a lake's rows at its snapshot.
+def survey(lake: Lake, own: str | None) -> Licenses:
+    """Return the licenses of a lake's rows at its snapshot.
 
     Args:
         lake: A pinned reader.
-        own: Licence that the publisher grants for texts that the lake's own runs wrote.
+        own: License that the publisher grants for texts that the lake's own runs wrote.
     """
     import pyarrow as pa
 
-    lake.keep("_licences", read_sql(__file__, "licences"), {"own": own})
+    lake.keep("_licenses", read_sql(__file__, "licenses"), {"own": own})
     grouped = lake.run(
-        'SELECT "table", license, needed, count(*) AS n FROM _licences GROUP BY ALL ORDER BY ALL'
+        'SELECT "table", license, needed, count(*) AS n FROM _licenses GROUP BY ALL ORDER BY ALL'
     ).rows()
     bad = [
         row["license"]
@@ -93,11 +93,11 @@ def survey(lake: Lake, own: str | None) -> Licences:
     ]
     lake.register("_refused", pa.table({"license": pa.array(sorted(set(bad)), pa.string())}))
     wrong = lake.run(
-        'SELECT "table", id, license, source FROM _licences WHERE (license IS NULL AND needed) '
+        'SELECT "table", id, license, source FROM _licenses WHERE (license IS NULL AND needed) '
         "OR license IN (SELECT license FROM _refused) ORDER BY ALL"
     ).arrow()
     filled = lake.run(
-        'SELECT "table", id, license FROM _licences '
+        'SELECT "table", id, license FROM _licenses '
         "WHERE stated IS NULL AND license IS NOT NULL ORDER BY ALL"
     ).arrow()
     counts = [
@@ -105,7 +105,7 @@ def survey(lake: Lake, own: str | None) -> Licences:
         for row in grouped
         if row["license"] is not None and row["license"] not in bad
     ]
-    return Licences(counts=_merge_counts(counts), filled=filled, wrong=wrong)
+    return Licenses(counts=_merge_counts(counts), filled=filled, wrong=wrong)
 
 
 def refuse(wrong: pa.Table) -> None:
@@ -114,7 +114,7 @@ def refuse(wrong: pa.Table) -> None:
         return
     listed = [
         f"{row['table']} {row['id']!a:.70}: "
-        + (f"licence {row['license']!a:.60}" if row["license"] else "no licence")
+        + (f"license {row['license']!a:.60}" if row["license"] else "no license")
         + f", from {row['source']!a:.40}"
         for row in wrong.slice(0, SHOWN).to_pylist()
     ]
@@ -125,12 +125,12 @@ def refuse(wrong: pa.Table) -> None:
         "wrote grant one (store publish --license); or --unlicensed leave-out."
     )
     tables = ", ".join(dict.fromkeys(str(row["table"]) for row in wrong.to_pylist()))
-    rule = "a licence that allows redistribution is stated"
+    rule = "a license that allows redistribution is stated"
     raise RowsRejected(tables, rule, wrong.num_rows, listed)
 
 
 def build_hub_field(names: list[str]) -> dict[str, str]:
-    """Return the licence fields of a card: the one licence, or `other` with a name.
+    """Return the license fields of a card: the one license, or `other` with a name.
 
     >>> build_hub_field(["Apache-2.0"])
     {'license': 'apache-2.0'}
@@ -149,6 +149,6 @@ def build_hub_field(names: list[str]) -> dict[str, str]:
 def _merge_counts(counts: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
     total: dict[tuple[str, str], int] = {}
     for table, stated, count in counts:
-        licence = _KNOWN.get(stated.lower(), stated)
-        total[table, licence] = total.get((table, licence), 0) + count
-    return [(table, licence, count) for (table, licence), count in total.items()]
+        license = _KNOWN.get(stated.lower(), stated)
+        total[table, license] = total.get((table, license), 0) + count
+    return [(table, license, count) for (table, license), count in total.items()]
