@@ -1,4 +1,4 @@
-"""Run every benchmark and write docs/benchmarks.md: commands, their output, and the machine.
+"""Run five benchmarks and write a page: the commands, their output, and the machine.
 
 python benchmarks/report.py --folder DIR            (takes about 30 GB and an hour)
 python benchmarks/report.py --folder DIR --kernels 10000 --evaluations 100000 --out /tmp/try.md

@@ -1,9 +1,9 @@
-"""Tests a kernel's correctness on secret inputs, then times it against eager.
+"""Tests a kernel on secret inputs, then times it against baselines such as eager PyTorch.
 
 The candidate runs in a separate process that only gets inputs and returns outputs; the verdict is
-computed outside of it. A correct kernel is timed in alternation with the eager baseline, and all
-raw samples are kept. Then it is called on further inputs, which can raise flags but do not change
-the verdict.
+computed outside of it. A correct kernel is timed in alternation with the baselines, and all raw
+samples are kept. Then it is called on further inputs, which can raise flags but do not change the
+verdict.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class Config(DrawOptions):
     """Options of contrastive-batch."""
 
     evidence: Evidence = "measured"
-    """measured: use speedups from timings. claimed: published speedups are used, and every row
-    records that."""
+    """measured: use speedups from timings. claimed: use published speedups, and record that in
+    every row."""
     device: str | None = None
     """Device whose speedups are shown (default: the one that this lake measured last, else the one
     with the most speedups). With --evidence claimed and without this option, a task with too few

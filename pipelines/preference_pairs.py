@@ -37,8 +37,8 @@ class Config:
     per_task: int = 2
     """Number of pairs to draw per task and kind; repeats are left out."""
     evidence: Evidence = "measured"
-    """measured: use speedups from timings. claimed: published speedups are used, and every row
-    records that."""
+    """measured: use speedups from timings. claimed: use published speedups, and record that in
+    every row."""
     device: str | None = None
     """Device whose speedups count (default: the one that this lake measured last, else the one
     with the most)."""

@@ -33,7 +33,7 @@ def normalize(code: str) -> str:
 
 
 def task_id(code: str) -> str:
-    """Return the id of a task: the sha256 of its normalised text as UTF-8."""
+    """Return the id of a task: the sha256 of its normalized text as UTF-8."""
     return hashlib.sha256(normalize(code).encode()).hexdigest()
 
 

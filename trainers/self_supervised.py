@@ -180,7 +180,7 @@ class _Rounds:
             round=number,
             offset=self.steps,
             defaults={"num_train_epochs": 1},
-            rate=outcome.success_rate if config.normalise == "samples" else 1.0,
+            rate=outcome.success_rate if config.normalize == "samples" else 1.0,
         )
         rows, found = supervised.measure_rows(fit)
         if found.over:

@@ -104,8 +104,9 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
     ) -> None:
         """Judge the kernels that have no verdict of this evaluator version on these devices.
 
-        A GPU gives a verdict by each --policy. Verdicts of other hosts with the same GPU model and
-        software count. Each result is appended at once, so an interrupted run can be run again.
+        On a GPU, each kernel gets a verdict under each --policy. Verdicts of other hosts with the
+        same GPU model and software count. Each result is appended at once, so an interrupted run
+        can be run again.
 
         Examples:
           evaluators run

@@ -69,7 +69,7 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
         workers
             Number of judges on the CPU or on each GPU, each with its own cores.
         queue
-            Number of judgements that may wait before clients get 429.
+            Number of judgments that may wait before clients get 429.
         drain_s
             Seconds that judges may take to finish when the server ends.
         """
@@ -136,9 +136,9 @@ def create(client: str, /, *, scope: list[str], common: Common = _DEFAULT) -> No
     Parameters
     ----------
     client
-        Name of its holder. Clients share the judges by their names.
+        Name of its holder. Holders take turns at the judges, whatever the number of their kernels.
     scope
-        read (look up judgements and tasks), judge (also submit), worker (answer them: a trusted
+        read (look up judgments and tasks), judge (also submit), worker (answer them: a trusted
         host), admin (everything). Repeat the option for several.
     """
     from evaluators.service.queue import tokens

@@ -51,7 +51,7 @@ class Outcome(Evidence):
     build_s: float | None = None
     ended: Ended | None = None
     parts_s: dict[str, float] = field(default_factory=dict[str, float])
-    """Seconds by part of the judgement."""
+    """Seconds by part of the judgment."""
     findings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Signs of a hack in the text and the calls; rows without evaluation_id."""
 

@@ -1,4 +1,4 @@
-"""The walls around workers: what each one stops, how to enable it, and what happens without it."""
+"""The sandbox layers (walls): what each prevents, how to enable it, and what happens without it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 _NAMESPACES = (
     "docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor="
-    "unconfined …, or sysctl user.max_user_namespaces=10000 and, where they are there, "
+    "unconfined …, or sysctl user.max_user_namespaces=10000 and, where they exist, "
     "kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0"
 )
 _GROUPS = (
@@ -31,81 +31,82 @@ class Wall:
 WALLS = (
     Wall(
         "own_root",
-        "seeing or changing any file but the system's and its own; chmod, chown, utime, setxattr",
+        "seeing files other than the system's and its own; changing files other than its own",
         _NAMESPACES,
-        "names and dates of files can be asked for; see fixed_modes",
+        "names and dates of files can be queried; see fixed_modes",
     ),
     Wall(
         "fixed_modes",
-        "chmod, chown, utime and setxattr of files that are not its own",
+        "chmod, chown, utime and setxattr on files other than its own",
         "own_root, or a kernel with seccomp filters",
         "modes and times of files of the same user can be changed",
     ),
     Wall(
         "landlock",
-        "files besides the system's and its own; TCP; memory of other processes",
+        "access to other files, to TCP and to the memory of other processes",
         _LANDLOCK,
-        "files of the same user can be reached, unless own_root holds",
+        "files of the same user can be reached, unless own_root is active",
     ),
     Wall(
         "signal_scope",
         "signals and abstract sockets to processes outside",
         "Linux 6.12 or later (Landlock 6)",
-        "processes of the same user can be signalled, unless pid_namespace holds",
+        "processes of the same user can be signaled, unless pid_namespace is active",
     ),
     Wall(
         "pid_namespace",
-        "reaching processes outside; survivors",
+        "access to processes outside; processes that outlive the worker",
         _NAMESPACES + "; never on a GPU",
-        "the end of a worker rests on cgroup or signal_scope",
+        "only cgroup or signal_scope ends all processes of a worker",
     ),
     Wall(
         "own_procfs",
-        "command lines and figures of other processes",
+        "reading command lines and statistics of other processes",
         _NAMESPACES,
         "see hidden_processes",
     ),
     Wall(
         "hidden_processes",
-        "command lines and figures of other processes",
+        "reading command lines and statistics of other processes",
         "own_root or landlock",
         "command lines of other processes can be read",
     ),
     Wall(
         "seccomp",
-        "system calls that kernels and compilers do not make; schedulers and limits of others",
+        "system calls that kernels and compilers do not need; changes to scheduling and limits of "
+        "other processes",
         "a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
-        "cores and priorities of other processes of the same user can be taken",
+        "cores and priorities of other processes of the same user can be changed",
     ),
     Wall(
         "no_capabilities",
-        "whatever root may do",
+        "all root privileges",
         "a kernel that lets a process drop capabilities",
         "run as a user without privileges",
     ),
     Wall(
         "no_network",
-        "every socket but those of this machine's kernel",
+        "network connections",
         "seccomp, or " + _NAMESPACES,
         "the network can be reached",
     ),
     Wall(
         "ipc_namespace",
-        "System V memory of others",
+        "access to System V memory of other processes",
         _NAMESPACES + "; never on a GPU",
-        "seccomp refuses System V memory on a processor",
+        "seccomp refuses System V memory on a CPU",
     ),
     Wall(
         "private_shm",
-        "files of others in /dev/shm",
+        "access to files of other processes in /dev/shm",
         _NAMESPACES,
-        "files of the same user in /dev/shm can be reached, unless own_root holds",
+        "files of the same user in /dev/shm can be reached, unless own_root is active",
     ),
     Wall(
         "cgroup",
-        "survivors: one write ends all that a worker has forked",
+        "processes that outlive the worker: one write ends all processes that it forked",
         _GROUPS,
-        "the end of a worker rests on pid_namespace or signal_scope",
+        "only pid_namespace or signal_scope ends all processes of a worker",
     ),
     Wall(
         "freezer",
@@ -115,9 +116,9 @@ WALLS = (
     ),
     Wall(
         "memory_group",
-        "more memory than allowed, files in memory included",
+        "use of more memory than allowed, including files in memory",
         _GROUPS + ", with the memory controller",
-        "memory is counted ten times a second, so that a fast one may take more for a moment",
+        "memory is counted ten times a second, so a process may briefly exceed its limit",
     ),
 )
 """Every wall that a machine may refuse, starting with those that protect files."""
@@ -150,13 +151,18 @@ def describe_walls(limits: Iterable[str], reasons: Mapping[str, str]) -> list[di
 
 
 def format_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the report for a terminal."""
+    """Yield the lines of the report for a terminal, after a header.
+
+    >>> next(format_lines([]))
+    'active  layer             prevents'
+    """
+    yield "active  layer             prevents"
     for row in rows:
-        yield f"{'yes' if row['holds'] else 'NO ':3}  {row['wall']:17} {row['stops']}"
+        yield f"{'yes' if row['holds'] else 'NO':6}  {row['wall']:17} {row['stops']}"
         if not row["holds"]:
-            yield f"{'':5}{'':17} because: {row['why']}"
-            yield f"{'':5}{'':17} without: {row['follows']}"
-            yield f"{'':5}{'':17} allow:   {row['allow']}"
+            yield f"{'':8}{'':17} because: {row['why']}"
+            yield f"{'':8}{'':17} without: {row['follows']}"
+            yield f"{'':8}{'':17} fix:     {row['allow']}"
 
 
 def format_warning(limits: Iterable[str]) -> str | None:

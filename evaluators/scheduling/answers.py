@@ -38,7 +38,7 @@ _WITHHELD = {
     "analyses": {"generation_id", "fastest_kernel_id"},
     "task_audits": set[str](),
 }
-"""Columns that a judgement does not set: they belong to the run, to importers, or to others."""
+"""Columns that a judgment does not set: they belong to the run, to importers, or to others."""
 _OWN_IDS = {"timings": "timing_id", "analyses": "analysis_id"}
 
 
@@ -80,7 +80,7 @@ class _Sessions:
 
 
 def accept_judgement(tables: Any, subject: Subject) -> Tables:
-    """Return the rows of one judgement with new identities; leave out rows of other cases.
+    """Return the rows of one judgment with new identities; leave out rows of other cases.
 
     Raises RefusedAnswer where there is not one evaluation of the case.
     """

@@ -1,7 +1,7 @@
 """The client of a judge service, which trainers and adapters of RL frameworks use.
 
 A service that is full, draining or away is asked again until the deadline. What was not judged is a
-judgement without a verdict, never a score.
+judgment without a verdict, never a score.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Client:
         device_class: Name of a device class, or cpu or cuda; None where the service has one.
         policy: Precision policy; None for the service's.
         priority: From 0 to 9: order within this client's own work.
-        queue_s: Most seconds that a judgement waits in the queue.
+        queue_s: Most seconds that a judgment waits in the queue.
         judge_s: Most seconds that judging it takes; None for the judge's own limits.
         deadline_s: Most seconds that a caller waits for an answer in all.
 
@@ -103,7 +103,7 @@ class Client:
         )
 
     async def judge(self, task: str, kernel: Kernel | str) -> Judgement:
-        """Return the judgement of a kernel on a task, by id or name, when it has ended.
+        """Return the judgment of a kernel on a task, by id or name, when it has ended.
 
         Raises:
             Unreachable: the service refuses the request itself: its token, task or form.
@@ -142,7 +142,7 @@ class Client:
         )
 
     async def judge_all(self, wanted: Iterable[tuple[str, Kernel | str]]) -> list[Judgement]:
-        """Return the judgements of kernels on tasks, which are requested at the same time."""
+        """Return the judgments of kernels on tasks, which are requested at the same time."""
         return await asyncio.gather(*(self.judge(task, kernel) for task, kernel in wanted))
 
     async def get(self, address: str) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class _Away(Exception):
 
 
 def read_judgement(view: Mapping[str, Any]) -> Judgement:
-    """Return the judgement in an answer of the service."""
+    """Return the judgment in an answer of the service."""
     verdict = None
     if view["status"] == "done":
         given = view["verdict"]

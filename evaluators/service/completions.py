@@ -1,4 +1,4 @@
-"""Rewards of completions: the code in a model's answer, its judgement, and a number or none."""
+"""Rewards of completions: the code in a model's answer, its judgment, and a number or none."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def score_completion(client: Client, task: str, text: str, rule: Rule) -> 
 
 
 def score_judgement(judgement: Judgement, rule: Rule) -> Scored:
-    """Return the reward of a judgement.
+    """Return the reward of a judgment.
 
     success: 1 for a correct kernel that computes the same function as its task and is not
     quarantined, else 0. speedup: the same, plus the logarithm of its speedup over eager between

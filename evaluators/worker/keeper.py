@@ -219,7 +219,7 @@ def _end_tree(first: int, start: Start) -> None:
     """Kill the first process and everything below it.
 
     The end of a control group or a PID namespace, or one signal to every process that may be
-    signalled from here, leaves no moment in which a process can fork once more. Without any of
+    signaled from here, leaves no moment in which a process can fork once more. Without any of
     them, the sweep repeats until it finds no process.
     """
     if start.group is not None:

@@ -189,12 +189,18 @@ def _report(dataset: Dataset, more: list[str], write: Callable[[str], None]) -> 
         f"rows       {dataset.rows} {dataset.dataset_type} ({job.split} split)",
         f"tokens     {dataset.tokens} ({job.counter.words})",
         *(f"{name:<10} {value}" for name, value in dataset.notes.items()),
-        *(f"left out   {count} {reason}" for reason, count in dataset.dropped.items()),
+        *(f"left out   {_say_dropped(*one)}" for one in dataset.dropped.items()),
         f"snapshot   {job.lake.snapshot} of lake {job.lake.lake_id}",
         *more,
     ]
     for line in lines:
         write(line)
+
+
+def _say_dropped(reason: str, count: int) -> str:
+    """Return a reason such as "task: test split" with its number of tasks, kernels or rows."""
+    what, colon, why = reason.partition(":")
+    return f"{count} {what}{'' if count == 1 else 's'}{colon}{why}"
 
 
 def _write_facts(dataset: Dataset, format: Format, **more: Any) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
-
-from cyclopts import Parameter
+from typing import Literal, TypeAlias
 
 from store.errors import DatasetError
 
@@ -22,7 +20,7 @@ class Request:
     """Random seed."""
     limit: int | None = None
     """Write at most N rows (default: no limit)."""
-    degenerate: Annotated[bool, Parameter(name=("--degenerate", "--include-weak"))] = False
+    include_weak: bool = False
     """Include weak tasks, which trivial answers pass."""
     include_nonequivalent: bool = False
     """Include correct kernels that compute a different function than their task."""

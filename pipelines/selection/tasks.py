@@ -42,7 +42,7 @@ def select_tasks(lake: store.Lake, request: Request) -> Tasks:
     tasks = query(
         lake,
         sql("shared", "tasks"),
-        {"purpose": request.purpose, "degenerate": request.degenerate},
+        {"purpose": request.purpose, "include_weak": request.include_weak},
         held_out=find_exclusions(lake, request).held_out,
     )
     dropped = Counter(reason for reason in tasks["dropped"].to_pylist() if reason is not None)

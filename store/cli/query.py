@@ -161,7 +161,9 @@ def views(
 
 
 def describe(table: str, /, *, format: Format = "table", common: Common = COMMON) -> None:
-    """List the columns of a table or view with their types and descriptions.
+    """List the columns of a table with their types and descriptions, or of a view with their types.
+
+    `store views NAME` prints the SQL of a view, which begins with a description of its columns.
 
     Examples:
       store describe kernels

@@ -149,7 +149,7 @@ def _place(
         if not dry_run:
             raise
         there = None
-        made.notices.append(f"not compared with what is there: {error.message}")
+        made.notices.append(f"changes against the repository are not shown: {error.message}")
     if there is not None:
         _check_owner(made, hub, there, private)
     changes = _list_changes(made, there)

@@ -68,7 +68,7 @@ class Address:
     ] = None
     """Serve HTTP on this port; 0 takes a free one (default: stdio)."""
     host: str = LOOPBACK
-    """Address to listen on. Others than this machine need the token in FLYWHEEL_MCP_TOKEN."""
+    """Address to listen on. One that other machines reach needs the token in FLYWHEEL_MCP_TOKEN."""
 
     def check(self, token: AccessToken | None) -> None:
         """Raise FlywheelError if anybody could use the server, or the host has no port."""

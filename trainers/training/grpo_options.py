@@ -54,9 +54,9 @@ class Config(Training, ExemplarOptions):
     """Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing."""
     judge: tuple[str, ...] = ()
     """Option of the judge, as KEY=VALUE, such as baselines=eager,compile. Repeat it for more
-    options. protocol is training unless you give protocol=full: such verdicts are rewards only,
-    and the fastest kernel that leads its task is judged in full at once. A URL names a judge
-    service (`evaluators serve`), which judges in full, instead of this host."""
+    options. Verdicts of the default protocol=training are rewards only and never rank; a kernel
+    that beats every ranked kernel of its task is also judged in full at once. A URL names a judge
+    service (`evaluators serve`), which always judges in full, to use instead of this host."""
     vllm: Literal["off", "colocate", "server"] = "off"
     """Sample with vLLM: in the training processes (colocate) or through `vllm serve` (server). Give
     further settings with --trl, such as vllm_server_base_url=…"""

@@ -35,11 +35,11 @@ class Config(Training):
     """Maximum number of distinct correct kernels per task that a round trains on."""
     improvement_share: float = 0.0
     """Share of a round's rows that are improvement-pairs whose answers the policy wrote, from 0 to
-    below 1. Stage 3 then does not meet exemplars for the first time."""
+    below 1. The model has then seen exemplars before stage 3."""
     repeats: Literal["once", "keep"] = "once"
     """once: train on each distinct kernel once, which slows collapse. keep: train on a kernel as
     often as it was written, as in the REINFORCE gradient."""
-    normalise: Literal["successes", "samples"] = "successes"
+    normalize: Literal["successes", "samples"] = "successes"
     """successes: average the gradient over the successes. samples: average it over all samples, as
     REINFORCE does, which multiplies the learning rate by the round's success rate."""
     least_unique: float = 0.1

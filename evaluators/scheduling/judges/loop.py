@@ -201,7 +201,7 @@ def _read_case(fields: Mapping[str, Any]) -> Case:
 
 
 def _is_lost(tables: object) -> bool:
-    """Whether a judgement says that the kernel's process was lost, which may harm a device.
+    """Whether a judgment says that the kernel's process was lost, which may harm a device.
 
     Nothing is assumed of its form, since an evaluator may be the user's own; the parent checks it.
     """

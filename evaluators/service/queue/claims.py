@@ -1,4 +1,4 @@
-"""Judgements as workers see them: claim, keep alive, answer; and what is lost or late.
+"""Judgments as workers see them: claim, keep alive, answer; and what is lost or late.
 
 A claim is a lease: only the worker that holds its secret may answer, and an answer is taken once.
 A worker that is not heard of for LEASE_S loses its claims, which go to other workers.
@@ -20,7 +20,7 @@ from store import read_sql
 LEASE_S = 30.0
 """Seconds without a sign of life after which a worker's claims go to others."""
 MOST_LOSSES = 5
-"""Workers that may end with a judgement in hand before it is given up."""
+"""Workers that may end with a judgment in hand before it is given up."""
 MOST_REFUSED = 5
 """Refused answers in a row after which a worker gets no more cases."""
 _PATIENCE_S = 30.0
@@ -45,7 +45,7 @@ class Claims:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.on_change: Callable[[Sequence[str]], None] = lambda _: None
-        """Called, from any thread, with the ids of judgements whose state has changed."""
+        """Called, from any thread, with the ids of judgments whose state has changed."""
 
     def claim(self, worker_id: str, capacity: int, ahead: int, loaded: str | None) -> list[Claim]:
         """Lease cases to a worker, each time of the client that was served least.
@@ -86,7 +86,7 @@ class Claims:
     ) -> list[str]:
         """Extend a worker's leases; note what its judges work on and which devices are sick.
 
-        Returns the ids of the judgements that it still has.
+        Returns the ids of the judgments that it still has.
         """
         now, begun = time.time(), list[str]()
         with self._database.transaction() as connection:
@@ -117,9 +117,9 @@ class Claims:
         return [row["judgement_id"] for row in mine]
 
     def find_claimed(self, worker_id: str, judgement_id: str, lease: str) -> dict[str, Any] | None:
-        """Return the row of a judgement that a worker may still answer, or None.
+        """Return the row of a judgment that a worker may still answer, or None.
 
-        A judgement whose time is over is still answered by the worker that has it.
+        A judgment whose time is over is still answered by the worker that has it.
         """
         rows = self._database.read(
             "SELECT * FROM judgements WHERE judgement_id = ? AND worker_id = ? AND lease = ?"
@@ -297,7 +297,7 @@ class Claims:
 
 
 def _read_mean(connection: sqlite3.Connection) -> float:
-    """Return the moving average of the seconds of a judgement."""
+    """Return the moving average of the seconds of a judgment."""
     row = connection.execute("SELECT value FROM counters WHERE name = 'mean_judged_s'").fetchone()
     return row["value"] if row is not None else _FIRST_GUESS_S
 

@@ -1,4 +1,4 @@
-"""Judgements as clients see them: submit, look up, withdraw; and what the lake says of them."""
+"""Judgments as clients see them: submit, look up, withdraw; and what the lake says of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from evaluators.service.queue.submission import Refused, Submission
 from store.ids import content_id
 
 LIVE = ("new", "queued", "claimed", "answered")
-"""States of a judgement that has not ended."""
+"""States of a judgment that has not ended."""
 _LIVE = ", ".join(f"'{state}'" for state in LIVE)
 _STATUSES = {"new": "queued", "answered": "running"}
 _LONGEST_PAUSE_S = 60.0
 KEPT_S = 7 * 86_400.0
-"""Seconds that the queue keeps a judgement that has ended; the lake keeps its verdict."""
+"""Seconds that the queue keeps a judgment that has ended; the lake keeps its verdict."""
 
 Row: TypeAlias = "dict[str, Any]"
 
@@ -52,7 +52,7 @@ class Ticket:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What the lake's thread decides about one judgement."""
+    """What the lake's thread decides about one judgment."""
 
     judgement_id: str
     state: Literal["queued", "done", "fault"]
@@ -66,14 +66,14 @@ class Outcome:
 
 
 class Judgements:
-    """The judgements of one database."""
+    """The judgments of one database."""
 
     def __init__(self, database: Database, most: int) -> None:
-        """Take the file, and the number of judgements that may wait."""
+        """Take the file, and the number of judgments that may wait."""
         self._database = database
         self._most = most
         self.on_change: Callable[[Sequence[str]], None] = lambda _: None
-        """Called, from any thread, with the ids of judgements whose state has changed."""
+        """Called, from any thread, with the ids of judgments whose state has changed."""
 
     def submit(self, client: str, tickets: Sequence[Ticket]) -> list[str]:
         """Store requests durably and return their ids; all of them, or none.
@@ -104,7 +104,7 @@ class Judgements:
         return ids
 
     def read(self, judgement_ids: Sequence[str]) -> dict[str, Row]:
-        """Return the public form of judgements by id; unknown ids are left out."""
+        """Return the public form of judgments by id; unknown ids are left out."""
         marks = ", ".join("?" * len(judgement_ids))
         rows = self._database.read(
             f"SELECT * FROM judgements WHERE judgement_id IN ({marks})", list(judgement_ids)
@@ -148,7 +148,7 @@ class Judgements:
         return True
 
     def list_in(self, state: str, most: int) -> list[Row]:
-        """Return the oldest judgements in a state, with their columns and one client each."""
+        """Return the oldest judgments in a state, with their columns and one client each."""
         rows = self._database.read(
             "SELECT judgements.*, (SELECT min(client) FROM requests WHERE"
             " requests.judgement_id = judgements.judgement_id) AS client"
@@ -158,7 +158,7 @@ class Judgements:
         return [dict(row) for row in rows]
 
     def list_rows(self, judgement_ids: Sequence[str]) -> list[Row]:
-        """Return the columns of judgements."""
+        """Return the columns of judgments."""
         marks = ", ".join("?" * len(judgement_ids))
         rows = self._database.read(
             f"SELECT * FROM judgements WHERE judgement_id IN ({marks})", list(judgement_ids)
@@ -200,7 +200,7 @@ class Judgements:
             self.on_change(settled)
 
     def count_waiting(self) -> list[Row]:
-        """Return the number of judgements that have not ended, by device class and state."""
+        """Return the number of judgments that have not ended, by device class and state."""
         rows = self._database.read(
             f"SELECT device_class, state, count(*) AS n FROM judgements WHERE state IN ({_LIVE})"
             " GROUP BY device_class, state"
@@ -297,14 +297,14 @@ class Judgements:
 
 
 def _estimate_pause_s(connection: sqlite3.Connection) -> int:
-    """Return after how many seconds a full queue has had time to shrink by a few judgements."""
+    """Return after how many seconds a full queue has had time to shrink by a few judgments."""
     row = connection.execute("SELECT value FROM counters WHERE name = 'mean_judged_s'").fetchone()
     mean_s = row["value"] if row is not None else 1.0
     return math.ceil(min(max(2 * mean_s, 1.0), _LONGEST_PAUSE_S))
 
 
 def _describe(row: Mapping[str, Any]) -> Row:
-    """Return the public form of a judgement, with both of its clocks."""
+    """Return the public form of a judgment, with both of its clocks."""
     state = row["state"]
     begun, now = row["started_at"], time.time()
     status = _STATUSES.get(state, state)

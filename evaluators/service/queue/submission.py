@@ -16,7 +16,7 @@ LONGEST_CODE = 400_000
 MOST_FILES = 32
 PRIORITIES = range(10)
 QUEUE_LIMIT_S = 3600.0
-"""Seconds that a judgement waits at most, unless its client says otherwise."""
+"""Seconds that a judgment waits at most, unless its client says otherwise."""
 LONGEST_S = 86_400.0
 _SOURCE = "service"
 _PATH = "kernel.py"

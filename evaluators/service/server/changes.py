@@ -1,4 +1,4 @@
-"""Wakes requests that wait for a judgement, and workers that wait for work."""
+"""Wakes requests that wait for a judgment, and workers that wait for work."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Changes:
         self._loop = loop
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self.work = asyncio.Event()
-        """Set, and replaced, whenever a judgement changes: there may be something to claim."""
+        """Set, and replaced, whenever a judgment changes: there may be something to claim."""
         self.is_draining = False
         """Whether every request that waits shall end now."""
 
     def notify(self, judgement_ids: Sequence[str]) -> None:
-        """Wake all that wait for these judgements, and all workers."""
+        """Wake all that wait for these judgments, and all workers."""
         self._loop.call_soon_threadsafe(self._wake, list(judgement_ids))
 
     def drain(self) -> None:
@@ -29,7 +29,7 @@ class Changes:
 
     @contextmanager
     def watch(self, judgement_id: str) -> Generator[asyncio.Event]:
-        """Yield an event that is set when a judgement changes."""
+        """Yield an event that is set when a judgment changes."""
         event = asyncio.Event()
         waiting = self._waiting.setdefault(judgement_id, set())
         waiting.add(event)

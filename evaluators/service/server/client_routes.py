@@ -1,4 +1,4 @@
-"""The addresses for clients: judgements, tasks."""
+"""The addresses for clients: judgments, tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
 MOST_BYTES = 4 << 20
-"""Largest body of one judgement."""
+"""Largest body of one judgment."""
 MOST_BATCH_BYTES = 32 << 20
 MOST_IN_BATCH = 256
 LONGEST_WAIT_S = 300.0
@@ -89,7 +89,7 @@ class ClientRoutes:
         ]
 
     async def ask(self, caller: Caller, submission: Submission, wait_s: float) -> Row:
-        """Submit a kernel; return its judgement when it has ended or the seconds are over."""
+        """Submit a kernel; return its judgment when it has ended or the seconds are over."""
         [view] = await self._accept(caller, [submission])
         return await self._await_end(view, wait_s)
 
@@ -172,7 +172,7 @@ class ClientRoutes:
         return views[judgement_id]
 
     async def _await_end(self, view: Row, wait_s: float) -> Row:
-        """Return a judgement when it has ended or the seconds are over."""
+        """Return a judgment when it has ended or the seconds are over."""
         until = asyncio.get_running_loop().time() + wait_s
         with self._desk.changes.watch(view["id"]) as event:
             while not self._desk.changes.is_draining:
@@ -199,7 +199,7 @@ class ClientRoutes:
         )
 
     async def _list_events(self, view: Row) -> AsyncIterator[str]:
-        """Yield an event for every status of a judgement until it ends."""
+        """Yield an event for every status of a judgment until it ends."""
         loop, shown = asyncio.get_running_loop(), ""
         with self._desk.changes.watch(view["id"]) as event:
             while True:

@@ -33,7 +33,7 @@ class FrameworkRoutes:
     """The endpoints."""
 
     def __init__(self, access: Access, ask: Ask) -> None:
-        """Take the access rules, and what submits a kernel and waits for its judgement."""
+        """Take the access rules, and what submits a kernel and waits for its judgment."""
         self._access, self._ask = access, ask
 
     def list_routes(self) -> list[BaseRoute]:

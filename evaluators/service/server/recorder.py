@@ -4,7 +4,7 @@
                                          └─no──▶ queued … answered ──▶ rows into the lake ──▶ done
 
 One tick appends everything that waits, commits once, and reads all verdicts in one query for each
-device class and policy. A judgement that is queued holds a lease of the lake, as the cases of
+device class and policy. A judgment that is queued holds a lease of the lake, as the cases of
 `evaluators run` do: a run on the same lake leaves it to the service, and the other way round.
 """
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 AUTHOR = "evaluators serve"
 _MOST = 256
-"""Judgements that one tick takes."""
+"""Judgments that one tick takes."""
 _SHARE = 0.25
 """Share of a core that ticks may take for long, so that judges on the same cores are not slowed."""
 _CREDIT_S = 3.0
@@ -67,7 +67,7 @@ class Recorder:
         self._ended = threading.Event()
         self._stale: set[str] = set()
         self._leased: dict[str, list[str]] = {}
-        """Names that are leased, by judgement."""
+        """Names that are leased, by judgment."""
         self._run_id: str | None = None
         self.fault: str | None = None
         """Why the lake cannot be written to at the moment."""
@@ -77,7 +77,7 @@ class Recorder:
         self._wake.set()
 
     def refresh(self, judgement_ids: Iterable[str]) -> None:
-        """Read the verdicts of judgements that are done from the lake again."""
+        """Read the verdicts of judgments that are done from the lake again."""
         self._stale |= set(judgement_ids)
         self._wake.set()
 
@@ -152,7 +152,7 @@ class Recorder:
         self._workers.mark_recorded([row["device_id"] for row in rows])
 
     def _append_answers(self, writer: store.Writer, answered: Sequence[Row]) -> dict[str, Row]:
-        """Spool the rows of answers; return the evaluations that are faults, by judgement."""
+        """Spool the rows of answers; return the evaluations that are faults, by judgment."""
         assert self._run_id is not None or not answered
         devices = {device["device_id"]: device["row"] for device in self._workers.list_devices()}
         faults: dict[str, Row] = {}
@@ -235,7 +235,7 @@ class Recorder:
         rows: Sequence[Row],
         faults: Mapping[str, Row],
     ) -> list[Outcome]:
-        """Return what becomes of judgements of one device class and policy."""
+        """Return what becomes of judgments of one device class and policy."""
         devices = self._rows_of(device_class)
         wanted = list(dict.fromkeys((row["kernel_id"], row["task_id"]) for row in rows))
         verdicts = select_verdicts(lake, self._evaluator, devices, policy, wanted)

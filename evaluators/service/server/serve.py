@@ -52,7 +52,7 @@ class Options:
     device: str
     workers: int
     queue: int
-    """Judgements that may wait."""
+    """Judgments that may wait."""
     drain_s: float
     """Seconds that judges may take to finish when the server ends."""
 

@@ -122,7 +122,7 @@ class WorkerRoutes:
         return _reply({"claims": mine, "drain": desk.changes.is_draining})
 
     async def _take_answer(self, request: Request, caller: Caller) -> Response:
-        """Check the rows of a judgement and store them; the lake's thread appends them."""
+        """Check the rows of a judgment and store them; the lake's thread appends them."""
         desk, worker = self._desk, await self._find(request, caller)
         value = await _read_object(request)
         judgement_id, lease = str(value.get("judgement_id")), str(value.get("lease"))

@@ -1,6 +1,6 @@
 -- Exemplars out of distinct score buckets, one kernel uniformly out of each (CUDA-L1, equation 1).
 -- A bucket holds the scores [k width, (k + 1) width) of a task. Buckets are drawn one after another
--- without replacement; each time with P(B_i) = exp((mean_i - mu) / temperature), normalised over
+-- without replacement; each time with P(B_i) = exp((mean_i - mu) / temperature), normalized over
 -- those that are left, where mean_i is the bucket's mean score and mu the mean over buckets.
 -- The $exemplars largest of (mean_i - mu) / temperature - ln(-ln(u_i)) are exactly such draws
 -- (Gumbel-max), and u_i is a hash of seed, task, draw and bucket: the same draw everywhere.

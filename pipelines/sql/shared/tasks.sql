@@ -8,7 +8,7 @@ SELECT
         WHEN held_out.copy_of IS NOT NULL THEN 'copy of a test task'
         WHEN held_out.task_id IS NOT NULL THEN 'test split'
         WHEN $purpose = 'eval' AND task_names.split IS DISTINCT FROM 'test' THEN 'train split'
-        WHEN task_names.degenerate AND NOT $degenerate THEN 'degenerate'
+        WHEN task_names.degenerate AND NOT $include_weak THEN 'weak'
     END AS dropped
 FROM task_names
 LEFT JOIN held_out ON held_out.task_id = task_names.task_id

@@ -1,4 +1,4 @@
--- A client's next judgement: of its highest priority, of the worker's loaded task among the oldest,
+-- A client's next judgment: of its highest priority, of the worker's loaded task among the oldest,
 -- and else the oldest. What has waited long is not passed over for a loaded task.
 -- Parameters: client, device_class, loaded (a task_id or NULL), long_ago (a time).
 WITH oldest AS (

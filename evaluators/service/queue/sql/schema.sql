@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS judgements (
     device_class TEXT NOT NULL,
     policy TEXT,
     state TEXT NOT NULL,
-    kernel TEXT,                 -- JSON row of kernels, until the judgement ends
+    kernel TEXT,                 -- JSON row of kernels, until the judgment ends
     "case" TEXT,                 -- JSON case, while it is queued or claimed
     answer TEXT,                 -- JSON of a worker's accepted rows, until they are in the lake
     verdict TEXT,                -- JSON
@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS judgements (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS judgements_by_state ON judgements (state, device_class, sequence);
 
--- Who asked for a judgement. The last one to withdraw cancels it.
+-- Who asked for a judgment. The last one to withdraw cancels it.
 CREATE TABLE IF NOT EXISTS requests (
     judgement_id TEXT NOT NULL REFERENCES judgements (judgement_id) ON DELETE CASCADE,
     client TEXT NOT NULL,
