@@ -55,8 +55,9 @@ class Verdict(Protocol):
         ...
 
     @property
-    def equivalent(self) -> bool:
-        """Whether it is the same function as the task's module, as far as is known."""
+    def equivalent(self) -> bool | None:
+        """Whether it is the same function as the task's module, as far as is known; None where the
+        kernel is not correct."""
         ...
 
 
