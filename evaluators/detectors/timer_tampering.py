@@ -1,4 +1,4 @@
-"""Replaces clocks, events or synchronisation, from Python or by hooks in native code."""
+"""Replaces clocks, events or synchronization, from Python or by hooks in native code."""
 
 from __future__ import annotations
 

@@ -31,13 +31,14 @@ class Wall:
 WALLS = (
     Wall(
         "own_root",
-        "seeing files other than the system's and its own; changing files other than its own",
+        "seeing files other than the system's and the worker's; changing files other than the "
+        "worker's",
         _NAMESPACES,
         "names and dates of files can be queried; see fixed_modes",
     ),
     Wall(
         "fixed_modes",
-        "chmod, chown, utime and setxattr on files other than its own",
+        "chmod, chown, utime and setxattr on files other than the worker's",
         "own_root, or a kernel with seccomp filters",
         "modes and times of files of the same user can be changed",
     ),
