@@ -17,27 +17,36 @@ from store.schema.tables import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OWNED = {
-    "run_id": "runs",
-    "dataset_id": "datasets",
-    "evaluation_id": "evaluations",
-    "session_id": "timings",
+_OWN_IDS = {
+    name: f'SELECT "{column}" FROM {table} WHERE origin IS NULL'
+    for name, table, column in (
+        ("run", "runs", "run_id"),
+        ("dataset", "datasets", "dataset_id"),
+        ("evaluation", "evaluations", "evaluation_id"),
+        ("timing session", "timings", "session_id"),
+    )
+} | {
+    "session": "SELECT session_id FROM sessions WHERE run_id IS NULL "
+    "OR run_id IN (SELECT run_id FROM runs WHERE origin IS NULL)",
 }
-"""Columns by which a row belongs to another one, and the table that tells who recorded that one."""
-ATTACHED = {
-    "policies": ("run_id",),
-    "generations": ("run_id",),
-    "evaluations": ("run_id",),
-    "timings": ("evaluation_id", "session_id"),
-    "rewards": ("run_id",),
-    "metrics": ("run_id",),
-    "findings": ("run_id",),
-    "scans": ("run_id",),
-    "claims": ("run_id",),
-    "datasets": ("run_id",),
-    "dataset_rows": ("dataset_id",),
+"""Records that rows belong to, with the query for the ids of those that this lake made."""
+_ATTACHED = {
+    "policies": {"run_id": "run"},
+    "generations": {"run_id": "run"},
+    "evaluations": {"run_id": "run"},
+    "timings": {"evaluation_id": "evaluation", "session_id": "timing session"},
+    "rewards": {"run_id": "run"},
+    "metrics": {"run_id": "run"},
+    "findings": {"run_id": "run"},
+    "scans": {"run_id": "run"},
+    "claims": {"run_id": "run"},
+    "datasets": {"run_id": "run"},
+    "dataset_rows": {"dataset_id": "dataset"},
+    "sessions": {"run_id": "run"},
+    "session_steps": {"session_id": "session"},
+    "tool_calls": {"session_id": "session"},
 }
-"""Tables whose rows add to a run, evaluation, session or dataset, by these columns."""
+"""Tables whose rows add to such a record, by these columns."""
 
 
 def compare(lake: Lake, redactor: Redactor, part: IncomingTable) -> None:
@@ -73,18 +82,18 @@ def compare(lake: Lake, redactor: Redactor, part: IncomingTable) -> None:
 def _find_joining(lake: Lake, part: IncomingTable, fresh: pa.Table) -> list[int]:
     """Return the positions of new rows that would join records of this lake, and count them.
 
-    A pulled row that names a run, an evaluation, a timing session or a dataset that this lake
-    recorded would change that record.
+    A pulled row that names a run, an evaluation, a session or a dataset that this lake recorded
+    would change that record.
     """
     table = part.table
-    named = [one for one in ATTACHED.get(table.name, ()) if one in fresh.column_names]
+    attached = _ATTACHED.get(table.name, {})
+    named = {column: record for column, record in attached.items() if column in fresh.column_names}
     if not named or not fresh.num_rows:
         return []
     lake.register("_fresh", fresh)
     tests = ", ".join(
-        f'CASE WHEN "{one}" IN (SELECT "{one}" FROM {OWNED[one]} WHERE origin IS NULL) '
-        f"THEN '{one}' END"
-        for one in named
+        f"CASE WHEN \"{column}\" IN ({_OWN_IDS[record]}) THEN '{record}' END"
+        for column, record in named.items()
     )
     found = lake.run(
         "SELECT _place, joins FROM (SELECT _place, "

@@ -1,14 +1,16 @@
 """Converts the tables of a published edition into rows of this lake.
 
-A detector or an importer that runs here later computes the ids of its rows. If a pulled row had one
-of these ids, the store would drop the own row as a duplicate. Pulled rows therefore get the hash of
-their content as their id, unless they come from this lake or conflict with a row of it.
+A detector or an importer that runs here later computes the ids of its rows, or brings verdicts and
+timings with ids of their own. If a pulled row had one of these ids, the store would drop or refuse
+the own row as a duplicate. Pulled findings, claims and analyses therefore get the hash of their
+content as their id, and pulled verdicts and timings the hash of their id, unless this lake has the
+row already.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from store import ids
 from store.code import features, task_families
+from store.errors import ImportFailed
 from store.foreign.times import clamp_times
 from store.lake.reader import Lake
 from store.schema import catalog as catalogs
@@ -30,6 +33,13 @@ STAYS = ("catalogs", "tags", "ingest_log", "file_checksums", "kernel_features")
 """Tables about snapshots or files of their own lake, or derived from other tables."""
 BATCH_ROWS = 10_000
 REKEYED = ("findings", "claims", "analyses", "standings")
+_RENAMED = {
+    "evaluations": ("evaluation_id",),
+    "timings": ("timing_id", "evaluation_id", "session_id"),
+    "findings": ("evaluation_id",),
+}
+_MEASURED = {"evaluation_id": "evaluations", "timing_id": "timings", "session_id": "timings"}
+"""Columns with ids of measurements, and the table that has all of them."""
 _NOT_HASHED = ("origin", "created_at", "license")
 
 
@@ -52,6 +62,19 @@ def read_own_rows(lake: Lake, table: Table) -> OwnRows:
             found.add(str(row[key]))
             by_content[hash_content(table, row)] = str(row[key])
     return OwnRows(ids=frozenset(found), by_content=by_content)
+
+
+def find_held(lake: Lake, column: str, wanted: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    """Return for each id of a measurement whether a lake has it, whoever wrote the row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lake.register("_wanted", pa.Table.from_arrays([wanted], names=[column]))
+    found = lake.run(
+        f"SELECT DISTINCT {column} FROM {_MEASURED[column]} SEMI JOIN _wanted USING ({column})"
+    ).arrow()
+    held = found.column(column).combine_chunks()
+    return pc.is_in(wanted.cast(held.type), held).to_numpy()
 
 
 def hash_content(table: Table, row: Mapping[str, Any]) -> str:
@@ -77,8 +100,8 @@ class IncomingTable:
 
     table: Table
     files: list[Path]
-    prepare: Callable[[Table, pa.Table], pa.Table]
-    """Converts published rows into rows of this lake."""
+    prepare: Callable[[Table, int, pa.Table], pa.Table]
+    """Converts a batch of published rows, given with its number, into rows of this lake."""
     fresh: list[np.ndarray[Any, Any]] = field(default_factory=list["np.ndarray[Any, Any]"])
     """For each batch, which rows to store."""
     there: int = 0
@@ -89,15 +112,23 @@ class IncomingTable:
     """New rows that are left out, by the column that names a record of this lake."""
 
     def batches(self) -> Iterator[pa.Table]:
-        """Yield the rows with the columns of the catalog, in the same batches every time."""
+        """Yield the rows with the columns of the catalog, in the same batches every time.
+
+        Raises:
+            ImportFailed: a file lacks a column that the catalog requires, or has one twice.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        number = 0
         for file in self.files:
-            for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
+            opened = pq.ParquetFile(file)
+            _check_columns(self.table, opened.schema_arrow.names)
+            for batch in opened.iter_batches(BATCH_ROWS):
                 rows = pa.Table.from_batches([batch])
                 known = [one for one in rows.column_names if one in self.table.columns]
-                yield self.prepare(self.table, rows.select(known))
+                yield self.prepare(self.table, number, rows.select(known))
+                number += 1
 
     def new_rows(self) -> Iterator[pa.Table]:
         """Yield the rows to store."""
@@ -140,13 +171,23 @@ class Preparation:
     moment: datetime
     own: dict[str, OwnRows]
     """This lake's own rows of the tables REKEYED."""
+    find_held: Callable[[str, pa.ChunkedArray], np.ndarray[Any, Any]]
+    """Returns which ids of a column this lake has. It is asked once for each batch."""
     resplit: int = 0
     """Number of splits that were replaced by fixed ones."""
-    _findings: dict[str, str] = field(default_factory=dict[str, str])
-    """Published id to id here, of the findings with another id here."""
+    _names: defaultdict[str, dict[str, str]] = field(
+        default_factory=lambda: defaultdict[str, dict[str, str]](dict)
+    )
+    """For each table of REKEYED, published id to id here."""
+    _held: defaultdict[tuple[str, str], list[np.ndarray[Any, Any]]] = field(
+        default_factory=lambda: defaultdict[tuple[str, str], "list[np.ndarray[Any, Any]]"](list)
+    )
+    """For each table and column of ids of measurements and each batch, which ids this lake has."""
+    _repeats: Counter[str] = field(default_factory=Counter[str])
+    """Number of published rows by the hash of their content."""
 
-    def prepare(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Return rows with their origin, times not after now, and no decision for this lake."""
+    def prepare(self, table: Table, number: int, rows: pa.Table) -> pa.Table:
+        """Return a batch with its origin, times not after now, and no decision for this lake."""
         import pyarrow as pa
 
         if table.name == "standings":
@@ -157,6 +198,9 @@ class Preparation:
             rows = self._prepare_splits(rows)
         elif table.name == "workloads":
             rows = _name_default(rows)
+        for column in _RENAMED.get(table.name, ()):
+            if column in rows.column_names:
+                rows = self._rename(table.name, column, number, rows)
         if "origin" in table.columns:
             origin = pa.repeat(pa.scalar(self.repo), rows.num_rows)
             if "origin" in rows.column_names:
@@ -166,20 +210,36 @@ class Preparation:
         return clamp_times(table, rows, self.moment)
 
     def _rename_by_content(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Give rows the id of the own row with this id or content, or else the content's hash."""
-        import pyarrow as pa
+        """Give rows the id of the own row with this id or content, or else the content's hash.
 
-        key, own = table.key[0], self.own[table.name]
-        named: list[str | None] = []
+        Findings and claims with the same content become one row. Analyses stay rows of their own,
+        since two profiles may say the same: the hash of the second one includes the number 1.
+        """
+        key, own, names = table.key[0], self.own[table.name], self._names[table.name]
         for row in rows.to_pylist():
             published = cast("str | None", row[key])
-            if published is not None and published not in own.ids:
-                content = hash_content(table, row)
-                row[key] = own.by_content.get(content, content)
-                if table.name == "findings":
-                    self._findings[published] = row[key]
-            named.append(row[key])
-        return replace_column(rows, key, pa.array(named, pa.string()))
+            if published is None or published in own.ids or published in names:
+                continue
+            content = hash_content(table, row)
+            repeat = self._repeats[content] if table.duplicates == "reject" else 0
+            self._repeats[content] += 1
+            new = ids.content_id("pulled", content, str(repeat)) if repeat else content
+            names[published] = own.by_content.get(content, new)
+        return _replace_ids(rows, key, names)
+
+    def _rename(self, table: str, column: str, number: int, rows: pa.Table) -> pa.Table:
+        """Give measurements the hash of their id, except those that this lake has."""
+        import pyarrow as pa
+
+        held = self._held[table, column]
+        if len(held) == number:
+            held.append(self.find_held(column, rows.column(column)))
+        given = cast("list[str | None]", rows.column(column).to_pylist())
+        here = [
+            one if kept or one is None else ids.content_id("pulled", one)
+            for one, kept in zip(given, held[number], strict=True)
+        ]
+        return replace_column(rows, column, pa.array(here, pa.string()))
 
     def _prepare_standings(self, rows: pa.Table) -> pa.Table:
         """Keep decisions that the other lake made itself, under ids that no own decision can have.
@@ -197,9 +257,7 @@ class Preparation:
         named = [
             one if one is None or one in own else ids.content_id("pulled", one) for one in given
         ]
-        about = cast("list[str | None]", rows.column("finding_id").to_pylist())
-        here = [one if one is None else self._findings.get(one, one) for one in about]
-        rows = replace_column(rows, "finding_id", pa.array(here, pa.string()))
+        rows = _replace_ids(rows, "finding_id", self._names["findings"])
         return replace_column(rows, "standing_id", pa.array(named, pa.string()))
 
     def _prepare_splits(self, rows: pa.Table) -> pa.Table:
@@ -242,6 +300,25 @@ def list_tables(
 def replace_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
     """Return rows with one column replaced."""
     return rows.set_column(rows.column_names.index(name), name, values)
+
+
+def _check_columns(table: Table, names: list[str]) -> None:
+    required = [one.name for one in table.columns.values() if one.required]
+    wrong = [f"lacks {one}" for one in dict.fromkeys((*table.key, *required)) if one not in names]
+    wrong += [f"has {one!a:.70} twice" for one, n in Counter(names).items() if n > 1]
+    if wrong:
+        raise ImportFailed(
+            f"{table.name}: a file {wrong[0]}", "Nothing was merged: the edition is malformed."
+        )
+
+
+def _replace_ids(rows: pa.Table, column: str, names: Mapping[str, str]) -> pa.Table:
+    """Return rows with the new ids of one column; ids without one stay."""
+    import pyarrow as pa
+
+    given = cast("list[str | None]", rows.column(column).to_pylist())
+    here = [one if one is None else names.get(one, one) for one in given]
+    return replace_column(rows, column, pa.array(here, pa.string()))
 
 
 def _name_default(rows: pa.Table) -> pa.Table:

@@ -19,6 +19,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -35,6 +36,7 @@ from store.hub.incoming import (
     REKEYED,
     IncomingTable,
     Preparation,
+    find_held,
     list_tables,
     read_own_rows,
     replace_column,
@@ -203,6 +205,7 @@ def _merge(
             revision=revision,
             moment=started_at,
             own={name: read_own_rows(lake, known.table(name)) for name in REKEYED},
+            find_held=partial(find_held, lake),
         )
         parts = list_tables(manifest, folder, incoming)
         before = _list_quarantined(lake)
@@ -287,10 +290,9 @@ def _list_notices(
     if quarantined:
         notices.append(f"now in quarantine by pulled decisions: {len(quarantined)} kernels")
     for part in parts:
-        for column, count in sorted(part.joining.items()):
+        for record, count in sorted(part.joining.items()):
             notices.append(
-                f"kept out: {count} rows of {part.table.name} that would join a {column} of this "
-                "lake"
+                f"kept out: {count} rows of {part.table.name} that would join this lake's {record}s"
             )
     if incoming.resplit:
         notices.append(f"splits replaced by those decided for the suite: {incoming.resplit}")

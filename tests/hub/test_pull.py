@@ -311,6 +311,25 @@ def test_what_is_not_there_or_no_edition_is_refused(
         pull(mine, "lab/other@v9", hub=hub)
 
 
+@pytest.mark.parametrize("wrong", ["lacks kernel_id", "has 'code' twice"])
+def test_a_file_with_other_columns_than_its_table_is_refused(
+    wrong: str, published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    path = json.loads(published_files[MANIFEST])["tables"]["kernels"][0]["path"]
+    rows = pq.read_table(io.BytesIO(published_files[path]))
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
+    if wrong == "lacks kernel_id":
+        forged = rows.drop_columns(["kernel_id"])
+    else:
+        forged = pa.Table.from_arrays(
+            [*columns.values(), columns["code"]], names=[*columns, "code"]
+        )
+    server.hold(ONE, _forge(published_files, path, forged))
+    with pytest.raises(ImportFailed, match=f"kernels: a file {wrong}"):
+        pull(str(tmp_path / "mine"), ONE, hub=hub)
+    assert counts(str(tmp_path / "mine"))["kernels"] == 0
+
+
 def _forge(files: dict[str, bytes], path: str, rows: pa.Table) -> dict[str, bytes]:
     """Return an edition with other rows in one file, and a manifest that fits them."""
     sink = io.BytesIO()

@@ -284,3 +284,49 @@ def test_a_pulled_profile_is_not_the_diagnosis_of_a_kernel_that_was_profiled_her
         found = lake.run(read_sql(get_verdict.__file__, "evaluation"), verdict).one()
     assert found is not None
     assert found["diagnosis"] == "memory_bandwidth"
+
+
+def test_analyses_that_say_the_same_stay_two_rows(pair: Pair) -> None:
+    profiles = [
+        {
+            "analysis_id": name, "kernel_id": pair.kernel["kernel_id"], "kind": "profiler",
+            "body": "tensor cores", "created_at": builders.at(minute),
+        }
+        for minute, name in enumerate("ab")
+    ]  # fmt: skip
+    pair.write({"analyses": profiles})
+    assert pair.pull().rows["analyses"] == 2
+    assert "analyses" not in pair.pull().rows
+
+
+def test_verdicts_and_timings_that_were_pulled_first_do_not_keep_own_ones_out(pair: Pair) -> None:
+    kernel = builders.kernel("later", **MIT)
+    verdict = builders.evaluation(kernel, pair.task, pair.workload, pair.device)
+    session = builders.session(verdict, [1.0] * 20, eager=[2.0] * 20)
+    forged = verdict | {"status": "incorrect", "reason": "unspecified"}
+    slow = [one | {"samples_ms": [1e3] * 20} for one in session]
+    pair.write({"kernels": [kernel], "evaluations": [forged], "timings": slow})
+    assert pair.pull().rows["timings"] == len(session)
+    # An importer brings the rows that the other lake has changed, under the same ids.
+    pair.write({"evaluations": [verdict], "timings": session}, mine=True)
+    [found] = pair.ask("SELECT * FROM verdicts WHERE kernel_id = $1", kernel["kernel_id"])
+    assert found["status"] == "correct"
+    speeds = pair.ask("SELECT speedup FROM speedups WHERE kernel_id = $1", kernel["kernel_id"])
+    assert speeds == [{"speedup": 2.0}]
+
+
+def test_no_step_of_another_lake_joins_a_session_of_this_lake(pair: Pair) -> None:
+    session = {
+        "session_id": "own", "policy_id": pair.policy["policy_id"], "source": "tests",
+        "created_at": builders.at(1), **MIT,
+    }  # fmt: skip
+    step = {"session_id": "own", "step": 0, "role": "assistant", "created_at": builders.at(1)}
+    forged = step | {"step": 1, "content": "I cheated."}
+    call = {"session_id": "own", "step": 0, "call_index": 0, "tool": "Bash"}
+    pair.write({"sessions": [session], "session_steps": [step]}, mine=True)
+    pair.write({"policies": [pair.policy], "sessions": [session]})
+    pair.write({"session_steps": [step, forged], "tool_calls": [call]})
+    notices = " ".join(pair.pull().notices)
+    assert "1 rows of session_steps that would join this lake's sessions" in notices
+    assert "1 rows of tool_calls that would join this lake's sessions" in notices
+    assert pair.ask("SELECT step FROM session_steps") == [{"step": 0}]
