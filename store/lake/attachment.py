@@ -135,6 +135,11 @@ def find_newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lak
     return int(row[0])
 
 
+def is_expired(error: duckdb.Error) -> bool:
+    """Return whether DuckLake failed because a snapshot that a query names has expired."""
+    return "No snapshot found at version" in str(error)
+
+
 def resolve_snapshot(
     connection: duckdb.DuckDBPyConnection, at: str | int | None, *, name: str = "lake"
 ) -> int:

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from store.lake.attachment import list_filled_tables
+from store.lake.attachment import is_expired, list_filled_tables
 from store.lake.location import METADATA, Location
 from store.schema.catalog import Catalog
 from store.schema.tables import Table
@@ -104,8 +104,9 @@ class KeyIndex:
                         self._take_since(index, connection, since, newest[0])
                         self._mark(index, *newest)
                     return newest[0]
-                except duckdb.Error:
-                    pass  # a snapshot in between has expired
+                except duckdb.InvalidInputException as error:
+                    if not is_expired(error):
+                        raise
         filled = list_filled_tables(connection, self._location)
         with index:
             index.execute("DELETE FROM _highest")

@@ -6,10 +6,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import builders
 import duckdb
@@ -43,7 +44,7 @@ def _rows(count: int, start: int = 0) -> dict[str, list[builders.Row]]:
 
 
 @contextmanager
-def _index(location: Location) -> Iterator[tuple[KeyIndex, duckdb.DuckDBPyConnection]]:
+def _index(location: Location) -> Generator[tuple[KeyIndex, duckdb.DuckDBPyConnection]]:
     connection = connect(to=location)
     attach(connection, location, writable=True)
     keys = KeyIndex(location, catalog.load())
@@ -177,6 +178,51 @@ def test_a_lake_put_back_to_a_backup_is_read_anew(writer: store.Writer, tmp_path
         snapshot = restored.append(lost, "lost, once more")
     with store.open(str(root), at=snapshot) as lake:
         assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 2}
+    _assert_as_scanned(writer.location)
+
+
+class _Failing:
+    """A connection on which reading the later rows of a table fails."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, error: duckdb.Error) -> None:
+        self._connection = connection
+        self._error = error
+        self.scans = 0
+
+    def execute(self, query: str, *parameters: object) -> duckdb.DuckDBPyConnection:
+        if "ducklake_table_insertions" in query:
+            raise self._error
+        self.scans += "FROM lake." in query
+        return self._connection.execute(query, *parameters)
+
+
+@pytest.mark.repeats(run=1)
+@pytest.mark.parametrize(
+    "error",
+    [
+        duckdb.InterruptException("INTERRUPT Error: Interrupted!"),
+        duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate"),
+        duckdb.IOException("IO Error: Could not connect"),
+    ],
+)
+def test_an_index_is_not_rebuilt_because_a_query_failed(
+    writer: store.Writer, error: duckdb.Error
+) -> None:
+    writer.append(_rows(1), "one")
+    writer.close()
+    root = writer.location.root
+    before = (root / "keys.sqlite").read_bytes()
+    with store.writer(writer.location.url, author="tests") as other:
+        other.load(_rows(1, start=1), "two", bundle_id="two")
+    connection = connect(to=writer.location)
+    attach(connection, writer.location, writable=True)
+    failing, keys = _Failing(connection, error), KeyIndex(writer.location, catalog.load())
+    with writer.location.lock(), pytest.raises(type(error)):
+        keys.follow(cast("duckdb.DuckDBPyConnection", failing))
+    keys.close()
+    connection.close()
+    assert failing.scans == 0
+    assert (root / "keys.sqlite").read_bytes() == before
     _assert_as_scanned(writer.location)
 
 
