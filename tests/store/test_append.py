@@ -682,3 +682,24 @@ def test_data_files_are_on_disk_before_their_bundle_leaves_the_spool(
     assert files <= synced.keys()
     assert {str(Path(file).parent) for file in files} <= synced.keys()
     assert max(synced[file] for file in files) == 1
+
+
+def test_a_rejected_bundle_is_on_disk_before_it_leaves_the_spool(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.append({"evaluations": [JUDGED]}, "bad", wait=False)
+    durable: set[Path] = set()
+    real = os.fsync
+
+    def record_sync(descriptor: int) -> None:
+        real(descriptor)
+        synced = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if spool.list_files(writer.location.spool):
+            durable.update([synced, *(synced.glob("*") if synced.is_dir() else ())])
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    writer.flush()
+    folder = locate_folder(writer.location.spool)
+    kept = list(folder.iterdir())
+    assert sorted(file.suffix for file in kept) == [".bundle", ".json"]
+    assert {folder, *kept, *(file.with_suffix(".partial") for file in kept)} <= durable
