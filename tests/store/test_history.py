@@ -170,6 +170,27 @@ def test_a_difference_counts_rows_and_names_changed_verdicts_and_best_kernels(
             history.list_added_rows(before, after, "kernel")
 
 
+def test_a_best_kernel_found_on_another_host_replaces_the_one_before(writer: store.Writer) -> None:
+    task, slow, fast = builders.task(), builders.kernel("slow"), builders.kernel("fast")
+    sizes = builders.workload(task)
+    hosts = [
+        builders.device("H200", kind="cuda", device_id=store.ids.content_id("device", host))
+        for host in ("one", "two")
+    ]
+    base = {"tasks": [task], "kernels": [slow, fast], "devices": hosts, "workloads": [sizes]}
+    writer.append(base, "kernels")
+    snapshots: list[int] = []
+    for kernel, host, factor in [(slow, hosts[0], 2.0), (fast, hosts[1], 3.0)]:
+        judged = builders.evaluation(kernel, task, sizes, host)
+        arms = builders.session(judged, [1.0] * 20, eager=[factor] * 20)
+        snapshots.append(writer.append({"evaluations": [judged], "timings": arms}, "judged"))
+    first, second = snapshots
+    with writer.reader(first) as before, writer.reader(second) as after:
+        (best,) = history.compare(before, after).best_kernels.to_pylist()
+    assert (best["kernel_before"], best["kernel_after"]) == (slow["kernel_id"], fast["kernel_id"])
+    assert (best["speedup_before"], best["speedup_after"]) == pytest.approx((2.0, 3.0))
+
+
 def test_verdicts_of_two_precisions_are_compared_each_with_its_own(writer: store.Writer) -> None:
     task, kernel = builders.task(), builders.kernel("fast")
     device, sizes = builders.device("H200", kind="cuda"), builders.workload(task)
