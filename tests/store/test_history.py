@@ -126,6 +126,28 @@ def test_a_tag_moves_and_goes_and_its_history_stays(writer: store.Writer) -> Non
         assert history.list_tags(lake).num_rows == 1
 
 
+def test_a_tag_has_the_note_of_its_last_change_alone(writer: store.Writer) -> None:
+    first, second = _policy(writer, "ada"), _policy(writer, "bob")
+    history.add_tag(writer, "best", first, "one")
+    history.add_tag(writer, "other", first, "stays")
+    history.add_tag(writer, "best", second, None)
+    history.add_tag(writer, "gone", second, "to be removed")
+    history.remove_tag(writer, "gone", None)
+    with writer.reader() as lake:
+        tags = history.list_tags(lake).to_pylist()
+        rows = lake.sql("SELECT name, snapshot_id, note FROM current_tags").rows()
+        changes = lake.sql("SELECT name, max(created_at) AS at FROM tags GROUP BY name").rows()
+    assert [(row["name"], row["snapshot"], row["note"]) for row in tags] == [
+        ("best", second, None),
+        ("other", first, "stays"),
+    ]
+    assert [tuple(row.values()) for row in rows] == [
+        (row["name"], row["snapshot"], row["note"]) for row in tags
+    ]
+    newest = {row["name"]: row["at"] for row in changes}
+    assert [row["since"] for row in tags] == [newest["best"], newest["other"]]
+
+
 def test_a_name_that_could_be_a_number_or_time_is_no_tag(writer: store.Writer) -> None:
     for name in ("", "7", "1st", "2026-01-01", " v1", "v1 "):
         with pytest.raises(FlywheelError, match="cannot be a tag"):
