@@ -378,7 +378,7 @@ STATED = {"bundle_id": "b", "message": "m", "author": "a"}
 
 
 def _header(**fields: object) -> bytes:
-    whole = STATED | {"tables": {}}
+    whole = {"bundles": [STATED | {"rows": {}}], "tables": {}}
     return json.dumps(whole | fields).encode()
 
 
@@ -404,6 +404,7 @@ def _damage(good: bytes) -> Iterator[tuple[str, bytes]]:
         "rows of no table",
         _file(_header(tables=policies, bundles=[STATED | {"rows": {"tasks": 1}}]), arrow),
     )
+    yield "no bundles", _file(json.dumps({"tables": policies}).encode(), arrow)
     yield "an unknown table", _file(_header(tables={"x": len(arrow)}), arrow)
     yield "an unknown column", _file(_header(tables={"policies": len(red)}), red)
 
@@ -442,16 +443,6 @@ def test_an_append_cut_short_by_a_crash_was_never_acknowledged(writer: Writer) -
     assert _count(writer, "policies") == len(unfinished)
     assert not locate_folder(folder).exists()
     assert integrity.check(writer.location) == []
-
-
-def test_a_spool_file_of_an_earlier_version_is_committed(writer: Writer) -> None:
-    rows = bundle.serialize(bundle.conform(catalog.load().table("policies"), [_policy("old")]))
-    folder = writer.location.spool
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "0.bundle").write_bytes(_file(_header(tables={"policies": len(rows)}), rows))
-    writer.flush()
-    assert _count(writer, "policies") == 1
-    assert writer.has_bundle("b")
 
 
 def _bundle(name: str, *rows: dict[str, Any], table: str = "policies") -> Bundle:
