@@ -102,7 +102,7 @@ def report(
 
     Writes report.html, one file without scripts or external resources, and report.md with its
     charts in figures/. Every table and chart has its SQL below it. One snapshot always gives the
-    same bytes.
+    same bytes, unless a tag is added, moved or removed.
 
     Examples:
       store report --out report

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from store.errors import LakeUnreachable, SnapshotNotFound, UnknownName
 from store.lake.limits import read_memory_bytes
 from store.lake.location import METADATA, FolderLocation, Location
+from store.lake.sql_files import read_view
 
 if TYPE_CHECKING:
     import duckdb
@@ -135,6 +136,11 @@ def find_newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lak
     return int(row[0])
 
 
+def is_expired(error: duckdb.Error) -> bool:
+    """Return whether DuckLake failed because a snapshot that a query names has expired."""
+    return "No snapshot found at version" in str(error)
+
+
 def resolve_snapshot(
     connection: duckdb.DuckDBPyConnection, at: str | int | None, *, name: str = "lake"
 ) -> int:
@@ -157,13 +163,12 @@ def resolve_snapshot(
                 "`store log` lists those that are there.",
             )
         return int(text)
-    tags = dict(
+    current = dict(
         connection.execute(
-            "SELECT name, arg_max(coalesce(snapshot_id, -1), (created_at, tag_id)) "
-            f"FROM {name}.tags GROUP BY name"
+            f"WITH tags AS (FROM {name}.tags) "
+            f"SELECT name, snapshot_id FROM ({read_view('current_tags')}\n)"
         ).fetchall()
     )
-    current = {tag: snapshot for tag, snapshot in tags.items() if snapshot >= 0}
     if text in current:
         return int(current[text])
     try:

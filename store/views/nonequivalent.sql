@@ -1,8 +1,8 @@
 -- One row per kernel and task that the kernel passes while computing a different function.
 -- This view is the only rule for equivalence: rankings, prompts and rewards leave these kernels
--- out. The judge's column `equivalent` decides. Where it is NULL, as in rows from before the column
--- existed, the flags listed below decide. One evaluation is enough, at any workload and on any
--- device, unless a newer version of its evaluator has judged the kernel there.
+-- out. The judge's column `equivalent` decides. Where it is NULL, because the judge did not say, the
+-- flags listed below decide. One evaluation is enough, at any workload and on any device, unless a
+-- newer version of its evaluator has judged the kernel there.
 -- `--include-nonequivalent` makes this view empty.
 WITH another AS (
     SELECT
@@ -15,7 +15,8 @@ WITH another AS (
             NOT list_has_any(flags, [
                 'another_function', 'fails_perturbed_parameters', 'parameters_renamed',
                 'state_differs',
-                -- Up to version 6 of the judge nothing told rounding from another function here.
+                -- A verdict without `equivalent` raises these for rounding and for another
+                -- function alike.
                 'fails_positive', 'fails_random_signs', 'fails_signed'
             ]),
             true

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from store.lake.attachment import list_filled_tables
+from store.lake.attachment import is_expired, list_filled_tables
 from store.lake.location import METADATA, Location
 from store.schema.catalog import Catalog
 from store.schema.tables import Table
+from store.writing import packed_runs
+from store.writing.packed_runs import DIGEST_BYTES
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,17 +24,14 @@ _T = TypeVar("_T")
 _UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 _UUID_LENGTH = 36
 _VARIABLES = 10_000
-_DIGEST_BYTES = 16
 PACKED_ROWS = 10_000
-# Two blocks fill one page of SQLite.
-BLOCK_DIGESTS = 120
+BATCH_ROWS = 100_000
 
 
 class KeyIndex:
     """Digests of the stored keys, in `keys.sqlite`: 16 bytes each, one B-tree for each table.
 
-    Digests of many rows that were added at once are packed instead: sorted, in blocks, one run per
-    load.
+    Digests of many rows that were added at once are packed instead (`packed_runs`).
 
     The index states the snapshot that it is current to and follows the lake from there, which
     includes loads, killed writers and other hosts. Without a snapshot to start from, it is rebuilt.
@@ -104,8 +103,9 @@ class KeyIndex:
                         self._take_since(index, connection, since, newest[0])
                         self._mark(index, *newest)
                     return newest[0]
-                except duckdb.Error:
-                    pass  # a snapshot in between has expired
+                except duckdb.InvalidInputException as error:
+                    if not is_expired(error):
+                        raise
         filled = list_filled_tables(connection, self._location)
         with index:
             index.execute("DELETE FROM _highest")
@@ -143,7 +143,7 @@ class KeyIndex:
         if len(some) < PACKED_ROWS:
             _insert(index, table.name, ((hash_key(key),) for key in some))
             return
-        kept = "true"
+        kept, others = "true", PACKED_ROWS
         if len(table.key) == 1:
             name = f'"{table.key[0]}"'
             # Measuring texts is faster than matching them.
@@ -161,14 +161,14 @@ class KeyIndex:
                 )
             if not others:
                 return
-        found = connection.execute(
-            f"SELECT {_build_hash_sql(table)} AS digest FROM {rows} WHERE {kept} ORDER BY 1"
-        ).to_arrow_table()
-        digests: list[Any] = found.column(0).to_pylist()
-        if len(digests) < PACKED_ROWS:
-            _insert(index, table.name, ((one,) for one in digests))
+        digests = _read_digests(
+            connection,
+            f"SELECT {_build_hash_sql(table)} AS digest FROM {rows} WHERE {kept} ORDER BY 1",
+        )
+        if others < PACKED_ROWS:
+            _insert(index, table.name, ((one,) for one in _split_digests(digests)))
         else:
-            _pack(index, table.name, b"".join(digests))
+            packed_runs.add_run(index, table.name, digests)
 
     def _find_in_lake(
         self, connection: duckdb.DuckDBPyConnection, table: Table, keys: set[Key]
@@ -228,8 +228,7 @@ class KeyIndex:
                     index.execute(
                         f"CREATE TABLE IF NOT EXISTS {name} (digest BLOB PRIMARY KEY) WITHOUT ROWID"
                     )
-                index.execute("CREATE TABLE IF NOT EXISTS _packed (name, run, first, digests)")
-                index.execute("CREATE INDEX IF NOT EXISTS _first ON _packed (name, run, first)")
+                packed_runs.create_tables(index)
                 index.execute("CREATE TABLE IF NOT EXISTS _highest (name PRIMARY KEY, id)")
                 index.execute("CREATE TABLE IF NOT EXISTS _state (snapshot, moment)")
         return self._index
@@ -238,13 +237,29 @@ class KeyIndex:
 def hash_key(key: Key) -> bytes:
     """Return the 16-byte digest of a key; `_build_hash_sql` computes the same in SQL."""
     # No key contains a NUL (catalog.py), so a NUL can separate the parts.
-    return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:_DIGEST_BYTES]
+    return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:DIGEST_BYTES]
 
 
 def _build_hash_sql(table: Table) -> str:
     parts = [f'"{name}"::VARCHAR' for name in table.key]
     whole = parts[0] if len(parts) == 1 else f"concat_ws(chr(0), {', '.join(parts)})"
     return f"unhex(sha256({whole})[:32])"
+
+
+def _read_digests(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[bytes]:
+    """Yield the digests that a query returns, joined in pieces.
+
+    All of them as Python objects would take ten times as much memory.
+    """
+    answer = connection.execute(query)
+    while rows := answer.fetchmany(BATCH_ROWS):
+        yield b"".join([row[0] for row in rows])
+
+
+def _split_digests(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        for start in range(0, len(piece), DIGEST_BYTES):
+            yield piece[start : start + DIGEST_BYTES]
 
 
 def _find_held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list[bytes]:
@@ -254,40 +269,7 @@ def _find_held(index: sqlite3.Connection, table: Table, digests: list[bytes]) ->
         marks = ", ".join("?" * len(some))
         query = f"SELECT digest FROM {table.name} WHERE digest IN ({marks})"
         found += [row[0] for row in index.execute(query, some)]
-    return found + _find_packed(index, table, set(digests).difference(found))
-
-
-def _find_packed(index: sqlite3.Connection, table: Table, digests: set[bytes]) -> list[bytes]:
-    runs = _list_runs(index, table.name)
-    return [one for one in digests if any(_is_in_run(index, table.name, run, one) for run in runs)]
-
-
-def _is_in_run(index: sqlite3.Connection, name: str, run: int, digest: bytes) -> bool:
-    row = index.execute(
-        "SELECT digests FROM _packed WHERE name = ? AND run = ? AND first <= ? "
-        "ORDER BY first DESC LIMIT 1",
-        (name, run, digest),
-    ).fetchone()
-    place = row[0].find(digest) if row else -1
-    while place % _DIGEST_BYTES and place > 0:  # it straddles two others
-        place = row[0].find(digest, place + 1)
-    return place >= 0
-
-
-def _list_runs(index: sqlite3.Connection, name: str) -> range:
-    row = index.execute("SELECT max(run) FROM _packed WHERE name = ?", (name,)).fetchone()
-    return range(0 if row[0] is None else row[0] + 1)
-
-
-def _pack(index: sqlite3.Connection, name: str, digests: bytes) -> None:
-    """Store sorted digests as a run of their own."""
-    run = len(_list_runs(index, name))
-    size = BLOCK_DIGESTS * _DIGEST_BYTES
-    blocks = (digests[start : start + size] for start in range(0, len(digests), size))
-    index.executemany(
-        "INSERT INTO _packed VALUES (?, ?, ?, ?)",
-        ((name, run, block[:_DIGEST_BYTES], block) for block in blocks),
-    )
+    return found + packed_runs.find_digests(index, table.name, set(digests).difference(found))
 
 
 def _insert(index: sqlite3.Connection, name: str, digests: Iterable[tuple[bytes, ...]]) -> None:

@@ -67,9 +67,7 @@ def decode(catalog: Catalog, data: bytes) -> list[Bundle]:
             rows = _read_ipc(data[place : place + length])
             tables[name] = _add_columns(catalog.table(name), rows)
             place += length
-        # Earlier versions wrote one bundle into a file, and stated no number of rows.
-        whole = {name: rows.num_rows for name, rows in tables.items()}
-        return list(_split_bundles(header.get("bundles", [header | {"rows": whole}]), tables))
+        return list(_split_bundles(header["bundles"], tables))
     except FlywheelError:
         raise
     except Exception as error:  # damaged bytes end in exceptions of every kind

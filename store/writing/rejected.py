@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import FlywheelError, RowsRejected
-from store.writing.spool import SEALED, Place, Record, encode
+from store.lake.host.durable_file import write_durably
+from store.writing.record_format import encode
+from store.writing.spool import SEALED, Place, Record, sync
 
 log = logging.getLogger(__name__)
 _FOLDER = "rejected"
+_MODE = 0o666
+"""As files of the spool: a writer takes back what another user's commit rejected."""
 
 
 def locate_folder(spool: Path) -> Path:
@@ -62,6 +66,7 @@ def _locate(place: Place, position: int = 0) -> Path:
 
 def _keep(file: Path, data: bytes, report: dict[str, Any]) -> None:
     file.parent.mkdir(exist_ok=True)
+    sync(file.parent.parent)  # the name of the folder
     # Write the report first: a bundle that leaves the spool without one counts as stored.
-    file.with_suffix(".json").write_text(json.dumps(report))
-    file.write_bytes(data)
+    write_durably(file.with_suffix(".json"), json.dumps(report).encode(), mode=_MODE)
+    write_durably(file, data, mode=_MODE)

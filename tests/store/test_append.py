@@ -378,7 +378,7 @@ STATED = {"bundle_id": "b", "message": "m", "author": "a"}
 
 
 def _header(**fields: object) -> bytes:
-    whole = STATED | {"tables": {}}
+    whole = {"bundles": [STATED | {"rows": {}}], "tables": {}}
     return json.dumps(whole | fields).encode()
 
 
@@ -404,6 +404,7 @@ def _damage(good: bytes) -> Iterator[tuple[str, bytes]]:
         "rows of no table",
         _file(_header(tables=policies, bundles=[STATED | {"rows": {"tasks": 1}}]), arrow),
     )
+    yield "no bundles", _file(json.dumps({"tables": policies}).encode(), arrow)
     yield "an unknown table", _file(_header(tables={"x": len(arrow)}), arrow)
     yield "an unknown column", _file(_header(tables={"policies": len(red)}), red)
 
@@ -442,16 +443,6 @@ def test_an_append_cut_short_by_a_crash_was_never_acknowledged(writer: Writer) -
     assert _count(writer, "policies") == len(unfinished)
     assert not locate_folder(folder).exists()
     assert integrity.check(writer.location) == []
-
-
-def test_a_spool_file_of_an_earlier_version_is_committed(writer: Writer) -> None:
-    rows = bundle.serialize(bundle.conform(catalog.load().table("policies"), [_policy("old")]))
-    folder = writer.location.spool
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "0.bundle").write_bytes(_file(_header(tables={"policies": len(rows)}), rows))
-    writer.flush()
-    assert _count(writer, "policies") == 1
-    assert writer.has_bundle("b")
 
 
 def _bundle(name: str, *rows: dict[str, Any], table: str = "policies") -> Bundle:
@@ -682,3 +673,24 @@ def test_data_files_are_on_disk_before_their_bundle_leaves_the_spool(
     assert files <= synced.keys()
     assert {str(Path(file).parent) for file in files} <= synced.keys()
     assert max(synced[file] for file in files) == 1
+
+
+def test_a_rejected_bundle_is_on_disk_before_it_leaves_the_spool(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.append({"evaluations": [JUDGED]}, "bad", wait=False)
+    durable: set[Path] = set()
+    real = os.fsync
+
+    def record_sync(descriptor: int) -> None:
+        real(descriptor)
+        synced = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if spool.list_files(writer.location.spool):
+            durable.update([synced, *(synced.glob("*") if synced.is_dir() else ())])
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    writer.flush()
+    folder = locate_folder(writer.location.spool)
+    kept = list(folder.iterdir())
+    assert sorted(file.suffix for file in kept) == [".bundle", ".json"]
+    assert {folder, *kept, *(file.with_suffix(".partial") for file in kept)} <= durable

@@ -254,6 +254,25 @@ def test_tables_that_hide_the_snapshot_of_a_row_are_known() -> None:
     assert tuple(name for name in hiding if name in cached) == view_cache.OWN_SNAPSHOT_ID
 
 
+@pytest.mark.repeats(run=3)
+@pytest.mark.parametrize("error", [duckdb.InterruptException, duckdb.OutOfMemoryException])
+@pytest.mark.parametrize("place", ["build_scan", "ViewCache._keep_keys"])
+@pytest.mark.parametrize("view", ["speedups", "leading_speedups"])
+def test_a_query_that_ends_while_it_looks_into_the_files_does_not_read_the_tables(
+    lake_url: str, history: History, error: type[duckdb.Error], place: str, view: str
+) -> None:
+    history.step()
+
+    def fail(*_: object) -> str:
+        raise error("ended")
+
+    with pytest.MonkeyPatch.context() as patch, store.open(lake_url) as lake:
+        patch.setattr(f"store.lake.cache.view_cache.{place}", fail)
+        with pytest.raises(FlywheelError):
+            lake.sql(f"FROM {view}").rows()
+    assert answers(lake_url) == ask_tables(lake_url)
+
+
 @pytest.mark.slow
 def test_a_view_has_the_same_columns_from_a_file(lake_url: str, history: History) -> None:
     for view in view_cache.SOURCES:

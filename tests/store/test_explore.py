@@ -14,6 +14,7 @@ import pytest
 from explorer_lakes import HOSTILE_NAME, Page, crawl, open_client, parse_page, write_lake
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 import store
 from store.commandline.escape import encode_json
@@ -22,8 +23,9 @@ from store.explore.page import questions
 from store.explore.page.steps import show_steps
 from store.explore.page.view import View
 from store.explore.server import decisions, exports, live
-from store.explore.server.app import find_pages
+from store.explore.server.app import build_app, find_pages
 from store.explore.server.readers import Readers
+from store.guard.query_pool import QueryPool
 from store.guard.query_process import QueryProcess
 from store.lake.cache import view_cache
 from store.lake.cache.leaders import LEADERS
@@ -438,6 +440,35 @@ def test_pages_follow_the_lake_and_say_so_to_open_pages(tmp_path: Path) -> None:
 
     first, second = [int(event.split()[-1]) for event in asyncio.run(run())]
     assert second > first
+
+
+def test_pages_say_that_and_why_they_are_not_refreshed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("store.explore.server.readers.REFRESH_S", 3600.0)
+    catalog = write_lake(tmp_path / "lake") / "catalog.sqlite"
+    location = Location.of(str(catalog.parent))
+    readers = Readers(location, None, QueryLimits())
+    pool = QueryPool(location.url, QueryLimits())
+    app = build_app(readers, pool, decisions.Decider(None, None))
+    with TestClient(app, base_url="http://localhost") as client:
+        assert client.portal is not None
+        before = client.get("/").text
+        whole = catalog.read_bytes()
+        catalog.write_bytes(b"<script>" * (len(whole) // 8))
+        for _ in range(2):
+            client.portal.call(readers.try_refresh)
+        during = client.get("/sql").text
+        catalog.write_bytes(whole)
+        client.portal.call(readers.try_refresh)
+        after = client.get("/").text
+    assert "Not refreshed since" not in before + after
+    (note,) = re.findall('<p class="error" role="status">Not refreshed since .*</p>', during)
+    assert " UTC: Failed to query most recent snapshot" in note
+    assert "&#34;SELECT " in note
+    (logged,) = (one for one in caplog.records if "not refreshed" in one.message)
+    assert "Failed to query most recent snapshot" in logged.message
+    assert not logged.exc_info
 
 
 def test_a_pinned_server_stays_at_its_snapshot(lake: Path) -> None:

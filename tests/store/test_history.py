@@ -126,6 +126,28 @@ def test_a_tag_moves_and_goes_and_its_history_stays(writer: store.Writer) -> Non
         assert history.list_tags(lake).num_rows == 1
 
 
+def test_a_tag_has_the_note_of_its_last_change_alone(writer: store.Writer) -> None:
+    first, second = _policy(writer, "ada"), _policy(writer, "bob")
+    history.add_tag(writer, "best", first, "one")
+    history.add_tag(writer, "other", first, "stays")
+    history.add_tag(writer, "best", second, None)
+    history.add_tag(writer, "gone", second, "to be removed")
+    history.remove_tag(writer, "gone", None)
+    with writer.reader() as lake:
+        tags = history.list_tags(lake).to_pylist()
+        rows = lake.sql("SELECT name, snapshot_id, note FROM current_tags").rows()
+        changes = lake.sql("SELECT name, max(created_at) AS at FROM tags GROUP BY name").rows()
+    assert [(row["name"], row["snapshot"], row["note"]) for row in tags] == [
+        ("best", second, None),
+        ("other", first, "stays"),
+    ]
+    assert [tuple(row.values()) for row in rows] == [
+        (row["name"], row["snapshot"], row["note"]) for row in tags
+    ]
+    newest = {row["name"]: row["at"] for row in changes}
+    assert [row["since"] for row in tags] == [newest["best"], newest["other"]]
+
+
 def test_a_name_that_could_be_a_number_or_time_is_no_tag(writer: store.Writer) -> None:
     for name in ("", "7", "1st", "2026-01-01", " v1", "v1 "):
         with pytest.raises(FlywheelError, match="cannot be a tag"):
@@ -168,6 +190,27 @@ def test_a_difference_counts_rows_and_names_changed_verdicts_and_best_kernels(
             history.compare(after, before)
         with pytest.raises(UnknownName, match='Did you mean "kernels"'):
             history.list_added_rows(before, after, "kernel")
+
+
+def test_a_best_kernel_found_on_another_host_replaces_the_one_before(writer: store.Writer) -> None:
+    task, slow, fast = builders.task(), builders.kernel("slow"), builders.kernel("fast")
+    sizes = builders.workload(task)
+    hosts = [
+        builders.device("H200", kind="cuda", device_id=store.ids.content_id("device", host))
+        for host in ("one", "two")
+    ]
+    base = {"tasks": [task], "kernels": [slow, fast], "devices": hosts, "workloads": [sizes]}
+    writer.append(base, "kernels")
+    snapshots: list[int] = []
+    for kernel, host, factor in [(slow, hosts[0], 2.0), (fast, hosts[1], 3.0)]:
+        judged = builders.evaluation(kernel, task, sizes, host)
+        arms = builders.session(judged, [1.0] * 20, eager=[factor] * 20)
+        snapshots.append(writer.append({"evaluations": [judged], "timings": arms}, "judged"))
+    first, second = snapshots
+    with writer.reader(first) as before, writer.reader(second) as after:
+        (best,) = history.compare(before, after).best_kernels.to_pylist()
+    assert (best["kernel_before"], best["kernel_after"]) == (slow["kernel_id"], fast["kernel_id"])
+    assert (best["speedup_before"], best["speedup_after"]) == pytest.approx((2.0, 3.0))
 
 
 def test_verdicts_of_two_precisions_are_compared_each_with_its_own(writer: store.Writer) -> None:

@@ -6,10 +6,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import builders
 import duckdb
@@ -21,7 +22,8 @@ from store.lake.attachment import attach, connect
 from store.lake.location import Location
 from store.schema import catalog
 from store.upkeep import maintenance
-from store.writing.key_index import Key, KeyIndex
+from store.writing import packed_runs
+from store.writing.key_index import Key, KeyIndex, hash_key
 
 
 def _rows(count: int, start: int = 0) -> dict[str, list[builders.Row]]:
@@ -43,7 +45,7 @@ def _rows(count: int, start: int = 0) -> dict[str, list[builders.Row]]:
 
 
 @contextmanager
-def _index(location: Location) -> Iterator[tuple[KeyIndex, duckdb.DuckDBPyConnection]]:
+def _index(location: Location) -> Generator[tuple[KeyIndex, duckdb.DuckDBPyConnection]]:
     connection = connect(to=location)
     attach(connection, location, writable=True)
     keys = KeyIndex(location, catalog.load())
@@ -80,13 +82,35 @@ def test_appends_and_loads_are_seen_alike(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch, packed_rows: int
 ) -> None:
     monkeypatch.setattr("store.writing.key_index.PACKED_ROWS", packed_rows)
-    monkeypatch.setattr("store.writing.key_index.BLOCK_DIGESTS", 4)
+    monkeypatch.setattr("store.writing.key_index.BATCH_ROWS", 7)
+    monkeypatch.setattr("store.writing.packed_runs.BLOCK_DIGESTS", 4)
     writer.append(_rows(3), "three")
     _assert_as_scanned(writer.location)
     writer.load(_rows(30, start=3), "thirty", bundle_id="thirty")
     _assert_as_scanned(writer.location)
     writer.append(_rows(2, start=33), "two")
     _assert_as_scanned(writer.location)
+
+
+@pytest.mark.parametrize("sizes", [[10] * 40, [100, 3, 50, 7] * 10], ids=["equal", "mixed"])
+def test_runs_of_many_loads_are_merged_and_hold_every_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(packed_runs, "BLOCK_DIGESTS", 4)
+    monkeypatch.setattr(packed_runs, "MERGED_BLOCKS", 3)
+    loads = [[hash_key((load, at)) for at in range(size)] for load, size in enumerate(sizes)]
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as index:
+        packed_runs.create_tables(index)
+        for load in loads:
+            packed_runs.add_run(index, "kernels", [b"".join(sorted(load))])
+            packed_runs.add_run(index, "tasks", [hash_key(("a task", *load))])
+            assert len(packed_runs.list_runs(index, "kernels")) <= packed_runs.MOST_RUNS
+        stored = [one for load in loads for one in load]
+        others = [hash_key(("other", at)) for at in range(200)]
+        found = packed_runs.find_digests(index, "kernels", stored + others)
+        blocks = index.execute("SELECT digests FROM _packed WHERE name = 'kernels'").fetchall()
+    assert found == stored
+    assert sum(len(block) for (block,) in blocks) == len(stored) * packed_runs.DIGEST_BYTES
 
 
 @pytest.mark.repeats(run=1)
@@ -177,6 +201,51 @@ def test_a_lake_put_back_to_a_backup_is_read_anew(writer: store.Writer, tmp_path
         snapshot = restored.append(lost, "lost, once more")
     with store.open(str(root), at=snapshot) as lake:
         assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 2}
+    _assert_as_scanned(writer.location)
+
+
+class _Failing:
+    """A connection on which reading the later rows of a table fails."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, error: duckdb.Error) -> None:
+        self._connection = connection
+        self._error = error
+        self.scans = 0
+
+    def execute(self, query: str, *parameters: object) -> duckdb.DuckDBPyConnection:
+        if "ducklake_table_insertions" in query:
+            raise self._error
+        self.scans += "FROM lake." in query
+        return self._connection.execute(query, *parameters)
+
+
+@pytest.mark.repeats(run=1)
+@pytest.mark.parametrize(
+    "error",
+    [
+        duckdb.InterruptException("INTERRUPT Error: Interrupted!"),
+        duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate"),
+        duckdb.IOException("IO Error: Could not connect"),
+    ],
+)
+def test_an_index_is_not_rebuilt_because_a_query_failed(
+    writer: store.Writer, error: duckdb.Error
+) -> None:
+    writer.append(_rows(1), "one")
+    writer.close()
+    root = writer.location.root
+    before = (root / "keys.sqlite").read_bytes()
+    with store.writer(writer.location.url, author="tests") as other:
+        other.load(_rows(1, start=1), "two", bundle_id="two")
+    connection = connect(to=writer.location)
+    attach(connection, writer.location, writable=True)
+    failing, keys = _Failing(connection, error), KeyIndex(writer.location, catalog.load())
+    with writer.location.lock(), pytest.raises(type(error)):
+        keys.follow(cast("duckdb.DuckDBPyConnection", failing))
+    keys.close()
+    connection.close()
+    assert failing.scans == 0
+    assert (root / "keys.sqlite").read_bytes() == before
     _assert_as_scanned(writer.location)
 
 

@@ -24,6 +24,7 @@ from store.rendering import text as text_module
 from store.report import best, claims, findings, techniques
 from store.report.page import contents, render
 from store.report.page.section import ask
+from store.upkeep import history
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = (
@@ -209,6 +210,27 @@ def test_every_exhibit_has_its_sql_and_every_anchor_its_place(
         "published_stages", "case_studies", "technique_pairs", "weak_tasks", "search_curve",
         "tags",
     ]  # fmt: skip
+
+
+def test_a_report_at_a_tag_knows_the_names_given_since_and_none_removed(
+    writer: store.Writer,
+) -> None:
+    snapshot = writer.append({"policies": [b.policy("ada")]}, "ada")
+    for name in ("v1", "gone"):
+        history.add_tag(writer, name, snapshot, f"note on {name}")
+    history.remove_tag(writer, "gone", None)
+    with writer.reader("v1") as lake:
+        page = contents.build_page(lake)
+    assert page.tags == ["v1"]
+    (tags,) = (
+        exhibit.answer
+        for section in page.sections
+        for exhibit in section.exhibits
+        if exhibit.answer.name == "tags"
+    )
+    assert [(row["tag"], row["snapshot"], row["note"]) for row in tags.rows] == [
+        ("v1", snapshot, "note on v1")
+    ]
 
 
 def test_the_page_opens_with_findings_and_a_chart(report_folder: Path) -> None:

@@ -31,11 +31,7 @@ hits AS (
 ),
 named AS (
     SELECT snapshot_id, string_agg(name, ', ' ORDER BY name) AS tag
-    FROM (
-        SELECT name, arg_max(coalesce(snapshot_id, -1), {'at': created_at, 'id': tag_id}) AS snapshot_id
-        FROM tags
-        GROUP BY name
-    )
+    FROM current_tags
     GROUP BY snapshot_id
 )
 SELECT

@@ -87,6 +87,7 @@ def build_app(readers: Readers, queries: QueryPool, decider: decisions.Decider) 
     site = {
         "menu": [(path, label) for _, label, path in sorted([*pages, console.MENU])],
         "lake_name": readers.name,
+        "describe_fault": readers.describe_fault,
         "version": store.__version__,
         "can_decide": decider.is_enabled,
     }

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from store.commandline import echo
+from store.errors import FlywheelError, summarize_error
 from store.guard.snapshot_finder import SnapshotFinder
 from store.lake.limits import QueryLimits
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
     from store.lake.location import Location
     from store.lake.reader import Lake
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -72,6 +77,8 @@ class Readers:
         self._answers: OrderedDict[tuple[int, str], pa.Table] = OrderedDict()
         self._changed = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
+        self._fault: str | None = None
+        self._refreshed_at = datetime.now(UTC)
 
     async def __aenter__(self) -> Readers:
         if self._follows:
@@ -128,6 +135,29 @@ class Readers:
             self.newest = newest
             self._changed.set()
             self._changed = asyncio.Event()
+        self._fault, self._refreshed_at = None, datetime.now(UTC)
+
+    async def try_refresh(self) -> None:
+        """Refresh, and keep the reason if that fails: a lake on a server may be away for a while.
+
+        Pages show the reason until a refresh succeeds; the log says it once.
+        """
+        import duckdb
+
+        try:
+            await self.refresh()
+        except Exception as error:  # an error that ended the task would stop the pages in silence
+            reason = summarize_error(error)
+            if reason != self._fault:
+                is_bug = not isinstance(error, FlywheelError | duckdb.Error)
+                log.warning("the pages are not refreshed: %s", reason, exc_info=is_bug)
+            self._fault = reason
+
+    def describe_fault(self) -> str | None:
+        """Return since when and why pages are not refreshed; None if they are."""
+        if self._fault is None:
+            return None
+        return f"Not refreshed since {self._refreshed_at:%Y-%m-%d %H:%M:%S} UTC: {self._fault}"
 
     async def wait_for_change(self) -> int:
         """Return the number of the next new snapshot, as soon as there is one."""
@@ -175,8 +205,7 @@ class Readers:
         """Refresh while the server runs."""
         while True:
             await asyncio.sleep(REFRESH_S)
-            with contextlib.suppress(Exception):  # a lake on a server may be away for a while
-                await self.refresh()
+            await self.try_refresh()
 
     async def _run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Run a function in a thread of the readers."""

@@ -41,9 +41,11 @@ class CacheFolder:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink == 0 or not self._is_readable(file):
                 raise FileNotFoundError(file)
-        except OSError:
+        except BaseException as error:
             os.close(descriptor)
-            return False
+            if isinstance(error, OSError):
+                return False
+            raise
         self._locked[file] = descriptor
         return True
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store.lake.attachment import is_expired
 from store.lake.cache import task_parts
 from store.lake.cache.cache_folder import CacheFolder
 from store.lake.cache.kept_files import (
@@ -139,7 +140,9 @@ class ViewCache:
         try:
             listed = " UNION ".join(f"FROM {self._keep_keys(one, kept.since)}" for one in later)
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {keys} AS {listed}")
-        except duckdb.Error:
+        except duckdb.InvalidInputException as error:
+            if not is_expired(error):
+                raise
             return None
         count, known = self._fetch_counts(
             f"SELECT count(*), count(*) FILTER (WHERE is_known) FROM {keys}"
@@ -324,6 +327,8 @@ class ViewCache:
 
         try:
             self._connection.execute(f"SELECT count(*) FROM {build_scan(file)}").fetchall()
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+            raise  # says nothing about the file
         except duckdb.Error:
             return False
         return True

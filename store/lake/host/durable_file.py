@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 
-def write_durably(file: Path, content: bytes) -> None:
-    """Replace a file as a whole, readable by its owner only."""
+def write_durably(file: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Replace a file as a whole, by default readable by its owner only."""
     partial = file.with_suffix(".partial")
-    with open(partial, "wb", 0, opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
+    with open(partial, "wb", 0, opener=lambda path, flags: os.open(path, flags, mode)) as handle:
         handle.write(content)
         os.fsync(handle.fileno())
     partial.replace(file)

@@ -18,7 +18,7 @@ from store.rendering.environment import make_environment
 from store.rendering.rows import group_rows
 from store.rendering.styles import read_style
 from store.rendering.tables import Table, make_table
-from store.report.page.section import Answer, Exhibit, Section
+from store.report.page.section import Answer, Exhibit, Section, open_newest
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -55,10 +55,10 @@ class Page:
 def build_page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
     """Build a page from sections, with a title that states the lake and the snapshot."""
     row = lake.sql("SELECT max(committed_at) AS at FROM ingest_log").one()
-    tags = lake.sql(
-        "SELECT name FROM tags GROUP BY name "
-        f"HAVING arg_max(snapshot_id, (created_at, tag_id)) = {lake.snapshot} ORDER BY name"
-    ).rows()
+    with open_newest(lake) as newest:
+        tags = newest.sql(
+            f"SELECT name FROM current_tags WHERE snapshot_id = {lake.snapshot} ORDER BY name"
+        ).rows()
     return Page(
         title=title,
         lake_id=lake.lake_id,

@@ -82,6 +82,13 @@ class Section:
     exhibits: list[Exhibit]
 
 
+def open_newest(lake: Lake) -> Lake:
+    """Open the newest snapshot of a lake: the names of a snapshot are rows that came after it."""
+    from store.lake.reader import Lake
+
+    return Lake(lake.location, limits=lake.limits)
+
+
 def ask(lake: Lake, name: str, **values: str | int) -> Answer:
     """Run the query of `sql/<name>.sql`; `$key` in it is replaced by a value."""
     asked = sql_files.read_question(_SQL / f"{name}.sql")

@@ -8,7 +8,7 @@ SELECT
     before.speedup AS speedup_before,
     after.speedup AS speedup_after
 FROM _best_before AS before
-FULL JOIN best_kernels AS after USING (task_id, workload_id, device_id, device, baseline)
+FULL JOIN best_kernels AS after USING (task_id, workload_id, device, baseline)
 WHERE before.kernel_id IS DISTINCT FROM after.kernel_id
    OR before.speedup IS DISTINCT FROM after.speedup
 ORDER BY ALL

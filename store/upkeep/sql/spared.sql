@@ -1,11 +1,7 @@
 -- One row per snapshot that expiry must leave: what is tagged, and what rows of this lake cite.
 SELECT DISTINCT snapshot_id, why
 FROM (
-    SELECT
-        arg_max(coalesce(snapshot_id, -1), (created_at, tag_id)) AS snapshot_id,
-        'tag ' || name AS why
-    FROM tags
-    GROUP BY name
+    SELECT snapshot_id, 'tag ' || name AS why FROM current_tags
     UNION ALL
     SELECT snapshot_id, 'dataset ' || name FROM datasets WHERE lake_id = $lake_id
     UNION ALL
