@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -101,7 +101,7 @@ def find_idle(
         # Include the rows that an earlier run has only spooled.
         writer.flush()
         with writer.reader() as lake:
-            if find_pending(lake, evaluator, devices, selection).num_rows:
+            if find_pending(lake, evaluator, devices, replace(selection, limit=1)).num_rows:
                 return None
             return Tally(snapshot=lake.snapshot)
 
