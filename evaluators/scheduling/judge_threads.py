@@ -133,7 +133,9 @@ def judge_cases(
     finally:
         jobs.stop()
     if left:
-        raise lost or EvaluatorError(f"{left} of {total} kernels were not judged")
+        raise lost or EvaluatorError(
+            f"{left} of {total} kernels were not judged", "Run this again to judge the rest."
+        )
 
 
 def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
