@@ -70,7 +70,7 @@ def doctor(
 
     place = placement.choose_place(device)
     with JudgeProcess(None, place.device, cores=place.cores) as judge:
-        rows = walls.describe_walls(*judge.walls())
+        rows = walls.describe_walls(*judge.read_walls())
         name = judge.row["name"]
     if format != "table":
         import pyarrow as pa
