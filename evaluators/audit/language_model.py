@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import logging
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -92,24 +93,20 @@ def ask_about_wins(
     ):
         with writer.reader() as lake:
             checks.snapshot = lake.snapshot
-            given = {"detector": detector}
-            query = sweep.read_query("surprising_wins")
-            if where is not None:
-                query = f"WITH wins AS ({query}) FROM wins WHERE ({where}\n)"
-                wins = lake.sql(query, given).rows()
-            else:
-                wins = lake.run(query, given).rows()
-            wins = wins[:limit]
-            if not wins:
+            # A win takes at least one call.
+            most = min(endpoint.max_calls, sys.maxsize if limit is None else limit)
+            total, wins = _read_wins(lake, detector, where, most)
+            checks.left = total if limit is None else min(total, limit)
+            if not total:
                 return checks
             # Neither the key nor the URL, which may hold one, is stored.
             checks.run_id = sweep.start_run(
                 writer, lake, name, {"detectors": [detector], "where": where}
             )
-            for at, win in enumerate(wins):
+            for win in wins:
                 if model.calls >= endpoint.max_calls:
-                    checks.left = len(wins) - at
                     break
+                checks.left -= 1
                 cases = lake.run(
                     sweep.read_query("similar_cases"), {"kernel_id": win["kernel_id"]}
                 ).rows()
@@ -126,6 +123,21 @@ def ask_about_wins(
             checks.calls = model.calls
         checks.snapshot = writer.flush()
     return checks
+
+
+def _read_wins(
+    lake: store.Lake, detector: str, where: str | None, most: int
+) -> tuple[int, list[dict[str, Any]]]:
+    """Return the number of wins to ask about, and the rows of the largest of them."""
+    given = {"detector": detector}
+    query = f"WITH wins AS ({sweep.read_query('surprising_wins')}) FROM wins"
+    if where is None:
+        run = lake.run
+    else:
+        # What the user writes goes through the guard, with our own text around it.
+        query, run = f"{query} WHERE ({where}\n)", lake.sql
+    total = run(f"SELECT count(*) AS n FROM ({query}) AS found", given).one()
+    return int(total["n"]) if total else 0, run(f"{query} LIMIT {most}", given).rows()
 
 
 def build_prompt(win: Mapping[str, Any], cases: list[dict[str, Any]]) -> list[dict[str, str]]:

@@ -70,7 +70,7 @@ def doctor(
 
     place = placement.choose_place(device)
     with JudgeProcess(None, place.device, cores=place.cores) as judge:
-        rows = walls.describe_walls(*judge.walls())
+        rows = walls.describe_walls(*judge.read_walls())
         name = judge.row["name"]
     if format != "table":
         import pyarrow as pa
@@ -120,7 +120,7 @@ def tasks(
         Time limit in seconds for a task.
     """
     import store
-    from evaluators.device import placement
+    from evaluators.device import placement, recognition
     from evaluators.scheduling import task_audits
     from evaluators.scheduling.judges.process import start_judges
 
@@ -133,7 +133,11 @@ def tasks(
         echo.print_note(f"{done:10} {quote_name(result.name):28} {state}, {result.seconds:.1f} s")
 
     places = placement.divide_machine(device, workers).places
-    store.open(common.lake).close()  # refuse a missing lake before torch is loaded
+    with store.open(common.lake) as lake:  # refuse a missing lake before torch is loaded
+        known = recognition.recognize_devices(lake.run("FROM devices").rows(), places)
+        if known and not task_audits.find_pending(lake, known[0], task):
+            echo.print_result(f"0 tasks pending on {known[0]['name']} at snapshot {lake.snapshot}")
+            return
     with start_judges(None, places) as auditors:
         silent = {} if common.quiet else {"report": report}
         tally = task_audits.run(common.lake, auditors, task, task_s, **silent)

@@ -345,6 +345,6 @@ def _warn(judge: JudgeProcess) -> None:
     """Print once which walls this machine cannot enforce."""
     from evaluators.sandbox.doctor import format_warning
 
-    text = format_warning(judge.walls()[0])
+    text = format_warning(judge.read_walls()[0])
     if text is not None:
         echo.print_note(text)

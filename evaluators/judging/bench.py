@@ -67,7 +67,7 @@ class Bench:
         template: Template | None = None,
     ) -> None:
         if device not in ("cpu", "cuda"):
-            raise DeviceUnavailable(f"a judge runs on cpu or cuda, and not on {device!r}")
+            raise DeviceUnavailable(f"a judge cannot run on {device!r}", "Give cpu or cuda.")
         self.device = device
         self.lock = lock if lock is not None else DeviceLock()
         """Shared by judges that ask for answers, held alone by one that times."""

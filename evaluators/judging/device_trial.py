@@ -40,7 +40,7 @@ def find_gpu_fault(
     try:
         worker = start({_FILE: _TRIAL}, Sizes(0, 64), _LIMITS, _PATIENCE)
     except SandboxFailed as failed:
-        return f"no worker can use it: {failed}"
+        return f"no worker can use it: {failed.message}"
     try:
         worker.load(_FILE, "Model", {})
         worker.construct(WEIGHT_SEED, [])

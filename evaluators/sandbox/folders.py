@@ -39,14 +39,20 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write texts into a new folder. Raises SandboxFailed where a name or the disk forbids it."""
     outside = find_outside_files(files)
     if outside:
-        raise SandboxFailed(f"a file of the kernel is called {outside[0]!r:.200}")
+        raise SandboxFailed(
+            f"a file of the kernel is called {outside[0]!r:.200}",
+            "Give the files of a kernel relative names without `..`.",
+        )
     try:
         for name, text in files.items():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
     except OSError as error:  # one name is a folder of another, or too long
-        raise SandboxFailed(f"the files of a kernel cannot be written: {error}") from error
+        raise SandboxFailed(
+            f"the files of a kernel cannot be written: {error}",
+            f"Check the names of its files, and the free space of {folder.parent}.",
+        ) from error
 
 
 def remove_folder(top: Path) -> None:

@@ -126,7 +126,7 @@ class ForkServer:
             pass
         raise SandboxFailed(
             "the process that starts workers does not answer",
-            hint="try `python -c 'import torch'`; if that works, run the command again",
+            "Try `python -c 'import torch'`. If that works, run the command again.",
         )
 
     def send(self, message: Mapping[str, Any], fds: list[int] | None = None) -> None:
@@ -134,7 +134,10 @@ class ForkServer:
         try:
             messages.send(self._control, message, fds or [])
         except messages.Closed as error:
-            raise SandboxFailed("the process that starts workers has ended") from error
+            raise SandboxFailed(
+                "the process that starts workers has ended",
+                "If the machine has too little memory, use fewer judges. Run the command again.",
+            ) from error
 
     def start(
         self,
@@ -179,7 +182,11 @@ class ForkServer:
             started = self.receive(_START_LIMIT_S)
             pid = started.get("started")
             if not isinstance(pid, int):
-                raise SandboxFailed("a worker cannot be started")
+                raise SandboxFailed(
+                    "a worker cannot be started",
+                    "`evaluators doctor` says what this machine grants. Check the free memory and "
+                    "`ulimit -u`.",
+                )
         except SandboxFailed:
             ours.close()
             os.close(log)

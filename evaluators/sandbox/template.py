@@ -114,7 +114,10 @@ class Template:
         try:
             messages.send(self._control, order, [control.fileno()])
         except messages.Closed as error:
-            raise SandboxFailed("the process that imports torch has ended") from error
+            raise SandboxFailed(
+                "the process that imports torch has ended",
+                "If the machine has too little memory, use fewer judges. Run the command again.",
+            ) from error
 
     @property
     def has_started(self) -> bool:

@@ -128,9 +128,13 @@ def _read_task_file(file: Path) -> str:
     try:
         return store.ids.normalize(file.read_text("utf-8"))
     except OSError as error:
-        raise FlywheelError(f"cannot read the task file {file}: {error.strerror}") from error
+        raise FlywheelError(
+            f"cannot read the task file {file}: {error.strerror}", "Check its permissions."
+        ) from error
     except UnicodeDecodeError as error:
-        raise FlywheelError(f"the task file {file} is not UTF-8 text") from error
+        raise FlywheelError(
+            f"the task file {file} is not UTF-8 text", "Save it with the encoding UTF-8."
+        ) from error
 
 
 def _open_lake(lake_url: str | None, task: str) -> store.Lake:

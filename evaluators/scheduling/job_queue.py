@@ -43,6 +43,8 @@ class JobQueue:
     """Whether no case will be added."""
     wins: dict[int, SurprisingWin] = field(default_factory=dict[int, SurprisingWin])
     """Surprising wins that wait for their second session, by the identity of the case."""
+    loaded: dict[int, TaskKey] = field(default_factory=dict[int, TaskKey])
+    """The task that each judge has loaded, by the judge's identity."""
     in_progress: int = 0
     stopped: bool = False
     tries: dict[int, int] = field(default_factory=dict)
@@ -95,19 +97,23 @@ class JobQueue:
             self.ready += cases
             self.changed.notify_all()
 
-    def next_case(self, loaded: TaskKey | None, loaded_elsewhere: set[TaskKey]) -> Case | None:
-        """Wait for a case: of the loaded task, else of one that no other judge has loaded.
+    def next_case(self, judge: int) -> Case | None:
+        """Wait for a case: of the judge's loaded task, else of one that no other judge has loaded.
 
-        Deferred cases come last, and no other judge is at work then.
+        The task of the case counts as loaded by the judge. Deferred cases come last, and no other
+        judge is at work then.
         """
         with self.changed:
             while not self.stopped:
                 eligible = [case for case in self.ready if not self._is_for_others(case)]
                 if eligible:
-                    same = [case for case in eligible if task_key(case) == loaded]
-                    free = [case for case in eligible if task_key(case) not in loaded_elsewhere]
+                    own = self.loaded.get(judge)
+                    elsewhere = {key for other, key in self.loaded.items() if other != judge}
+                    same = [case for case in eligible if task_key(case) == own]
+                    free = [case for case in eligible if task_key(case) not in elsewhere]
                     self.in_progress += 1
                     case = (same or free or eligible)[0]
+                    self.loaded[judge] = task_key(case)
                     self.ready = [other for other in self.ready if other is not case]
                     self.changed.notify_all()
                     return case
@@ -116,6 +122,7 @@ class JobQueue:
                         return None
                     case = self.deferred.pop(0)
                     self.alone.add(id(case))
+                    self.loaded[judge] = task_key(case)
                     self.in_progress += 1
                     return case
                 self.changed.wait()
@@ -163,9 +170,15 @@ class JobQueue:
             self.ready.insert(0, case)
             self.changed.notify_all()
 
-    def remove_judge(self) -> None:
+    def unload(self, judge: int) -> bool:
+        """Note that a judge is about to lose its task; return whether it had one loaded."""
+        with self.changed:
+            return self.loaded.pop(judge, None) is not None
+
+    def remove_judge(self, judge: int) -> None:
         """Count one judge less; the others take the cases that waited for it."""
         with self.changed:
+            self.loaded.pop(judge, None)
             self.judges -= 1
             self.changed.notify_all()
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evaluators.scheduling.contract import Settle, Tables
-from evaluators.scheduling.job_queue import Case, JobQueue, SurprisingWin, TaskKey, task_key
+from evaluators.scheduling.job_queue import Case, JobQueue, SurprisingWin
 from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
@@ -91,14 +91,13 @@ def judge_cases(
     """
     jobs = JobQueue(builders=len(builders), judges=len(judges))
     results: queue.SimpleQueue[JudgedCase | BaseException | None] = queue.SimpleQueue()
-    loaded: dict[int, TaskKey] = {}
     threads = [
         threading.Thread(target=_build_ahead, args=(jobs, builder, results), daemon=True)
         for builder in builders
     ] + [
         threading.Thread(
             target=_run_judge,
-            args=(jobs, judge, _find_siblings(judge, judges), settle, loaded, results),
+            args=(jobs, judge, _find_siblings(judge, judges), settle, results),
             daemon=True,
         )
         for judge in judges
@@ -134,7 +133,9 @@ def judge_cases(
     finally:
         jobs.stop()
     if left:
-        raise lost or EvaluatorError(f"{left} of {total} kernels were not judged")
+        raise lost or EvaluatorError(
+            f"{left} of {total} kernels were not judged", "Run this again to judge the rest."
+        )
 
 
 def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
@@ -160,30 +161,26 @@ def _run_judge(
     judge: Judge,
     siblings: Sequence[Judge],
     settle: Settle | None,
-    loaded: dict[int, TaskKey],
     results: queue.SimpleQueue[Any],
 ) -> None:
     """Judge cases until none is left; the thread of one judge.
 
     siblings: Other judges of the same GPU.
-    loaded: The task that each judge has loaded, by the judge's identity; shared by all threads.
     """
     own = id(judge)
     try:
         while True:
-            elsewhere = {key for other, key in loaded.items() if other != own}
-            case = jobs.next_case(loaded.get(own), elsewhere)
+            case = jobs.next_case(own)
             if case is None:
                 results.put(None)
                 return
-            loaded[own] = task_key(case)
             win = jobs.wins.get(id(case))
             is_alone = id(case) in jobs.alone
             try:
                 if win is None or settle is None:
                     for sibling in siblings if is_alone else ():
                         # The workers of a loaded task hold memory of the GPU.
-                        if loaded.pop(id(sibling), None) is not None:
+                        if jobs.unload(id(sibling)):
                             sibling.restart()
                     remeasures = settle is not None and not is_alone
                     result = _judge_once(jobs, judge, case, remeasures=remeasures)
@@ -219,8 +216,7 @@ def _run_judge(
     except BaseException as error:
         results.put(error)
     finally:
-        loaded.pop(own, None)
-        jobs.remove_judge()
+        jobs.remove_judge(own)
 
 
 def _find_siblings(judge: Judge, judges: Sequence[Judge]) -> list[Judge]:

@@ -68,20 +68,17 @@ def find_pending(
         "device": devices[0]["name"],
         "device_kind": devices[0]["kind"],
         "suite": selection.suite,
+        "kernel": selection.kernel,
         "contended": selection.contended,
         "protocol": selection.protocol,
         "policies": list(selection.policies[: None if on_gpu else 1]),
+        "limit": selection.limit,
     }
     if selection.where is None:
-        pending = lake.run(query, parameters).arrow()
-    else:
-        # What the user writes goes through the guard, together with our own text around it.
-        guarded = f"WITH pending AS ({query}) FROM pending WHERE ({selection.where}\n)"
-        pending = lake.sql(guarded, parameters, QueryLimits(max_rows=0)).arrow()
-    if selection.kernel is not None:
-        chosen = [str(k).startswith(selection.kernel) for k in pending["kernel_id"].to_pylist()]
-        pending = pending.filter(chosen)
-    return pending if selection.limit is None else pending.slice(0, selection.limit)
+        return lake.run(f"{query}\nLIMIT $limit", parameters).arrow()
+    # What the user writes goes through the guard, together with our own text around it.
+    guarded = f"WITH pending AS ({query}) FROM pending WHERE ({selection.where}\n) LIMIT $limit"
+    return lake.sql(guarded, parameters, QueryLimits(max_rows=0)).arrow()
 
 
 def _check_known(lake: store.Lake, selection: Selection) -> None:

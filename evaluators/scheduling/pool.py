@@ -331,7 +331,7 @@ def make_verdict(
     ids = {name: row[name] for name in ("kernel_id", "task_id", "workload_id")}
     if row["evaluation_id"] is None:
         if fault is None:
-            raise FlywheelError(f"no verdict on kernel {row['kernel_id'][:12]} was stored")
+            raise FlywheelError(f"{row['kernel_id'][:12]} has no verdict", "Try `store check`.")
         row = {**row, **{name: fault.get(name) for name in ("status", "reason", "message")}}
     return Verdict(
         **ids,

@@ -102,7 +102,9 @@ class RayJudge:
         try:
             answer = self._ray.get(request)
         except self._ray.exceptions.RayError as error:
-            raise SandboxFailed(f"an actor is lost: {type(error).__name__}") from error
+            raise SandboxFailed(
+                f"an actor is lost: {type(error).__name__}", "Check the cluster with `ray status`."
+            ) from error
         if "failed" in answer:
             kind = DeviceUnavailable if answer["failed"] == "DeviceUnavailable" else SandboxFailed
             raise kind(f"on {self.row['host']}: {answer['message']}", answer["hint"])

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -101,7 +101,7 @@ def find_idle(
         # Include the rows that an earlier run has only spooled.
         writer.flush()
         with writer.reader() as lake:
-            if find_pending(lake, evaluator, devices, selection).num_rows:
+            if find_pending(lake, evaluator, devices, replace(selection, limit=1)).num_rows:
                 return None
             return Tally(snapshot=lake.snapshot)
 
@@ -152,21 +152,14 @@ def append_result(
     The bundle has the id of the verdict, so that the lake takes one verdict of several runs that
     judged the same case.
     """
-    bundle_id = name_verdict(evaluator, result.device, result.case)
     tables = result.tables or _build_fault(evaluator, result, result.fault)
-    message = f"judged {result.case['kernel_id'][:12]}"
     failed = not result.tables
     while True:
-        for row in (*tables["evaluations"], *tables.get("findings", [])):
-            row["run_id"] = run_id
-        # A fault is one of the policy that was asked for; the protocol decides what ranks.
-        tables["evaluations"][0].setdefault("policy", result.case.get("policy"))
-        asked = result.case.get("protocol")
-        tables["evaluations"][0] |= {"protocol": asked} if asked is not None else {}
         try:
-            writer.append(tables, message=message, bundle_id=bundle_id, wait=False)
+            writer.append_all([_make_bundle(evaluator, run_id, result, tables)], wait=False)
         except RowsRejected as error:
-            log.warning("%s: rows of %s are left out: %.300a", message, error.table, str(error))
+            kernel = result.case["kernel_id"][:12]
+            log.warning("%s: rows of %s are left out: %.300a", kernel, error.table, str(error))
             if error.table == "evaluations" and failed:
                 raise
             if error.table == "evaluations":
@@ -177,6 +170,26 @@ def append_result(
                 tables = {**tables, error.table: []}
         else:
             return tables
+
+
+def append_results(
+    writer: store.Writer,
+    evaluator: Evaluator,
+    run_id: str,
+    results: Sequence[JudgedCase],
+) -> list[Tables]:
+    """Spool the rows of several cases like `append_result`, but sync them to disk once."""
+    every = [result.tables or _build_fault(evaluator, result, result.fault) for result in results]
+    bundles = [
+        _make_bundle(evaluator, run_id, result, tables)
+        for result, tables in zip(results, every, strict=True)
+    ]
+    try:
+        writer.append_all(bundles, wait=False)
+    except RowsRejected:
+        # Bundles that are spooled already have the same id again, and are stored only once.
+        return [append_result(writer, evaluator, run_id, result) for result in results]
+    return every
 
 
 def run(
@@ -227,6 +240,23 @@ def run(
             tally.snapshot = cases.commit()
             tally.elsewhere = cases.elsewhere
     return tally
+
+
+def _make_bundle(
+    evaluator: Evaluator, run_id: str, result: JudgedCase, tables: Tables
+) -> store.Bundle:
+    """Return the bundle of a case, with what the rows do not know themselves."""
+    for row in (*tables["evaluations"], *tables.get("findings", [])):
+        row["run_id"] = run_id
+    # A fault is one of the policy that was asked for; the protocol decides what ranks.
+    tables["evaluations"][0].setdefault("policy", result.case.get("policy"))
+    asked = result.case.get("protocol")
+    tables["evaluations"][0] |= {"protocol": asked} if asked is not None else {}
+    return store.Bundle(
+        bundle_id=name_verdict(evaluator, result.device, result.case),
+        message=f"judged {result.case['kernel_id'][:12]}",
+        tables=tables,
+    )
 
 
 def _build_fault(evaluator: Evaluator, result: JudgedCase, why: str) -> Tables:

@@ -154,7 +154,10 @@ class Client:
         try:
             return await self._request("GET", address)
         except _Away as away:
-            raise Unreachable(f"{self._url} does not answer: {away}") from away
+            raise Unreachable(
+                f"{self._url} does not answer: {away}",
+                "Check the URL, and start the service with: evaluators serve",
+            ) from away
 
     async def close(self) -> None:
         """Close the connections of the running event loop."""

@@ -129,7 +129,8 @@ def read_refusal(url: str, reply: httpx2.Response) -> Unreachable:
         error = reply.json()["error"]
         message, hint = str(error["message"]), error.get("hint")
     except (ValueError, KeyError, TypeError):
-        message, hint = "its answer is not that of a judge service", None
+        message = "its answer is not that of a judge service"
+        hint = "Check the URL; another program may listen there."
     status = reply.status_code
     return Unreachable(
         f"{url} refuses the request ({status}): {message[:500]}",

@@ -21,7 +21,7 @@ from evaluators import judge
 from evaluators.scheduling import answers
 from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.judges.process import JudgeProcess
-from evaluators.scheduling.run import append_result, start_run
+from evaluators.scheduling.run import append_result, append_results, start_run
 from store.errors import SandboxFailed
 from store.ids import content_id
 
@@ -331,8 +331,8 @@ def test_an_evaluator_of_ones_own_answers_for_its_case_alone(forger: None) -> No
 @pytest.fixture
 def store_tables(
     empty_lake: Path, tmp_path: Path
-) -> Callable[[dict[str, list[dict[str, Any]]]], dict[str, list[dict[str, Any]]]]:
-    """Return a function that stores the rows of a case, and gives what the lake then holds."""
+) -> Callable[..., dict[str, list[dict[str, Any]]]]:
+    """Return a function that stores the rows of one or more cases, and gives the lake's rows."""
     url = str(tmp_path / "lake")
     shutil.copytree(empty_lake, url)
     code = store.ids.normalize("a task")
@@ -378,7 +378,7 @@ def store_tables(
 
     earlier = itertools.count()
 
-    def store_one(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    def make_result(tables: dict[str, list[dict[str, Any]]]) -> JudgedCase:
         ids = {**case, "device_id": device["device_id"]}
         tables = {
             name: [
@@ -386,16 +386,22 @@ def store_tables(
             ]
             for name, rows in tables.items()
         }
+        return JudgedCase({**case, "path": "k", "earlier": next(earlier)}, device, tables)
+
+    def store_all(*given: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+        results = [make_result(tables) for tables in given]
         member = SimpleNamespace(__name__="evaluators.judge", VERSION=judge.VERSION)
         with store.writer(url, author="tests") as writer:
             run_id = start_run(writer, member, [device], {}, ("lake", 1))  # type: ignore[arg-type]
-            judged = JudgedCase({**case, "path": "k", "earlier": next(earlier)}, device, tables)
-            append_result(writer, member, run_id, judged)  # type: ignore[arg-type]
+            if len(results) == 1:
+                append_result(writer, member, run_id, results[0])  # type: ignore[arg-type]
+            else:
+                append_results(writer, member, run_id, results)  # type: ignore[arg-type]
             writer.flush()
         with store.open(url) as lake:
             return {name: lake.run(f"SELECT * FROM {name}").rows() for name in TABLES}
 
-    return store_one
+    return store_all
 
 
 def test_rows_that_break_a_rule_cost_nobody_elses(store_tables: Callable[..., Any]) -> None:
@@ -406,6 +412,25 @@ def test_rows_that_break_a_rule_cost_nobody_elses(store_tables: Callable[..., An
     bad = {"timings": [TIMING | {"blocks": [0], "timing_id": "p", "evaluation_id": "f"}]}
     found = store_tables(tables | {"evaluations": [EVALUATION | {"evaluation_id": "f"}]} | bad)
     assert (len(found["evaluations"]), len(found["timings"])) == (2, 2)
+
+
+def test_cases_that_are_stored_together_lose_only_their_own_bad_rows(
+    store_tables: Callable[..., Any],
+) -> None:
+    def make_tables(name: str, **changes: Any) -> dict[str, list[dict[str, Any]]]:
+        timing = TIMING | {"timing_id": name, "evaluation_id": name, "session_id": name}
+        return {
+            "evaluations": [EVALUATION | {"evaluation_id": name}],
+            "timings": [timing | changes],
+        }
+
+    bad_verdict = make_tables("c")
+    bad_verdict["evaluations"][0]["status"] = "splendid"
+    tables = [make_tables("a"), make_tables("b", blocks=[0]), bad_verdict, make_tables("d")]
+    found = store_tables(*tables)
+    statuses = sorted(row["status"] for row in found["evaluations"])
+    assert statuses == ["correct", "correct", "correct", "evaluator_error"]
+    assert sorted(row["timing_id"] for row in found["timings"]) == ["a", "d"]
 
 
 @pytest.mark.repeats(run=1)

@@ -424,6 +424,28 @@ def test_the_budget_counts_every_request(
     assert ask(lake_url, model, max_calls=0).left == 1
 
 
+def test_a_budget_or_a_limit_takes_the_largest_wins(
+    writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
+) -> None:
+    task, laptop = b.task(), b.device()
+    other = b.kernel(code=CACHED + "# four times as fast\n")
+    judged = b.evaluation(other, task, b.workload(task), laptop)
+    arms = b.session(judged, [1.25] * 20, eager=[5.0] * 20)
+    writer.append({"kernels": [other], "evaluations": [judged], "timings": arms}, "another win")
+    model.answer = lambda asked: (200, json.dumps(CLEAN))
+    endpoint = language_model.Endpoint(url=model.url, model="judge-1", max_calls=1)
+    first = language_model.ask_about_wins(lake_url, endpoint, "path LIKE '%'")
+    assert (first.kernels, first.left) == (1, 1)
+    assert "5.00x" in model.asked[-1]["messages"][1]["content"]
+    endpoint = language_model.Endpoint(url=model.url, model="judge-2")
+    second = language_model.ask_about_wins(lake_url, endpoint, limit=1)
+    assert (second.kernels, second.left) == (1, 0)
+    assert "5.00x" in model.asked[-1]["messages"][1]["content"]
+    third = language_model.ask_about_wins(lake_url, endpoint)
+    assert (third.kernels, third.left) == (1, 0)
+    assert "4.00x" in model.asked[-1]["messages"][1]["content"]
+
+
 def test_a_refusal_ends_the_run_and_a_redirect_is_not_followed(
     writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
 ) -> None:

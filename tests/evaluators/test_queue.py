@@ -46,6 +46,8 @@ class ModelNew(torch.nn.Module):
 class Scripted:
     """A judge that does what its script says about each case, after a moment."""
 
+    pause_s = 0.005
+
     def __init__(
         self, name: str, script: Mapping[str, str] | None = None, device: str | None = None
     ) -> None:
@@ -59,7 +61,7 @@ class Scripted:
 
     def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         self.seen.append(case["path"])
-        time.sleep(0.005)
+        time.sleep(self.pause_s)
         match self.script.get(case["path"]):
             case "lost once":
                 del self.script[case["path"]]
@@ -79,7 +81,7 @@ class Scripted:
 
     def remeasure(self, case: Mapping[str, Any]) -> tuple[list[dict[str, Any]], None]:
         self.looks.append(case["path"])
-        time.sleep(0.005)
+        time.sleep(self.pause_s)
         return [], None
 
     def restart(self) -> None:
@@ -138,6 +140,19 @@ def test_every_case_is_judged_once_and_tasks_stay_with_their_judge() -> None:
         tasks = [int(path.removesuffix(".py")) // 20 for path in judge.seen]
         changes = sum(a != b for a, b in itertools.pairwise(tasks))
         assert changes <= 12, f"{judge.row['name']} went to and fro between tasks: {tasks}"
+
+
+def test_many_judges_may_start_and_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "pause_s", 0.0)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads interrupt each other everywhere
+    try:
+        for _ in range(20):
+            judges = [Scripted(str(n)) for n in range(64)]
+            cases = [case(n, task=n) for n in range(200)]
+            assert len(list(judge_cases([cases], judges, []))) == len(cases)
+    finally:
+        sys.setswitchinterval(interval_s)
 
 
 def test_a_lost_process_is_replaced_and_its_case_tried_again() -> None:

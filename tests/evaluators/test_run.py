@@ -320,6 +320,14 @@ def test_options_narrow_what_is_pending(lake_with_kernels: str) -> None:
     assert len(list_pending(lake_with_kernels, CPU, limit=2)) == 2
     right = store.ids.kernel_id({"right.py": KERNEL.format("x + x")}, "right.py")
     assert list_pending(lake_with_kernels, CPU, kernel=right[:16]) == ["right.py"]
+    both = {"kernel": right[:16], "where": "path LIKE 'w%'"}
+    assert list_pending(lake_with_kernels, CPU, **both) == []
+    with store.open(lake_with_kernels) as lake:
+        every, first = (
+            find_pending(lake, judge, [CPU], selection)["path"].to_pylist()
+            for selection in (Selection(), Selection(where="true", limit=3))
+        )
+    assert first == every[:3]
 
 
 @pytest.mark.parametrize(

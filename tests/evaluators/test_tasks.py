@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import store
+from evaluators.device.fingerprint import read_fingerprint
 from evaluators.judging.bench import Bench
 from evaluators.judging.weak_tasks import VERSION, build_audit_row
 from evaluators.references.module import TaskModule
@@ -112,6 +113,36 @@ def test_tasks_are_audited_once_and_verdicts_on_weak_ones_say_so(lake_with_tasks
     assert row["status"] == "correct", row
     assert "weak_task" in row["flags"]
     assert row["policy"] == "torch_default"
+
+
+STARTS = (
+    "import sys\nfrom evaluators.cli import app\n"
+    "def tell(event, args):\n"
+    "    if event == 'subprocess.Popen':\n"
+    "        print('started', *args[1], file=sys.stderr)\n"
+    "sys.addaudithook(tell)\napp.main()\n"
+)
+"""Runs `evaluators`, and says which programs it starts."""
+
+
+def test_no_judge_is_started_where_every_task_is_audited(lake_with_tasks: str) -> None:
+    device = read_fingerprint("cpu")
+    with store.writer(lake_with_tasks, author="tests") as writer:
+        with writer.reader() as lake:
+            pending = task_audits.find_pending(lake, device)
+        rows = [
+            {name: task[name] for name in ("task_id", "workload_id")}
+            | {"passes": [], "weak": False, "repeatable": True, "created_at": NOW}
+            | {"device_id": device["device_id"], "auditor_version": VERSION}
+            for task in pending
+        ]
+        snapshot = writer.append({"devices": [device], "task_audits": rows}, "audits")
+    words = ["tasks", "--device", "cpu", "--lake", lake_with_tasks]
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"0 tasks pending on {device['name']} at snapshot {snapshot}\n"
+    assert f"started {sys.executable}" not in done.stderr
 
 
 class Slow:

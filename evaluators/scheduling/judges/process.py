@@ -164,7 +164,7 @@ class JudgeProcess:
         except answers.RefusedAnswer as error:
             return None, f"the audit's answer is refused: {error}"
 
-    def walls(self) -> tuple[list[str], dict[str, str]]:
+    def read_walls(self) -> tuple[list[str], dict[str, str]]:
         """Return the walls around candidates that hold here, and why each of the others does not.
 
         Raises SandboxFailed when the process is gone or stuck.

@@ -10,6 +10,7 @@ WITH own AS (
     SELECT DISTINCT generations.kernel_id
     FROM generations
     INNER JOIN runs ON runs.run_id = generations.run_id
+    SEMI JOIN wanted ON wanted.kernel_id = generations.kernel_id
     WHERE runs.kind = 'import' AND runs."name" IN ('starter', 'generated', 'kernels')
 ),
 best AS (

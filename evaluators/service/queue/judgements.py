@@ -121,10 +121,10 @@ class Judgements:
         )
         return [row["judgement_id"] for row in rows]
 
-    def find_live(self, judgement_ids: Sequence[str]) -> set[str]:
-        """Return those that have not ended."""
-        rows = self.list_rows(judgement_ids)
-        return {row["judgement_id"] for row in rows if row["state"] in LIVE}
+    def find_live(self) -> set[str]:
+        """Return the ids of all judgments that have not ended."""
+        rows = self._database.read(f"SELECT judgement_id FROM judgements WHERE state IN ({_LIVE})")
+        return {row["judgement_id"] for row in rows}
 
     def withdraw(self, client: str, judgement_id: str) -> bool:
         """Withdraw a client's request; cancel what nobody else waits for and no judge has.
@@ -147,13 +147,16 @@ class Judgements:
             self.on_change([judgement_id])
         return True
 
-    def list_in(self, state: str, most: int) -> list[Row]:
-        """Return the oldest judgments in a state, with their columns and one client each."""
+    def list_in(self, state: str, most: int, after: int = 0) -> list[Row]:
+        """Return the oldest judgments in a state, with their columns and one client each.
+
+        With `after`, the oldest of those with a higher `sequence`.
+        """
         rows = self._database.read(
             "SELECT judgements.*, (SELECT min(client) FROM requests WHERE"
             " requests.judgement_id = judgements.judgement_id) AS client"
-            " FROM judgements WHERE state = ? ORDER BY sequence LIMIT ?",
-            [state, most],
+            " FROM judgements WHERE state = ? AND sequence > ? ORDER BY sequence LIMIT ?",
+            [state, after, most],
         )
         return [dict(row) for row in rows]
 

@@ -60,7 +60,12 @@ class Access:
             try:
                 caller = await self.run(self._find_caller, request.headers.get("authorization"))
                 if not caller.may(scope):
-                    raise Refused(403, "forbidden", f"the token lacks the scope {scope}")
+                    raise Refused(
+                        403,
+                        "forbidden",
+                        f"the token lacks the scope {scope}",
+                        f"Ask for a token with it: evaluators token create NAME --scope {scope}",
+                    )
                 return await answer(request, caller)
             except Exception as error:
                 return refuse(error)
@@ -125,7 +130,12 @@ async def read_json(request: Request, most_bytes: int) -> Any:
 async def read_body(request: Request, most_bytes: int) -> bytes:
     """Return the body of a request. Raises Refused (408, 413, 415)."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise Refused(415, "unsupported_type", "the body must have the type application/json")
+        raise Refused(
+            415,
+            "unsupported_type",
+            "the body must have the type application/json",
+            "Send the header Content-Type: application/json.",
+        )
     too_large = Refused(413, "too_large", f"the body has more than {most_bytes} bytes")
     if int(request.headers.get("content-length") or 0) > most_bytes:
         raise too_large

@@ -146,7 +146,8 @@ class ClientRoutes:
     def _write_ticket(self, one: Submission, task_id: str, device_class: str) -> Ticket:
         policy = one.policy or contract.get_policy(self._desk.config)
         if one.policy is not None and not hasattr(self._desk.config, "policy"):
-            raise Refused(422, "invalid", f"{self._desk.evaluator_name} has no policies")
+            why = f"{self._desk.evaluator_name} has no policies"
+            raise Refused(422, "invalid", why, "Leave out the field policy.")
         return Ticket(
             submission=one,
             task_id=task_id,
@@ -221,7 +222,10 @@ class ClientRoutes:
 
         view = await self._read(request.path_params["id"])
         if view["verdict"] is None:
-            raise Refused(409, "no_verdict", f"the judgement is {view['status']}")
+            why = f"the judgement is {view['status']}"
+            has_ended = view["status"] in ("fault", "cancelled")
+            hint = "Submit it again." if has_ended else "Wait: GET /v1/judgements/ID?wait=60"
+            raise Refused(409, "no_verdict", why, hint)
         evaluation_id = view["verdict"]["evaluation_id"]
         rows = await asyncio.to_thread(self._desk.reads.read_rows, evaluation_id)
         return Response(encode_json(rows, indent=None), media_type="application/json")

@@ -24,7 +24,7 @@ from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.leased_cases import name_verdict
 from evaluators.scheduling.pool import make_verdict, select_verdicts
-from evaluators.scheduling.run import append_result, start_run
+from evaluators.scheduling.run import append_results, start_run
 from evaluators.service.queue.judgements import Judgements, Outcome, Row
 from evaluators.service.queue.workers import Workers
 from store.errors import RowsRejected
@@ -119,8 +119,8 @@ class Recorder:
         new = self._judgements.list_in("new", _MOST)
         again = self._judgements.list_rows([self._stale.pop() for _ in range(len(self._stale))])
         self._record_devices(writer)
+        self._release_ended(leases)
         if not (answered or new or again):
-            self._release_ended(leases)
             return
         outcomes: list[Outcome] = []
         faults = self._append_answers(writer, answered)
@@ -155,16 +155,14 @@ class Recorder:
         """Spool the rows of answers; return the evaluations that are faults, by judgment."""
         assert self._run_id is not None or not answered
         devices = {device["device_id"]: device["row"] for device in self._workers.list_devices()}
-        faults: dict[str, Row] = {}
+        results: list[JudgedCase] = []
         for row in answered:
             answer = json.loads(row["answer"])
-            result = JudgedCase(
-                json.loads(row["case"]),
-                devices[answer["device_id"]],
-                answer["tables"],
-                answer.get("fault") or "",
-            )
-            tables = append_result(writer, self._evaluator, str(self._run_id), result)
+            device, fault = devices[answer["device_id"]], answer.get("fault") or ""
+            results.append(JudgedCase(json.loads(row["case"]), device, answer["tables"], fault))
+        stored = append_results(writer, self._evaluator, str(self._run_id), results)
+        faults: dict[str, Row] = {}
+        for row, tables in zip(answered, stored, strict=True):
             [evaluation] = tables["evaluations"]
             if evaluation["status"] == "evaluator_error":
                 faults[row["judgement_id"]] = evaluation
@@ -183,25 +181,14 @@ class Recorder:
             lake.register("submitted", pa.table({"kernel_id": ids}))
             found = lake.run("SELECT kernel_id FROM kernels SEMI JOIN submitted USING (kernel_id)")
             known = {row["kernel_id"] for row in found.rows()}
-        kept: list[Row] = []
-        for row in new:
-            try:
-                if row["kernel_id"] not in known:
-                    tables = self._make_kernel_rows(row)
-                    writer.append(tables, f"submitted by {row['client']}", wait=False)
-                kept.append(row)
-            except RowsRejected as error:
-                outcomes.append(
-                    Outcome(
-                        judgement_id=row["judgement_id"],
-                        state="fault",
-                        reason="kernel_refused",
-                        message=f"the lake refuses the kernel: {error.rule}",
-                    )
-                )
-        return kept
+        rows = [row for row in new if row["kernel_id"] not in known]
+        refused = _spool(writer, {row["judgement_id"]: self._make_bundle(row) for row in rows})
+        for judgement_id, error in refused.items():
+            why = f"the lake refuses the kernel: {error.rule}"
+            outcomes.append(_fail(judgement_id, "kernel_refused", why))
+        return [row for row in new if row["judgement_id"] not in refused]
 
-    def _make_kernel_rows(self, row: Row) -> dict[str, list[Row]]:
+    def _make_bundle(self, row: Row) -> store.Bundle:
         import pyarrow as pa
 
         kernel = json.loads(row["kernel"])
@@ -211,7 +198,7 @@ class Recorder:
         names = ("kernel_id", "code", "path", "other_files")
         wanted = pa.schema([schema.field(name) for name in names])
         texts = pa.Table.from_pylist([{name: kernel[name] for name in names}], schema=wanted)
-        return {
+        tables = {
             "policies": [{"policy_id": policy_id, "name": row["client"], "kind": "script"}],
             "kernels": [kernel],
             "kernel_features": store.extract_features(texts).to_pylist(),
@@ -226,6 +213,8 @@ class Recorder:
                 }
             ],
         }
+        message = f"submitted by {row['client']}"
+        return store.Bundle(bundle_id=generation_id, message=message, tables=tables)
 
     def _decide(
         self,
@@ -314,15 +303,17 @@ class Recorder:
 
     def _lease_claimed(self, leases: Leases) -> None:
         """After a restart, take the leases of what workers still judge."""
-        for row in self._judgements.list_in("claimed", _MOST):
-            names = self._name_verdicts(row["device_class"], json.loads(row["case"]))
-            leases.take(names)
-            self._leased[row["judgement_id"]] = names
+        last = 0
+        while rows := self._judgements.list_in("claimed", _MOST, after=last):
+            for row in rows:
+                names = self._name_verdicts(row["device_class"], json.loads(row["case"]))
+                leases.take(names)
+                self._leased[row["judgement_id"]] = names
+            last = rows[-1]["sequence"]
 
     def _release_ended(self, leases: Leases) -> None:
         """Release what clients have withdrawn and what was given up."""
-        live = self._judgements.find_live(list(self._leased))
-        for judgement_id in self._leased.keys() - live:
+        for judgement_id in self._leased.keys() - self._judgements.find_live():
             leases.release(self._leased.pop(judgement_id))
 
     def _rows_of(self, device_class: str) -> list[Row]:
@@ -331,6 +322,21 @@ class Recorder:
 
 
 _NO_WORKLOAD = "the task has no workload for this kind of device"
+
+
+def _spool(writer: store.Writer, bundles: Mapping[str, store.Bundle]) -> dict[str, RowsRejected]:
+    """Spool bundles; return what is wrong with those that break a rule, by their names."""
+    refused: dict[str, RowsRejected] = {}
+    try:
+        writer.append_all(list(bundles.values()), wait=False)
+    except RowsRejected:
+        # The error is that of one bundle. Those that are spooled already are stored only once.
+        for name, bundle in bundles.items():
+            try:
+                writer.append_all([bundle], wait=False)
+            except RowsRejected as error:
+                refused[name] = error
+    return refused
 
 
 def _fail(judgement_id: str, reason: str, message: str) -> Outcome:

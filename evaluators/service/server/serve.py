@@ -110,8 +110,8 @@ async def _serve(service: _Service, listening: Any, url: str, *, on_loopback: bo
     options = service.options
     judgements = Judgements(service.database, options.queue)
     claims = Claims(service.database)
-    claims.recover()
     claims.leave_all(OWN_WORKER, lost=False)
+    claims.recover()  # after what was claimed by the own worker is queued again
     changes = Changes(asyncio.get_running_loop())
     workers = Workers(service.database)
     recorder = Recorder(service.location, service.evaluator, service.config, judgements, workers)

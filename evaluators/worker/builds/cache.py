@@ -105,7 +105,10 @@ class Builds:
         try:
             return self._claim(self.key(files, task, axes))
         except OSError as error:
-            raise SandboxFailed(f"there is no folder to build in: {error}") from error
+            raise SandboxFailed(
+                f"there is no folder to build in: {error}",
+                f"Check the free space and permissions of {self.root}, or set FLYWHEEL_CACHE.",
+            ) from error
 
     def _claim(self, key: str) -> Build:
         with _open_folder(self.root / "live") as live:

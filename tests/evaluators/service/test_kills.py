@@ -15,10 +15,14 @@ from judge_services import (
     Service,
     count_evaluations,
     wait_until,
+    write_kernel,
     write_lake,
 )
 
+import store
 from evaluators import DeviceLock
+from evaluators.scheduling import contract
+from evaluators.scheduling.leased_cases import name_verdict
 
 OPTIONS = ("--evaluator", "quick", "--device", "cpu")
 KERNELS = 6
@@ -107,6 +111,31 @@ def test_a_worker_whose_judges_wait_for_their_device_ends_when_it_is_told(
         os.kill(worker, signal.SIGTERM)
         wait_until(lambda: worker not in find_children(service.process.pid), limit_s=30)
     held.close()
+
+
+@pytest.mark.slow
+def test_a_new_server_leaves_no_claimed_case_to_runs(empty_lake: Path, tmp_path: Path) -> None:
+    lake = write_lake(tmp_path / "lake", empty_lake)
+    count = 300  # more than the recorder takes at a time
+    kernels = [{"task": "square", "code": write_kernel(str(i))} for i in range(count)]
+    with Service(lake, "--device", "none") as service:
+        worker = FakeWorker(service)
+        for start in range(0, count, 50):
+            body = {"judgements": kernels[start : start + 50]}
+            assert service.call("POST", "/v1/judgements/batch", body).is_success
+        claims = list[dict[str, Any]]()
+        while len(claims) < count:
+            claims += worker.claim(count - len(claims))
+        service.kill()
+    evaluator = contract.load("judge")
+    names = {name_verdict(evaluator, worker.row, claim["case"]) for claim in claims}
+    assert len(names) == count
+    with Service(lake, "--device", "none") as service:
+        # The recorder takes its leases before it queues anything.
+        service.submit("another", task="cube")
+        assert FakeWorker(service).claim()
+        with store.Location.of(lake).open_leases() as leases:
+            assert leases.take(sorted(names)) == set()
 
 
 @pytest.mark.slow
