@@ -31,6 +31,7 @@ from trainers.training import judging, trl_settings
 from trainers.training.grpo_options import Config
 from trainers.training.grpo_run import train_grpo
 from trainers.training.grpo_settings import configure_reward, make_settings, require_vllm
+from trainers.training.short_tasks import overfit_on_short_answers
 from trainers.training.task_lists import choose_tasks, import_starter
 
 if TYPE_CHECKING:
@@ -115,7 +116,11 @@ def run(job: Job, config: Config) -> str:
         draw = _make_draw(config, pool)
         start = base
         if config.overfit:
-            start = ranks.run_on_main(lambda: _overfit(running, config, base, tasks, draw))
+            start = ranks.run_on_main(
+                lambda: overfit_on_short_answers(
+                    running, base, config.seed, lambda: _list_short_prompts(running, tasks, draw)
+                )
+            )
             parent = ranks.run_on_main(lambda: running.policy(start, stage="sft", parent=parent))
         feed = (
             _make_feed(running, config, pool, draw, (rule, terms), start, parent) if pool else None
@@ -210,11 +215,8 @@ def _choose_dataset(run: Run, config: Config) -> Dataset:
     return records.make_dataset(url, "rl-prompts", at=run.reads, seed=config.seed)
 
 
-def _overfit(run: Run, config: Config, base: Path, tasks: list[str], draw: Draw) -> Path:
-    """Return the folder of the model overfitted on short answers; made once."""
-    out = run.job.out / "model" / "overfitted"
-    if (out / "config.json").exists():
-        return out
+def _list_short_prompts(run: Run, tasks: list[str], draw: Draw) -> dict[str, list[list[Message]]]:
+    """Return the prompts of the tasks that have short answers, by the name of the task."""
     with run.reader(run.reads) as lake:
         names = {
             row["task_id"]: row["name"]
@@ -223,7 +225,6 @@ def _overfit(run: Run, config: Config, base: Path, tasks: list[str], draw: Draw)
         known = [task for task in tasks if names[task] in tiny_answers.TEMPLATES]
         if not known:
             raise UnknownName.among("task to overfit on", names[tasks[0]], tiny_answers.TEMPLATES)
-        prompts = {
+        return {
             names[one.task_id]: [one.messages] for one in render_bare_prompts(lake, draw, known)
         }
-    return tiny_answers.overfit(base, prompts, out, config.seed, run.job.say)

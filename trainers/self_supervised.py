@@ -36,7 +36,11 @@ from trainers.training.round_outcome import (
     find_collapse,
     read_outcome,
 )
-from trainers.training.short_tasks import find_short_tasks, overfit_on_short_answers
+from trainers.training.short_tasks import (
+    find_short_tasks,
+    list_short_prompts,
+    overfit_on_short_answers,
+)
 
 if TYPE_CHECKING:
     from trainers.rollouts.attempts import ShownPrompt
@@ -106,7 +110,9 @@ def run(job: Job, config: Config) -> str:
         if config.overfit:
             tasks = find_short_tasks(prompts)
             start = processes.run_on_main(
-                lambda: overfit_on_short_answers(run, config, base, prompts)
+                lambda: overfit_on_short_answers(
+                    run, base, config.seed, lambda: list_short_prompts(prompts)
+                )
             )
             parent = processes.run_on_main(lambda: run.policy(start, stage="sft", parent=parent))
         rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)

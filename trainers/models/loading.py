@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import store
 from store.errors import FlywheelError
+from trainers.models.whole_folder import write_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -41,8 +42,7 @@ def find_model(model: str, scratch: Path, seed: int = 0) -> Path:
         FlywheelError: there is no such model, or it has only pickled weights.
     """
     if model == TINY:
-        folder = scratch / f"tiny-{seed}"
-        return folder if (folder / "config.json").exists() else write_tiny_model(folder, seed)
+        return write_once(scratch / f"tiny-{seed}", lambda folder: write_tiny_model(folder, seed))
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
         from trainers.models import gguf_files
