@@ -235,7 +235,7 @@ class Feed:
     def _snapshot_before(self, groups: Sequence[str]) -> int | None:
         """Return the snapshot that attempts of these groups name, if there are any."""
         with self._run.reader() as lake:
-            return exemplars.find_group_snapshot(lake, groups)
+            return min(exemplars.find_group_snapshots(lake, groups).values(), default=None)
 
     def _read_stored(self, groups: Sequence[str]) -> dict[str, set[tuple[str, int]]]:
         """Return the stored attempts of these groups, with the rules that rewarded them."""
