@@ -99,11 +99,12 @@ def run(job: Job, config: Config) -> str:
         judge = judging.parse_options(config.judge, "training")
         dataset = ranks.run_on_main(lambda: _choose_dataset(running, config))
         tasks = ranks.run_on_main(lambda: choose_tasks(running, dataset, config.tasks))
+        identity = ranks.run_on_main(lambda: loading.identify_model(base))
         running.start(
             {
                 "dataset_id": dataset.dataset_id,
                 "dataset": str(dataset.folder),
-                "policy_id": ranks.run_on_main(lambda: loading.compute_policy_id(base)),
+                "policy_id": identity.policy_id,
                 "tasks": len(tasks),
                 "judge": asdict(judge),
                 "judged_on": place,
@@ -111,7 +112,7 @@ def run(job: Job, config: Config) -> str:
                 "trl": settings,
             }
         )
-        parent = ranks.run_on_main(lambda: running.base(base, model))
+        parent = ranks.run_on_main(lambda: running.base(base, model, identity))
         pool = _open_pool(stack, job, place, judge, config.workers)
         draw = _make_draw(config, pool)
         start = base

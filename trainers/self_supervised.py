@@ -96,16 +96,17 @@ def run(job: Job, config: Config) -> str:
             lambda: loading.find_model(model, job.out / "model", config.seed)
         )
         prompts = processes.run_on_main(lambda: _choose_prompts(run, config))
+        identity = processes.run_on_main(lambda: loading.identify_model(base))
         run.start(
             {
                 "dataset_id": prompts.dataset_id,
                 "dataset": str(prompts.folder),
-                "policy_id": processes.run_on_main(lambda: loading.compute_policy_id(base)),
+                "policy_id": identity.policy_id,
                 "judge": asdict(judge),
                 "judged_on": judging.choose_places(config.device, config.judge),
             }
         )
-        parent = processes.run_on_main(lambda: run.base(base, model))
+        parent = processes.run_on_main(lambda: run.base(base, model, identity))
         start, tasks = base, None
         if config.overfit:
             tasks = find_short_tasks(prompts)

@@ -52,11 +52,12 @@ def run(job: Job, config: Config) -> str:
         source = processes.run_on_main(
             lambda: loading.find_model(model, job.out / "model", config.seed),
         )
+        identity = processes.run_on_main(lambda: loading.identify_model(source))
         dataset = processes.run_on_main(lambda: _choose_dataset(run, config))
         fit = supervised.Fit(
             config=config,
             model=source,
-            parent=processes.run_on_main(lambda: loading.compute_policy_id(source)),
+            parent=identity.policy_id,
             dataset=dataset,
             out=job.out,
             stage="sft",
@@ -74,7 +75,7 @@ def run(job: Job, config: Config) -> str:
                 "trl": supervised.make_settings(fit),
             }
         )
-        processes.run_on_main(lambda: run.base(source, model))
+        processes.run_on_main(lambda: run.base(source, model, identity))
         job.say(f"dataset    {dataset.name} of snapshot {dataset.snapshot_id}: {found.rows} rows")
         job.say(f"tokens     {found.tokens}, the longest row {found.longest}")
         if found.over:
