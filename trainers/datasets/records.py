@@ -14,10 +14,10 @@ import store
 from pipelines import (
     Job,
     Request,
-    digest_messages,
     has_messages,
     hash_rows,
     make_counter,
+    prompt_id,
     record_dataset,
     write_dataset,
 )
@@ -207,7 +207,7 @@ def compute_content_hash(files: list[Path]) -> str:
     for table in _read_batches(files):
         names = [field.name for field in table.schema if has_messages(field.type)]
         columns = [table[name].to_pylist() for name in names]
-        digests = [[digest_messages(turns) for turns in row] for row in zip(*columns, strict=True)]
+        digests = [[prompt_id(turns) for turns in row] for row in zip(*columns, strict=True)]
         hash_rows(content, table, digests)
     return content.hexdigest()
 
