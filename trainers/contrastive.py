@@ -20,7 +20,6 @@ import pipelines
 import store
 from store.errors import FlywheelError, UnknownName
 from trainers.datasets import records
-from trainers.datasets.records import Dataset
 from trainers.models import loading, tiny_answers
 from trainers.policies.interface import Sampling
 from trainers.rollouts.exemplars import Draw, render_bare_prompts
@@ -97,7 +96,11 @@ def run(job: Job, config: Config) -> str:
         rule, terms = configure_reward(config)
         place = judging.choose_places(config.device, config.judge)
         judge = judging.parse_options(config.judge, "training")
-        dataset = ranks.run_on_main(lambda: _choose_dataset(running, config))
+        dataset = ranks.run_on_main(
+            lambda: records.choose_dataset(
+                running, config.dataset, "prompt-only", "rl-prompts", seed=config.seed
+            )
+        )
         tasks = ranks.run_on_main(lambda: choose_tasks(running, dataset, config.tasks))
         identity = ranks.run_on_main(lambda: loading.identify_model(base))
         running.start(
@@ -204,16 +207,6 @@ def _make_feed(
         longest=config.max_length - config.max_completion,
         length=length,
     )
-
-
-def _choose_dataset(run: Run, config: Config) -> Dataset:
-    """Return the list of tasks: that of the resumed run, the given one, or a new one."""
-    url = run.job.lake_url
-    if "dataset_id" in run.resolved:
-        return records.find_dataset(url, run.resolved["dataset"], "prompt-only")
-    if config.dataset is not None:
-        return records.find_dataset(url, config.dataset, "prompt-only")
-    return records.make_dataset(url, "rl-prompts", at=run.reads, seed=config.seed)
 
 
 def _list_short_prompts(run: Run, tasks: list[str], draw: Draw) -> dict[str, list[list[Message]]]:

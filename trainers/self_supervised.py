@@ -95,7 +95,17 @@ def run(job: Job, config: Config) -> str:
         base = processes.run_on_main(
             lambda: loading.find_model(model, job.out / "model", config.seed)
         )
-        prompts = processes.run_on_main(lambda: _choose_prompts(run, config))
+        prompts = processes.run_on_main(
+            lambda: records.choose_dataset(
+                run,
+                config.dataset,
+                "prompt-only",
+                PIPELINE,
+                seed=config.seed,
+                select="prompts",
+                form=config.form,
+            )
+        )
         identity = processes.run_on_main(lambda: loading.identify_model(base))
         run.start(
             {
@@ -301,17 +311,6 @@ class _Rounds:
     def _find_folder(self, rounds: int) -> Path:
         """Return the folder of the model after so many rounds."""
         return self._run.job.out / f"round-{rounds}" / supervised.FINAL if rounds else self._base
-
-
-def _choose_prompts(run: Run, config: Config) -> Dataset:
-    """Return the dataset of prompts: that of the resumed run, the given one, or a new one."""
-    url = run.job.lake_url
-    wanted = run.resolved.get("dataset") or config.dataset
-    if wanted is not None:
-        return records.find_dataset(url, wanted, "prompt-only")
-    return records.make_dataset(
-        url, PIPELINE, at=run.reads, seed=config.seed, select="prompts", form=config.form
-    )
 
 
 def _list_groups(asked: Sequence[ShownPrompt], policy_id: str, sampling: Sampling) -> list[str]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow as pa
 
+    from trainers.runs.recording import Run
+
 _BATCH_ROWS = 1_000
 
 
@@ -193,6 +195,49 @@ def make_dataset(
             rows=dataset.rows,
             folder=folder.resolve(),
         )
+
+
+def choose_dataset(
+    run: Run,
+    wanted: str | None,
+    dataset_type: str,
+    pipeline: str,
+    *,
+    seed: int,
+    **options: Any,
+) -> Dataset:
+    """Return the dataset of a run: that of the resumed run, the given one, or a new one.
+
+    Kernels of it that have been quarantined since it was made are reported.
+
+    Args:
+        run: The run.
+        wanted: A dataset folder or name, as of `find_dataset`; None makes a dataset at the
+            snapshot that the run reads.
+        dataset_type: What the trainer needs.
+        pipeline: Pipeline of a new dataset.
+        seed: Seed of a new dataset.
+        options: Fields of the pipeline's Config, for a new dataset.
+
+    Raises:
+        UnknownName: no such dataset in this lake.
+        DatasetError: its folder is gone or changed, it is for evaluation, or of another type.
+        EmptyDataset: a new one would have no row.
+    """
+    url = run.job.lake_url
+    wanted = run.resolved.get("dataset") or wanted
+    if wanted is None:
+        dataset = make_dataset(url, pipeline, at=run.reads, seed=seed, **options)
+    else:
+        dataset = find_dataset(url, wanted, dataset_type)
+    with run.reader() as lake:
+        tainted = list_quarantined(lake, dataset.dataset_id)
+    if tainted:
+        run.job.say(
+            f"{len(tainted)} kernels of dataset {dataset.name} were quarantined since it was made: "
+            f"{', '.join(one[:12] for one in tainted[:3])}"
+        )
+    return dataset
 
 
 def list_quarantined(lake: store.Lake, dataset_id: str) -> list[str]:
