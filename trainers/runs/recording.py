@@ -37,7 +37,7 @@ _FLUSH_S = 15.0
 class Run:
     """One run of a trainer. Rank 0 appends its rows; on other ranks every method does nothing.
 
-    Create one with `begin`, call `start` once its dataset is known, and use it as a context
+    Create one with `begin_run`, call `start` once its dataset is known, and use it as a context
     manager: however it ends, it appends the metrics so far.
     """
 
