@@ -115,7 +115,7 @@ def run(job: Job, config: Config) -> str:
                 "trl": settings,
             }
         )
-        parent = ranks.run_on_main(lambda: running.base(base, model, identity))
+        parent = ranks.run_on_main(lambda: running.add_base(base, model, identity))
         pool = _open_pool(stack, job, place, judge, config.workers)
         draw = _make_draw(config, pool)
         start = base
@@ -125,7 +125,9 @@ def run(job: Job, config: Config) -> str:
                     running, base, config.seed, lambda: _list_short_prompts(running, tasks, draw)
                 )
             )
-            parent = ranks.run_on_main(lambda: running.policy(start, stage="sft", parent=parent))
+            parent = ranks.run_on_main(
+                lambda: running.add_policy(start, stage="sft", parent=parent)
+            )
         feed = (
             _make_feed(running, config, pool, draw, (rule, terms), start, parent) if pool else None
         )
@@ -211,7 +213,7 @@ def _make_feed(
 
 def _list_short_prompts(run: Run, tasks: list[str], draw: Draw) -> dict[str, list[list[Message]]]:
     """Return the prompts of the tasks that have short answers, by the name of the task."""
-    with run.reader(run.reads) as lake:
+    with run.reader(run.pinned_snapshot) as lake:
         names = {
             row["task_id"]: row["name"]
             for row in lake.run('SELECT task_id, "name" FROM task_names').rows()

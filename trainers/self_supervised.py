@@ -116,7 +116,7 @@ def run(job: Job, config: Config) -> str:
                 "judged_on": judging.choose_places(config.device, config.judge),
             }
         )
-        parent = processes.run_on_main(lambda: run.base(base, model, identity))
+        parent = processes.run_on_main(lambda: run.add_base(base, model, identity))
         start, tasks = base, None
         if config.overfit:
             tasks = find_short_tasks(prompts)
@@ -125,7 +125,9 @@ def run(job: Job, config: Config) -> str:
                     run, base, config.seed, lambda: list_short_prompts(prompts)
                 )
             )
-            parent = processes.run_on_main(lambda: run.policy(start, stage="sft", parent=parent))
+            parent = processes.run_on_main(
+                lambda: run.add_policy(start, stage="sft", parent=parent)
+            )
         rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)
         for number in range(len(rounds.done) + 1, config.rounds + 1):
             rounds.run_round(number)
@@ -226,7 +228,7 @@ class _Rounds:
         with run.reader() as lake:
             outcome = read_outcome(lake, groups)
             snapshot = lake.snapshot
-        run.metrics(number, outcome.metrics())
+        run.add_metrics(number, outcome.metrics())
         run.flush()
         run.job.say(f"round {number}    {recording.format_metrics(outcome.metrics())}")
         self._check(number, outcome)

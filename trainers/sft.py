@@ -78,7 +78,7 @@ def run(job: Job, config: Config) -> str:
                 "trl": supervised.make_settings(fit),
             }
         )
-        processes.run_on_main(lambda: run.base(source, model, identity))
+        processes.run_on_main(lambda: run.add_base(source, model, identity))
         job.say(f"dataset    {dataset.name} of snapshot {dataset.snapshot_id}: {found.rows} rows")
         job.say(f"tokens     {found.tokens}, the longest row {found.longest}")
         if found.over:

@@ -227,7 +227,7 @@ def choose_dataset(
     url = run.job.lake_url
     wanted = run.resolved.get("dataset") or wanted
     if wanted is None:
-        dataset = make_dataset(url, pipeline, at=run.reads, seed=seed, **options)
+        dataset = make_dataset(url, pipeline, at=run.pinned_snapshot, seed=seed, **options)
     else:
         dataset = find_dataset(url, wanted, dataset_type)
     with run.reader() as lake:

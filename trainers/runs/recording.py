@@ -64,7 +64,7 @@ class Run:
         return str(self.state["lake_id"])
 
     @property
-    def reads(self) -> int:
+    def pinned_snapshot(self) -> int:
         """Return the snapshot that the run reads, the same after an interruption."""
         return int(self.state["snapshot_id"])
 
@@ -102,7 +102,7 @@ class Run:
             "config": json.dumps({name: self.state.get(name) for name in names}, sort_keys=True),
             "version": store.__version__,
             "lake_id": self.lake_id,
-            "snapshot_id": self.reads,
+            "snapshot_id": self.pinned_snapshot,
             "host": platform.node(),
             "started_at": datetime.fromisoformat(self.state["started_at"]),
         }
@@ -128,7 +128,7 @@ class Run:
         """Open the lake at its newest snapshot, or another."""
         return store.open(self.job.lake_url, at)
 
-    def metrics(self, step: int, values: Mapping[str, Any]) -> None:
+    def add_metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Take the metrics of one step, except those that the lake already has.
 
         Only finite numbers are stored, every 15 s and when the run closes.
@@ -164,7 +164,7 @@ class Run:
         self._flushed = time.monotonic()
         return self.snapshot
 
-    def policy(
+    def add_policy(
         self,
         folder: Path,
         *,
@@ -212,10 +212,10 @@ class Run:
         inside, out = folder.resolve(), self.job.out.resolve()
         return str(inside.relative_to(out)) if inside.is_relative_to(out) else inside.name
 
-    def base(self, folder: Path, model: str, identity: Identity | None = None) -> str:
+    def add_base(self, folder: Path, model: str, identity: Identity | None = None) -> str:
         """Return the policy of the model that training starts from; a new one is a base."""
         name = model.rstrip("/").split("/")[-1]
-        return self.policy(folder, stage="base", round=0, name=name, identity=identity)
+        return self.add_policy(folder, stage="base", round=0, name=name, identity=identity)
 
     def close(self) -> None:
         """Append pending rows and close the lake."""
@@ -256,7 +256,7 @@ def make_metrics_callback(run: Run, *, offset: int = 0, prefix: str = "") -> Tra
             **kwargs: Any,
         ) -> None:
             values = {f"{prefix}{name}": value for name, value in (logs or {}).items()}
-            run.metrics(offset + int(state.global_step), values)
+            run.add_metrics(offset + int(state.global_step), values)
             if control.should_save:
                 # A run that resumes from this checkpoint does not repeat its steps.
                 run.flush()

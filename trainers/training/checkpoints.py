@@ -90,7 +90,7 @@ class Checkpoints:
         """Append the policy of a folder with weights; sharded ones become whole only at the end."""
         if not any(loading.list_weight_files(folder)):
             return ""
-        return self.run.policy(
+        return self.run.add_policy(
             folder,
             stage=self.stage,
             parent=self.parent,
