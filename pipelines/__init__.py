@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from pipelines.contract.request import Purpose, Request
     from pipelines.contract.rows import Kernel, Message, Row, Selection, Task
-    from pipelines.datasets.content import digest_messages, has_messages, hash_rows
+    from pipelines.datasets.content import has_messages, hash_rows
     from pipelines.datasets.job import Dataset, Job
     from pipelines.datasets.materialize import (
         preview_dataset,
@@ -62,7 +62,6 @@ __all__ = [
     "Tasks",
     "copy_exemplar_options",
     "describe_sizes",
-    "digest_messages",
     "draw",
     "fence",
     "fetch_texts",
@@ -97,7 +96,7 @@ _MODULES = {
     ),
     "pipelines.contract.request": ("Purpose", "Request"),
     "pipelines.contract.rows": ("Kernel", "Message", "Row", "Selection", "Task"),
-    "pipelines.datasets.content": ("digest_messages", "has_messages", "hash_rows"),
+    "pipelines.datasets.content": ("has_messages", "hash_rows"),
     "pipelines.datasets.job": ("Dataset", "Job"),
     "pipelines.datasets.materialize": (
         "preview_dataset",

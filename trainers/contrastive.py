@@ -20,7 +20,6 @@ import pipelines
 import store
 from store.errors import FlywheelError, UnknownName
 from trainers.datasets import records
-from trainers.datasets.records import Dataset
 from trainers.models import loading, tiny_answers
 from trainers.policies.interface import Sampling
 from trainers.rollouts.exemplars import Draw, render_bare_prompts
@@ -31,6 +30,7 @@ from trainers.training import judging, trl_settings
 from trainers.training.grpo_options import Config
 from trainers.training.grpo_run import train_grpo
 from trainers.training.grpo_settings import configure_reward, make_settings, require_vllm
+from trainers.training.short_tasks import overfit_on_short_answers
 from trainers.training.task_lists import choose_tasks, import_starter
 
 if TYPE_CHECKING:
@@ -96,13 +96,18 @@ def run(job: Job, config: Config) -> str:
         rule, terms = configure_reward(config)
         place = judging.choose_places(config.device, config.judge)
         judge = judging.parse_options(config.judge, "training")
-        dataset = ranks.run_on_main(lambda: _choose_dataset(running, config))
+        dataset = ranks.run_on_main(
+            lambda: records.choose_dataset(
+                running, config.dataset, "prompt-only", "rl-prompts", seed=config.seed
+            )
+        )
         tasks = ranks.run_on_main(lambda: choose_tasks(running, dataset, config.tasks))
+        identity = ranks.run_on_main(lambda: loading.identify_model(base))
         running.start(
             {
                 "dataset_id": dataset.dataset_id,
                 "dataset": str(dataset.folder),
-                "policy_id": ranks.run_on_main(lambda: loading.compute_policy_id(base)),
+                "policy_id": identity.policy_id,
                 "tasks": len(tasks),
                 "judge": asdict(judge),
                 "judged_on": place,
@@ -110,13 +115,19 @@ def run(job: Job, config: Config) -> str:
                 "trl": settings,
             }
         )
-        parent = ranks.run_on_main(lambda: running.base(base, model))
+        parent = ranks.run_on_main(lambda: running.add_base(base, model, identity))
         pool = _open_pool(stack, job, place, judge, config.workers)
         draw = _make_draw(config, pool)
         start = base
         if config.overfit:
-            start = ranks.run_on_main(lambda: _overfit(running, config, base, tasks, draw))
-            parent = ranks.run_on_main(lambda: running.policy(start, stage="sft", parent=parent))
+            start = ranks.run_on_main(
+                lambda: overfit_on_short_answers(
+                    running, base, config.seed, lambda: _list_short_prompts(running, tasks, draw)
+                )
+            )
+            parent = ranks.run_on_main(
+                lambda: running.add_policy(start, stage="sft", parent=parent)
+            )
         feed = (
             _make_feed(running, config, pool, draw, (rule, terms), start, parent) if pool else None
         )
@@ -200,22 +211,9 @@ def _make_feed(
     )
 
 
-def _choose_dataset(run: Run, config: Config) -> Dataset:
-    """Return the list of tasks: that of the resumed run, the given one, or a new one."""
-    url = run.job.lake_url
-    if "dataset_id" in run.resolved:
-        return records.find_dataset(url, run.resolved["dataset"], "prompt-only")
-    if config.dataset is not None:
-        return records.find_dataset(url, config.dataset, "prompt-only")
-    return records.make_dataset(url, "rl-prompts", at=run.reads, seed=config.seed)
-
-
-def _overfit(run: Run, config: Config, base: Path, tasks: list[str], draw: Draw) -> Path:
-    """Return the folder of the model overfitted on short answers; made once."""
-    out = run.job.out / "model" / "overfitted"
-    if (out / "config.json").exists():
-        return out
-    with run.reader(run.reads) as lake:
+def _list_short_prompts(run: Run, tasks: list[str], draw: Draw) -> dict[str, list[list[Message]]]:
+    """Return the prompts of the tasks that have short answers, by the name of the task."""
+    with run.reader(run.pinned_snapshot) as lake:
         names = {
             row["task_id"]: row["name"]
             for row in lake.run('SELECT task_id, "name" FROM task_names').rows()
@@ -223,7 +221,6 @@ def _overfit(run: Run, config: Config, base: Path, tasks: list[str], draw: Draw)
         known = [task for task in tasks if names[task] in tiny_answers.TEMPLATES]
         if not known:
             raise UnknownName.among("task to overfit on", names[tasks[0]], tiny_answers.TEMPLATES)
-        prompts = {
+        return {
             names[one.task_id]: [one.messages] for one in render_bare_prompts(lake, draw, known)
         }
-    return tiny_answers.overfit(base, prompts, out, config.seed, run.job.say)

@@ -36,7 +36,11 @@ from trainers.training.round_outcome import (
     find_collapse,
     read_outcome,
 )
-from trainers.training.short_tasks import find_short_tasks, overfit_on_short_answers
+from trainers.training.short_tasks import (
+    find_short_tasks,
+    list_short_prompts,
+    overfit_on_short_answers,
+)
 
 if TYPE_CHECKING:
     from trainers.rollouts.attempts import ShownPrompt
@@ -91,24 +95,39 @@ def run(job: Job, config: Config) -> str:
         base = processes.run_on_main(
             lambda: loading.find_model(model, job.out / "model", config.seed)
         )
-        prompts = processes.run_on_main(lambda: _choose_prompts(run, config))
+        prompts = processes.run_on_main(
+            lambda: records.choose_dataset(
+                run,
+                config.dataset,
+                "prompt-only",
+                PIPELINE,
+                seed=config.seed,
+                select="prompts",
+                form=config.form,
+            )
+        )
+        identity = processes.run_on_main(lambda: loading.identify_model(base))
         run.start(
             {
                 "dataset_id": prompts.dataset_id,
                 "dataset": str(prompts.folder),
-                "policy_id": processes.run_on_main(lambda: loading.compute_policy_id(base)),
+                "policy_id": identity.policy_id,
                 "judge": asdict(judge),
                 "judged_on": judging.choose_places(config.device, config.judge),
             }
         )
-        parent = processes.run_on_main(lambda: run.base(base, model))
+        parent = processes.run_on_main(lambda: run.add_base(base, model, identity))
         start, tasks = base, None
         if config.overfit:
             tasks = find_short_tasks(prompts)
             start = processes.run_on_main(
-                lambda: overfit_on_short_answers(run, config, base, prompts)
+                lambda: overfit_on_short_answers(
+                    run, base, config.seed, lambda: list_short_prompts(prompts)
+                )
             )
-            parent = processes.run_on_main(lambda: run.policy(start, stage="sft", parent=parent))
+            parent = processes.run_on_main(
+                lambda: run.add_policy(start, stage="sft", parent=parent)
+            )
         rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)
         for number in range(len(rounds.done) + 1, config.rounds + 1):
             rounds.run_round(number)
@@ -209,7 +228,7 @@ class _Rounds:
         with run.reader() as lake:
             outcome = read_outcome(lake, groups)
             snapshot = lake.snapshot
-        run.metrics(number, outcome.metrics())
+        run.add_metrics(number, outcome.metrics())
         run.flush()
         run.job.say(f"round {number}    {recording.format_metrics(outcome.metrics())}")
         self._check(number, outcome)
@@ -294,17 +313,6 @@ class _Rounds:
     def _find_folder(self, rounds: int) -> Path:
         """Return the folder of the model after so many rounds."""
         return self._run.job.out / f"round-{rounds}" / supervised.FINAL if rounds else self._base
-
-
-def _choose_prompts(run: Run, config: Config) -> Dataset:
-    """Return the dataset of prompts: that of the resumed run, the given one, or a new one."""
-    url = run.job.lake_url
-    wanted = run.resolved.get("dataset") or config.dataset
-    if wanted is not None:
-        return records.find_dataset(url, wanted, "prompt-only")
-    return records.make_dataset(
-        url, PIPELINE, at=run.reads, seed=config.seed, select="prompts", form=config.form
-    )
 
 
 def _list_groups(asked: Sequence[ShownPrompt], policy_id: str, sampling: Sampling) -> list[str]:

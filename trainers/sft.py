@@ -11,11 +11,10 @@ from typing import Any
 
 from store.errors import FlywheelError
 from trainers.datasets import records
-from trainers.datasets.records import Dataset
 from trainers.models import loading
 from trainers.runs import processes
 from trainers.runs.job import Job, Training
-from trainers.runs.recording import Run, begin_run
+from trainers.runs.recording import begin_run
 from trainers.training import supervised, trl_settings
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -52,11 +51,16 @@ def run(job: Job, config: Config) -> str:
         source = processes.run_on_main(
             lambda: loading.find_model(model, job.out / "model", config.seed),
         )
-        dataset = processes.run_on_main(lambda: _choose_dataset(run, config))
+        identity = processes.run_on_main(lambda: loading.identify_model(source))
+        dataset = processes.run_on_main(
+            lambda: records.choose_dataset(
+                run, config.dataset, "prompt-completion", "sft", seed=config.seed
+            )
+        )
         fit = supervised.Fit(
             config=config,
             model=source,
-            parent=processes.run_on_main(lambda: loading.compute_policy_id(source)),
+            parent=identity.policy_id,
             dataset=dataset,
             out=job.out,
             stage="sft",
@@ -74,7 +78,7 @@ def run(job: Job, config: Config) -> str:
                 "trl": supervised.make_settings(fit),
             }
         )
-        processes.run_on_main(lambda: run.base(source, model))
+        processes.run_on_main(lambda: run.add_base(source, model, identity))
         job.say(f"dataset    {dataset.name} of snapshot {dataset.snapshot_id}: {found.rows} rows")
         job.say(f"tokens     {found.tokens}, the longest row {found.longest}")
         if found.over:
@@ -87,22 +91,3 @@ def run(job: Job, config: Config) -> str:
         f"sft: {fitted.steps} steps{several} on {len(found.kept)} rows{loss} → {fit.final} "
         f"(policy {fitted.policy_id[:12]}, snapshot {snapshot})"
     )
-
-
-def _choose_dataset(run: Run, config: Config) -> Dataset:
-    """Return the dataset of a run: that of the resumed run, the given one, or a new one."""
-    url = run.job.lake_url
-    if "dataset_id" in run.resolved:
-        dataset = records.find_dataset(url, run.resolved["dataset"], "prompt-completion")
-    elif config.dataset is not None:
-        dataset = records.find_dataset(url, config.dataset, "prompt-completion")
-    else:
-        dataset = records.make_dataset(url, "sft", at=run.reads, seed=config.seed)
-    with run.reader() as lake:
-        tainted = records.list_quarantined(lake, dataset.dataset_id)
-    if tainted:
-        run.job.say(
-            f"{len(tainted)} kernels of dataset {dataset.name} were quarantined since it was made: "
-            f"{', '.join(one[:12] for one in tainted[:3])}"
-        )
-    return dataset

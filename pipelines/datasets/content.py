@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING, Any
-
-from pipelines.contract.rows import Message
-from store.ids import messages_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,18 +12,13 @@ PROVENANCE = ("purpose", "lake_id", "snapshot_id", "seed", "template_hash")
 """Columns that say where a row comes from; the content hash leaves them out."""
 
 
-def digest_messages(turns: list[Message]) -> str:
-    """Return the sha256 of a column's messages; for a prompt, this is its id."""
-    return hashlib.sha256(messages_json(turns).encode()).hexdigest()
-
-
 def hash_rows(content: Any, table: pa.Table, digests: list[list[str]]) -> None:
     """Feed rows to a content hash.
 
     Args:
         content: A hashlib object.
         table: The rows in their final columns.
-        digests: For each row, `digest_messages` of each column of messages, in order.
+        digests: For each row, `prompt_id` of each column of messages, in order.
     """
     plain = [
         field.name

@@ -17,9 +17,14 @@ from pipelines.datasets.tokens import Counter
 from pipelines.rendering.templates import template_hash
 from pipelines.selection.sql_files import sql_hash
 from store import list_views, read_view
+from store.schema.baselines import describe_baseline, list_baselines
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_FOLDERS = ("contract", "rendering", "selection", "datasets")
+_STORE_FILES = ("code/constants.py", "code/languages.py", "schema/clocks.py")
+"""Code of the store that makes text of prompts: names of constants, of languages, of clocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,10 @@ class Job:
         return "test" if self.request.purpose == "eval" else "train"
 
     def recipe(self) -> dict[str, Any]:
-        """Return everything that determines the rows, besides the lake and its snapshot."""
+        """Return what determines the rows, besides the lake, its snapshot and other packages.
+
+        It has the options and hashes of the code, the SQL, the templates and the words of prompts.
+        """
         file = Path(str(self.module.__file__))
         return {
             "pipeline": self.pipeline,
@@ -54,6 +62,7 @@ class Job:
             "sql_hash": sql_hash(file.stem),
             "views_hash": views_hash(),
             "code_hash": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "shared_hash": shared_hash(),
         }
 
 
@@ -98,3 +107,22 @@ def views_hash() -> str:
     """Return the sha256 over the SQL of all views, which affect rows like a pipeline's SQL."""
     texts = [[name, read_view(name)] for name in list_views()]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+@functools.cache
+def shared_hash() -> str:
+    """Return the sha256 over what affects the rows of every pipeline besides SQL and templates.
+
+    This is the code that selects, renders and writes rows, and the code and words of the store that
+    prompts contain.
+    """
+    rooms = {"pipelines": Path(__file__).parents[1], "store": Path(store.__file__).parent}
+    names = [("pipelines", f"{folder}/*.py") for folder in _FOLDERS]
+    names += [("store", name) for name in _STORE_FILES]
+    texts = [
+        [f"{room}/{file.relative_to(rooms[room]).as_posix()}", file.read_text("utf-8")]
+        for room, name in names
+        for file in sorted(rooms[room].glob(name))
+    ]
+    words = [[name, describe_baseline(name)] for name in list_baselines()]
+    return hashlib.sha256(json.dumps([texts, words]).encode()).hexdigest()

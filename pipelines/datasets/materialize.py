@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.contract.rows import Message, Row, Selection
 from pipelines.datasets import card
-from pipelines.datasets.content import digest_messages, hash_rows
+from pipelines.datasets.content import hash_rows
 from pipelines.datasets.folder import ROW_GROUP_ROWS, Shards, open_scratch_folder, place_folder
 from pipelines.datasets.job import Dataset, Job
 from pipelines.datasets.mixture import choose_mixture
@@ -21,6 +21,7 @@ from pipelines.selection.rules import apply_rules
 from pipelines.selection.texts import fetch_texts
 from store.commandline.progress import Progress, ignore_progress
 from store.errors import DatasetError, EmptyDataset
+from store.ids import prompt_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +74,7 @@ def render_rows(
     }
     for batch, rows in fetch_texts(job.lake, selection.rows, ROW_GROUP_ROWS):
         texts = [job.module.render(row) for row in rows]
-        digests = [[digest_messages(turns) for turns in row.values()] for row in texts]
+        digests = [[prompt_id(turns) for turns in row.values()] for row in texts]
         tokens = job.counter.count([join_texts(row) for row in texts])
         kept = list(choose_rows(digests, tokens, job.max_tokens, seen, dropped))
         done += len(rows)

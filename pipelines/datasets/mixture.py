@@ -11,11 +11,11 @@ from collections import Counter
 from dataclasses import replace
 
 from pipelines.contract.rows import Selection
-from pipelines.datasets.content import digest_messages
 from pipelines.datasets.folder import ROW_GROUP_ROWS
 from pipelines.datasets.job import Job
 from pipelines.datasets.repeats import choose_rows, join_texts
 from pipelines.selection.texts import fetch_texts
+from store.ids import prompt_id
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _leave_out_repeats(job: Job, selection: Selection) -> Selection:
     start = 0
     for _, batch in fetch_texts(job.lake, selection.rows, ROW_GROUP_ROWS):
         texts = [job.module.render(row) for row in batch]
-        digests = [[digest_messages(turns) for turns in row.values()] for row in texts]
+        digests = [[prompt_id(turns) for turns in row.values()] for row in texts]
         tokens = job.counter.count([join_texts(row) for row in texts])
         kept += (start + at for at in choose_rows(digests, tokens, job.max_tokens, seen, dropped))
         start += len(batch)

@@ -132,9 +132,12 @@ def name_clock(rows: pa.Table, clock: Clock | None) -> pa.Table:
 
 
 def find_device_kind(lake: store.Lake, device: str | None) -> str:
-    """Return cpu or cuda; a device without measurements counts as a GPU."""
-    row = lake.run("SELECT kind FROM devices WHERE name = $1 LIMIT 1", [device]).one()
-    return "cuda" if row is None else str(row["kind"])
+    """Return cpu or cuda; a device without measurements counts as a GPU.
+
+    A name that both kinds of device have is that of a GPU, as in the view default_clocks.
+    """
+    [row] = lake.run("SELECT max(kind) AS kind FROM devices WHERE name = $1", [device]).rows()
+    return str(row["kind"] or "cuda")
 
 
 def _refuse_nothing(

@@ -16,6 +16,7 @@ import store
 from pipelines import contrastive_batch, improvement_pairs, preference_pairs
 from pipelines.contract.request import Request
 from pipelines.datasets import materialize
+from pipelines.selection.scores import find_device_kind
 from pipelines.selection.tasks import find_task
 from store.errors import DatasetError, EmptyDataset, UnknownName
 from store.lake.cache import view_cache
@@ -481,6 +482,13 @@ def test_the_device_that_this_lake_measured_last_is_the_default(
         assert notes["other devices"] == "H200 (choose one with --device)"
         # What is asked for by name does not depend on the default.
         assert rows_of(make_job(later, device="H200")) != rows_of(job)
+
+
+@pytest.mark.parametrize("first", ["cpu", "cuda"])
+def test_a_device_name_of_both_kinds_is_a_gpu(rows: Rows, lake_of, first: str) -> None:
+    for kind in (first, {"cpu": "cuda", "cuda": "cpu"}[first]):
+        rows.add("devices", builders.device("GB10", kind=kind, device_id=f"GB10 {kind}"))
+    assert find_device_kind(lake_of(rows), "GB10") == "cuda"
 
 
 @pytest.mark.parametrize("form", ["{name}", "{suite}/{name}", "{start}"])

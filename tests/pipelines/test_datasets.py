@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from pipelines.contract.request import Request
 from pipelines.datasets import card, materialize, record
 from store.errors import DatasetError, EmptyDataset
 
+ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ALL = [contrastive_batch, preference_pairs, rl_prompts, self_supervised, sft]
 
@@ -224,6 +226,33 @@ def test_the_card_names_lineage_and_licenses(lake, make_job, tmp_path: Path) -> 
 def test_views_and_sql_belong_to_the_recipe(lake, make_job) -> None:
     recipe = make_job(lake).recipe()
     assert {"views_hash", "sql_hash", "template_hash", "code_hash"} <= set(recipe)
+
+
+def test_code_and_words_that_pipelines_share_belong_to_the_recipe(
+    lake, make_job, tmp_path: Path
+) -> None:
+    def read_hash() -> str:
+        program = "from pipelines.datasets.job import shared_hash; print(shared_hash())"
+        line = [sys.executable, "-c", program]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    for name in ("pipelines", "store"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copyfile(ROOT / "catalog.yaml", tmp_path / "catalog.yaml")
+    seen = [make_job(lake).recipe()["shared_hash"]]
+    assert read_hash() == seen[0]
+    for name, text, other in (
+        ("pipelines/rendering/bucket_chart.py", '"""', '"""Other charts. '),
+        ("pipelines/selection/draws.py", '"""', '"""Other draws. '),
+        ("store/code/constants.py", '"""', '"""Other names. '),
+        ("catalog.yaml", "words: PyTorch eager", "words: plain PyTorch"),
+    ):
+        file = tmp_path / name
+        before = file.read_text("utf-8")
+        file.write_text(before.replace(text, other, 1), "utf-8")
+        seen.append(read_hash())
+    assert len(set(seen)) == 5
 
 
 def test_a_tokenizer_file_counts_tokens(lake, make_job, tmp_path: Path) -> None:

@@ -361,8 +361,12 @@ def test_arms_that_run_side_by_side_share_the_cores_and_the_judges(tmp_path: Pat
         [(0, 2), (1, 2)],
     ] * 2
     for name in ("none", "shuffled"):
-        (tmp_path / f"runs/contrastive-{name}-0/final").mkdir(parents=True)
-        (tmp_path / f"runs/contrastive-{name}-0/final/config.json").touch()
+        folder = tmp_path / f"runs/contrastive-{name}-0/final"
+        folder.mkdir(parents=True)
+        (folder / "config.json").touch()
+        # A kill after the configuration leaves no model.
+        assert not steps[0][("none", "shuffled").index(name)].holds()
+        (folder / "model.safetensors").touch()
     for group, workers in ((2, "2"), (3, "3")):
         words = steps[group][-1 if group == 3 else 0].words()
         assert words[words.index("--workers") + 1] == workers

@@ -84,8 +84,8 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
             for place, text in enumerate(texts)
         ]
         first = feed()
-        prompts = first.prompts(0, 0, [task["task_id"]])
-        told = first.rewards(sampled[::-1])
+        prompts = first.render_prompts(0, 0, [task["task_id"]])
+        told = first.reward(sampled[::-1])
         assert told.rewards[0] in (1.0, 2.0)
         assert told.rewards[1:] == [-1.0, -1.0, -1.0]
         assert told.figures["attempts/quarantined"] == 1
@@ -105,10 +105,10 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
         # The same step again, as after an interruption, though the lake has more to show now.
         run.resumed = True
         second = feed()
-        assert second.prompts(0, 0, [task["task_id"]]) == prompts
-        assert second.rewards(sampled).rewards == told.rewards
+        assert second.render_prompts(0, 0, [task["task_id"]]) == prompts
+        assert second.reward(sampled).rewards == told.rewards
         # The next step is asked of the newest snapshot, without what cheats or is wrong.
-        [[turn]] = second.prompts(1, 0, [task["task_id"]])
+        [[turn]] = second.render_prompts(1, 0, [task["task_id"]])
         assert "x**2" not in turn["content"]
         assert "x + x" not in turn["content"]
         with run.reader() as lake:

@@ -46,7 +46,7 @@ def test_the_row_of_a_run_stands_in_the_lake_before_it_does_anything(job) -> Non
         [row] = rows(run.job.lake_url, "FROM runs")
     told = json.loads(row["config"])
     assert (row["run_id"], row["kind"], row["name"]) == (run.run_id, "training", "sft")
-    assert (row["lake_id"], row["snapshot_id"]) == (run.lake_id, run.reads)
+    assert (row["lake_id"], row["snapshot_id"]) == (run.lake_id, run.pinned_snapshot)
     assert told["config"]["trl"] == ["learning_rate=1"]
     assert told["resolved"] == {"dataset_id": "d"}
     assert told["versions"]["trl"].startswith("1.16")
@@ -55,13 +55,13 @@ def test_the_row_of_a_run_stands_in_the_lake_before_it_does_anything(job) -> Non
 def test_metrics_are_numbers_and_those_of_a_resumed_run_are_not_doubled(job) -> None:
     with recording.begin_run(job(), Training()) as run:
         run.start({})
-        run.metrics(1, {"loss": 2.0, "note": "text", "flag": True})
-        run.metrics(1, {"loss": 9.0})
-        run.metrics(2, {"loss": float("nan"), "grad_norm": float("inf")})
+        run.add_metrics(1, {"loss": 2.0, "note": "text", "flag": True})
+        run.add_metrics(1, {"loss": 9.0})
+        run.add_metrics(2, {"loss": float("nan"), "grad_norm": float("inf")})
     with recording.begin_run(job(resume=True), Training()) as again:
         again.start({})
-        again.metrics(2, {"loss": 0.0})
-        again.metrics(3, {"loss": 0.5})
+        again.add_metrics(2, {"loss": 0.0})
+        again.add_metrics(3, {"loss": 0.5})
     assert again.run_id == run.run_id
     found = rows(run.job.lake_url, "SELECT name, step, value FROM metrics ORDER BY step")
     assert [(row["name"], row["step"]) for row in found] == [("loss", 1), ("loss", 2), ("loss", 3)]
@@ -72,7 +72,7 @@ def test_metrics_are_numbers_and_those_of_a_resumed_run_are_not_doubled(job) -> 
 def test_metrics_that_wait_are_stored_when_a_run_fails(job) -> None:
     with pytest.raises(RuntimeError), recording.begin_run(job(), Training()) as run:  # noqa: PT012
         run.start({})
-        run.metrics(1, {"loss": 1.0})
+        run.add_metrics(1, {"loss": 1.0})
         raise RuntimeError
     assert len(rows(job().lake_url, "FROM metrics")) == 1
 
@@ -82,7 +82,7 @@ def test_a_resumed_run_reads_the_snapshot_that_it_began_with(job, writer) -> Non
         run.start({"dataset_id": "d"})
     writer.append({"policies": [{"policy_id": "x", "name": "x", "kind": "person"}]}, "later")
     again = recording.begin_run(job(resume=True), Training())
-    assert again.reads == run.reads
+    assert again.pinned_snapshot == run.pinned_snapshot
     assert again.resolved == {"dataset_id": "d"}
 
 
@@ -113,8 +113,8 @@ def test_a_checkpoint_is_a_policy_with_parent_stage_and_weights(job, tmp_path: P
     base, trained = model_folder(tmp_path / "base", 0), model_folder(tmp_path / "c" / "new", 1)
     with recording.begin_run(job(), Training()) as run:
         run.start({})
-        parent = run.base(base, "org/small")
-        made = run.policy(trained, stage="sft", parent=parent, round=4, step=4)
+        parent = run.add_base(base, "org/small")
+        made = run.add_policy(trained, stage="sft", parent=parent, round=4, step=4)
     found = rows(run.job.lake_url, "FROM policies ORDER BY round")
     assert [row["policy_id"] for row in found] == [parent, made]
     assert (found[0]["name"], found[0]["stage"], found[0]["run_id"]) == ("small", "base", None)
@@ -129,8 +129,8 @@ def test_the_same_weights_are_one_policy_and_never_their_own_parent(job, tmp_pat
     one, copy = model_folder(tmp_path / "a", 0), model_folder(tmp_path / "b", 0)
     with recording.begin_run(job(), Training()) as run:
         run.start({})
-        parent = run.base(one, "a")
-        assert run.policy(copy, stage="sft", parent=parent) == parent
+        parent = run.add_base(one, "a")
+        assert run.add_policy(copy, stage="sft", parent=parent) == parent
     [row] = rows(run.job.lake_url, "FROM policies")
     assert (row["stage"], row["parent_policy_id"]) == ("base", None)
     (copy / "tokenizer.json").write_text('{"other": 1}')

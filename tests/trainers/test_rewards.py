@@ -528,7 +528,7 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
             # A rule that was changed without a new version shows.
             rule = rules.load_rule("cuda-l1")
             other = replace(rule, raw=lambda rows, config: rule.raw(rows, config) + 0.5)
-            monkeypatch.setattr(scoring, "find_rule", lambda name: other)
+            monkeypatch.setattr(scoring, "load_rule", lambda name: other)
             different = verification.verify_rewards(
                 lake, RUN["run_id"], "cuda-l1", name="swept"
             ).different

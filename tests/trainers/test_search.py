@@ -273,8 +273,17 @@ def test_an_interrupted_round_goes_on_with_the_same_prompts(lake: str) -> None:
         search(lake, Climber(stop_after=6), "bucket", "random")
     before = attempts_of(lake)
     assert 0 < len(before) < 16
+    # Attempts of the same groups that name snapshots of another lake.
+    pulled = [
+        row
+        | {"generation_id": f"pulled {row['generation_id']}", "origin": "org/lake"}
+        | {"lake_id": "another lake", "snapshot_id": 0}
+        for row in before
+    ]
+    with store.writer(lake, author="tests") as writer:
+        writer.append({"generations": pulled}, "a pull")
     search(lake, Climber(), "bucket", "random")
-    stored = attempts_of(lake)
+    stored = [row for row in attempts_of(lake) if row["origin"] is None]
     assert Counter((arm_of(row), row["task_id"], row["step"]) for row in stored) == {
         (arm, task, step): 2
         for arm in ("bucket", "random")

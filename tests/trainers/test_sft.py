@@ -21,6 +21,8 @@ import store
 from store.errors import DatasetError, UnknownName
 from trainers.datasets import lengths, records
 from trainers.models import loading
+from trainers.runs.job import Job, Training
+from trainers.runs.recording import begin_run
 
 STEPS = 6
 
@@ -125,7 +127,9 @@ def test_tasks_of_the_test_split_are_never_trained_on(url: str, tmp_path: Path) 
         records.find_dataset(url, "sft")
 
 
-def test_kernels_quarantined_since_are_told(url: str) -> None:
+def test_kernels_quarantined_since_are_told(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = records.make_dataset(url, "sft")
     with store.open(url) as lake:
         assert records.list_quarantined(lake, made.dataset_id) == []
@@ -138,6 +142,14 @@ def test_kernels_quarantined_since_are_told(url: str) -> None:
         writer.append(tables, "a cheat")
     with store.open(url) as lake:
         assert records.list_quarantined(lake, made.dataset_id) == [held]
+    for name in ("sft", "contrastive"):
+        job = Job(name=name, lake_url=url, out=tmp_path / "runs" / name)
+        with begin_run(job, Training()) as run:
+            chosen = records.choose_dataset(run, "sft", "prompt-completion", "sft", seed=0)
+        assert chosen == made
+        assert f"1 kernels of dataset sft were quarantined since it was made: {held[:12]}" in (
+            capsys.readouterr().err
+        )
 
 
 def test_the_tiny_model_is_the_same_for_a_seed_and_reads_any_text(

@@ -14,10 +14,10 @@ import store
 from pipelines import (
     Job,
     Request,
-    digest_messages,
     has_messages,
     hash_rows,
     make_counter,
+    prompt_id,
     record_dataset,
     write_dataset,
 )
@@ -28,6 +28,8 @@ from store.errors import DatasetError, UnknownName
 if TYPE_CHECKING:
     import datasets
     import pyarrow as pa
+
+    from trainers.runs.recording import Run
 
 _BATCH_ROWS = 1_000
 
@@ -195,6 +197,49 @@ def make_dataset(
         )
 
 
+def choose_dataset(
+    run: Run,
+    wanted: str | None,
+    dataset_type: str,
+    pipeline: str,
+    *,
+    seed: int,
+    **options: Any,
+) -> Dataset:
+    """Return the dataset of a run: that of the resumed run, the given one, or a new one.
+
+    Kernels of it that have been quarantined since it was made are reported.
+
+    Args:
+        run: The run.
+        wanted: A dataset folder or name, as of `find_dataset`; None makes a dataset at the
+            snapshot that the run reads.
+        dataset_type: What the trainer needs.
+        pipeline: Pipeline of a new dataset.
+        seed: Seed of a new dataset.
+        options: Fields of the pipeline's Config, for a new dataset.
+
+    Raises:
+        UnknownName: no such dataset in this lake.
+        DatasetError: its folder is gone or changed, it is for evaluation, or of another type.
+        EmptyDataset: a new one would have no row.
+    """
+    url = run.job.lake_url
+    wanted = run.resolved.get("dataset") or wanted
+    if wanted is None:
+        dataset = make_dataset(url, pipeline, at=run.pinned_snapshot, seed=seed, **options)
+    else:
+        dataset = find_dataset(url, wanted, dataset_type)
+    with run.reader() as lake:
+        tainted = list_quarantined(lake, dataset.dataset_id)
+    if tainted:
+        run.job.say(
+            f"{len(tainted)} kernels of dataset {dataset.name} were quarantined since it was made: "
+            f"{', '.join(one[:12] for one in tainted[:3])}"
+        )
+    return dataset
+
+
 def list_quarantined(lake: store.Lake, dataset_id: str) -> list[str]:
     """Return the kernels in a dataset that were quarantined after it was made."""
     text = read_sql(__file__, "quarantined_rows")
@@ -207,7 +252,7 @@ def compute_content_hash(files: list[Path]) -> str:
     for table in _read_batches(files):
         names = [field.name for field in table.schema if has_messages(field.type)]
         columns = [table[name].to_pylist() for name in names]
-        digests = [[digest_messages(turns) for turns in row] for row in zip(*columns, strict=True)]
+        digests = [[prompt_id(turns) for turns in row] for row in zip(*columns, strict=True)]
         hash_rows(content, table, digests)
     return content.hexdigest()
 

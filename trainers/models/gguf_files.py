@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
 from store.errors import FlywheelError
-from store.ids import uuid7
 from trainers.models import loading
+from trainers.models.whole_folder import write_once
 
 log = logging.getLogger(__name__)
 
@@ -39,22 +38,17 @@ def unpack_gguf(file: Path, target: Path) -> Path:
         raise FlywheelError(f"{file} is no GGUF file", "It has to begin with the letters GGUF.")
     if target.exists() and _read_origin(target) != digest:
         target = target.with_name(f"{target.name}-{digest[:12]}")
-    if _read_origin(target) == digest:
-        return target
-    log.info("unpacking %s into %s", file.name, target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}-{uuid7()[-12:]}")
-    try:
-        _convert(file, partial)
-        (partial / _ORIGIN).write_text(json.dumps({"name": file.name, "sha256": digest}))
-        try:
-            partial.rename(target)
-        except OSError:
-            # Another process was faster.
-            if _read_origin(target) != digest:
-                raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+    def write(folder: Path) -> None:
+        log.info("unpacking %s into %s", file.name, target)
+        _convert(file, folder)
+        (folder / _ORIGIN).write_text(json.dumps({"name": file.name, "sha256": digest}))
+
+    write_once(target, write, lambda folder: _read_origin(folder) is not None)
+    if _read_origin(target) != digest:
+        raise FlywheelError(
+            f"{target} was made of another file than {file} meanwhile", "Run the command again."
+        )
     return target
 
 

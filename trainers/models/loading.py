@@ -9,10 +9,11 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import store
 from store.errors import FlywheelError
+from trainers.models.whole_folder import write_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -41,8 +42,7 @@ def find_model(model: str, scratch: Path, seed: int = 0) -> Path:
         FlywheelError: there is no such model, or it has only pickled weights.
     """
     if model == TINY:
-        folder = scratch / f"tiny-{seed}"
-        return folder if (folder / "config.json").exists() else write_tiny_model(folder, seed)
+        return write_once(scratch / f"tiny-{seed}", lambda folder: write_tiny_model(folder, seed))
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
         from trainers.models import gguf_files
@@ -88,15 +88,28 @@ def hash_weights(folder: Path) -> str:
     return store.ids.content_id("weights", *parts)
 
 
-def compute_policy_id(folder: Path) -> str:
-    """Return the id of a local model as a policy: it follows from weights, tokenizer and template.
+class Identity(NamedTuple):
+    """What a local model is known by."""
 
-    The same files give the same id in any folder, so that a rollout finds the row that training
-    appended.
+    policy_id: str
+    weights_sha256: str
+
+
+def identify_model(folder: Path) -> Identity:
+    """Return the id of a local model as a policy, and the hash of its weights, read once.
+
+    The id follows from weights, tokenizer and template. The same files give the same id in any
+    folder, so that a rollout finds the row that training appended.
     """
+    weights = hash_weights(folder)
     texts = [folder / "tokenizer.json", folder / "chat_template.jinja"]
     shown = [hash_file(file) for file in texts if file.exists()]
-    return store.ids.content_id("policy", hash_weights(folder), *shown)
+    return Identity(store.ids.content_id("policy", weights, *shown), weights)
+
+
+def compute_policy_id(folder: Path) -> str:
+    """Return the id of a local model as a policy (`identify_model`)."""
+    return identify_model(folder).policy_id
 
 
 def hash_file(file: Path) -> str:

@@ -30,14 +30,8 @@ class Local:
         """
         self._serving = serving
         self._folder = loading.find_model(model, find_scratch_folder())
-        self._row = {
-            "policy_id": loading.compute_policy_id(self._folder),
-            "name": model.rstrip("/").split("/")[-1].removesuffix(".gguf"),
-            "kind": "model",
-            "model": f"{self._folder.parent.name}/{self._folder.name}",
-            "weights_sha256": loading.hash_weights(self._folder),
-            "output_terms": serving.terms,
-        }
+        self._name = model.rstrip("/").split("/")[-1].removesuffix(".gguf")
+        self._row: dict[str, Any] = {}
         self._model: Any = None
         self._tokenizer: Any = None
         self._ends: list[int] = []
@@ -46,6 +40,17 @@ class Local:
     @property
     def row(self) -> dict[str, Any]:
         """Its row of `policies`: its id follows from the weights, as that of a checkpoint does."""
+        # Ranks that only sample need no row, and the weights may take minutes to read.
+        if not self._row:
+            identity = loading.identify_model(self._folder)
+            self._row = {
+                "policy_id": identity.policy_id,
+                "name": self._name,
+                "kind": "model",
+                "model": f"{self._folder.parent.name}/{self._folder.name}",
+                "weights_sha256": identity.weights_sha256,
+                "output_terms": self._serving.terms,
+            }
         return self._row
 
     def sample(

@@ -32,6 +32,7 @@ class Rule:
     raw: Callable[[pa.Table, Any], Floats]
 
 
+@functools.cache
 def load_rule(name: str) -> Rule:
     """Return a rule by its name, such as cuda-l1; raises UnknownName with the nearest one."""
     known = members.find_members("trainers.rewards")
@@ -74,9 +75,3 @@ def _check_type(what: str, kind: str, value: object) -> None:
     if not allowed:
         hint = f"one of {', '.join(named[0])}" if named else f"a value of type {kind}"
         raise FlywheelError(f"{what} is {value!r}", f"Give {hint}.")
-
-
-@functools.cache
-def find_rule(name: str) -> Rule:
-    """Return a rule as `load_rule` does, loaded once."""
-    return load_rule(name)

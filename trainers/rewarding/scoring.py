@@ -23,7 +23,7 @@ from trainers.rewarding.normalization import (
     normalize_rewards,
     smooth,
 )
-from trainers.rewarding.rules import Rule, find_rule
+from trainers.rewarding.rules import Rule, load_rule
 from trainers.rewarding.terms import Terms, read_figures
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def score_step(
     """
     import numpy as np
 
-    found = find_rule(rule)
+    found = load_rule(rule)
     terms = found.config() if config is None else config
     rows = read_inputs(lake, terms, generation_ids)
     raw = found.raw(rows, terms)
@@ -126,7 +126,7 @@ def rescore_run(
     """
     import numpy as np
 
-    found = find_rule(rule)
+    found = load_rule(rule)
     terms = found.config() if config is None else config
     attempts = lake.run(read_sql(__file__, "run_attempts"), {"run_id": run_id}).arrow()
     if not attempts.num_rows:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from store import read_sql
 from store.errors import UnknownName
-from trainers.rewarding.rules import Rule, configure_rule, find_rule
+from trainers.rewarding.rules import Rule, configure_rule, load_rule
 from trainers.rewarding.scoring import rescore_run, score_step
 from trainers.rewarding.terms import Terms
 
@@ -57,7 +57,7 @@ def verify_rewards(
     """
     import store
 
-    found = find_rule(rule)
+    found = load_rule(rule)
     given = {"run_id": run_id, "rule": name or found.name, "rule_version": found.version}
     stored = lake.run(read_sql(__file__, "stored_rewards"), given).rows()
     if not stored:

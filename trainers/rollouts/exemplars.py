@@ -138,7 +138,10 @@ def _render_tasks(
     return found
 
 
-def find_group_snapshot(lake: store.Lake, groups: Sequence[str]) -> int | None:
-    """Return the snapshot that stored attempts of these groups name, or None without attempts."""
-    row = lake.run(read_sql(__file__, "group_snapshot"), [list(groups)]).one()
-    return None if row is None else row["snapshot_id"]
+def find_group_snapshots(lake: store.Lake, groups: Sequence[str]) -> dict[str, int]:
+    """Return the snapshot that stored attempts name, by group; groups without attempts have none.
+
+    Attempts that were pulled from another lake do not count: they name its snapshots.
+    """
+    rows = lake.run(read_sql(__file__, "group_snapshots"), [list(groups), lake.lake_id]).rows()
+    return {row["group_id"]: row["snapshot_id"] for row in rows}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -30,7 +30,7 @@ from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.exemplars import (
     Draw,
     derive_step_seed,
-    find_group_snapshot,
+    find_group_snapshots,
     render_prompts,
     shows_exemplars,
 )
@@ -243,12 +243,7 @@ class _PolicySearch:
 
     def _is_done(self, lake: store.Lake, number: int) -> bool:
         """Whether the lake has all attempts of a round, and a verdict on each of its kernels."""
-        ids = [
-            self._make_group_id(seed, arm, task, number)
-            for seed in self._seeds
-            for arm in seed.arms
-            for task in self._tasks
-        ]
+        ids = self._list_group_ids(number)
         stored = read_groups(lake, ids)
         return all(
             group in stored
@@ -261,11 +256,12 @@ class _PolicySearch:
         """Make prompts for all arms and seeds, sample them, and have the kernels judged."""
         self._writer.flush()
         with self._writer.reader() as lake:
+            known = find_group_snapshots(lake, self._list_group_ids(number))
             units = [
                 unit
                 for seed in self._seeds
                 for arm in seed.arms
-                for unit in self._plan_arm(lake, seed, arm, number)
+                for unit in self._plan_arm(lake, seed, arm, number, known)
             ]
             add_stored_attempts(lake, units)
             self._warn_without_scores(lake, units, number)
@@ -273,11 +269,21 @@ class _PolicySearch:
         fresh = self.work.sample_wave(self.policy, self._tally, units)
         self.work.judge_new_kernels(fresh, self._tally)
 
-    def _plan_arm(self, newest: store.Lake, seed: _Seed, arm: Draw, number: int) -> list[Unit]:
-        """Return the prompts of one arm, from the snapshot that stored attempts name, if any."""
+    def _plan_arm(
+        self, newest: store.Lake, seed: _Seed, arm: Draw, number: int, known: Mapping[str, int]
+    ) -> list[Unit]:
+        """Return the prompts of one arm, from the snapshot that stored attempts name, if any.
+
+        Args:
+            newest: The newest snapshot.
+            seed: The seed of the search.
+            arm: The arm.
+            number: The round.
+            known: Snapshots by group.
+        """
         ids = {task: self._make_group_id(seed, arm, task, number) for task in self._tasks}
         step_seed = derive_step_seed(seed.sampling.seed or 0, number)
-        at = find_group_snapshot(newest, list(ids.values()))
+        at = min((known[group] for group in ids.values() if group in known), default=None)
         if at is None:
             rendered = render_prompts(newest, arm, step_seed, self._tasks)
         else:
@@ -320,6 +326,15 @@ class _PolicySearch:
             NAME, str(arm.namespace), task, str(number), self.policy.row["policy_id"],
             json.dumps(asdict(seed.sampling), sort_keys=True),
         )  # fmt: skip
+
+    def _list_group_ids(self, number: int) -> list[str]:
+        """Return the ids of all groups of a round."""
+        return [
+            self._make_group_id(seed, arm, task, number)
+            for seed in self._seeds
+            for arm in seed.arms
+            for task in self._tasks
+        ]
 
     def _list_namespaces(self) -> list[str]:
         return [str(arm.namespace) for seed in self._seeds for arm in seed.arms]

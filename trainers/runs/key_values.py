@@ -29,7 +29,7 @@ def parse_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
 
 
 def parse_values(option: str, words: Iterable[str]) -> dict[str, Any]:
-    """Return `pairs` with numbers, true, false and null parsed.
+    """Return what `parse_pairs` does, with numbers, true, false and null parsed.
 
     >>> parse_values("judge", ["timing-s=0.1", "robustness=false", "baselines=eager"])
     {'timing_s': 0.1, 'robustness': False, 'baselines': 'eager'}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import store
 from store import read_sql
 from trainers.models import loading
+from trainers.models.loading import Identity
 from trainers.runs import processes
 from trainers.runs.job import Job
 from trainers.runs.run_folder import RUN_FILE, collect_versions, open_state, write_state
@@ -36,7 +37,7 @@ _FLUSH_S = 15.0
 class Run:
     """One run of a trainer. Rank 0 appends its rows; on other ranks every method does nothing.
 
-    Create one with `begin`, call `start` once its dataset is known, and use it as a context
+    Create one with `begin_run`, call `start` once its dataset is known, and use it as a context
     manager: however it ends, it appends the metrics so far.
     """
 
@@ -63,7 +64,7 @@ class Run:
         return str(self.state["lake_id"])
 
     @property
-    def reads(self) -> int:
+    def pinned_snapshot(self) -> int:
         """Return the snapshot that the run reads, the same after an interruption."""
         return int(self.state["snapshot_id"])
 
@@ -101,7 +102,7 @@ class Run:
             "config": json.dumps({name: self.state.get(name) for name in names}, sort_keys=True),
             "version": store.__version__,
             "lake_id": self.lake_id,
-            "snapshot_id": self.reads,
+            "snapshot_id": self.pinned_snapshot,
             "host": platform.node(),
             "started_at": datetime.fromisoformat(self.state["started_at"]),
         }
@@ -127,7 +128,7 @@ class Run:
         """Open the lake at its newest snapshot, or another."""
         return store.open(self.job.lake_url, at)
 
-    def metrics(self, step: int, values: Mapping[str, Any]) -> None:
+    def add_metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Take the metrics of one step, except those that the lake already has.
 
         Only finite numbers are stored, every 15 s and when the run closes.
@@ -163,7 +164,7 @@ class Run:
         self._flushed = time.monotonic()
         return self.snapshot
 
-    def policy(
+    def add_policy(
         self,
         folder: Path,
         *,
@@ -173,14 +174,16 @@ class Run:
         step: int | None = None,
         dataset_id: str | None = None,
         name: str | None = None,
+        identity: Identity | None = None,
     ) -> str:
-        """Append the row of a model folder and return its policy_id (`_model.policy_id`).
+        """Append the row of a model folder and return its policy_id.
 
         A model that the lake knows keeps its row, because the same files are one policy.
+        `identity` spares reading its weights.
         """
         if self._writer is None:
             return ""
-        identity = loading.compute_policy_id(folder)
+        policy_id, weights = identity or loading.identify_model(folder)
         settings = {
             "folder": str(folder.resolve()),
             "step": step,
@@ -188,30 +191,31 @@ class Run:
             "resolved": self.resolved,
         }
         row = {
-            "policy_id": identity,
+            "policy_id": policy_id,
             "name": name or f"{self.job.name} {self.run_id[-6:]} {self._place(folder)}",
             "kind": "model",
             "stage": stage,
             "round": round,
-            "parent_policy_id": parent if parent != identity else None,
+            "parent_policy_id": parent if parent != policy_id else None,
             "model": f"{folder.parent.name}/{folder.name}",
             "dataset_id": dataset_id,
             "run_id": self.run_id if stage != "base" else None,
-            "weights_sha256": loading.hash_weights(folder),
+            "weights_sha256": weights,
             "config": json.dumps(settings, sort_keys=True),
             "created_at": datetime.now(UTC),
         }
-        self.append({"policies": [row]}, f"{self.job.name}: policy {identity[:12]}")
-        return identity
+        self.append({"policies": [row]}, f"{self.job.name}: policy {policy_id[:12]}")
+        return policy_id
 
     def _place(self, folder: Path) -> str:
         """Return the path of a folder relative to that of the run, such as round-1/final."""
         inside, out = folder.resolve(), self.job.out.resolve()
         return str(inside.relative_to(out)) if inside.is_relative_to(out) else inside.name
 
-    def base(self, folder: Path, model: str) -> str:
+    def add_base(self, folder: Path, model: str, identity: Identity | None = None) -> str:
         """Return the policy of the model that training starts from; a new one is a base."""
-        return self.policy(folder, stage="base", round=0, name=model.rstrip("/").split("/")[-1])
+        name = model.rstrip("/").split("/")[-1]
+        return self.add_policy(folder, stage="base", round=0, name=name, identity=identity)
 
     def close(self) -> None:
         """Append pending rows and close the lake."""
@@ -252,7 +256,7 @@ def make_metrics_callback(run: Run, *, offset: int = 0, prefix: str = "") -> Tra
             **kwargs: Any,
         ) -> None:
             values = {f"{prefix}{name}": value for name, value in (logs or {}).items()}
-            run.metrics(offset + int(state.global_step), values)
+            run.add_metrics(offset + int(state.global_step), values)
             if control.should_save:
                 # A run that resumes from this checkpoint does not repeat its steps.
                 run.flush()

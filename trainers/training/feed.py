@@ -96,7 +96,7 @@ class Feed:
         self._longest, self._length = longest, length
         self._step: _Step | None = None
 
-    def prompts(self, step: int, batch: int, tasks: Sequence[str]) -> list[list[Message]]:
+    def render_prompts(self, step: int, batch: int, tasks: Sequence[str]) -> list[list[Message]]:
         """Return the prompt of each group, rendered from the newest snapshot after a flush.
 
         A step that was sampled before an interruption is rendered from the snapshot that its
@@ -137,11 +137,11 @@ class Feed:
         }
         return [one.messages for one in asked]
 
-    def rewards(self, sampled: Sequence[Sampled]) -> Rewarded:
+    def reward(self, sampled: Sequence[Sampled]) -> Rewarded:
         """Store completions, have them judged, and return and store their rewards.
 
         Args:
-            sampled: All completions for the last call of `prompts`.
+            sampled: All completions for the last call of `render_prompts`.
 
         Raises:
             DeviceUnavailable: no device is left to judge on.
@@ -235,7 +235,7 @@ class Feed:
     def _snapshot_before(self, groups: Sequence[str]) -> int | None:
         """Return the snapshot that attempts of these groups name, if there are any."""
         with self._run.reader() as lake:
-            return exemplars.find_group_snapshot(lake, groups)
+            return min(exemplars.find_group_snapshots(lake, groups).values(), default=None)
 
     def _read_stored(self, groups: Sequence[str]) -> dict[str, set[tuple[str, int]]]:
         """Return the stored attempts of these groups, with the rules that rewarded them."""

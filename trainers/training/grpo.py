@@ -63,7 +63,7 @@ class StoreGRPOTrainer(GRPOTrainer):
         self._sampled[step] += 1
         feed = self._feed
         prompts = processes.run_on_main(
-            lambda: feed.prompts(step, batch, [group[0] for group in groups]) if feed else []
+            lambda: feed.render_prompts(step, batch, [group[0] for group in groups]) if feed else []
         )
         first = self.accelerator.process_index * len(inputs)
         shown = [
@@ -113,7 +113,7 @@ class StoreGRPOTrainer(GRPOTrainer):
         every = gather_object(local)
         self._turns.leave()
         feed = self._feed
-        told = processes.run_on_main(lambda: feed.rewards(every) if feed else None)
+        told = processes.run_on_main(lambda: feed.reward(every) if feed else None)
         assert told is not None
         if feed is not None:
             for name, value in told.figures.items():

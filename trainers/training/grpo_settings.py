@@ -15,7 +15,7 @@ from trainers.training import trl_settings
 from trainers.training.grpo_options import Config
 from trainers.training.judging import parse_options
 
-OWNED = {
+_OWNED: trl_settings.Owned = {
     "num_generations": "--group-size",
     "per_device_train_batch_size": "--batch",
     "gradient_accumulation_steps": "--prompts-per-step",
@@ -54,12 +54,6 @@ def make_settings(job: Job, config: Config) -> dict[str, Any]:
     """
     from trl.trainer.grpo_config import GRPOConfig
 
-    passed = trl_settings.parse_words(GRPOConfig, config.trl)
-    for name in passed:
-        if name in OWNED:
-            option = OWNED[name]
-            hint = f"Give {option} instead." if option else "What is stored of a run rests on it."
-            raise FlywheelError(f"--trl {name} is not passed on", hint)
     processes = ranks.count_processes()
     answers = config.prompts_per_step * config.group_size
     if config.group_size < 2:
@@ -96,7 +90,7 @@ def make_settings(job: Job, config: Config) -> dict[str, Any]:
     }
     if config.vllm != "off":
         ours["vllm_mode"] = config.vllm
-    return trl_settings.make_settings(GRPOConfig, config, job.out, ours)
+    return trl_settings.make_settings(GRPOConfig, config, job.out, ours, _OWNED)
 
 
 def configure_reward(config: Config) -> tuple[Rule, Terms]:

@@ -13,16 +13,14 @@ from trainers.datasets.lengths import Lengths
 from trainers.datasets.records import Dataset
 from trainers.models import loading
 from trainers.runs import processes as ranks
-from trainers.runs import recording, run_folder
+from trainers.runs import recording
 from trainers.runs.job import Training
 from trainers.runs.recording import Run, Stage
 from trainers.training import trl_settings
+from trainers.training.checkpoints import FINAL, Checkpoints
 
 if TYPE_CHECKING:
     import datasets
-    from transformers import TrainerCallback
-
-FINAL = "final"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +100,15 @@ def train_supervised(
     given: dict[str, Any] = dict(arguments.model_init_kwargs or {})  # pyright: ignore
     arguments.model_init_kwargs = None
     model = loading.load_model(fit.model, lora=fit.config.lora, **given)
+    checkpoints = Checkpoints(
+        run=run,
+        out=fit.out,
+        stage=fit.stage,
+        parent=fit.parent,
+        dataset_id=fit.dataset.dataset_id,
+        round=fit.round,
+        offset=fit.offset,
+    )
     trainer = SFTTrainer(
         model=model,
         args=arguments,
@@ -110,19 +117,16 @@ def train_supervised(
         peft_config=loading.make_adapter_config(fit.model, fit.config.lora),
         callbacks=[
             recording.make_metrics_callback(run, offset=fit.offset),
-            _make_checkpoint_callback(run, fit),
+            checkpoints.make_callback(),
         ],
     )
     trl_settings.stop_printing(trainer)
-    done = run_folder.list_checkpoints(fit.out) if resume else []
-    for step, folder in done if ranks.is_main() else []:
-        _record_checkpoint(run, fit, folder, step)
-    trained = trainer.train(resume_from_checkpoint=str(done[-1][1]) if done else None)
-    trainer.save_model(str(fit.final))
+    started, folder = checkpoints.resume() if resume else (0, None)
+    trained = trainer.train(resume_from_checkpoint=folder)
+    checkpoints.write_final(trainer)
     steps = int(trainer.state.global_step)
-    started = done[-1][0] if done else 0
     fitted = Fitted(
-        policy_id=ranks.run_on_main(lambda: _record_checkpoint(run, fit, fit.final, steps)),
+        policy_id=checkpoints.record_final(steps),
         steps=steps,
         loss=float(trained.training_loss) if steps > started else None,
         processes=trainer.accelerator.num_processes,
@@ -130,37 +134,3 @@ def train_supervised(
     if ranks.is_main():
         shutil.rmtree(fit.out / "cache", ignore_errors=True)
     return fitted
-
-
-def _record_checkpoint(run: Run, fit: Fit, folder: Path, step: int) -> str:
-    """Append the policy of a folder with weights; sharded weights become one only at the end."""
-    if not any(loading.list_weight_files(folder)):
-        return ""
-    return run.policy(
-        folder,
-        stage=fit.stage,
-        parent=fit.parent,
-        round=fit.round if fit.round is not None else fit.offset + step,
-        step=fit.offset + step,
-        dataset_id=fit.dataset.dataset_id,
-    )
-
-
-def _make_checkpoint_callback(run: Run, fit: Fit) -> TrainerCallback:
-    """Return a callback that appends every checkpoint as a policy, and reports progress."""
-    from transformers import TrainerCallback
-
-    class Checkpoints(TrainerCallback):
-        def on_save(  # pyright: ignore[reportIncompatibleMethodOverride]
-            self, args: Any, state: Any, control: Any, **kwargs: Any
-        ) -> None:
-            if ranks.is_main():
-                step = int(state.global_step)
-                _record_checkpoint(run, fit, fit.out / f"checkpoint-{step}", step)
-
-        def on_step_end(  # pyright: ignore[reportIncompatibleMethodOverride]
-            self, args: Any, state: Any, control: Any, **kwargs: Any
-        ) -> None:
-            run.job.progress(int(state.global_step), int(state.max_steps), "steps")
-
-    return Checkpoints()

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from store.errors import FlywheelError, UnknownName
 from trainers.models import loading
@@ -20,7 +20,10 @@ from trainers.runs.recording import EVENTS
 
 _Made = TypeVar("_Made")
 
-_OWNED = {
+Owned: TypeAlias = Mapping[str, str | None]
+"""Settings of TRL that --trl refuses, with the option to use instead; None for those without."""
+
+_OWNED: Owned = {
     "output_dir": "--out",
     "max_length": "--max-length",
     "save_steps": "--save-steps",
@@ -30,11 +33,17 @@ _OWNED = {
     "trust_remote_code": None,
     "push_to_hub": None,
 }
-"""Keys that --trl refuses, with the option to use; None for unsupported settings."""
+"""Those of all trainers; None for unsupported settings."""
+
+_STORED = "What is stored of a run rests on it."
 
 
 def make_settings(
-    kind: type, config: Training, out: Path, defaults: Mapping[str, Any]
+    kind: type,
+    config: Training,
+    out: Path,
+    defaults: Mapping[str, Any],
+    owned: Owned | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of a TRL configuration.
 
@@ -43,6 +52,7 @@ def make_settings(
         config: Options of the trainer; `config.trl` overrides everything except its own options.
         out: Folder of checkpoints; TensorBoard's events go into a folder of it.
         defaults: Defaults of the trainer, which override those of all trainers.
+        owned: Settings of the trainer that --trl may not change.
 
     Raises:
         UnknownName: a key that TRL does not have; names the nearest.
@@ -59,7 +69,7 @@ def make_settings(
         **loading.choose_precision(),
     }
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(out / EVENTS))
-    passed = parse_words(kind, config.trl)
+    passed = parse_words(kind, config.trl, owned)
     if passed.get("fp16"):
         ours["bf16"] = False
     return ours | dict(defaults) | passed
@@ -90,8 +100,18 @@ def stop_printing(trainer: Any) -> None:
         trainer.remove_callback(printing)
 
 
-def parse_words(kind: Any, words: tuple[str, ...]) -> dict[str, Any]:
+def parse_words(kind: Any, words: tuple[str, ...], owned: Owned | None = None) -> dict[str, Any]:
     """Return KEY=VALUE words as values of the types that a TRL configuration declares.
+
+    Args:
+        kind: The TRL configuration.
+        words: The words.
+        owned: Settings that are refused besides those of all trainers; None as the option for
+            those that stored rows depend on.
+
+    Raises:
+        UnknownName: a key that TRL does not have; names the nearest.
+        FlywheelError: a value that does not fit, or a key that is refused.
 
     >>> from trl import SFTConfig
     >>> parse_words(SFTConfig, ("learning_rate=1e-5", "packing=true"))
@@ -104,10 +124,10 @@ def parse_words(kind: Any, words: tuple[str, ...]) -> dict[str, Any]:
     for key, text in key_values.parse_pairs("trl", words).items():
         if key not in known:
             raise UnknownName.among(f"setting of {kind.__name__}", key, known)
-        if key in _OWNED:
-            option = _OWNED[key]
-            hint = f"Give {option} instead." if option else "Trainers never do that."
-            raise FlywheelError(f"--trl {key} is not passed on", hint)
+        for refused, why in ((_OWNED, "Trainers never do that."), (owned or {}, _STORED)):
+            if key in refused:
+                hint = f"Give {refused[key]} instead." if refused[key] else why
+                raise FlywheelError(f"--trl {key} is not passed on", hint)
         arguments += [f"--{key}", text]
 
     class Parser(HfArgumentParser):

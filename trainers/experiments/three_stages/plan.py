@@ -13,6 +13,7 @@ from store.errors import LakeNotFound
 from store.generated.writing import families
 from trainers.experiments.three_stages.sizes import Sizes
 from trainers.models.loading import compute_policy_id
+from trainers.models.whole_folder import is_whole_model
 
 _FORM = ("--form", "protocol")
 """Stages 1 and 2 teach the answer that the prompts of stage 3 and of the evaluation ask for."""
@@ -284,7 +285,7 @@ class Plan:
         """Return the last whole model of a training, or None."""
         folder = self.out / "runs" / name
         finals = [folder / "final", *folder.glob("round-*/final")]
-        whole = [one for one in finals if (one / "config.json").exists()]
+        whole = [one for one in finals if is_whole_model(one)]
         if whole:
             return max(whole, key=lambda one: one.stat().st_mtime)
         steps = [
