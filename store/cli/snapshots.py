@@ -11,6 +11,7 @@ from store.cli.options import COMMON, At, locate_lake, open_lake, print_rows
 from store.commandline import echo
 from store.commandline.help import CommandApp
 from store.commandline.members import Common, Count, Format
+from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ def diff(
         )
     if format == "json":
         whole = asdict(difference) | {
-            "verdicts": difference.verdicts.to_pylist(),
-            "best_kernels": difference.best_kernels.to_pylist(),
+            "verdicts": list_rows(difference.verdicts),
+            "best_kernels": list_rows(difference.best_kernels),
         }
         echo.print_json(whole)
     else:

@@ -143,6 +143,36 @@ def test_formats(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     assert json.loads(target.read_text()) == expected
 
 
+@pytest.mark.folder
+def test_a_row_with_an_impossible_time_is_printed_and_found(
+    run: Run, filled_lake: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lake"
+    shutil.copytree(filled_lake, folder)
+    connection = attachment.connect()
+    attachment.attach(connection, location.Location.of(str(folder)), writable=True)
+    connection.execute("CALL lake.set_option('require_commit_message', false)")
+    connection.execute(f"UPDATE lake.kernels SET created_at = make_timestamptz({-(2**61)})")
+    connection.execute("UPDATE lake.evaluations SET created_at = 'infinity'")
+    connection.close()
+    text = "71101-09-29 (BC) 04:59:46.306048+00"
+    asked = ("query", "FROM kernels", "--lake", folder, "--format")
+    (row,) = json.loads(run(*asked, "json").out)
+    assert row["created_at"] == text
+    for form in ("csv", "table"):
+        ended = run(*asked, form)
+        assert (ended.code, ended.err) == (0, "")
+        assert text in ended.out
+    for form in ("json", "table"):
+        ended = run("show", row["kernel_id"], "--lake", folder, "--format", form)
+        assert (ended.code, ended.err) == (0, "")
+        assert "infinity" in ended.out
+    ended = run("check", "--full", "--lake", folder, "--format", "csv")
+    assert ended.code == 3
+    assert "kernels,created_at is in the years 1 to 9999" in ended.out
+    assert "evaluations,created_at is in the years 1 to 9999" in ended.out
+
+
 def test_parquet_goes_through_a_pipe(filled_lake: Path) -> None:
     command = [BIN / "store", "query", "FROM timings", "--format", "parquet", "--lake", filled_lake]
     done = subprocess.run(command, capture_output=True, check=True)
