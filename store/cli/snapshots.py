@@ -62,7 +62,8 @@ def tag_add(
     Parameters
     ----------
     name
-        New tag. It begins with a letter. A tag that exists moves to the snapshot.
+        New tag: a letter, then letters, digits, ".", "_" and "-", at most 100 characters. A tag
+        that exists moves to the snapshot.
     at
         Snapshot number, tag or ISO time to name (default: newest).
     note
