@@ -122,6 +122,9 @@ def report(
     import store
     from store.report.page import contents, render
 
+    existing = next(one for one in (out, *out.absolute().parents) if one.exists())
+    if not existing.is_dir():
+        raise FlywheelError(f"{existing} is not a folder", "Name another with --out.")
     begun = time.monotonic()
     with store.open(common.lake, at, include=including.views()) as lake:
         written = render.write_page(contents.build_page(lake, run), out)

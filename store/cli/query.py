@@ -63,6 +63,7 @@ def query(
         Read the lake at this tag, snapshot number or ISO time (default: newest).
     format
         Format of the result. A table on a terminal cuts long texts; the other formats are complete.
+        JSON has null for NaN and infinite numbers.
     out
         Write the result to this file instead of stdout.
     """

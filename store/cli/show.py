@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from store.code.languages import find_fence
 from store.commandline import display, echo
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
+from store.commandline.python_rows import list_rows
 from store.dossier.pages import Ancestry, KernelPage, TaskPage
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ def print_page(page: KernelPage | TaskPage | Ancestry, form: str) -> None:
     """Print a page as text and tables, or as one JSON object."""
     if isinstance(page, Ancestry):
         if form == "json":
-            whole = {"kernel_id": page.kernel_id, "edges": page.edges.to_pylist()}
+            whole = {"kernel_id": page.kernel_id, "edges": list_rows(page.edges)}
             echo.print_json(whole)
         else:
             _print_ancestry(page)
     elif form == "json":
         about = page.task if isinstance(page, TaskPage) else page.kernel
-        tables = {title.lower(): rows.to_pylist() for title, rows in page.sections.items()}
+        tables = {title.lower(): list_rows(rows) for title, rows in page.sections.items()}
         echo.print_json(about | tables)
     elif isinstance(page, TaskPage):
         _print_task(page)
@@ -76,7 +77,7 @@ def _print_ancestry(page: Ancestry) -> None:
     root = Tree(Text(f"kernel {page.kernel_id[:12]}", style="bold"))
     branches = {page.kernel_id: root}
     beyond: set[str] = set()
-    for edge in page.edges.to_pylist():
+    for edge in list_rows(page.edges):
         parent, branch = edge["parent_kernel_id"], branches.get(edge["child_kernel_id"])
         if branch is None:
             beyond.add(edge["child_kernel_id"])

@@ -11,6 +11,7 @@ from store.cli.options import COMMON, At, locate_lake, open_lake, print_rows
 from store.commandline import echo
 from store.commandline.help import CommandApp
 from store.commandline.members import Common, Count, Format
+from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def tag_add(
     Parameters
     ----------
     name
-        New tag. It begins with a letter. A tag that exists moves to the snapshot.
+        New tag: a letter, then letters, digits, ".", "_" and "-", at most 100 characters. A tag
+        that exists moves to the snapshot.
     at
         Snapshot number, tag or ISO time to name (default: newest).
     note
@@ -156,8 +158,8 @@ def diff(
         )
     if format == "json":
         whole = asdict(difference) | {
-            "verdicts": difference.verdicts.to_pylist(),
-            "best_kernels": difference.best_kernels.to_pylist(),
+            "verdicts": list_rows(difference.verdicts),
+            "best_kernels": list_rows(difference.best_kernels),
         }
         echo.print_json(whole)
     else:

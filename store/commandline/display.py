@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from store.commandline import echo
-from store.commandline.escape import encode_json, escape_terminal, escape_text
+from store.commandline.escape import encode_json, escape_terminal, escape_text, spell_bytes
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 
@@ -32,9 +32,10 @@ def write_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
     """Write rows to stdout or to a file, as table, json, csv or parquet.
 
     JSON is a list of objects, CSV has a header, and Parquet goes to a file or a pipe, never to a
-    terminal. NULL is null in JSON and empty in CSV. JSON, Parquet and files contain the stored
-    texts unchanged. CSV has no notation for control characters: on stdout they become escapes, on a
-    terminal newlines too, and a note counts the changed cells.
+    terminal. NULL is null in JSON and empty in CSV; NaN and infinite numbers are null in JSON too.
+    JSON, Parquet and files contain the stored texts unchanged. CSV has no notation for control
+    characters: on stdout they become escapes, on a terminal newlines too, and a note counts the
+    changed cells.
     """
     if form == "parquet":
         _write_parquet(rows, out)
@@ -137,6 +138,8 @@ def format_cell(value: object, characters: int = SHOWN_CHARACTERS) -> str:
         return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, bytes):
+        value = spell_bytes(value)
     text = value.isoformat() if isinstance(value, date) else str(value)
     if _HASH.fullmatch(text):
         return text[:12]
@@ -152,6 +155,7 @@ def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
     def escape_cell(value: object) -> object:
         nonlocal changed
         text = encode_json(value, indent=None) if isinstance(value, list | dict) else value
+        text = spell_bytes(text) if isinstance(text, bytes) else text
         if not shown or not isinstance(text, str):
             return text
         safe = escape(text)

@@ -8,14 +8,17 @@ looks like a verdict.
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 PREFIX = "  | "
 """Begins every line of foreign text, so that none begins in the column of our lines."""
 _TAB_WIDTH = 4
+_QUOTING = b"\\'\""
 _LONGEST_NAME = 120
 _BETWEEN_BREAKS = re.compile(r"[^\n\t]+")
 _SUSPECT = re.compile(r"[^ -~]")
@@ -93,11 +96,45 @@ def quote_name(text: str) -> str:
 def encode_json(value: Any, *, indent: int | None = 1) -> str:
     """Return a value as JSON with escapes for control and non-ASCII characters.
 
-    A program reads the stored text back, and nothing in the JSON controls a terminal. Values that
-    JSON cannot represent become their text.
+    A program reads the stored text back, and nothing in the JSON controls a terminal. NaN and
+    infinite numbers become null; other values that JSON cannot represent become their text.
+
+    >>> encode_json([float("nan"), b"a\\x00"], indent=None)
+    '[null, "a\\\\\\\\x00"]'
     """
+    try:
+        text = json.dumps(value, indent=indent, default=_spell_value, allow_nan=False)
+    except ValueError:
+        finite = _replace_infinite(value)
+        text = json.dumps(finite, indent=indent, default=_spell_value, allow_nan=False)
     # The encoder does not escape DEL, which occurs only in strings.
-    return json.dumps(value, indent=indent, default=str).replace("\x7f", "\\u007f")
+    return text.replace("\x7f", "\\u007f")
+
+
+def spell_bytes(data: bytes) -> str:
+    """Return bytes as the text that DuckDB prints: ASCII, with escapes for all other bytes.
+
+    >>> spell_bytes(b"abc\\xff")
+    'abc\\\\xFF'
+    """
+    return "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in _QUOTING else f"\\x{byte:02X}"
+        for byte in data
+    )
+
+
+def _spell_value(value: object) -> str:
+    return spell_bytes(value) if isinstance(value, bytes) else str(value)
+
+
+def _replace_infinite(value: Any) -> Any:
+    """Return a value with None in place of numbers that JSON lacks."""
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[Any, Any]", value).items()
+        return {name: _replace_infinite(field) for name, field in fields}
+    if isinstance(value, list | tuple):
+        return [_replace_infinite(one) for one in cast("Sequence[Any]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -197,10 +197,7 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             echo.print_error(error)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
-            echo.print_note(
-                "interrupted; committed rows are kept. Run the command again to resume."
-            )
-            sys.exit(130)
+            _exit_interrupted()
         except BrokenPipeError:
             # The reader of our output has ended (`| head`).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -212,9 +209,25 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             echo.print_error(FlywheelError(f"{error.filename}: {error.strerror}", where))
             sys.exit(1)
         except Exception as error:
+            if _is_interrupt(error):
+                _exit_interrupted()
             echo.print_traceback(error)
             echo.print_error(FlywheelError(f"{type(error).__name__}: {error}", _DEFECT))
             sys.exit(1)
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """Return whether an exception is what DuckDB makes of a KeyboardInterrupt.
+
+    >>> _is_interrupt(RuntimeError("Query interrupted")), _is_interrupt(RuntimeError("another"))
+    (True, False)
+    """
+    return type(error) is RuntimeError and str(error) == "Query interrupted"
+
+
+def _exit_interrupted() -> NoReturn:
+    echo.print_note("interrupted; committed rows are kept. Run the command again to resume.")
+    sys.exit(130)
 
 
 def annotate_config(config: type) -> Any:

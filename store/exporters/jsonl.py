@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from store.commandline.python_rows import list_rows
 from store.exporters.writing.tables import Tables, stream_tables
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
     for name, stream in stream_tables(lake, config):
         with open(folder / f"{name}.jsonl", "w", encoding="utf-8") as handle:
             for batch in stream:
-                for row in batch.to_pylist():
+                for row in list_rows(batch):
                     handle.write(json.dumps(_make_plain(row), ensure_ascii=False) + "\n")
                 rows += batch.num_rows
         files += 1

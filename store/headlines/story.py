@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.commandline import echo
+from store.commandline.python_rows import list_rows
 from store.errors import UnknownName
 from store.lake import sql_files
 
@@ -68,7 +69,7 @@ def _run_step(lake: Lake, file: Path) -> Step:
 def print_story(story: Story, form: str = "table") -> None:
     """Print a story as text with a table for each step, or as one JSON object."""
     if form == "json":
-        steps = [{**vars(step), "rows": step.rows.to_pylist()} for step in story.steps]
+        steps = [{**vars(step), "rows": list_rows(step.rows)} for step in story.steps]
         echo.print_json({**vars(story), "steps": steps})
         return
     from store.commandline import display

@@ -308,7 +308,7 @@ class FolderLocation(Location):
         """Return what a file beside the catalog says."""
         try:
             return Move(**json.loads((self.root / _MOVE).read_text("utf-8")))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write_move(self, move: Move | None) -> None:

@@ -49,6 +49,10 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
     # DuckDB reads a text up to its first NUL.
     if "\0" in query:
         raise UnsafeSQL("a query cannot contain a NUL character", _HINT)
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        raise UnsafeSQL("a query must be valid UTF-8", _HINT) from None
     statements = connection.extract_statements(query)
     if len(statements) != 1:
         raise UnsafeSQL(f"{len(statements)} statements, but a query is one statement", _HINT)

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     import yaml
 
 SENSITIVITIES = ("public", "pseudonymous", "private")
+TIME_RANGES = {
+    "TIMESTAMPTZ": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
+    "DATE": ("0001-01-01", "9999-12-31"),
+}
+"""The first and last value of each type of times that a row may have."""
 _COLUMN_FIELDS = {
     *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity", "about")
 }
@@ -67,6 +72,12 @@ class Catalog:
             if column.type in ("DOUBLE", "FLOAT"):
                 rules[f"{column.name} is finite, or NULL where it is absent"] = (
                     f"{name} IS NULL OR isfinite({name})"
+                )
+            if column.type in TIME_RANGES:
+                first, last = (f"{column.type} '{one}'" for one in TIME_RANGES[column.type])
+                # DuckDB has earlier, later and infinite times, which Python cannot represent.
+                rules[f"{column.name} is in the years 1 to 9999"] = (
+                    f"{name} IS NULL OR {name} BETWEEN {first} AND {last}"
                 )
             if column.type in ("DOUBLE[]", "FLOAT[]"):
                 # NaN is greater than every other number.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from store.errors import RowsRejected
 from store.schema.arrow_checks import is_surely_passed
-from store.schema.catalog import Catalog
+from store.schema.catalog import TIME_RANGES, Catalog
 from store.schema.device_names import check_device_names
 from store.schema.id_checks import check_ids
-from store.schema.sql_text import quote_names
 from store.schema.tables import Column, Enum, Table
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXAMPLES = 3
+_FIRST_AND_LAST = tuple(one.replace(tzinfo=UTC) for one in (datetime.min, datetime.max))
 
 
 def check_relation(
@@ -79,7 +80,7 @@ def check_rows(
 
 
 def _matches_declaration(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:
-    """Return whether a column's values are there, enumerated, finite, and free of NUL, as declared.
+    """Return whether a column's values are there, enumerated, in range, and free of NUL.
 
     False may be wrong; the rules decide.
     """
@@ -99,6 +100,8 @@ def _matches_declaration(catalog: Catalog, table: Table, column: Column, given: 
             return False
     if column.type.removesuffix("[]") in ("DOUBLE", "FLOAT"):
         return pc.all(pc.is_finite(flat)).as_py() is not False
+    if column.type in TIME_RANGES:
+        return _is_in_range(values)
     if "VARCHAR" in column.type and (column.type != "VARCHAR" or table.is_looked_up(column)):
         return not any(_has_nul(chunk) for chunk in flat.chunks)
     return True
@@ -128,6 +131,20 @@ def _list_pairs(left: pa.ChunkedArray, right: pa.ChunkedArray) -> set[tuple[Any,
     values, by = (side.dictionary.to_pylist() for side in sides)
     pairs = np.unique(codes.astype(np.int64) * len(by) + others)
     return {(values[pair // len(by)], by[pair % len(by)]) for pair in pairs.tolist()}
+
+
+def _is_in_range(times: pa.ChunkedArray) -> bool:
+    """Return whether times or days are in the years that Python can represent; not all are NULL."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first, last = (date.min, date.max) if pa.types.is_date(times.type) else _FIRST_AND_LAST
+    earliest, latest = pa.scalar(first, times.type), pa.scalar(last, times.type)
+    extremes: Any = pc.min_max(times)
+    return (
+        pc.greater_equal(extremes["min"], earliest).as_py() is True
+        and pc.less_equal(extremes["max"], latest).as_py() is True
+    )
 
 
 def _has_nul(values: Any) -> bool:
@@ -249,7 +266,12 @@ def _find_examples(
 ) -> list[str]:
     mentioned = [name for name in table.columns if re.search(rf"\b{name}\b", rule)]
     names = tuple(dict.fromkeys([*table.key, *mentioned]))
+    # Python cannot represent every time.
+    values = ", ".join(
+        f'"{name}"::VARCHAR' if table.columns[name].type in TIME_RANGES else f'"{name}"'
+        for name in names
+    )
     rows = connection.execute(
-        f"SELECT {quote_names(names)} FROM {relation} WHERE {broken} LIMIT {EXAMPLES}"
+        f"SELECT {values} FROM {relation} WHERE {broken} LIMIT {EXAMPLES}"
     ).fetchall()
     return describe_rows(names, rows)

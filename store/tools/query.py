@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 from store.mcp.desk import Desk
 from store.mcp.reply import Reply
@@ -27,7 +28,7 @@ async def run(desk: Desk, sql: str, at: str | None = None) -> Reply:
         )
     snapshot = await desk.resolve(at)
     answer = await desk.ask(snapshot, sql)
-    rows = answer.rows.to_pylist()
+    rows = list_rows(answer.rows)
     notes = [f"rows: only the first {len(rows)}; add a filter, or aggregate"] if answer.cut else []
     return Reply(
         snapshot=snapshot,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from store.commandline.python_rows import list_rows
 from store.dossier.pages import read_kernel_page
 from store.lake.reader import Lake
 from store.mcp.desk import Desk
@@ -24,7 +25,7 @@ async def run(desk: Desk, kernel: str, at: str | None = None, offset: int = 0) -
 
     def read(lake: Lake) -> tuple[dict[str, Any], dict[str, Any]]:
         page = read_kernel_page(lake, kernel)
-        return page.kernel, {name.lower(): t.to_pylist() for name, t in page.sections.items()}
+        return page.kernel, {name.lower(): list_rows(t) for name, t in page.sections.items()}
 
     row, sections = await desk.read(snapshot, read)
     part, notes = slice_text("code", row.pop("code"), offset)

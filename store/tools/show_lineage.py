@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from store.commandline.python_rows import list_rows
 from store.dossier.pages import find_ancestry
 from store.mcp.desk import Desk
 from store.mcp.reply import Reply
@@ -20,5 +21,5 @@ async def run(desk: Desk, kernel: str, at: str | None = None) -> Reply:
     """
     snapshot = await desk.resolve(at)
     ancestry = await desk.read(snapshot, lambda lake: find_ancestry(lake, kernel))
-    data = {"kernel_id": ancestry.kernel_id, "edges": ancestry.edges.to_pylist()}
+    data = {"kernel_id": ancestry.kernel_id, "edges": list_rows(ancestry.edges)}
     return Reply(snapshot=snapshot, data=data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from store.commandline.python_rows import list_rows
 from store.dossier.pages import read_task_page
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
@@ -32,7 +33,7 @@ async def run(desk: Desk, task: str, at: str | None = None, offset: int = 0) -> 
         about = lake.run(read_sql(__file__, "task"), parameters).one()
         assert about is not None
         workloads = lake.run(read_sql(__file__, "workloads"), parameters).rows()
-        sections = {title.lower(): rows.to_pylist() for title, rows in page.sections.items()}
+        sections = {title.lower(): list_rows(rows) for title, rows in page.sections.items()}
         return page.task | {"workloads": workloads} | sections, about["code"]
 
     data, code = await desk.read(snapshot, read)

@@ -123,5 +123,6 @@ def _describe_state(
         ),
         [snapshot],
     ).fetchone()
-    rules = hashlib.sha256(repr((catalog.tables, catalog.enums)).encode()).hexdigest()
+    stated = {name: catalog.rules(table) for name, table in catalog.tables.items()}
+    rules = hashlib.sha256(repr((catalog.tables, catalog.enums, stated)).encode()).hexdigest()
     return [location.url, str(row[0]) if row else "", rules, store.__version__]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import getpass
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from store.commandline.escape import quote_name
 from store.errors import FlywheelError, UnknownName
 from store.ids import uuid7
 from store.lake.reader import Lake
@@ -14,6 +16,8 @@ from store.writing.writer import Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_TAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 
 
 def list_snapshots(lake: Lake) -> pa.Table:
@@ -26,15 +30,22 @@ def list_tags(lake: Lake) -> pa.Table:
     return lake.run(read_sql(__file__, "tags")).arrow()
 
 
+def require_tag_name(name: str) -> None:
+    """Raise FlywheelError unless a text is plain enough for a tag, and no number or time."""
+    if not _TAG.fullmatch(name):
+        raise FlywheelError(
+            f"{quote_name(name)} cannot be a tag",
+            "Begin with a letter, such as v1 or before-h200. Letters are a to z and A to Z; "
+            "digits, '.', '_' and '-' may follow, up to 100 characters.",
+        )
+
+
 def add_tag(writer: Writer, name: str, at: str | int | None, note: str | None) -> int:
     """Tag a snapshot (default: the newest); return it. A tag in use moves to the new snapshot.
 
-    Raises FlywheelError if the name could be read as a number or a time.
+    Raises FlywheelError if the name cannot be a tag.
     """
-    if not name or name[0].isdigit() or name != name.strip():
-        raise FlywheelError(
-            f'"{name}" cannot be a tag', "Begin with a letter, such as v1 or before-h200."
-        )
+    require_tag_name(name)
     with writer.reader(at) as lake:
         snapshot = lake.snapshot
     _append(writer, name, snapshot, note, f"tag {name} at snapshot {snapshot}")

@@ -37,6 +37,7 @@ REPLACED_AGE = timedelta(days=1)
 SMALL_FILE = 32 << 20
 MERGED_AT_ONCE = 64
 _MESSAGE = "CALL lake.set_commit_message(getvariable('author'), 'maintenance', extra_info => '{}')"
+_PARTIAL_CATALOG = "catalog.partial"
 _COPY_CATALOG = """
 import sqlite3, sys
 source, copy = map(sqlite3.connect, sys.argv[1:])
@@ -133,7 +134,8 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
 
     Data files never change, so a later backup to the same folder copies what is new. The catalog is
     copied last and in one piece, under the lock. Raises FlywheelError if the folder contains
-    another lake, is part of this one, or a file to copy differs from the committed one.
+    something else than a backup of this lake, is part of the lake, or a file to copy differs from
+    the committed one.
     """
     location.require()
     if isinstance(location, ServerLocation):
@@ -166,7 +168,7 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
             partial.rename(there)
             copied += 1
         target.mkdir(parents=True, exist_ok=True)
-        partial = target / "catalog.partial"
+        partial = target / _PARTIAL_CATALOG
         partial.unlink(missing_ok=True)
         # In a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file when
         # any other part of the same process closes that file.
@@ -184,12 +186,29 @@ def _check_target(location: FolderLocation, target: Path) -> None:
     there = FolderLocation(target.resolve())
     if there.root.is_relative_to(location.root):
         raise FlywheelError(f"{target} is inside the lake itself", "Name a folder outside of it.")
+    if there.root.exists() and not there.root.is_dir():
+        raise FlywheelError(f"{target} is not a folder", "Name a new folder.")
+    if not there.exists and _is_foreign(there):
+        raise FlywheelError(
+            f"{target} is not empty, and no backup of this lake",
+            "Name a new or empty folder, or an earlier backup of this lake; nothing was copied.",
+        )
     if there.exists:
         with Lake(location) as own, Lake(there) as other:
             if own.lake_id != other.lake_id:
                 raise FlywheelError(
                     f"{target} holds another lake", "Name a new folder, or this lake's backup."
                 )
+
+
+def _is_foreign(there: FolderLocation) -> bool:
+    """Return whether a folder without a lake has more than an interrupted first backup leaves."""
+    if not there.root.exists():
+        return False
+    if any(one.name not in (there.data.name, _PARTIAL_CATALOG) for one in there.root.iterdir()):
+        return True
+    files = (one for one in there.data.rglob("*") if not one.is_dir())
+    return any(one.suffix not in (".parquet", ".partial") for one in files)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
@@ -109,6 +110,22 @@ def _require_room(source: Location, target: Location, lake_id: str) -> None:
             f"both lakes would have their data files in {source.files.url}",
             "Name another place in data=: deleting the old lake would delete its files.",
         )
+    inside = [
+        new
+        for new in _list_places(target)
+        if any(PurePath(new).is_relative_to(old) for old in _list_places(source))
+    ]
+    if inside:
+        raise FlywheelError(
+            f"{inside[0]} is inside the lake itself",
+            "Name a place outside of it: deleting the old lake would delete the new one.",
+        )
+
+
+def _list_places(location: Location) -> list[str]:
+    """Return the folders and prefixes that are deleted together with a lake."""
+    folders = [str(location.root)] if isinstance(location, FolderLocation) else []
+    return [*folders, location.files.url]
 
 
 def _move(source: Location, target: Location, lake_id: str, progress: Progress | None) -> Summary:

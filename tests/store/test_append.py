@@ -67,6 +67,12 @@ def _arm(number: int, **columns: Any) -> Row:
     return builders.session(JUDGED, [1.0, 2.0], minute=number)[0] | columns
 
 
+def _make_timed(microseconds: int) -> pa.Table:
+    """Return two policies of which the first was made this long after 1970."""
+    times = pa.array([microseconds, 0]).view(pa.timestamp("us", tz="UTC"))
+    return pa.Table.from_pylist([_policy("a"), _policy("b")]).append_column("created_at", times)
+
+
 SHA = "0" * 64
 REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
     ("an unknown column", {"kernels": [KERNEL | {"colour": "red"}, KERNEL]},
@@ -117,6 +123,16 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
      ("workloads", "axes are a JSON object", 1, "axes='[]'")),
     ("NaN for absence", {"evaluations": [_make_judged(1, wall_s=float("nan"))]},
      ("evaluations", "wall_s is finite", 1, "nan")),
+    ("a time before the year 1", {"policies": _make_timed(-(2**61))},
+     ("policies", "created_at is in the years 1 to 9999", 1, "71101-09-29 (BC)")),
+    ("a time after the year 9999", {"policies": _make_timed(253_402_300_800_000_000)},
+     ("policies", "created_at is in the years 1 to 9999", 1, "10000-01-01")),
+    ("an infinite time", {"policies": _make_timed(2**63 - 1)},
+     ("policies", "created_at is in the years 1 to 9999", 1, "created_at='infinity'")),
+    ("a day after the year 9999", {"claims": pa.Table.from_pylist(
+        [builders.claim(), builders.claim(speedup=3.0)]).append_column(
+            "published_on", pa.array([6_585_322, 0], pa.int32()).view(pa.date32()))},
+     ("claims", "published_on is in the years 1 to 9999", 1, "published_on='20000-01-01'")),
     ("a sample that is no time", {"timings": [_arm(1, samples_ms=[*[1.0] * 7, float("inf")])]},
      ("timings", "samples_ms holds finite numbers", 1, "inf")),
     ("a sample of no time", {"timings": [_arm(1, samples_ms=[0.0, *[1.0] * 7])]},

@@ -143,6 +143,71 @@ def test_formats(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     assert json.loads(target.read_text()) == expected
 
 
+@pytest.mark.folder
+def test_a_row_with_an_impossible_time_is_printed_and_found(
+    run: Run, filled_lake: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lake"
+    shutil.copytree(filled_lake, folder)
+    connection = attachment.connect()
+    attachment.attach(connection, location.Location.of(str(folder)), writable=True)
+    connection.execute("CALL lake.set_option('require_commit_message', false)")
+    connection.execute(f"UPDATE lake.kernels SET created_at = make_timestamptz({-(2**61)})")
+    connection.execute("UPDATE lake.evaluations SET created_at = 'infinity'")
+    connection.close()
+    text = "71101-09-29 (BC) 04:59:46.306048+00"
+    asked = ("query", "FROM kernels", "--lake", folder, "--format")
+    (row,) = json.loads(run(*asked, "json").out)
+    assert row["created_at"] == text
+    for form in ("csv", "table"):
+        ended = run(*asked, form)
+        assert (ended.code, ended.err) == (0, "")
+        assert text in ended.out
+    for form in ("json", "table"):
+        ended = run("show", row["kernel_id"], "--lake", folder, "--format", form)
+        assert (ended.code, ended.err) == (0, "")
+        assert "infinity" in ended.out
+    ended = run("check", "--full", "--lake", folder, "--format", "csv")
+    assert ended.code == 3
+    assert "kernels,created_at is in the years 1 to 9999" in ended.out
+    assert "evaluations,created_at is in the years 1 to 9999" in ended.out
+
+
+def test_numbers_and_bytes_that_json_lacks(run: Run, filled_lake: Path) -> None:
+    blob = "unhex('61625c22277fff00')"
+    sql = f"SELECT 'nan'::DOUBLE AS a, ['-inf'::FLOAT, 1] AS b, {blob} AS c, {blob}::VARCHAR AS d"
+    asked = ("query", sql, "--lake", filled_lake, "--format")
+    text = r"ab\x5C\x22\x27\x7F\xFF\x00"
+    (row,) = json.loads(run(*asked, "json").out, parse_constant=pytest.fail)
+    assert row == {"a": None, "b": [None, 1], "c": text, "d": text}
+    assert run(*asked, "csv").out == f'a,b,c,d\nnan,"[null, 1.0]",{text},{text}\n'
+    assert run(*asked, "table").out.split()[-2:] == [text, text]
+
+
+def test_places_and_texts_of_a_wrong_kind_are_named(
+    run: Run, filled_lake: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    file, inside = tmp_path / "file", tmp_path / "file" / "inside"
+    on = ("--lake", filled_lake)
+    for words, said in [
+        (("query", "SELECT '\udcff'", *on), "a query must be valid UTF-8"),
+        (("tables", "--lake", file), f"no lake at {file}"),
+        (("query", "SELECT 1", "--lake", file), f"no lake at {file}"),
+        (("report", "--out", file, *on), f"{file} is not a folder"),
+        (("report", "--out", inside, *on), f"{file} is not a folder"),
+    ]:
+        ended = run(*words)
+        assert (ended.code, ended.out) == (1, ""), words
+        assert ended.err.startswith(f"error: {said}"), ended.err
+    for target in (inside, Path("/proc/x")):
+        words = ["store", "export", "parquet", str(target), "--lake", str(filled_lake)]
+        exported = commands.run(words, cwd=tmp_path)
+        assert (exported.returncode, exported.stdout) == (1, "")
+        assert exported.stderr.startswith(f"error: cannot make the folder {target}: ")
+    assert file.read_text() == "mine"
+
+
 def test_parquet_goes_through_a_pipe(filled_lake: Path) -> None:
     command = [BIN / "store", "query", "FROM timings", "--format", "parquet", "--lake", filled_lake]
     done = subprocess.run(command, capture_output=True, check=True)

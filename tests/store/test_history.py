@@ -148,10 +148,18 @@ def test_a_tag_has_the_note_of_its_last_change_alone(writer: store.Writer) -> No
     assert [row["since"] for row in tags] == [newest["best"], newest["other"]]
 
 
-def test_a_name_that_could_be_a_number_or_time_is_no_tag(writer: store.Writer) -> None:
-    for name in ("", "7", "1st", "2026-01-01", " v1", "v1 "):
+def test_a_name_that_is_a_number_a_time_or_not_plain_is_no_tag(writer: store.Writer) -> None:
+    names = ["", "7", "1st", "2026-01-01", " v1", "v1 ", "v1\n", "x\x1b[31m", "../x", "a/b", "é"]
+    for name in (*names, "v" * 101):
         with pytest.raises(FlywheelError, match="cannot be a tag"):
             history.add_tag(writer, name, None, None)
+
+
+def test_a_tag_of_100_plain_characters_is_taken(writer: store.Writer) -> None:
+    for name in ("v1.0-rc_2", "v" * 100):
+        snapshot = history.add_tag(writer, name, None, None)
+        with store.open(writer.location.url, name) as lake:
+            assert lake.snapshot == snapshot
 
 
 def test_a_tag_on_a_missing_snapshot_is_refused(writer: store.Writer) -> None:

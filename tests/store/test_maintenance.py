@@ -341,6 +341,31 @@ def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: 
 
 
 @pytest.mark.folder
+def test_a_backup_goes_into_no_folder_of_something_else(
+    writer: store.Writer, tmp_path: Path
+) -> None:
+    writer.append({"kernels": [builders.kernel(f"many {n}") for n in range(300)]}, "a file")
+    maintenance.compact(writer.location)
+    papers, data, empty = (tmp_path / name for name in ("papers", "data", "empty"))
+    for folder in (papers / "data", data / "data", empty):
+        folder.mkdir(parents=True)
+    (papers / "notes.txt").write_text("mine")
+    (data / "data" / "notes.txt").write_text("mine")
+    for used in (papers, data):
+        before = sorted(used.rglob("*"))
+        with pytest.raises(FlywheelError, match="is not empty, and no backup of this lake"):
+            maintenance.backup(writer.location, used)
+        assert sorted(used.rglob("*")) == before
+    with pytest.raises(FlywheelError, match="is not a folder"):
+        maintenance.backup(writer.location, papers / "notes.txt")
+    files, _ = maintenance.backup(writer.location, empty)
+    # As an interruption before the catalog was copied leaves it.
+    (empty / "catalog.sqlite").rename(empty / "catalog.partial")
+    assert maintenance.backup(writer.location, empty) == (0, files)
+    assert _contents(FolderLocation(empty), None) == _contents(writer.location, None)
+
+
+@pytest.mark.folder
 @pytest.mark.slow
 def test_a_moved_lake_is_read_and_written_where_it_lies(
     writer: store.Writer, tmp_path: Path

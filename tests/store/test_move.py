@@ -155,6 +155,17 @@ def test_an_interrupted_move_is_continued(
     assert read_all(server_url) == rows
 
 
+@pytest.mark.folder
+def test_a_target_inside_the_lake_is_refused(folder: str) -> None:
+    rows = read_all(folder)
+    for inside in ("inner", "data/inner"):
+        with pytest.raises(FlywheelError, match="is inside the lake itself"):
+            moves.move(Location.of(folder), Location.of(f"{folder}/{inside}"))
+        assert not (Path(folder) / inside).exists()
+    done = move(folder, f"{folder}-beside")
+    assert (done.rows > 0, read_all(f"{folder}-beside")) == (True, rows)
+
+
 def test_a_target_that_is_not_empty_is_refused(
     server_url: str, folder: str, tmp_path: Path
 ) -> None:

@@ -38,3 +38,19 @@ assert row["moment"].tzinfo is not None
 sys.exit("pandas" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_time_that_python_cannot_represent_is_the_text_of_duckdb(writer: store.Writer) -> None:
+    with writer.reader() as lake:
+        answer = lake.sql(
+            "SELECT * FROM (VALUES "
+            "(1, TIMESTAMPTZ 'infinity', DATE '20000-01-01', [DATE '-infinity'], now()), "
+            "(2, make_timestamptz(0), DATE '2026-01-02', [DATE '2026-01-02'], NULL), "
+            "(3, NULL, NULL, NULL, NULL)) AS t(n, moment, day, days, given) ORDER BY n"
+        )
+        first, second, third = answer.rows()
+    day = MOMENT.date()
+    assert list(first.values())[:4] == [1, "infinity", "20000-01-01", "[-infinity]"]
+    assert isinstance(first["given"], datetime)
+    assert list(second.values()) == [2, datetime(1970, 1, 1, tzinfo=UTC), day, [day], None]
+    assert list(third.values()) == [3, None, None, None, None]

@@ -32,12 +32,19 @@ def export(lake: Lake, module: Exporter | ModuleType, target: Path, config: Any)
     """Write a lake's snapshot to a new folder with one exporter; return a count for each kind.
 
     Raises:
-        ExportRefused: the folder exists and is not empty, or there is nothing to write.
+        ExportRefused: the folder exists and is not empty, it cannot be made, or there is nothing to
+            write.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExportRefused(f"{target} exists already", "Give a new folder, or an empty one.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise ExportRefused(
+            f"cannot make the folder {target}: {error.strerror}",
+            "Name a new folder in a place where you can write.",
+        ) from error
     try:
         counts = module.write(lake, partial, config)
         partial.chmod(0o755)

@@ -114,6 +114,8 @@ def run_command(
     import store
     from store.upkeep import history
 
+    if tag is not None:
+        history.require_tag_name(tag)
     console = echo.open_console(stderr=True)
     with (
         store.writer(common.lake, author=f"store import {importer.name}") as writer,
