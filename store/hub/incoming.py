@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from store import ids
 from store.code import features, task_families
+from store.commandline.python_rows import list_rows
 from store.errors import ImportFailed
 from store.foreign.times import clamp_times
 from store.lake.reader import Lake
@@ -58,7 +59,7 @@ def read_own_rows(lake: Lake, table: Table) -> OwnRows:
     by_content: dict[str, str] = {}
     found: set[str] = set()
     for batch in lake.run(f"SELECT * FROM {table.name} WHERE origin IS NULL").reader(10_000):
-        for row in batch.to_pylist():
+        for row in list_rows(batch):
             found.add(str(row[key]))
             by_content[hash_content(table, row)] = str(row[key])
     return OwnRows(ids=frozenset(found), by_content=by_content)
@@ -216,7 +217,7 @@ class Preparation:
         since two profiles may say the same: the hash of the second one includes the number 1.
         """
         key, own, names = table.key[0], self.own[table.name], self._names[table.name]
-        for row in rows.to_pylist():
+        for row in list_rows(rows):
             published = cast("str | None", row[key])
             if published is None or published in own.ids or published in names:
                 continue
@@ -265,7 +266,7 @@ class Preparation:
         import pyarrow as pa
 
         changed = 0
-        listed = rows.to_pylist()
+        listed = list_rows(rows)
         for row in listed:
             split = task_families.find_split(str(row["suite"]), str(row["family"]))
             if split is not None and split != row["split"]:

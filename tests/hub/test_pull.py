@@ -16,7 +16,7 @@ from hub import lakes
 from hub.server import TOKEN, HubServer
 
 import store
-from store.errors import FlywheelError, ImportFailed
+from store.errors import FlywheelError, ImportFailed, RowsRejected
 from store.hub.client import Hub
 from store.hub.edition import MANIFEST, Options
 from store.hub.publish import publish
@@ -328,6 +328,21 @@ def test_a_file_with_other_columns_than_its_table_is_refused(
     with pytest.raises(ImportFailed, match=f"kernels: a file {wrong}"):
         pull(str(tmp_path / "mine"), ONE, hub=hub)
     assert counts(str(tmp_path / "mine"))["kernels"] == 0
+
+
+@pytest.mark.parametrize("table", ["kernels", "findings"])
+def test_a_row_with_a_time_that_nobody_can_read_is_refused(
+    table: str, published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    path = json.loads(published_files[MANIFEST])["tables"][table][0]["path"]
+    rows = pq.read_table(io.BytesIO(published_files[path]))
+    column = rows.schema.field("created_at")
+    long_ago = pa.repeat(pa.scalar(-(2**61), pa.int64()), rows.num_rows).cast(column.type)
+    forged = rows.set_column(rows.schema.get_field_index("created_at"), column, long_ago)
+    server.hold(ONE, _forge(published_files, path, forged))
+    with pytest.raises(RowsRejected, match="years 1 to 9999"):
+        pull(str(tmp_path / "mine"), ONE, hub=hub)
+    assert counts(str(tmp_path / "mine"))[table] == 0
 
 
 def _forge(files: dict[str, bytes], path: str, rows: pa.Table) -> dict[str, bytes]:

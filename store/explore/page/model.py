@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from store.commandline.python_rows import list_rows
 from store.rendering.questions import Value
 
 if TYPE_CHECKING:
@@ -146,4 +147,4 @@ class Answer:
 
     def rows(self) -> list[Row]:
         """Return the rows as dictionaries."""
-        return self.table.to_pylist()
+        return list_rows(self.table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, UnknownName
 from store.explore.page import questions
 from store.explore.page.links import build_address
@@ -120,7 +121,7 @@ class View:
     async def rows(self, name: str, **values: Value) -> list[Row]:
         """Return all rows of a question that is not a panel."""
         question = questions.read_question(questions.SQL / f"{name}.sql", values)
-        return (await self._reader.ask(self.snapshot, question.sql)).to_pylist()
+        return list_rows(await self._reader.ask(self.snapshot, question.sql))
 
     async def one(self, name: str, **values: Value) -> Row | None:
         """Return the first row of a question that is not a panel, or None."""

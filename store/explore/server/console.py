@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, ServerBusy
 from store.explore.page import render
 from store.explore.page.model import Page, Panel
@@ -66,7 +67,7 @@ async def export(readers: Readers, queries: QueryPool, request: Request) -> Resp
         return Response(write_csv(answer.rows), media_type="text/csv", headers=headers)
     if form == "json":
         content = {"snapshot": view.snapshot, "sql": view.get("sql"), "has_more": answer.cut}
-        text = encode_json(content | {"rows": answer.rows.to_pylist()})
+        text = encode_json(content | {"rows": list_rows(answer.rows)})
         return Response(text, media_type="application/json", headers=headers)
     raise FlywheelError(f"no format {form[:20]}", "There are csv, json and sql.")
 
@@ -99,7 +100,7 @@ def _render(
     error: FlywheelError | None,
     site: Mapping[str, Any],
 ) -> str:
-    rows = [] if answer is None else answer.rows.slice(0, SHOWN_ROWS).to_pylist()
+    rows = [] if answer is None else list_rows(answer.rows.slice(0, SHOWN_ROWS))
     return render.render_template(
         "console",
         view=view,
