@@ -1,6 +1,6 @@
 -- One row per timing session, baseline and clock: the speedup in its samples, counted or not.
--- The two arms are of one evaluation, workload, device, state of the cache, and origin. An arm that
--- a session has twice by a clock counts for nothing, since nothing tells which of the two is right.
+-- The two arms are those of session_arms. An arm that a session has twice by a clock counts for
+-- nothing, since nothing tells which of the two is right.
 -- Samples of the two arms are paired by block, so that drift of the device cancels out. speedup =
 -- exp(median(ln(baseline / kernel))); with an even count this is the geometric mean of the middle
 -- two ratios. The interval is a pair of order statistics (the r-th smallest and r-th largest
@@ -16,41 +16,21 @@
 -- out a difference that lasts for a whole session.
 WITH sessions AS (
     SELECT
-        kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
-        kernel.workload_id, kernel.device_id, baseline.arm AS baseline, kernel.clock,
-        kernel.noisy OR baseline.noisy AS noisy,
-        kernel.created_at AS measured_at,
-        list_median(kernel.samples_ms) AS kernel_ms,
-        list_median(baseline.samples_ms) AS baseline_ms,
-        kernel.samples_ms AS kernel_samples,
-        list_sort(kernel.control_ratios) AS control,
+        session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
+        noisy, measured_at,
+        list_median(arms.kernel_ms) AS kernel_ms,
+        list_median(arms.baseline_ms) AS baseline_ms,
+        arms.kernel_ms AS kernel_samples,
+        list_sort(control_ratios) AS control,
         CASE
-            WHEN kernel.blocks = baseline.blocks THEN baseline.samples_ms
+            WHEN complete THEN arms.baseline_ms
             -- NULL where the baseline lacks the block.
             ELSE list_transform(
-                kernel.blocks,
-                lambda block: baseline.samples_ms[list_position(baseline.blocks, block)]
+                kernel_blocks,
+                lambda block: arms.baseline_ms[list_position(baseline_blocks, block)]
             )
         END AS baseline_samples
-    FROM clocked_timings AS kernel
-    INNER JOIN clocked_timings AS baseline
-        ON
-            baseline.session_id = kernel.session_id
-            AND baseline.clock = kernel.clock
-            -- A filter on one of these ids reaches both scans.
-            AND baseline.kernel_id = kernel.kernel_id
-            AND baseline.task_id = kernel.task_id
-            AND baseline.evaluation_id = kernel.evaluation_id
-            AND baseline.workload_id = kernel.workload_id
-            AND baseline.device_id = kernel.device_id
-            AND baseline.cache = kernel.cache
-            AND baseline.origin IS NOT DISTINCT FROM kernel.origin
-    WHERE
-        kernel.arm = 'kernel'
-        AND baseline.arm <> 'kernel'
-        AND (
-            kernel.blocks = baseline.blocks OR list_has_any(kernel.blocks, baseline.blocks)
-        )
+    FROM session_arms AS arms
 ),
 paired AS (
     SELECT
