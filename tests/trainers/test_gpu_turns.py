@@ -103,11 +103,11 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
             super().give_way()
 
     class Feed:
-        def prompts(self, step: int, batch: int, tasks: list[str]) -> list[Any]:
+        def render_prompts(self, step: int, batch: int, tasks: list[str]) -> list[Any]:
             seen.append(("prompts", tell_hold(locks)))
             return [[{"role": "user", "content": task}] for task in tasks]
 
-        def rewards(self, sampled: list[Any]) -> Rewarded:
+        def reward(self, sampled: list[Any]) -> Rewarded:
             seen.append(("rewards", tell_hold(locks)))
             assert set(ways) == {"shared"}
             ids = [str(at) for at in range(len(sampled))]
