@@ -86,6 +86,9 @@ class CommitConflict(FlywheelError):
 class ImportFailed(FlywheelError):
     """A source file or folder cannot be read; none of its rows are stored."""
 
+    def __init__(self, message: str, hint: str = "Correct it, or leave it out.") -> None:
+        super().__init__(message, hint)
+
 
 class ExportRefused(FlywheelError):
     """An export would overwrite a file, or write none; no file is written."""

@@ -82,7 +82,10 @@ def run(job: Job, config: Config) -> str:
             f"{config.model} cannot be trained", "Give a folder, a Hub name or a .gguf file."
         )
     if config.rounds < 1 or config.attempts < 1:
-        raise FlywheelError("a run has one round and one attempt at least")
+        raise FlywheelError(
+            f"--rounds {config.rounds} and --attempts {config.attempts} make no attempt",
+            "Give 1 or more for each.",
+        )
     trl_settings.silence_libraries()
     judge = judging.parse_options(config.judge)
     if judge.protocol != "full":

@@ -68,7 +68,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     """
     root = sources.require_path(path, "a Parquet file of drkernel-rl-data or drkernel-coldstart-8k")
     if config.purpose not in ("train", "eval"):
-        raise ImportFailed("--purpose is train or eval")
+        raise ImportFailed(f"--purpose {config.purpose} is unknown", "Give train or eval.")
     for file in parquet.find(root):
         is_dialogue = "messages" in parquet.column_names(file)
         columns = DIALOGUES if is_dialogue else PROMPTS

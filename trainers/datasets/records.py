@@ -264,7 +264,7 @@ def _find_row(lake: store.Lake, wanted: str) -> dict[str, Any]:
         if not recipe.exists():
             raise DatasetError(
                 f"{wanted} is no dataset of `pipelines run`: it has no recipe.json",
-                "Training rows have to come from a snapshot of the lake, so that they can be told.",
+                "Make it with `pipelines run`: training records the snapshot of its rows.",
             )
         identity = json.loads(recipe.read_text("utf-8")).get("dataset_id")
         row = next((row for row in _list_recorded(lake) if row["dataset_id"] == identity), None)

@@ -42,7 +42,7 @@ def detect(path: Path) -> list[Match]:
     Raises ImportFailed if the path does not exist.
     """
     if not path.exists():
-        raise ImportFailed(f"{path} does not exist")
+        raise ImportFailed(f"{path} does not exist", "Check the path.")
     found: list[Match] = []
     for name, member in sorted(find_members("store.importers").items()):
         seen = _ask(member, path)

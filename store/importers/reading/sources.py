@@ -25,7 +25,7 @@ TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
 def require_path(path: Path | None, what: str) -> Path:
     """Return the path; raises ImportFailed if it is missing, with what it should be."""
     if path is None:
-        raise ImportFailed(f"no path given; it names {what}")
+        raise ImportFailed("no path given", f"Name {what}.")
     return path
 
 
