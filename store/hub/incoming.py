@@ -3,8 +3,8 @@
 A detector or an importer that runs here later computes the ids of its rows, or brings verdicts and
 timings with ids of their own. If a pulled row had one of these ids, the store would drop or refuse
 the own row as a duplicate. Pulled findings, claims and analyses therefore get the hash of their
-content as their id, and pulled verdicts and timings the hash of their id, unless this lake has the
-row already.
+content as their id, and the ids of pulled verdicts and timings begin with `pulled-`, unless this
+lake has the row already.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _RENAMED = {
     "timings": ("timing_id", "evaluation_id", "session_id"),
     "findings": ("evaluation_id",),
 }
+_PULLED = "pulled-"
+"""Begins the ids of pulled measurements."""
 _MEASURED = {"evaluation_id": "evaluations", "timing_id": "timings", "session_id": "timings"}
 """Columns with ids of measurements, and the table that has all of them."""
 _NOT_HASHED = ("origin", "created_at", "license")
@@ -229,18 +231,22 @@ class Preparation:
         return _replace_ids(rows, key, names)
 
     def _rename(self, table: str, column: str, number: int, rows: pa.Table) -> pa.Table:
-        """Give measurements the hash of their id, except those that this lake has."""
-        import pyarrow as pa
+        """Give measurements another id, except those that this lake has.
 
+        The other id contains the first one, so that rows of this lake that another lake has pulled
+        and published are recognized when they come back.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        first: Any = pc.replace_substring_regex(
+            rows.column(column).cast(pa.string()), f"^({_PULLED})+", ""
+        )
         held = self._held[table, column]
         if len(held) == number:
-            held.append(self.find_held(column, rows.column(column)))
-        given = cast("list[str | None]", rows.column(column).to_pylist())
-        here = [
-            one if kept or one is None else ids.content_id("pulled", one)
-            for one, kept in zip(given, held[number], strict=True)
-        ]
-        return replace_column(rows, column, pa.array(here, pa.string()))
+            held.append(self.find_held(column, first))
+        other: Any = pc.binary_join_element_wise(_PULLED, first, "")
+        return replace_column(rows, column, pc.if_else(pa.array(held[number]), first, other))
 
     def _prepare_standings(self, rows: pa.Table) -> pa.Table:
         """Keep decisions that the other lake made itself, under ids that no own decision can have.
