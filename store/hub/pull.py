@@ -292,7 +292,7 @@ def _list_notices(
     for part in parts:
         for record, count in sorted(part.joining.items()):
             notices.append(
-                f"kept out: {count} rows of {part.table.name} that would join this lake's {record}s"
+                f"kept out of {part.table.name}: {count} that would join this lake's {record}s"
             )
     if incoming.resplit:
         notices.append(f"splits replaced by those decided for the suite: {incoming.resplit}")

@@ -254,8 +254,8 @@ def test_a_failing_pulled_verdict_takes_nothing_from_a_kernel_judged_here(
 
 def test_rows_that_would_join_what_this_lake_recorded_stay_out(merged: Merged) -> None:
     told = "\n".join(merged.done.notices)
-    assert "2 rows of timings that would join this lake's evaluations" in told
-    assert "1 rows of metrics that would join this lake's runs" in told
+    assert "kept out of timings: 2 that would join this lake's evaluations" in told
+    assert "kept out of metrics: 1 that would join this lake's runs" in told
     assert merged.lakes.ask(SESSIONS) == merged.sessions
     assert merged.lakes.ask("SELECT count(*) AS n FROM metrics") == [{"n": 0}]
 

@@ -327,6 +327,6 @@ def test_no_step_of_another_lake_joins_a_session_of_this_lake(pair: Pair) -> Non
     pair.write({"policies": [pair.policy], "sessions": [session]})
     pair.write({"session_steps": [step, forged], "tool_calls": [call]})
     notices = " ".join(pair.pull().notices)
-    assert "1 rows of session_steps that would join this lake's sessions" in notices
-    assert "1 rows of tool_calls that would join this lake's sessions" in notices
+    assert "kept out of session_steps: 1 that would join this lake's sessions" in notices
+    assert "kept out of tool_calls: 1 that would join this lake's sessions" in notices
     assert pair.ask("SELECT step FROM session_steps") == [{"step": 0}]
