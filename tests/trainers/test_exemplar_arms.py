@@ -123,14 +123,14 @@ def list_prompts(lake_url: str) -> list[ShownPrompt]:
         return render_prompts(lake, draw, 0, tasks)
 
 
-def search_with_all_arms(url: str, server: str, seed: int) -> None:
+def search_with_all_arms(url: str, server: str, seed: int, rounds: int = ROUNDS) -> None:
     run_search(
         url,
         [open_policy(server)],
         list_prompts(url),
         Sampling(seed=seed),
         Config(attempts=ATTEMPTS),
-        Search(rounds=ROUNDS, strategy=ARMS, search="arms"),
+        Search(rounds=rounds, strategy=ARMS, search="arms"),
         ExemplarOptions(),
         Stopwatch(url),
         lambda *told: None,
@@ -351,6 +351,81 @@ def test_a_piece_trains_one_arm_with_one_seed(tmp_path: Path) -> None:
     assert [*steps][-4:] == ["sft", "contrastive-bucket-2", "answers-bucket-2", "remeasure"]
     # Otherwise its last checkpoint would stand for the arm, after fewer steps than another arm has.
     assert not steps["contrastive-bucket-2"].partial
+
+
+def test_a_search_with_a_history_judges_the_teacher_after_the_training(tmp_path: Path) -> None:
+    study = ArmStudy(tmp_path, replace(PRESETS["gpu-history"], model="m"), 0, 1.0, 1.0)
+    steps = {step.name: step for [step] in study.list_steps()}
+    names = ["sft", "history-held-out", "history-families", "teacher-held-out", "search"]
+    assert [*steps][-6:] == [*names, "remeasure"]
+    for before, after in (("import-held-out", names[1]), ("import-families", names[2])):
+        made = [" ".join(steps[name].words()) for name in (before, after)]
+        assert "--kernels none" in made[0]
+        assert made[0].replace("--kernels none", "--kernels cuda") == made[1]
+
+
+@pytest.fixture(scope="module")
+def with_history(
+    empty_lake: Path, server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[store.Lake]:
+    """Return a lake with the teacher's kernels for held-out tasks, after searches with all arms."""
+    url = str(tmp_path_factory.mktemp("history") / "lake")
+    shutil.copytree(empty_lake, url)
+    with store.writer(url, author="tests") as writer:
+        options = generated.Config(families=TRAIN[:1], count=2, held_out=True, kernels="cpu")
+        run_import(writer, generated, None, options)
+        writer.append({"devices": [DEVICE]}, "device")
+    with store.open(url) as lake:
+        taught = lake.sql(
+            "SELECT kernel_id, task_id FROM generations JOIN kernels USING (kernel_id) "
+            "WHERE path LIKE '%cpp_tuned_%'"
+        ).rows()
+    Stopwatch(url).judge([(row["kernel_id"], row["task_id"]) for row in taught])
+    for seed in (0, 1):
+        search_with_all_arms(url, server, seed, rounds=1)
+    with store.open(url) as lake:
+        yield lake
+
+
+def test_prompts_of_all_arms_show_the_history_of_a_task(with_history: store.Lake) -> None:
+    rows = ask(with_history, "isolation")
+    assert {row["namespace"].split("/")[1] for row in rows} == {*ARMS} - {"none"}
+    assert all(row["common"] > 0 and row["own"] == row["leaked"] == 0 for row in rows)
+
+
+def test_answers_are_compared_with_the_history_of_their_task(with_history: store.Lake) -> None:
+    rows = with_history.sql(
+        "SELECT namespace, task_id, kernel_id, code, exemplar_kernel_ids FROM generations "
+        "JOIN kernels USING (kernel_id) WHERE namespace IS NOT NULL OR path LIKE '%cpp_tuned_%'"
+    ).rows()
+    speeds = {row["kernel_id"]: read_speed(row["code"]) for row in rows}
+    fastest: dict[str, float] = defaultdict(float)
+    for row in rows:
+        if row["namespace"] is None:
+            fastest[row["task_id"]] = max(fastest[row["task_id"]], speeds[row["kernel_id"]])
+    found = {row["arm"]: row for row in ask(with_history, "history")}
+    assert set(found) == {*ARMS}
+    for arm, told in found.items():
+        made = [row for row in rows if f"/{arm}/" in (row["namespace"] or "")]
+        assert (told["tasks"], told["seeds"], told["answers"]) == (2, 2, len(made))
+        logs = [math.log(value) for value in fastest.values()]
+        assert told["history"] == pytest.approx(math.exp(sum(logs) / 2), abs=1e-3)
+        over = [speeds[row["kernel_id"]] > 1.02 * fastest[row["task_id"]] for row in made]
+        assert told["beats_history"] == pytest.approx(sum(over) / len(made), abs=1e-3)
+        shown = [
+            speeds[row["kernel_id"]] > 1.02 * max(speeds[one] for one in row["exemplar_kernel_ids"])
+            for row in made
+            if row["exemplar_kernel_ids"]
+        ]
+        assert (told["shown"] is None) == (arm == "none") == (not shown)
+        if shown:
+            assert told["beats_shown"] == pytest.approx(sum(shown) / len(made), abs=1e-3)
+        best: dict[tuple[str, str], float] = defaultdict(float)
+        for row in made:
+            key = row["namespace"], row["task_id"]
+            best[key] = max(best[key], speeds[row["kernel_id"]])
+        gains = [math.log(max(1, best[key] / fastest[key[1]])) for key in best]
+        assert told["gain"] == pytest.approx(math.exp(sum(gains) / len(gains)), abs=1e-3)
 
 
 def test_arms_that_run_side_by_side_share_the_cores_and_the_judges(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ class ArmSizes(Sizes):
     """Options of the import of held-out tasks."""
     search: tuple[str, ...] = ()
     """Options of each search: rounds, attempts, batch; none leaves searches out."""
+    history: bool = False
+    """Whether searches find the teacher's kernels for held-out tasks, with scores, in the lake."""
     workers: int = 1
     """Judges on each device, of all commands that run side by side."""
     jobs: int = 1
@@ -97,6 +99,9 @@ PRESETS = {
         budget_s=1800.0,
     ),
     "gpu-model": replace(_MODEL, search=("--rounds", "4", "--attempts", "4", *_SAMPLING), seeds=6),
+    "gpu-history": replace(
+        _MODEL, search=("--rounds", "1", "--attempts", "2", *_SAMPLING), history=True, seeds=6
+    ),
     "gpu-stage3": replace(
         _MODEL,
         contrastive=(

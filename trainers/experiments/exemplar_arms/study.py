@@ -22,7 +22,7 @@ _PORT = 18080
 _PATIENCE_S = 60
 QUERIES = (
     "primary", "by_task", "search_arms", "rounds", "training_curves", "training_answers",
-    "settings", "uses", "isolation", "knobs", "control",
+    "settings", "uses", "history", "isolation", "knobs", "control",
 )  # fmt: skip
 """Queries of docs/runs that print the figures."""
 
@@ -71,6 +71,10 @@ class ArmStudy(Study):
         # Training data leaves out near copies of attempts at test tasks; such attempts come last.
         if self._earlier is not None:
             yield [self._take_over(self._earlier)]
+        if self.arm_sizes.history:
+            for step in self._list_held_out("history", self.arm_sizes.kernels):
+                yield [step]
+            yield [replace(self._judge_teacher(), name="teacher-held-out")]
         yield from self._divide(trained, self._answer)
         if self.arm_sizes.search:
             yield [self._search()]
@@ -109,12 +113,21 @@ class ArmStudy(Study):
     def _list_tasks(self) -> list[Step]:
         """Return the steps that make tasks: the same number for each family of a side."""
         sizes = self.arm_sizes
-        held_out = tuple(f"{name}:held-out" for name in TRAIN)
-        options = ("--held-out", *sizes.held_out_options)
         return [
             self._import_tasks("train", TRAIN, sizes.train_tasks, sizes.kernels),
-            self._import_side("held-out", TRAIN, held_out, sizes.held_out_tasks, *options),
-            self._import_side("families", TEST, TEST, sizes.test_tasks),
+            *self._list_held_out("import", "none"),
+        ]
+
+    def _list_held_out(self, verb: str, kernels: str) -> list[Step]:
+        """Return the steps that import held-out tasks, with the teacher's kernels or none."""
+        sizes = self.arm_sizes
+        held_out = tuple(f"{name}:held-out" for name in TRAIN)
+        options = ("--kernels", kernels, "--held-out", *sizes.held_out_options)
+        return [
+            self._import_side(f"{verb}-held-out", TRAIN, held_out, sizes.held_out_tasks, *options),
+            self._import_side(
+                f"{verb}-families", TEST, TEST, sizes.test_tasks, "--kernels", kernels
+            ),
         ]
 
     def _judge_teacher(self) -> Step:
@@ -136,12 +149,12 @@ class ArmStudy(Study):
         return self.count("SELECT count(*) AS n FROM evaluations") > 0
 
     def _import_side(
-        self, side: str, families: tuple[str, ...], labels: tuple[str, ...], count: int, *more: str
+        self, name: str, families: tuple[str, ...], labels: tuple[str, ...], count: int, *more: str
     ) -> Step:
-        words = ["store", "import", "generated", "--count", str(count), "--kernels", "none", *more]
+        words = ["store", "import", "generated", "--count", str(count), *more]
         words += ["--seed", str(self.seed), *(w for name in families for w in ("--families", name))]
         return Step(
-            name=f"import-{side}",
+            name=name,
             words=lambda: words,
             holds=lambda: self._count_tasks("generated", labels) >= count,
         )
