@@ -20,4 +20,4 @@ WHERE
     names."name" IN ('level3/35', 'level3/41', 'level3/42')
     AND sessions.baseline = 'eager'
     AND claims.baseline = 'eager' AND claims.gpu = 'H100' AND claims.released
-ORDER BY task, device DESC, evaluations.policy DESC, sessions.clock
+ORDER BY task, device DESC, evaluations.policy DESC, sessions.clock, sessions.measured_at

@@ -8,7 +8,10 @@ SELECT
     max(value) FILTER (WHERE metric = 'max_speedup') AS highest,
     max(value) FILTER (WHERE metric = 'improper_timing')::BIGINT AS improperly_timed,
     any_value("of") AS tasks,
-    string_agg(DISTINCT source || ', ' || source_revision, '; ') AS source
+    string_agg(
+        DISTINCT source || ', ' || source_revision, '; '
+        ORDER BY source || ', ' || source_revision
+    ) AS source
 FROM current_claims
 WHERE policy_id = 'cuda-l1'
     AND (source_revision = 'arXiv 2507.14111v1' OR metric = 'improper_timing')

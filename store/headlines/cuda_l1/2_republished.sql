@@ -8,7 +8,10 @@ SELECT
     max(value) FILTER (WHERE metric = 'p50_speedup') AS median,
     max(value) FILTER (WHERE metric = 'faster_than_1.01')::BIGINT AS faster,
     max("of") AS tasks,
-    string_agg(DISTINCT source || ', ' || source_revision, '; ') AS source
+    string_agg(
+        DISTINCT source || ', ' || source_revision, '; '
+        ORDER BY source || ', ' || source_revision
+    ) AS source
 FROM current_claims
 WHERE policy_id = 'cuda-l1'
     AND baseline = 'eager'
