@@ -1,11 +1,12 @@
 -- Do answers use what their prompts show? One row per namespace prefix and arm, over prompts with two or
 -- more exemplars and answers with code. distance is Levenshtein's, in characters, to the nearest
 -- exemplar; one or two characters are one knob. copies is the share with the text of an exemplar, and
--- other_setting the share whose setting of knobs (settings.sql) no exemplar has. to_fastest is the share of answers that are nearest to the exemplar with the highest
--- score as shown, and to_truly_fastest to the one that was measured as the fastest. For an answer
--- that takes no notice of scores, both are 0.5 with two exemplars. names_fastest is the share whose
--- analysis names an exemplar with the highest score as shown. Answers of earlier runs, which are in
--- namespaces earlier/, are left out.
+-- other_setting the share whose setting of knobs (settings.sql) no exemplar has. to_fastest is the
+-- share of answers that are nearest to the exemplar with the highest score as shown, and
+-- to_truly_fastest to the one that was measured as the fastest. For an answer that takes no notice of
+-- scores, both are 0.5 with two exemplars. names_fastest is the share whose analysis names an
+-- exemplar with the highest score as shown. Answers of earlier runs, which are in namespaces
+-- earlier/, are left out.
 WITH answers AS (
     SELECT
         regexp_extract(namespace, '^([^/]+)/', 1) AS search,
