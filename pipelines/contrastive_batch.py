@@ -11,7 +11,7 @@ CUDA-L1 does not publish its temperature and bucket width; the defaults are our 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipelines.contract.baselines import Evidence
@@ -20,7 +20,7 @@ from pipelines.contract.request import Request
 from pipelines.contract.rows import Message, Row, Selection
 from pipelines.rendering.contrast import render_contrast
 from pipelines.selection.draws import check_options, draw
-from pipelines.selection.relations import Relation, keep, query
+from pipelines.selection.relations import Relation, query
 from pipelines.selection.scores import Scores, find_device_kind, find_scores, name_clock
 from pipelines.selection.sql_files import sql
 from pipelines.selection.tasks import find_task, select_tasks
@@ -123,22 +123,16 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
 
     check_options(config)
     task_id, name = find_task(lake, task)
-    tasks = select_tasks(lake, request)
-    scores = _find_scores(lake, config, request, tasks.rows)
-    eligible = keep(
-        lake,
-        "FROM eligible WHERE task_id = $1",
-        [task_id],
-        eligible=_make_empty_scores() if scores is None else scores.eligible,
-    )
+    request = replace(request, tasks=(task_id,))
+    try:
+        scores = _find_scores(lake, config, request, select_tasks(lake, request).rows)
+    except EmptyDataset as error:
+        raise _refuse_explanation(task_id, name, request, f": {error.message}") from error
+    eligible = _make_empty_scores() if scores is None else scores.eligible
     candidates = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
     if scores is None or candidates.num_rows == 0:
         place = "" if scores is None else f" on {scores.device}"
-        raise EmptyDataset(
-            f"no row is left: {name} ({task_id[:12]}) has no scored kernel{place} for --purpose "
-            f"{request.purpose}",
-            f"`store show {task_id[:12]}` lists what was measured; choose a device by --device.",
-        )
+        raise _refuse_explanation(task_id, name, request, place)
     drawn = draw(lake, candidates, eligible, config, request)
     table = query(
         lake,
@@ -156,6 +150,14 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
         title=f"{name} · {task_id[:12]} · {scores.device} · {config.baseline} · "
         f"{config.evidence} · seed {request.seed}",
         softmax=config.strategy == "bucket",
+    )
+
+
+def _refuse_explanation(task_id: str, name: str, request: Request, more: str) -> EmptyDataset:
+    return EmptyDataset(
+        f"no row is left: {name} ({task_id[:12]}) has no scored kernel for --purpose "
+        f"{request.purpose}{more}",
+        f"`store show {task_id[:12]}` lists what was measured; choose a device by --device.",
     )
 
 

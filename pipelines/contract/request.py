@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from cyclopts import Parameter
 
 from store.errors import DatasetError
 
@@ -24,6 +26,10 @@ class Request:
     """Include weak tasks, which trivial answers pass."""
     include_nonequivalent: bool = False
     """Include correct kernels that compute a different function than their task."""
+    tasks: Annotated[tuple[str, ...] | None, Parameter(parse=False)] = None
+    """Ids of the only tasks to select rows for (default: all of the purpose). Their rows are those
+    that a request for all tasks gives, unless it has a limit, which counts the rows of all tasks.
+    No option of commands."""
 
     def __post_init__(self) -> None:
         """Refuse a limit that leaves nothing, and a seed that no column can have."""

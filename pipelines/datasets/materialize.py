@@ -34,6 +34,9 @@ def select_rows(job: Job) -> Selection:
         EmptyDataset: nothing is left.
         LeakageFound: a training row asks for a task of the test split.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     selection = job.module.select(job.lake, job.config, job.request)
     missing = {"task_id", "kernel_ids"} - set(selection.rows.column_names)
     if missing:
@@ -43,6 +46,13 @@ def select_rows(job: Job) -> Selection:
         )
     selection = replace(selection, rows=_conform(selection.rows))
     selection = apply_rules(job.lake, selection, job.request)
+    if job.request.tasks is not None:
+        # A pipeline of the user may select rows of all tasks. It may not select test tasks.
+        wanted = pa.array(job.request.tasks, pa.string())
+        rows = selection.rows
+        selection = replace(
+            selection, rows=rows.filter(pc.is_in(rows["task_id"], value_set=wanted))
+        )
     if selection.improvement_share is not None:
         selection = choose_mixture(job, selection, selection.improvement_share)
     rows = selection.rows

@@ -32,7 +32,7 @@ class Tasks:
 
 
 def select_tasks(lake: store.Lake, request: Request) -> Tasks:
-    """Return the tasks of the request's purpose.
+    """Return the tasks of the request's purpose; of those that it names, if it names any.
 
     Raises:
         EmptyDataset: the lake holds no such task.
@@ -42,20 +42,35 @@ def select_tasks(lake: store.Lake, request: Request) -> Tasks:
     tasks = query(
         lake,
         sql("shared", "tasks"),
-        {"purpose": request.purpose, "include_weak": request.include_weak},
+        {
+            "purpose": request.purpose,
+            "include_weak": request.include_weak,
+            "tasks": None if request.tasks is None else list(request.tasks),
+        },
         held_out=find_exclusions(lake, request).held_out,
     )
     dropped = Counter(reason for reason in tasks["dropped"].to_pylist() if reason is not None)
     if tasks.num_rows == sum(dropped.values()):
-        side = "test" if request.purpose == "eval" else "train"
-        raise EmptyDataset(
-            f"no task of the {side} split among the {tasks.num_rows} tasks of snapshot "
-            f"{lake.snapshot}",
-            "`store import starter` brings tasks of both splits.",
-        )
+        raise _refuse_no_task(lake, request, dropped, tasks.num_rows)
     return Tasks(
         rows=tasks.filter(pc.is_null(tasks["dropped"])).select(["task_id"]),
         dropped={f"task: {reason}": dropped[reason] for reason in sorted(dropped)},
+    )
+
+
+def _refuse_no_task(
+    lake: store.Lake, request: Request, dropped: Counter[str], known: int
+) -> EmptyDataset:
+    side = "test" if request.purpose == "eval" else "train"
+    if request.tasks is not None:
+        why = ", ".join(f"{reason} {dropped[reason]}" for reason in sorted(dropped))
+        return EmptyDataset(
+            f"no wanted task is one of the {side} split" + (f" ({why})" if why else ""),
+            "--purpose chooses the split; `store show TASK` names the split of a task.",
+        )
+    return EmptyDataset(
+        f"no task of the {side} split among the {known} tasks of snapshot {lake.snapshot}",
+        "`store import starter` brings tasks of both splits.",
     )
 
 

@@ -103,18 +103,18 @@ def _make(lake: store.Lake, wanted: _Wanted) -> tuple[IssuedPrompt, dict[str, st
         pipeline=_PIPELINE,
         module=contrastive_batch,
         config=contrastive_batch.Config(**wanted.config),
-        request=wanted.request,
+        request=replace(wanted.request, tasks=(task_id,)),
         name=_PIPELINE,
         counter=pipelines.make_counter(None),
     )
-    selection = pipelines.select_rows(job)
-    is_wanted = [one == task_id for one in selection.rows["task_id"].to_pylist()]
-    rows = selection.rows.filter(is_wanted).slice(0, 1)
-    if not rows.num_rows:
+    try:
+        selection = pipelines.select_rows(job)
+    except EmptyDataset as error:
         raise EmptyDataset(
-            f"no prompt for {name} with purpose {job.request.purpose}", _explain(job.request)
-        )
-    selection = replace(selection, rows=rows)
+            f"no prompt for {name} with purpose {job.request.purpose}: {error.message}",
+            _explain(job.request),
+        ) from error
+    selection = replace(selection, rows=selection.rows.slice(0, 1))
     [table] = pipelines.render_rows(job, Dataset(job=job), selection)
     [row] = table.to_pylist()
     prompt = IssuedPrompt(

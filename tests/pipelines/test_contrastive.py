@@ -167,6 +167,23 @@ def test_a_kernel_that_also_answers_a_test_task_is_contaminated(
     assert materialize.preview_dataset(job).dropped["kernel: contaminated"] == 1
 
 
+def test_a_pulled_attempt_at_a_test_task_counts_only_without_an_own_attempt(
+    rows_and_ids, lake_of, make_job, rows_of
+) -> None:
+    made, known = rows_and_ids
+    own, pulled = known.kernels["sigmoid.c"], known.kernels["sigmoid.b"]
+    for kernel in (own, pulled):
+        made.add_attempt(kernel, known.held_out)
+        made.tables["generations"][-1]["origin"] = "lab/kernels"
+    for attempt in made.tables["generations"]:
+        if attempt["kernel_id"] == pulled:
+            attempt["origin"] = "lab/kernels"
+    job = make_job(lake_of(made), per_task=30)
+    shown = {kernel for row in rows_of(job) for kernel in row["exemplar_kernel_ids"]}
+    assert own in shown
+    assert pulled not in shown
+
+
 def test_the_device_with_most_measurements_is_the_default(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:

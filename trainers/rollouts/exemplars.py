@@ -93,9 +93,6 @@ def _render_tasks(
     lake: store.Lake, draw: Draw, seed: int, tasks: set[str], per_task: int
 ) -> dict[str, list[ShownPrompt]]:
     """Return the prompts by task; tasks without exemplars are left out."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     module = find_member("pipelines", draw.pipeline).load()
     options = {
         "strategy": draw.arm,
@@ -111,7 +108,7 @@ def _render_tasks(
         pipeline=draw.pipeline,
         module=module,
         config=module.Config(**{name: options[name] for name in options if name in known}),
-        request=Request(purpose=draw.purpose, seed=seed),
+        request=Request(purpose=draw.purpose, seed=seed, tasks=tuple(sorted(tasks))),
         name=draw.pipeline,
         counter=pipelines.make_counter(None),
     )
@@ -119,7 +116,6 @@ def _render_tasks(
         rows = pipelines.select_rows(job).rows
     except EmptyDataset:
         return {}
-    rows = rows.filter(pc.is_in(rows["task_id"], value_set=pa.array(sorted(tasks), pa.string())))
     found: dict[str, list[ShownPrompt]] = {}
     for _, batch in pipelines.fetch_texts(lake, rows, max(rows.num_rows, 1)):
         for row in batch:

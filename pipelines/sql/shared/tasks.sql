@@ -1,7 +1,8 @@
 -- One row per task: whether a dataset of this purpose may ask for it, or why not.
 -- A task without a split trains, unless it is a copy of a test task (view test_tasks). A split looks
 -- at all labels of a task (view task_names). Evaluation asks for tasks whose own labels say test, so
--- that copies do not count twice. `held_out` is registered; it has no rows for evaluation.
+-- that copies do not count twice. With $tasks, only these tasks are looked at. `held_out` is
+-- registered; it has no rows for evaluation.
 SELECT
     task_names.task_id,
     CASE
@@ -12,3 +13,4 @@ SELECT
     END AS dropped
 FROM task_names
 LEFT JOIN held_out ON held_out.task_id = task_names.task_id
+WHERE $tasks IS NULL OR list_contains(CAST($tasks AS VARCHAR[]), task_names.task_id)

@@ -6,11 +6,21 @@ WITH texts AS (
     UNION ALL
     SELECT baseline_kernel_id, task_id, origin FROM claims
 ),
+held_texts AS (
+    SELECT DISTINCT texts.kernel_id, texts.origin IS NULL AS is_own
+    FROM texts
+    SEMI JOIN held_out ON held_out.task_id = texts.task_id
+    WHERE texts.kernel_id IS NOT NULL
+),
+-- Looked up for the few pulled ones alone: most of a large lake are its own attempts.
 own AS (
-    SELECT DISTINCT kernel_id FROM texts WHERE origin IS NULL AND kernel_id IS NOT NULL
+    SELECT DISTINCT texts.kernel_id
+    FROM texts
+    SEMI JOIN (SELECT kernel_id FROM held_texts WHERE NOT is_own) AS pulled
+        ON pulled.kernel_id = texts.kernel_id
+    WHERE texts.origin IS NULL
 )
-SELECT DISTINCT texts.kernel_id
-FROM texts
-SEMI JOIN held_out ON held_out.task_id = texts.task_id
-LEFT JOIN own ON own.kernel_id = texts.kernel_id
-WHERE texts.kernel_id IS NOT NULL AND (texts.origin IS NULL OR own.kernel_id IS NULL)
+SELECT DISTINCT held_texts.kernel_id
+FROM held_texts
+LEFT JOIN own ON own.kernel_id = held_texts.kernel_id
+WHERE held_texts.is_own OR own.kernel_id IS NULL
