@@ -22,7 +22,7 @@ from store.importers.reading.tasks import find_optional
 
 OLD, NEW, OTHER, UNNAMED = (b.task(name) for name in ("old", "new", "other", "unnamed"))
 HEXADECIMAL = OTHER["task_id"][:6]
-KERNEL = b.kernel()
+KERNELS = [b.kernel(str(number)) for number in range(17)]
 DEVICE = {"name": "any processor", "kind": "cpu"}
 
 
@@ -35,7 +35,7 @@ def url(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     tables = {
         "tasks": tasks,
         "workloads": [b.workload(task) for task in tasks],
-        "kernels": [KERNEL],
+        "kernels": KERNELS,
         "task_labels": [
             b.label(OLD, "level1/9"),
             b.label(NEW, "level1/9", suite_revision="v0.1"),
@@ -146,12 +146,17 @@ def test_the_page_of_a_task_has_its_name_as_address(url: str) -> None:
 
 
 def test_kernels_are_found_by_the_start_of_their_id(lake: store.Lake) -> None:
-    kernel_id = KERNEL["kernel_id"]
-    for wanted in (kernel_id, kernel_id[:4].upper(), kernel_id[0]):
-        assert store.find_kernel(lake, wanted) == kernel_id
-    for wanted in ("", "level1/9", kernel_id + "0"):
+    ids = [kernel["kernel_id"] for kernel in KERNELS]
+    for wanted in (ids[0], ids[0][:12].upper()):
+        assert store.find_kernel(lake, wanted) == ids[0]
+    for wanted in ("", "level1/9", ids[0] + "0"):
         with pytest.raises(UnknownName, match="no kernel"):
             store.find_kernel(lake, wanted)
+    starts = [one[0] for one in ids]
+    shared = max(starts, key=starts.count)  # 17 ids begin with 16 digits
+    with pytest.raises(UnknownName, match="is ambiguous: it matches") as raised:
+        store.find_kernel(lake, shared)
+    assert min(one for one in ids if one[0] == shared)[:13] in str(raised.value.hint)
 
 
 def test_names_of_all_tasks_are_those_that_are_read_for_one(lake: store.Lake) -> None:

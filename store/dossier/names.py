@@ -22,6 +22,7 @@ MOST_IDS = 6
 _SHORT_NAME = re.compile(r"[lL](\d+)-(\d+)")
 _SHORTEST_PREFIX = 6
 _LONGEST_SHOWN = 80
+_MORE_CHARACTERS = 12
 _HOW_TO_NAME_TASKS = (
     "Give a name such as level1/9 or L1-9, also with its suite (kernelbench/level1/9) and edition "
     f"(kernelbench@v0.1/level1/9), or the first {_SHORTEST_PREFIX} characters of an id."
@@ -74,7 +75,10 @@ class TaskNames:
         if not tasks:
             known = {str(row["name"]) for named in self._named.values() for row in named.values()}
             error = UnknownName.among(kind, wanted[:_LONGEST_SHOWN], known)
-            raise UnknownName(error.message, f"{hint} {error.hint}")
+            near = str(error.hint)
+            raise UnknownName(
+                error.message, f"{near} {hint}" if near.endswith("?") else f"{hint} {near}"
+            )
         if len(tasks) > 1:
             listed = [f"{_list_names(row)[-1]} ({row['task_id'][:12]})" for row in tasks]
             raise _make_ambiguous(wanted, "tasks", listed, "Give one of these names or ids:")
@@ -133,7 +137,8 @@ def choose_id(kind: str, wanted: str, ids: Sequence[str], hint: str) -> str:
         raise UnknownName(f'no {kind} "{wanted[:_LONGEST_SHOWN]}"', hint)
     exact = [one for one in ids if one in (wanted, wanted.lower())]
     if len(ids) > 1 and not exact:
-        raise _make_ambiguous(wanted, "ids", ids, "Give more characters of an id, such as")
+        listed = [one[: len(wanted) + _MORE_CHARACTERS] for one in ids]
+        raise _make_ambiguous(wanted, "ids", listed, "Give more characters of an id, such as")
     return (exact or ids)[0]
 
 
