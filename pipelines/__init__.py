@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pipelines.selection.draws import draw
     from pipelines.selection.relations import Relation, keep, query
     from pipelines.selection.sql_files import sql
-    from pipelines.selection.tasks import Tasks, find_task, select_tasks
+    from pipelines.selection.tasks import Tasks, select_tasks
     from pipelines.selection.texts import fetch_texts
     from store.ids import messages_json, prompt_id
 
@@ -65,7 +65,6 @@ __all__ = [
     "draw",
     "fence",
     "fetch_texts",
-    "find_task",
     "has_messages",
     "hash_rows",
     "keep",
@@ -117,7 +116,7 @@ _MODULES = {
     "pipelines.selection.draws": ("draw",),
     "pipelines.selection.relations": ("Relation", "keep", "query"),
     "pipelines.selection.sql_files": ("sql",),
-    "pipelines.selection.tasks": ("Tasks", "find_task", "select_tasks"),
+    "pipelines.selection.tasks": ("Tasks", "select_tasks"),
     "pipelines.selection.texts": ("fetch_texts",),
     "store.ids": ("messages_json", "prompt_id"),
 }

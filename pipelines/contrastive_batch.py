@@ -23,7 +23,8 @@ from pipelines.selection.draws import check_options, draw
 from pipelines.selection.relations import Relation, query
 from pipelines.selection.scores import Scores, find_device_kind, find_scores, name_clock
 from pipelines.selection.sql_files import sql
-from pipelines.selection.tasks import find_task, select_tasks
+from pipelines.selection.tasks import select_tasks
+from store.dossier.names import find_task
 from store.errors import EmptyDataset
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     from pipelines.rendering.bucket_chart import draw_chart
 
     check_options(config)
-    task_id, name = find_task(lake, task)
+    found = find_task(lake, task)
+    task_id, name = found["task_id"], found["name"]
     request = replace(request, tasks=(task_id,))
     try:
         scores = _find_scores(lake, config, request, select_tasks(lake, request).rows)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from store.code import constant_answers, cuda_facts, languages, python_syntax
     from store.code.completion import ParsedCompletion, clean_text, parse_completion
     from store.code.features import extract_features
+    from store.dossier.names import find_kernel, find_task
     from store.hub import viewer
     from store.importers.reading.run import run_import
     from store.lake.limits import QueryLimits
@@ -50,6 +51,8 @@ __all__ = [
     "cuda_facts",
     "errors",
     "extract_features",
+    "find_kernel",
+    "find_task",
     "ids",
     "languages",
     "list_views",
@@ -83,6 +86,8 @@ _HOMES = {
     "clean_text": "store.code.completion",
     "conform": "store.writing.bundle",
     "extract_features": "store.code.features",
+    "find_kernel": "store.dossier.names",
+    "find_task": "store.dossier.names",
     "list_views": "store.lake.sql_files",
     "parse_completion": "store.code.completion",
     "read_description": "store.lake.sql_files",

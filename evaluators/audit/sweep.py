@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,9 +16,9 @@ import store
 from evaluators.audit import detect
 from evaluators.audit.parser_pool import Kernel, Pool
 from store import read_sql
-from store.commandline.escape import quote_name
 from store.commandline.progress import Progress, ignore_progress
-from store.errors import FlywheelError, UnknownName
+from store.dossier.names import choose_id
+from store.errors import FlywheelError
 from store.ids import content_id, uuid7
 from store.lake.limits import QueryLimits
 
@@ -210,18 +209,7 @@ def _find_by_prefix(lake: store.Lake, prefix: str) -> tuple[str, str, str]:
 
     Raises UnknownName where there is none, or several.
     """
-    # Control characters typed by mistake must not reach the terminal through the error.
-    wanted = re.sub(r"[^0-9a-f]", "", prefix.lower())
-    found = lake.run(read_query("ids_by_prefix"), {"prefix": wanted}).rows()
-    if not wanted or wanted != prefix.lower() or not found:
-        raise UnknownName(
-            f"no finding or kernel has an id that starts with {quote_name(prefix)}",
-            "List the findings: evaluators findings",
-        )
-    if len(found) > 1:
-        some = ", ".join(f"{row['kind']} {row['id'][:12]}" for row in found[:5])
-        raise UnknownName(
-            f"{prefix} is ambiguous: it matches {len(found)} or more ids, such as {some}",
-            "Give more characters.",
-        )
-    return found[0]["kind"], found[0]["id"], found[0]["kernel_id"]
+    rows = lake.run(read_query("ids_by_prefix"), {"prefix": prefix.lower()}).rows()
+    found = {row["id"]: (row["kind"], row["id"], row["kernel_id"]) for row in rows}
+    hint = "List the findings: evaluators findings"
+    return found[choose_id("finding or kernel", prefix, list(found), hint)]

@@ -275,13 +275,13 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         """
         from evaluators.cli import verdict_text
         from evaluators.device import placement
-        from evaluators.scheduling.cases import find_task
+        from evaluators.scheduling.cases import read_task
         from evaluators.scheduling.judges.process import JudgeProcess
 
         if not file.is_file():
             raise FlywheelError(f"no file {file}", "Give the path of a Python file.")
         place = placement.choose_place(device)
-        found = find_task(task, common.lake)
+        found = read_task(task, common.lake)
         with JudgeProcess(evaluator, place.device, config, place.cores) as judge:
             _warn(judge)
             case = found.make_case(file, judge.row["kind"])

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import store
 from store import read_sql
-from store.errors import FlywheelError, LakeNotFound, UnknownName
+from store.errors import FlywheelError, LakeNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_SHORTEST_ID = 6
 
 
 @dataclass(frozen=True)
@@ -43,10 +41,8 @@ class TaskText:
         }
 
 
-def find_task(task: str, lake_url: str | None) -> TaskText:
-    """Return the task of a file, or of the lake by name or by the start of its id.
-
-    A name may have its suite before it, as in kernelbench/level1/12.
+def read_task(task: str, lake_url: str | None) -> TaskText:
+    """Return the task of a file, or of the lake as `store.find_task` finds it.
 
     Raises:
         UnknownName: no such task, or several.
@@ -56,25 +52,7 @@ def find_task(task: str, lake_url: str | None) -> TaskText:
     if task.endswith(".py") and Path(task).is_file():
         return TaskText(_read_task_file(Path(task)), {})
     with _open_lake(lake_url, task) as lake:
-        names = lake.run(read_sql(__file__, "task_names")).rows()
-        matches = {
-            row["task_id"]: row
-            for row in names
-            if task in (row["name"], f"{row['suite']}/{row['name']}")
-            or (len(task) >= _SHORTEST_ID and row["task_id"].startswith(task))
-        }
-        if not matches:
-            raise UnknownName.among("task", task, sorted({row["name"] for row in names}))
-        if len(matches) > 1:
-            listed = ", ".join(
-                f"{task_id} ({row['suite']} {row['suite_revision']})"[:60]
-                for task_id, row in list(matches.items())[:4]
-            )
-            raise UnknownName(
-                f'"{task}" is ambiguous: it matches {len(matches)} tasks: {listed}',
-                "Give the id of one of them.",
-            )
-        chosen = {"task_id": next(iter(matches))}
+        chosen = {"task_id": store.find_task(lake, task)["task_id"]}
         code = lake.run("SELECT code FROM tasks WHERE task_id = $task_id", chosen).rows()[0]["code"]
         settings = 'SELECT "name", axes FROM workloads WHERE task_id = $task_id'
         axes = {row["name"]: row["axes"] for row in lake.run(settings, chosen).rows()}

@@ -58,7 +58,7 @@ def find_pending(
         UnknownName: the selected kernel or suite does not exist.
         UnsafeSQL: the selection's SQL is not one plain condition.
     """
-    _check_known(lake, selection)
+    kernel_id = _check_known(lake, selection)
     query = read_sql(__file__, "pending_kernels")
     on_gpu = devices[0]["kind"] == "cuda"
     parameters = {
@@ -68,7 +68,7 @@ def find_pending(
         "device": devices[0]["name"],
         "device_kind": devices[0]["kind"],
         "suite": selection.suite,
-        "kernel": selection.kernel,
+        "kernel": kernel_id,
         "contended": selection.contended,
         "protocol": selection.protocol,
         "policies": list(selection.policies[: None if on_gpu else 1]),
@@ -81,20 +81,10 @@ def find_pending(
     return lake.sql(guarded, parameters, QueryLimits(max_rows=0)).arrow()
 
 
-def _check_known(lake: store.Lake, selection: Selection) -> None:
-    """Raise UnknownName where the selected suite or kernel is not in the lake, or is ambiguous."""
+def _check_known(lake: store.Lake, selection: Selection) -> str | None:
+    """Return the id of the selected kernel, if any; raises UnknownName for it and for the suite."""
     if selection.suite is not None:
         suites = [row["suite"] for row in lake.run("SELECT DISTINCT suite FROM task_labels").rows()]
         if selection.suite not in suites:
             raise UnknownName.among("suite", selection.suite, suites)
-    if selection.kernel is not None:
-        matches = lake.run(
-            "SELECT kernel_id FROM kernels WHERE starts_with(kernel_id, $1) LIMIT 2",
-            [selection.kernel],
-        ).rows()
-        if len(matches) != 1:
-            which = "no kernel has" if not matches else "several kernels have"
-            raise UnknownName(
-                f"{which} an id that starts with {selection.kernel}",
-                'List them with: store query "SELECT kernel_id, path FROM kernels"',
-            )
+    return None if selection.kernel is None else store.find_kernel(lake, selection.kernel)

@@ -14,6 +14,7 @@ import store
 from evaluators.judging.weak_tasks import VERSION
 from evaluators.worker.resource_watch import read_free_memory
 from store import read_sql
+from store.dossier.names import read_task_names
 from store.errors import RowsRejected, SandboxFailed
 
 
@@ -79,13 +80,18 @@ def find_pending(
 ) -> list[dict[str, Any]]:
     """Return the tasks that this version of the audit has not seen on such a device, with code.
 
-    `task`, a name in any suite or the start of an id, selects tasks.
+    `task`, a name in any suite or the start of an id, selects tasks. Raises UnknownName if it
+    selects none.
     """
+    task_ids: list[str] | None = None
+    if task is not None:
+        names = read_task_names(lake, task)
+        task_ids = [row["task_id"] for row in names.match(task) or [names.find(task)]]
     parameters = {
         "version": VERSION,
         "device_name": device["name"],
         "device_kind": device["kind"],
-        "task": task,
+        "task_ids": task_ids,
     }
     return lake.run(read_sql(__file__, "pending_tasks"), parameters).rows()
 

@@ -89,9 +89,7 @@ def make_rows(lake: Lake, run_id: str, submission: Submission) -> tuple[Attempt,
     Raises:
         UnknownName: there is no such task, parent or session.
     """
-    from store.dossier.pages import find_task
-
-    task_id = find_task(lake, submission.task)["task_id"]
+    task_id = store.find_task(lake, submission.task)["task_id"]
     place = _find_place(lake, task_id, submission)
     kernel = _make_kernel_row(submission.code)
     attempt = Attempt(
@@ -163,13 +161,11 @@ def _find_parent(lake: Lake, task_id: str, wanted: str) -> Mapping[str, Any]:
     A kernel stands for its newest attempt at the task, which may belong to another author. Its
     session is then not continued.
     """
-    from store.dossier.pages import find_kernel_id
-
     named = {"task_id": task_id, "generation_id": wanted}
     row = lake.run(store.read_sql(__file__, "parent_attempt"), named).one()
     if row is not None:
         return row
-    kernel_id = find_kernel_id(lake, wanted, "attempt or kernel")
+    kernel_id = store.find_kernel(lake, wanted, "attempt or kernel")
     named = {"task_id": task_id, "kernel_id": kernel_id}
     row = lake.run(store.read_sql(__file__, "parent_kernel"), named).one()
     if row is None:

@@ -1,8 +1,7 @@
-"""The tasks of a purpose, and the task with a given name or id prefix."""
+"""The tasks of a purpose."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,14 +10,12 @@ from pipelines.contract.request import Request
 from pipelines.selection.relations import query
 from pipelines.selection.rules import find_exclusions
 from pipelines.selection.sql_files import sql
-from store.errors import EmptyDataset, UnknownName
+from store.errors import EmptyDataset
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     import store
-
-_SHORT_NAME = re.compile(r"[lL](\d+)-(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,24 +69,3 @@ def _refuse_no_task(
         f"no task of the {side} split among the {known} tasks of snapshot {lake.snapshot}",
         "`store import starter` brings tasks of both splits.",
     )
-
-
-def find_task(lake: store.Lake, wanted: str) -> tuple[str, str]:
-    """Return (task_id, name) of the task with this name (level1/9, L1-9) or start of an id.
-
-    Raises:
-        UnknownName: no such task, or several; names them.
-    """
-    short = _SHORT_NAME.fullmatch(wanted)
-    name = f"level{short[1]}/{short[2]}" if short else wanted
-    found = query(lake, sql("shared", "find_task"), {"wanted": name}).to_pylist()
-    if not found:
-        known = lake.run('SELECT DISTINCT "name" FROM task_labels').rows()
-        raise UnknownName.among("task", wanted, [row["name"] for row in known])
-    if len(found) > 1:
-        ids = ", ".join(row["task_id"][:12] for row in found[:6])
-        raise UnknownName(
-            f'"{wanted}" is ambiguous: it matches {len(found)} tasks',
-            f"Give the id instead: {ids}.",
-        )
-    return found[0]["task_id"], found[0]["name"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.contract.baselines import Baseline, Evidence
 from pipelines.contract.exemplars import Strategy
 from pipelines.contract.request import Purpose, Request
+from store.dossier.names import find_task
 from store.errors import DatasetError, EmptyDataset
 from store.ids import messages_json
 from store.mcp.desk import Desk, IssuedPrompt
@@ -97,7 +98,8 @@ def _make(lake: store.Lake, wanted: _Wanted) -> tuple[IssuedPrompt, dict[str, st
     from pipelines import contrastive_batch
     from pipelines.datasets.job import Dataset, Job
 
-    task_id, name = pipelines.find_task(lake, wanted.task)
+    task = find_task(lake, wanted.task)
+    task_id, name = task["task_id"], task["name"]
     job = Job(
         lake=lake,
         pipeline=_PIPELINE,

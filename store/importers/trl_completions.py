@@ -22,7 +22,7 @@ from store.code.completion import parse_completion
 from store.errors import ImportFailed
 from store.importers.reading import detection, parquet, sources
 from store.importers.reading.rows import BundleRows
-from store.importers.reading.tasks import find_task
+from store.importers.reading.tasks import find_optional
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class _Tasks:
                 "UNION SELECT prompt_id, task_id FROM dataset_rows WHERE prompt_id IS NOT NULL"
             ).rows()
         }
-        self._default = None if named is None else find_task(lake, named)
+        self._default = find_optional(lake, named)
 
     def find(self, said: object, messages: list[dict[str, str]]) -> str | None:
         """Return the id of a row's task, or None if it is unknown."""

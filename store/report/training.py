@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.commandline.escape import quote_name
-from store.errors import UnknownName
+from store.dossier.names import MOST_IDS, choose_id
 from store.rendering import run_charts
 from store.rendering.rows import group_rows
 from store.report.page.section import Exhibit, Figure, Section, ask, draw_charts
@@ -42,23 +41,10 @@ def build_exhibits(lake: Lake, run: str) -> list[Exhibit]:
 
 def find_run(lake: Lake, wanted: str) -> str:
     """Return the id of the one run that begins with a prefix; raises UnknownName otherwise."""
-    found = lake.run(
-        "SELECT run_id, kind, name FROM runs WHERE starts_with(run_id, $wanted) "
-        "ORDER BY started_at DESC LIMIT 6",
-        {"wanted": wanted},
-    ).rows()
-    if not wanted or not found:
-        raise UnknownName(
-            f"no run id begins with {quote_name(wanted)}",
-            "store query \"SELECT run_id, kind, name FROM runs WHERE kind = 'training'\"",
-        )
-    if len(found) > 1:
-        listed = ", ".join(row["run_id"][:18] for row in found[:5])
-        raise UnknownName(
-            f"{quote_name(wanted)} is ambiguous: it matches {len(found)} or more runs",
-            f"Such as {listed}",
-        )
-    return str(found[0]["run_id"])
+    sql = f"SELECT run_id FROM runs WHERE starts_with(run_id, $1) ORDER BY ALL LIMIT {MOST_IDS}"
+    ids = [row["run_id"] for row in lake.run(sql, [wanted]).rows()]
+    hint = "store query \"SELECT run_id, kind, name FROM runs WHERE kind = 'training'\""
+    return choose_id("run", wanted, ids, hint)
 
 
 def _curves(lake: Lake, run: str) -> Exhibit:

@@ -20,7 +20,7 @@ from evaluators import judge
 from evaluators.cli import run_summary
 from evaluators.device.fingerprint import read_fingerprint
 from evaluators.scheduling import run as run_module
-from evaluators.scheduling.cases import find_task
+from evaluators.scheduling.cases import read_task
 from evaluators.scheduling.leased_cases import name_verdict
 from evaluators.scheduling.pending import Selection, find_pending
 from store.cli import show
@@ -349,9 +349,9 @@ def test_unknown_names_are_refused_with_what_there_is(lake_with_kernels: str) ->
     with pytest.raises(UnknownName):
         list_pending(lake_with_kernels, CPU, kernel="nothing")
     with pytest.raises(UnknownName, match="twice"):
-        find_task("twise", lake_with_kernels)
+        read_task("twise", lake_with_kernels)
     for name in ("other", "imported/other"):
-        assert find_task(name, lake_with_kernels).code.endswith("# other\n")
+        assert read_task(name, lake_with_kernels).code.endswith("# other\n")
 
 
 def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:

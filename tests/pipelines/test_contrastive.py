@@ -17,7 +17,6 @@ from pipelines import contrastive_batch, improvement_pairs, preference_pairs
 from pipelines.contract.request import Request
 from pipelines.datasets import materialize
 from pipelines.selection.scores import find_device_kind
-from pipelines.selection.tasks import find_task
 from store.errors import DatasetError, EmptyDataset, UnknownName
 from store.lake.cache import view_cache
 from store.lake.location import Location
@@ -514,7 +513,7 @@ def test_explain_takes_the_names_that_store_show_takes(lake, known_ids: Known, f
         'SELECT suite, "name" FROM task_labels WHERE task_id = $1', [known_ids.relu]
     ).rows()
     wanted = form.format(**label, start=known_ids.relu[:8])
-    assert find_task(lake, wanted)[0] == known_ids.relu
+    assert store.find_task(lake, wanted)["task_id"] == known_ids.relu
 
 
 @pytest.mark.slow

@@ -369,7 +369,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain_lake: Path, tmp_path: Path
     )
     for file in out.rglob("*.*"):
         assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
-    with store.open(str(plain_lake)) as lake, pytest.raises(UnknownName, match="no run id begins"):
+    with store.open(str(plain_lake)) as lake, pytest.raises(UnknownName, match='no run "'):
         contents.build_page(lake, "nothing")
 
 

@@ -557,7 +557,7 @@ def test_the_command_rescores_verifies_and_refuses(
         rescore.rescore(short, rule="milestone", common=common)
     rescore.rescore(short, rule="milestone", name="again", dry_run=True, common=common)
     assert "nothing stored" in capsys.readouterr().err
-    with pytest.raises(UnknownName, match="no run with attempts has the id prefix f00"):
+    with pytest.raises(UnknownName, match='no run with attempts "f00"'):
         rescore.rescore("f00", common=common)
     with store.open(url) as lake:
         rules = lake.sql("SELECT rule, count(*) AS n FROM rewards GROUP BY rule ORDER BY rule")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from store.commandline import echo
-from store.commandline.escape import quote_name
 from store.commandline.members import Common, Format
-from store.errors import FlywheelError, UnknownName
+from store.dossier.names import MOST_IDS, choose_id
+from store.errors import FlywheelError
 
 if TYPE_CHECKING:
     import store
@@ -110,19 +110,14 @@ def _find_run(lake: store.Lake, prefix: str) -> str:
     """Return the id of the run with this prefix. Raises UnknownName if none or several match."""
     query = (
         "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
-        "ORDER BY run_id LIMIT 6"
+        f"ORDER BY run_id LIMIT {MOST_IDS}"
     )
-    found = [str(row["run_id"]) for row in lake.run(query, [prefix]).rows()]
-    if not prefix or not found:
-        raise UnknownName(
-            f"no run with attempts has the id prefix {quote_name(prefix)}",
-            'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
-        )
-    if len(found) > 1 and prefix not in found:
-        raise UnknownName(
-            f"`{prefix}` is ambiguous: it matches several runs", f"Such as {', '.join(found[:5])}"
-        )
-    return prefix if prefix in found else found[0]
+    return choose_id(
+        "run with attempts",
+        prefix,
+        [str(row["run_id"]) for row in lake.run(query, [prefix]).rows()],
+        'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
+    )
 
 
 def _refuse_stored(lake: store.Lake, run_id: str, rule: str, version: int) -> None:

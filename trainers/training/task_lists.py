@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import store
-from store.errors import LakeNotFound, UnknownName
+from store.dossier.names import TaskNames, read_task_names
+from store.errors import LakeNotFound
 from trainers.datasets.records import Dataset
 from trainers.runs.job import Job
 from trainers.runs.recording import Run
@@ -22,11 +23,13 @@ def choose_tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[st
         UnknownName: a task is not in the dataset.
     """
     rows = dataset.columns(["task_id", "task"], run.job.out / "cache").to_list()
-    names = {row["task_id"]: row["task"] for row in rows}
-    for name in wanted:
-        if name not in names and name not in names.values():
-            raise UnknownName.among("task of the dataset", name, set(names.values()))
-    return [one for one, name in names.items() if not wanted or {one, name} & set(wanted)]
+    tasks = list(dict.fromkeys(row["task_id"] for row in rows))
+    if not wanted:
+        return tasks
+    names = TaskNames({"task_id": row["task_id"], "name": row["task"]} for row in rows)
+    found = [names.match(one) or [names.find(one, "task of the dataset")] for one in wanted]
+    chosen = {row["task_id"] for matches in found for row in matches}
+    return [one for one in tasks if one in chosen]
 
 
 def list_steps(tasks: list[str], config: Config) -> datasets.Dataset:
@@ -54,8 +57,8 @@ def import_starter(job: Job, tasks: tuple[str, ...]) -> None:
 
     try:
         with store.open(job.lake_url) as lake:
-            rows = lake.run('SELECT DISTINCT "name" FROM task_names').rows()
-        if not set(tasks) - {row["name"] for row in rows}:
+            names = read_task_names(lake)
+        if all(map(names.match, tasks)):
             return
     except LakeNotFound:
         job.say("creating a new lake")

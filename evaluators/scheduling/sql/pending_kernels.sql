@@ -3,7 +3,7 @@
 -- one policy after the other, so that its baselines are prepared once for each; texts that a release
 -- contains beside the kernels, such as its own baselines, come after them. Parameters:
 -- evaluator, version, device_ids, device (their name), device_kind (cpu or cuda), suite (NULL for
--- every suite), kernel (start of the kernels' ids; NULL for every kernel), contended (whether a
+-- every suite), kernel (NULL for every kernel), contended (whether a
 -- verdict whose session shared its host with other work counts as none), protocol (training:
 -- verdicts by it count as well), policies (by which verdicts count on a GPU; NULL among them for
 -- any). earlier is that of cases.sql.
@@ -25,7 +25,7 @@ attempts AS (
         ON
             task_labels.task_id = texts.task_id
             AND ($suite IS NULL OR task_labels.suite = $suite)
-    WHERE kernel_id IS NOT NULL AND ($kernel IS NULL OR starts_with(kernel_id, $kernel))
+    WHERE kernel_id IS NOT NULL AND ($kernel IS NULL OR kernel_id = $kernel)
     GROUP BY kernel_id, task_id
 ),
 runnable AS (

@@ -1,6 +1,6 @@
 -- One row per task that the newest audit has not seen on such a device, with the workload that
 -- kernels are judged on there. Parameters: version (of the audit), device_name, device_kind (cpu or
--- cuda), task (NULL for every task): a name in any suite, or the first characters of an id.
+-- cuda), task_ids (NULL for every task).
 WITH audited AS (
     SELECT DISTINCT task_id, workload_id
     FROM task_audits
@@ -24,9 +24,5 @@ LEFT JOIN audited
         AND audited.workload_id = settings.chosen.workload_id
 WHERE
     audited.task_id IS NULL
-    AND (
-        $task IS NULL
-        OR starts_with(tasks.task_id, $task)
-        OR tasks.task_id IN (SELECT task_id FROM task_labels WHERE "name" = $task)
-    )
+    AND ($task_ids IS NULL OR list_contains(CAST($task_ids AS VARCHAR[]), tasks.task_id))
 ORDER BY task_names.suite, task_names."level", task_names.problem_id, task_name, tasks.task_id

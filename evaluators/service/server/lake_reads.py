@@ -10,11 +10,11 @@ from typing import Any
 import store
 from evaluators.service.queue.submission import Refused
 from store import read_sql
+from store.dossier.names import TaskNames, read_task_names
 from store.errors import UnknownName
 
 _FRESH_S = 1.0
 """Seconds during which a task that is unknown is not looked for again."""
-_SHORTEST_ID = 6
 _ROWS = {
     "evaluations": "SELECT * EXCLUDE (run_id) FROM evaluations WHERE evaluation_id = $id",
     "timings": "SELECT * FROM timings WHERE evaluation_id = $id",
@@ -31,35 +31,28 @@ class LakeReads:
         self._location = location
         self._lock = threading.Lock()
         self._tasks: dict[str, dict[str, Any]] = {}
-        self._names: dict[str, list[str]] = {}
+        self._names = TaskNames()
         self._read_at = -_FRESH_S
 
     def find_known(self, text: str) -> str | None:
         """Return the id of a task that is known without reading the lake, or None."""
-        matches = self._match(text)
-        return matches[0] if len(matches) == 1 else None
+        matches = self._names.match(text)
+        return matches[0]["task_id"] if len(matches) == 1 else None
 
     def find_task(self, text: str) -> str:
-        """Return the id of a task by id, by the start of it, or by a name with or without suite.
+        """Return the id of a task as `store.find_task` finds it.
 
         Raises:
             Refused: no such task (404), or several (422).
         """
-        matches = self._match(text)
-        if not matches:
+        if not self._names.match(text):
             self._read_tasks()
-            matches = self._match(text)
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            raise Refused(
-                422,
-                "ambiguous_task",
-                f"{text!a:.80} matches {len(matches)} tasks",
-                "Give the task_id of one of them: GET /v1/tasks lists all.",
-            )
-        unknown = UnknownName.among("task", text[:80], self._names)
-        raise Refused(404, "unknown_task", unknown.message, unknown.hint)
+        names = self._names
+        try:
+            return names.find(text)["task_id"]
+        except UnknownName as error:
+            refusal = (422, "ambiguous_task") if names.match(text) else (404, "unknown_task")
+            raise Refused(*refusal, error.message, error.hint) from error
 
     def list_tasks(self, suite: str | None, after: int, most: int) -> list[dict[str, Any]]:
         """Return tasks of a suite (None for all) from a position on."""
@@ -80,16 +73,6 @@ class LakeReads:
                 name: lake.run(sql, {"id": evaluation_id}).rows() for name, sql in _ROWS.items()
             }
 
-    def _match(self, text: str) -> list[str]:
-        if text in self._tasks:
-            return [text]
-        named = self._names.get(text)
-        if named:
-            return named
-        if len(text) < _SHORTEST_ID:
-            return []
-        return [task_id for task_id in self._tasks if task_id.startswith(text)]
-
     def _read_tasks(self) -> None:
         """Read all tasks again, unless that was just done."""
         with self._lock:
@@ -97,11 +80,7 @@ class LakeReads:
                 return
             with store.open(self._location.url) as lake:
                 rows = lake.run(read_sql(__file__, "tasks")).rows()
-            names: dict[str, list[str]] = {}
-            for row in rows:
-                if row["name"] is not None:
-                    names.setdefault(row["name"], []).append(row["task_id"])
-                    names.setdefault(f"{row['suite']}/{row['name']}", []).append(row["task_id"])
+                names = read_task_names(lake)
             self._tasks = {row["task_id"]: row for row in rows}
             self._names = names
             self._read_at = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from store.commandline.python_rows import list_rows
@@ -118,9 +119,10 @@ class View:
         has_more = table.num_rows > rows
         return Answer(question=question, sql=ordered, table=table.slice(0, rows), has_more=has_more)
 
-    async def rows(self, name: str, **values: Value) -> list[Row]:
-        """Return all rows of a question that is not a panel."""
-        question = questions.read_question(questions.SQL / f"{name}.sql", values)
+    async def rows(self, name: str | Path, **values: Value) -> list[Row]:
+        """Return all rows of a question that is not a panel, by its name here or by its file."""
+        file = name if isinstance(name, Path) else questions.SQL / f"{name}.sql"
+        question = questions.read_question(file, values)
         return list_rows(await self._reader.ask(self.snapshot, question.sql))
 
     async def one(self, name: str, **values: Value) -> Row | None:

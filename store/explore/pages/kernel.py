@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from store.errors import UnknownName
+from store.dossier.names import KERNELS, choose_id
 from store.explore.page.choices import list_choices
 from store.explore.page.code import show_code, show_diff
 from store.explore.page.graph import draw_lineage
@@ -58,21 +58,10 @@ async def build(view: View) -> Page:
 
 async def find_kernel(view: View, text: str) -> str:
     """Return the one kernel id that begins with a text; raises UnknownName."""
-    start = text.lower()
-    is_whole = _WHOLE_ID.fullmatch(start) is not None
-    if not start or not set(start) <= set("0123456789abcdef"):
-        raise UnknownName(f"{text[:80]} is no id of a kernel", "Search for it at the top.")
-    found = await view.rows(
-        "kernel/find", whole=start if is_whole else None, start=None if is_whole else start
+    found = await view.rows(KERNELS, start=text.lower())
+    return choose_id(
+        "kernel", text, [row["kernel_id"] for row in found], "Search for it at the top."
     )
-    if not found:
-        raise UnknownName(f"no kernel id begins with {start[:80]}", "Search for it at the top.")
-    if len(found) > 1:
-        listed = ", ".join(row["kernel_id"][: len(start) + 4] for row in found[:5])
-        raise UnknownName(
-            f"{start} is ambiguous: it matches {len(found)} kernels", f"Such as {listed}."
-        )
-    return str(found[0]["kernel_id"])
 
 
 def _list_facts(kernel: Row) -> list[Fact]:

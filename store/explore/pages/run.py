@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from store.errors import UnknownName
+from store.dossier.names import choose_id
 from store.explore.page.model import CHART_ROWS, Chart, Choice, Fact, Page, Panel, Row, Tab
 from store.explore.page.questions import REPORT
 from store.explore.page.view import View
@@ -71,12 +71,8 @@ async def build(view: View) -> Page:
 
 async def find_run(view: View, text: str) -> Row:
     """Return the one run whose id begins with a text; raises UnknownName."""
-    found = await view.rows("run/head", run=text)
-    exact = [row for row in found if row["run_id"] == text]
-    if len(found) != 1 and not exact:
-        many = f"{text[:80]} is ambiguous: it matches {len(found)} runs"
-        raise UnknownName(many if found else f"no run id begins with {text[:80]}", "See Runs.")
-    return (exact or found)[0]
+    found = {row["run_id"]: row for row in await view.rows("run/head", run=text)}
+    return found[choose_id("run", text, list(found), "See Runs.")]
 
 
 def _list_facts(run: Row) -> list[Fact]:

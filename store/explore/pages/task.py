@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from store.errors import UnknownName
+from store.dossier.names import TASKS, TaskNames, expand_name
 from store.explore.page.choices import list_choices
 from store.explore.page.code import show_code
 from store.explore.page.model import CHART_ROWS, Chart, Choice, Fact, Page, Panel, Row, Tab
@@ -26,11 +26,11 @@ _TABS = (
 
 async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
-    task = await view.one("task/head", task=view.parts["task"])
+    text = view.parts["task"]
+    task = await view.one("task/head", task=text)
     if task is None:
-        raise UnknownName(
-            f"no task has an id that begins with {view.parts['task'][:80]}", "See Tasks."
-        )
+        task = await view.one("task/head", task=await _find_task(view, text))
+    assert task is not None
     tab = view.choose_tab(*(one.name for one in _TABS))
     values: dict[str, Any] = {"task": task["task_id"]}
     choices: list[Choice] = []
@@ -58,6 +58,14 @@ async def build(view: View) -> Page:
         choices=choices,
         panels=panels,
     )
+
+
+async def _find_task(view: View, text: str) -> str:
+    """Return the id of the one task with a name or an id prefix; raises UnknownName."""
+    names = TaskNames(await view.rows(TASKS, wanted=expand_name(text)))
+    if not names.match(text):
+        names = TaskNames(await view.rows(TASKS, wanted=None))
+    return names.find(text)["task_id"]
 
 
 def _list_facts(task: Row) -> list[Fact]:

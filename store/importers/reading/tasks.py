@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.errors import ImportFailed, UnknownName
+from store.dossier.names import find_task
+from store.errors import ImportFailed
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 
-def find_task(lake: Lake, wanted: str) -> str:
-    """Return the id of the task with a name in a suite, or whose id starts so.
-
-    Raises UnknownName if no task, or more than one, fits.
-    """
-    found = lake.run(
-        "SELECT DISTINCT task_id FROM task_labels WHERE name = $1 "
-        "OR (length($1) >= 4 AND starts_with(task_id, $1))",
-        [wanted],
-    ).rows()
-    if len(found) != 1:
-        known = [str(row["name"]) for row in lake.run("SELECT name FROM task_labels").rows()]
-        if found:
-            raise UnknownName(f"{wanted} is the name of {len(found)} tasks", "Give the task's id.")
-        raise UnknownName.among("task", wanted, known)
-    return str(found[0]["task_id"])
-
-
 def find_optional(lake: Lake, wanted: str | None) -> str | None:
     """Return the id of the task that an option names, or None without the option."""
-    return None if wanted is None else find_task(lake, wanted)
+    return None if wanted is None else find_task(lake, wanted)["task_id"]
 
 
 class SuiteTasks:

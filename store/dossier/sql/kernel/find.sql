@@ -1,2 +1,0 @@
--- The kernels whose id begins with the given characters.
-SELECT kernel_id FROM kernels WHERE starts_with(kernel_id, $prefix) ORDER BY kernel_id LIMIT 6
