@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from store.lake.sql_files import read_sql
+from store.lake.view_texts import read_view
 from store.schema import row_checks
 from store.schema.catalog import Catalog
 from store.schema.device_names import NAME_RULE
+from store.schema.sql_text import quote_values
 from store.upkeep.table_checks import Problem, count_and_show, select_later
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ _RULES = {
         "the same name and kind",
         ("timing_id", "evaluation_id"),
     ),
-    "control_ratios": ("control ratios are positive", ("timing_id", "session_id")),
     "clock_of_processor": ("a processor has no clock gpu", ("timing_id", "device_id")),
     "device_names": (NAME_RULE, ("name",)),
     "device_kinds": ("one name has one spelling and one kind of device", ("name",)),
@@ -73,4 +74,34 @@ def check_sessions(
                     advice=_OF_DEVICES.get(name, "No ranking counts these arms."),
                 )
             )
+    return problems + _list_impossible(connection)
+
+
+def _list_impossible(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
+    """Return the rules that tested timings break by themselves, which the view states for rankings.
+
+    The view reads the tested rows here, with the clock as it is stored.
+    """
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE impossible_timings AS "
+        f"WITH clocked_timings AS (FROM temp.tested_timings) {read_view('impossible_timings')}"
+    )
+    rules = connection.execute(read_sql(__file__, "sessions/broken_rules")).fetchall()
+    problems: list[Problem] = []
+    for (rule,) in rules:
+        query = (
+            "SELECT timing_id, session_id FROM temp.impossible_timings "
+            f"WHERE rule IN ({quote_values((rule,))})"
+        )
+        count, examples = count_and_show(connection, query)
+        problems.append(
+            Problem(
+                table="timings",
+                rule=rule,
+                count=count,
+                examples=row_checks.describe_rows(("timing_id", "session_id"), examples),
+                advice="No judge writes such rows. Their sessions rank nothing by the clocks of "
+                "these rows; judge the kernels again to rank them.",
+            )
+        )
     return problems

@@ -3,12 +3,8 @@
 -- flush time the device's own work (clock gpu), and samples without a flush time calls in a row
 -- (throughput). On a processor, samples taken after a flush time calls in a row; the clock of the
 -- others is unknown. A processor has no clock gpu: the clock of a row that states it is unknown.
--- noisy: the session failed its noise control, or one of its control_ratios is not positive, which
--- no ratio of two times can be.
 SELECT
-    timings.* EXCLUDE (clock) REPLACE (
-        timings.noisy OR coalesce(list_min(timings.control_ratios) <= 0, false) AS noisy
-    ),
+    timings.* EXCLUDE (clock),
     CASE
         WHEN timings.clock = 'gpu' AND devices.kind = 'cpu' THEN NULL
         WHEN timings.clock IS NOT NULL THEN timings.clock

@@ -30,6 +30,11 @@ OWN_EVALUATION = (
     "same name and kind"
 )
 
+OVERHEAD = "overhead_ms and resolution_ms are not negative"
+BLOCKS = "blocks are not negative, and each occurs once"
+POSITIONS = "every sample has its position, which is not negative"
+CONTROL_RATIOS = "every sample has its control ratio, which is positive"
+
 
 @pytest.fixture
 def writer(writer: store.Writer) -> store.Writer:
@@ -132,7 +137,94 @@ def test_a_session_with_impossible_control_ratios_is_noisy(writer: store.Writer)
         assert row["noisy"]
         assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
     assert list_speedups(writer, "best_kernels") == [("compile", 2)]
-    assert list_rules(writer) == ["control ratios are positive"]
+    assert list_rules(writer) == [CONTROL_RATIOS]
+
+
+NINE = list(range(9))
+IMPOSSIBLE: list[tuple[str, dict[str, Any], str]] = [
+    ("no call", {"inner_loops": 0}, "a sample is of at least one call"),
+    ("fewer calls", {"inner_loops": -3}, "a sample is of at least one call"),
+    ("overhead", {"overhead_ms": -0.1}, OVERHEAD),
+    ("resolution", {"resolution_ms": -0.1}, OVERHEAD),
+    ("negative block", {"blocks": [*NINE[:8], -1]}, BLOCKS),
+    ("one block", {"blocks": [0] * 9}, BLOCKS),
+    ("block twice", {"blocks": [*NINE[:8], 7]}, BLOCKS),
+    ("positions", {"positions": [0, 1]}, POSITIONS),
+    ("negative position", {"positions": [-1] * 9}, POSITIONS),
+    ("ratios", {"control_ratios": [1.0] * 8}, CONTROL_RATIOS),
+    ("no ratios", {"control_ratios": []}, CONTROL_RATIOS),
+    ("ratio 0", {"control_ratios": [1.0] * 8 + [0.0]}, CONTROL_RATIOS),
+]
+
+
+def time_twice(changed: str, changes: dict[str, Any]) -> list[b.Row]:
+    """Return a session by two clocks over two baselines, of which one arm by gpu is changed."""
+    quick = b.session(JUDGED, [1.0] * 9, minute=6, eager=[500.0] * 9, cudnn=[400.0] * 9)
+    calls = b.session(
+        JUDGED, [1.0] * 9, minute=6, clock="latency", eager=[3.0] * 9, cudnn=[4.0] * 9
+    )
+    return [
+        arm | {"session_id": "session"} | (changes if arm["arm"] == changed else {})
+        for arm in quick
+    ] + [arm | {"session_id": "session"} for arm in calls]
+
+
+@pytest.mark.repeats(run=4)
+@pytest.mark.parametrize(
+    ("changed", "changes", "rule"),
+    [
+        pytest.param(arm, changes, rule, id=f"{name} of {arm}")
+        for name, changes, rule in IMPOSSIBLE
+        for arm in ("eager", "kernel")
+    ],
+)
+def test_a_session_with_an_impossible_arm_ranks_nothing_by_its_clock(
+    writer: store.Writer, changed: str, changes: dict[str, Any], rule: str
+) -> None:
+    writer.append({"timings": time_twice(changed, changes)}, "a session that nobody timed")
+    for view in ("best_kernels", "newest_speedups", "scored_speedups", "leading_speedups"):
+        with store.open(str(writer.location.root)) as lake:
+            found = lake.sql(f"FROM {view} WHERE clock = 'gpu'").rows()
+        assert {row["baseline"] for row in found} == {"compile"}
+    with store.open(str(writer.location.root)) as lake:
+        assert lake.sql(
+            "SELECT clock, bool_and(noisy) AS noisy FROM session_speedups "
+            "WHERE session_id = 'session' GROUP BY clock ORDER BY clock"
+        ).rows() == [{"clock": "gpu", "noisy": True}, {"clock": "latency", "noisy": False}]
+        assert lake.sql(
+            "FROM paired_samples WHERE clock = 'gpu' AND baseline <> 'compile' AND NOT noisy"
+        ).rows() == []  # fmt: skip
+        assert lake.sql(
+            "SELECT arm FROM timed_arms WHERE clock = 'gpu' AND NOT noisy ORDER BY arm"
+        ).rows() == [{"arm": "compile"}, {"arm": "kernel"}]
+        assert lake.sql("SELECT clock, reason FROM unranked_sessions").rows() == [
+            {"clock": "gpu", "reason": "noisy"}
+        ]
+    (problem,) = integrity.check(writer.location, full=False)
+    assert (problem.rule, problem.count) == (rule, 1)
+
+
+def test_an_impossible_session_of_the_protocol_training_earns_no_reward(
+    writer: store.Writer,
+) -> None:
+    trained = b.evaluation(OTHER, TASK, SIZES, GPU, protocol="training")
+    kernel, eager, compiled = b.session(
+        trained, [1.0] * 9, minute=6, eager=[50.0] * 9, compile=[2.0] * 9
+    )
+    writer.append(
+        {"evaluations": [trained], "timings": [kernel, eager | {"inner_loops": 0}, compiled]},
+        "a session that nobody timed",
+    )
+    assert list_speedups(writer, "training_speedups") == []
+
+
+def test_dropped_blocks_are_possible(writer: store.Writer) -> None:
+    kept = {"blocks": [0, 1, 3, 4, 5, 8, 9, 12, 13], "positions": [0, 1] * 4 + [0]}
+    arms = b.session(JUDGED, [1.0] * 9, minute=6, eager=[3.0] * 9)
+    measured = {"overhead_ms": 0.0, "resolution_ms": 0.0, "control_ratios": [1.0] * 9}
+    writer.append({"timings": [arm | kept | measured for arm in arms]}, "a session with gaps")
+    assert list_speedups(writer, "best_kernels") == [("compile", 2), ("eager", 3)]
+    assert integrity.check(writer.location, full=False) == []
 
 
 def test_a_processor_has_no_clock_gpu(writer: store.Writer) -> None:
