@@ -80,11 +80,13 @@ def check_sessions(
 def _list_impossible(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
     """Return the rules that tested timings break by themselves, which the view states for rankings.
 
-    The view reads the tested rows here, with the clock as it is stored.
+    The view reads the tested rows here.
     """
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE impossible_timings AS "
-        f"WITH clocked_timings AS (FROM temp.tested_timings) {read_view('impossible_timings')}"
+        "WITH timings AS (FROM temp.tested_timings), devices AS (FROM lake.devices) "
+        "SELECT timing_id, session_id, impossible AS rule "
+        f"FROM ({read_view('clocked_timings')}) WHERE impossible IS NOT NULL"
     )
     rules = connection.execute(read_sql(__file__, "sessions/broken_rules")).fetchall()
     problems: list[Problem] = []
@@ -100,8 +102,8 @@ def _list_impossible(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
                 rule=rule,
                 count=count,
                 examples=row_checks.describe_rows(("timing_id", "session_id"), examples),
-                advice="No judge writes such rows. Their sessions rank nothing by the clocks of "
-                "these rows; judge the kernels again to rank them.",
+                advice="No judge writes such rows, and no ranking counts them. Judge the kernels "
+                "again to rank them.",
             )
         )
     return problems

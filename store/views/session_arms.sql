@@ -1,12 +1,11 @@
 -- One row per timing session, baseline and clock: the samples of the kernel and of the baseline.
 -- The two arms are of one evaluation, workload, device, state of the cache, and origin, and have at
 -- least one block in common. An arm that a session has twice by a clock gives several rows, none of
--- which counts. noisy: one of the two is noisy, or any arm of the session by this clock has fields
--- that no session can have (impossible_timings).
+-- which counts.
 SELECT
     kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
     kernel.workload_id, kernel.device_id, baseline.arm AS baseline, kernel.clock,
-    kernel.noisy OR baseline.noisy OR impossible.session_id IS NOT NULL AS noisy,
+    kernel.noisy OR baseline.noisy AS noisy,
     kernel.created_at AS measured_at,
     kernel.samples_ms AS kernel_ms,
     baseline.samples_ms AS baseline_ms,
@@ -15,16 +14,6 @@ SELECT
     kernel.blocks = baseline.blocks AS complete,
     kernel.control_ratios
 FROM clocked_timings AS kernel
-LEFT JOIN (
-    SELECT DISTINCT session_id, evaluation_id, kernel_id, task_id, clock
-    FROM impossible_timings
-) AS impossible
-    ON
-        impossible.session_id = kernel.session_id
-        AND impossible.evaluation_id = kernel.evaluation_id
-        AND impossible.kernel_id = kernel.kernel_id
-        AND impossible.task_id = kernel.task_id
-        AND impossible.clock = kernel.clock
 INNER JOIN clocked_timings AS baseline
     ON
         baseline.session_id = kernel.session_id

@@ -51,7 +51,7 @@ ranked AS (
         len(control) AS m,
         greatest(1, floor((m + 1) / 2 - 1.182809063 * sqrt(greatest(m, 1) - 0.766024854)))::BIGINT AS q,
         -- At least 1, as the control is sorted. A ratio that is not positive widens nothing, and the
-        -- session is noisy (impossible_timings).
+        -- session is noisy (clocked_timings).
         CASE
             WHEN control[1] > 0
                 THEN greatest(CAST(control[m + 1 - q] AS DOUBLE), 1 / CAST(control[q] AS DOUBLE))

@@ -1,6 +1,6 @@
 -- One row per kernel, task, workload, device, arm, clock and precision that was timed.
--- noisy: every session of the arm is noisy, contended, unverified or impossible (impossible_timings),
--- as in speedups. own: this lake has timed it itself. precision is NULL for arms of evaluations that do not count (counted_evaluations). Views
+-- noisy: every session of the arm is noisy, contended or unverified, as in speedups. own: this lake
+-- has timed it itself. precision is NULL for arms of evaluations that do not count (counted_evaluations). Views
 -- that ask what was timed, and not how fast it was, read this view instead of the samples.
 SELECT
     timings.kernel_id,
@@ -11,9 +11,7 @@ SELECT
     timings.clock,
     evaluations."precision",
     bool_and(
-        timings.noisy
-        OR impossible.session_id IS NOT NULL
-        OR coalesce(evaluations.contended OR evaluations.unverified, false)
+        timings.noisy OR coalesce(evaluations.contended OR evaluations.unverified, false)
     ) AS noisy,
     bool_or(timings.origin IS NULL) AS own
 FROM clocked_timings AS timings
@@ -22,14 +20,4 @@ LEFT JOIN counted_evaluations AS evaluations
         evaluations.evaluation_id = timings.evaluation_id
         AND evaluations.kernel_id = timings.kernel_id
         AND evaluations.task_id = timings.task_id
-LEFT JOIN (
-    SELECT DISTINCT session_id, evaluation_id, kernel_id, task_id, clock
-    FROM impossible_timings
-) AS impossible
-    ON
-        impossible.session_id = timings.session_id
-        AND impossible.evaluation_id = timings.evaluation_id
-        AND impossible.kernel_id = timings.kernel_id
-        AND impossible.task_id = timings.task_id
-        AND impossible.clock IS NOT DISTINCT FROM timings.clock
 GROUP BY ALL

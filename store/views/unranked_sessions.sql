@@ -3,8 +3,8 @@
 -- of its evaluator or this lake itself has judged the kernel, or because its protocol is training;
 -- the kernel is wrong, computes another function than the task (nonequivalent), or is quarantined;
 -- the task is weak (weak_tasks); other work ran on the host (contended); the answers of timed calls
--- were not checked (unverified); the session is noisy (session_arms). A session without a row may still not rank,
--- because a newer one replaces it (newest_speedups).
+-- were not checked (unverified); the session is noisy (session_arms). A session without a row may
+-- still not rank, because a newer one replaces it (newest_speedups).
 WITH counted AS (
     SELECT
         session_id, clock, kernel_id, task_id,

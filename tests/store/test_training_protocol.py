@@ -24,7 +24,7 @@ READS_TRAINING = {
     "training_evaluations", "training_outcomes", "training_speedups",
     # Views of timing sessions by any protocol. Rankings do not read them.
     "session_speedups", "speedups_cuda_l1", "speedups_kernelbench", "paired_samples",
-    "session_arms", "clocked_timings", "impossible_timings", "timed_arms", "timed_places",
+    "session_arms", "clocked_timings", "timed_arms", "timed_places",
     "unranked_sessions",
 }  # fmt: skip
 """Views in which a kernel that only training has judged may be seen as such."""

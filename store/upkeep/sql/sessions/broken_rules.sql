@@ -1,4 +1,4 @@
--- One row per rule of the view impossible_timings that a tested timing breaks.
+-- One row per rule that tested timings break by themselves (view clocked_timings).
 SELECT DISTINCT "rule"
 FROM temp.impossible_timings
 ORDER BY "rule"
