@@ -129,12 +129,16 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     try:
         scores = _find_scores(lake, config, request, select_tasks(lake, request).rows)
     except EmptyDataset as error:
-        raise _refuse_explanation(task_id, name, request, f": {error.message}") from error
+        raise EmptyDataset(f"{name} ({task_id[:12]}): {error.message}", error.hint) from error
     eligible = _make_empty_scores() if scores is None else scores.eligible
     candidates = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
     if scores is None or candidates.num_rows == 0:
         place = "" if scores is None else f" on {scores.device}"
-        raise _refuse_explanation(task_id, name, request, place)
+        raise EmptyDataset(
+            f"no row is left: {name} ({task_id[:12]}) has no scored kernel for --purpose "
+            f"{request.purpose}{place}",
+            f"`store show {task_id[:12]}` lists what was measured; choose a device by --device.",
+        )
     drawn = draw(lake, candidates, eligible, config, request)
     table = query(
         lake,
@@ -152,14 +156,6 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
         title=f"{name} · {task_id[:12]} · {scores.device} · {config.baseline} · "
         f"{config.evidence} · seed {request.seed}",
         softmax=config.strategy == "bucket",
-    )
-
-
-def _refuse_explanation(task_id: str, name: str, request: Request, more: str) -> EmptyDataset:
-    return EmptyDataset(
-        f"no row is left: {name} ({task_id[:12]}) has no scored kernel for --purpose "
-        f"{request.purpose}{more}",
-        f"`store show {task_id[:12]}` lists what was measured; choose a device by --device.",
     )
 
 

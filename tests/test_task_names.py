@@ -89,6 +89,7 @@ def send_to_service(url: str, wanted: str) -> str:
         (NEW["task_id"][:6].upper(), NEW),
         ("L1-10", OLD),
         ("kernelbench/level1/10", OLD),
+        ("kernelbench/L1-10", OLD),
         ("kernelbench@v0.1/level1/9", NEW),
         (HEXADECIMAL, NEW),  # a name comes before an id that begins like it
         (OTHER["task_id"][:7], OTHER),
@@ -108,6 +109,13 @@ def test_an_ambiguous_name_lists_names_that_are_not(lake: store.Lake) -> None:
         name = f"kernelbench@{revision}/level1/9"
         assert f"{name} ({task['task_id'][:12]})" in str(raised.value.hint)
         assert store.find_task(lake, name)["task_id"] == task["task_id"]
+
+
+def test_a_name_that_is_no_text_is_refused(lake: store.Lake) -> None:
+    for find in (store.find_task, store.find_kernel):
+        with pytest.raises(UnknownName, match="is not") as raised:
+            find(lake, "\udcff")
+        str(raised.value).encode()
 
 
 def test_an_audit_takes_all_tasks_with_a_name_and_refuses_a_name_without_tasks(
@@ -140,6 +148,14 @@ def test_the_page_of_a_task_has_its_name_as_address(url: str) -> None:
         whole = client.get(f"/task/{NEW['task_id']}")
         assert client.get(f"/task/{HEXADECIMAL}").text.count(NEW["task_id"][:12]) > 0
         assert "level1/9" in whole.text
+        for name, task in (
+            ("level1/10", OLD), ("kernelbench@v0/level1/9", OLD), ("kernelbench@v0.1/level1/9", NEW)
+        ):  # fmt: skip
+            assert task["task_id"][:12] in client.get(f"/task/{name}").text
+            assert f"/task/{task['task_id']}.json" in client.get(f"/task/{name}").text
+        ambiguous = client.get("/task/level1/9")
+        assert ambiguous.status_code == 404
+        assert "kernelbench@v0/level1/9" in ambiguous.text
         unknown = client.get("/task/levl1")
         assert unknown.status_code == 404
         assert "Did you mean" in unknown.text

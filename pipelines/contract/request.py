@@ -29,7 +29,7 @@ class Request:
     tasks: Annotated[tuple[str, ...] | None, Parameter(parse=False)] = None
     """Ids of the only tasks to select rows for (default: all of the purpose). Their rows are those
     that a request for all tasks gives, unless it has a limit, which counts the rows of all tasks.
-    No option of commands."""
+    An improvement share is refused. Commands have no option for it."""
 
     def __post_init__(self) -> None:
         """Refuse a limit that leaves nothing, and a seed that no column can have."""

@@ -44,6 +44,11 @@ def select_rows(job: Job) -> Selection:
             f"{job.pipeline}: select() gives no column {', '.join(sorted(missing))}",
             "pipelines/README.md has the contract.",
         )
+    if job.request.tasks is not None and selection.improvement_share is not None:
+        raise DatasetError(
+            "rows for some tasks cannot have an improvement share",
+            "The share is that of the rows of all tasks; leave the share or the tasks out.",
+        )
     selection = replace(selection, rows=_conform(selection.rows))
     selection = apply_rules(job.lake, selection, job.request)
     if job.request.tasks is not None:

@@ -60,9 +60,10 @@ def _refuse_no_task(
 ) -> EmptyDataset:
     side = "test" if request.purpose == "eval" else "train"
     if request.tasks is not None:
-        why = ", ".join(f"{reason} {dropped[reason]}" for reason in sorted(dropped))
+        why = ", ".join(f"{reason}: {dropped[reason]}" for reason in sorted(dropped))
         return EmptyDataset(
-            f"no wanted task is one of the {side} split" + (f" ({why})" if why else ""),
+            f"none of the wanted tasks is for purpose {request.purpose}"
+            + (f" ({why})" if why else ""),
             "--purpose chooses the split; `store show TASK` names the split of a task.",
         )
     return EmptyDataset(

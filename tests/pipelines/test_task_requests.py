@@ -25,7 +25,7 @@ from pipelines import (
 from pipelines.contract.request import Purpose, Request
 from pipelines.datasets.job import Job
 from pipelines.datasets.materialize import select_rows
-from store.errors import EmptyDataset
+from store.errors import DatasetError, EmptyDataset
 
 PURPOSES: tuple[Purpose, ...] = ("train", "eval")
 SELECTIONS: list[tuple[ModuleType, dict[str, Any]]] = [
@@ -109,6 +109,15 @@ def test_rows_of_some_tasks_are_those_of_a_request_for_all(
         row for row in every["eval"] if row["task_id"] in subsets[-1]
     ]
     assert select("train", ()) == []
+
+
+def test_a_share_of_all_rows_is_refused_for_some_tasks(
+    crossed: tuple[store.Lake, Known], make_job: Callable[..., Job]
+) -> None:
+    lake, known = crossed
+    request = Request(tasks=(known.relu,))
+    with pytest.raises(DatasetError, match="cannot have an improvement share"):
+        select_rows(make_job(lake, sft, request=request, improvement_share=0.2))
 
 
 def test_only_kernels_of_the_wanted_tasks_are_scored_and_all_tasks_decide_what_is_shown(

@@ -358,6 +358,7 @@ def test_a_search_with_a_history_judges_the_teacher_after_the_training(tmp_path:
     steps = {step.name: step for [step] in study.list_steps()}
     names = ["sft", "history-held-out", "history-families", "teacher-held-out", "search"]
     assert [*steps][-6:] == [*names, "remeasure"]
+    assert not steps["teacher-held-out"].partial
     for before, after in (("import-held-out", names[1]), ("import-families", names[2])):
         made = [" ".join(steps[name].words()) for name in (before, after)]
         assert "--kernels none" in made[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import store
-from store.dossier.names import TaskNames, read_task_names
-from store.errors import LakeNotFound
+from store.dossier.names import read_task_names
+from store.errors import LakeNotFound, UnknownName
 from trainers.datasets.records import Dataset
 from trainers.runs.job import Job
 from trainers.runs.recording import Run
@@ -26,9 +26,14 @@ def choose_tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[st
     tasks = list(dict.fromkeys(row["task_id"] for row in rows))
     if not wanted:
         return tasks
-    names = TaskNames({"task_id": row["task_id"], "name": row["task"]} for row in rows)
-    found = [names.match(one) or [names.find(one, "task of the dataset")] for one in wanted]
-    chosen = {row["task_id"] for matches in found for row in matches}
+    with store.open(run.job.lake_url) as lake:
+        names = read_task_names(lake)
+    chosen: set[str] = set()
+    for one in wanted:
+        found = {row["task_id"] for row in names.match(one)}
+        if not found.intersection(tasks):
+            raise UnknownName.among("task of the dataset", one, {row["task"] for row in rows})
+        chosen |= found
     return [one for one in tasks if one in chosen]
 
 

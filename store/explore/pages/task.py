@@ -16,7 +16,7 @@ from store.rendering.columns import format_value
 from store.rendering.rows import group_rows
 from store.rendering.text import TIMES
 
-PATH = "/task/{task}"
+PATH = "/task/{task:path}"
 _TABS = (
     Tab(name="kernels", label="Kernels"),
     Tab(name="claims", label="Claims"),
@@ -31,6 +31,8 @@ async def build(view: View) -> Page:
     if task is None:
         task = await view.one("task/head", task=await _find_task(view, text))
     assert task is not None
+    # Links to exports and tabs lead to the id: a name may have slashes, or may soon be ambiguous.
+    view.path = f"/task/{task['task_id']}"
     tab = view.choose_tab(*(one.name for one in _TABS))
     values: dict[str, Any] = {"task": task["task_id"]}
     choices: list[Choice] = []

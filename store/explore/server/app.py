@@ -37,11 +37,16 @@ class Member:
 
     name: str
     """Name of the file, and of the folder of `sql/` with its questions."""
-    path: str
-    """Address, in which {name} stands for a part."""
+    route: str
+    """Address, in which {name} stands for a part, or {name:path} for one that may have slashes."""
     menu: tuple[int, str] | None
     """Place and label in the menu."""
     build: Callable[[View], Awaitable[Page]]
+
+    @property
+    def path(self) -> str:
+        """The address, in which {name} stands for a part."""
+        return self.route.replace(":path}", "}")
 
     @property
     def export_path(self) -> str:
@@ -58,7 +63,7 @@ def find_pages() -> tuple[Member, ...]:
         found.append(
             Member(
                 name=file.stem,
-                path=module.PATH,
+                route=module.PATH,
                 menu=getattr(module, "MENU", None),
                 build=module.build,
             )
@@ -104,7 +109,7 @@ def build_app(readers: Readers, queries: QueryPool, decider: decisions.Decider) 
         routes += [
             Route(f"{one.export_path}/{{panel}}.{{form}}", show),
             Route(f"{one.export_path}.{{form}}", show),
-            Route(one.path, show),
+            Route(one.route, show),
         ]
     return Starlette(
         routes=routes,

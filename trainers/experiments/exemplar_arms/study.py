@@ -74,7 +74,8 @@ class ArmStudy(Study):
         if self.arm_sizes.history:
             for step in self._list_held_out("history", self.arm_sizes.kernels):
                 yield [step]
-            yield [replace(self._judge_teacher(), name="teacher-held-out")]
+            # A search needs all of its history, so a step that was cut off goes on.
+            yield [replace(self._judge_teacher(), name="teacher-held-out", partial=False)]
         yield from self._divide(trained, self._answer)
         if self.arm_sizes.search:
             yield [self._search()]
