@@ -1,12 +1,12 @@
--- What answers add to the kernels that the lake had of their tasks before a search, those of the
--- teacher. One row per side and arm. All speedups are those over eager, in the newest sessions; a
--- task or an answer without one, or with one below 1, counts as 1. history is the geometric mean over
--- tasks and seeds of the teacher's fastest kernel, shown that of the fastest exemplar of each prompt,
--- answer that of single answers, and best that of the fastest answer after all attempts. copies is
--- the share of answers with the text of a kernel of the teacher. beats_shown and beats_history are
--- the shares of answers that are over 2 % faster than every exemplar of their prompt, and than every
--- kernel of the teacher. gain is the geometric mean of best to history, where a slower best counts
--- as 1.
+-- Compares the answers of a search with the kernels of the teacher that the lake had before it.
+-- One row per side and arm. Speedups are those over eager in the newest sessions. Tasks and answers
+-- without one, or with one below 1, count as 1; exemplars without one are left out.
+-- history, shown, answer and best are geometric means of the teacher's fastest kernel of a task, the
+-- fastest exemplar of a prompt, a single answer, and the fastest answer of a seed at a task.
+-- copies is the share of answers with the text of a kernel of the teacher. beats_shown and
+-- beats_history are the shares of answers that are over 2 % faster than every exemplar of their
+-- prompt, and than every kernel of the teacher. gain is the geometric mean of best to history, where
+-- a slower best counts as 1.
 WITH speeds AS (
     SELECT kernel_id, task_id, min(speedup) AS speedup
     FROM scored_speedups

@@ -3,9 +3,9 @@
 -- flush time the device's own work (clock gpu), and samples without a flush time calls in a row
 -- (throughput). On a processor, samples taken after a flush time calls in a row; the clock of the
 -- others is unknown. A processor has no clock gpu: the clock of a row that states it is unknown.
--- impossible: the first rule that the row breaks and that every measurement keeps; NULL for nearly
--- all rows. No judge writes others; they arrive by append, import or pull, and `store check` reports
--- them. noisy: the session failed its noise control, or the row is impossible.
+-- impossible: the first rule of measurements that the row breaks; NULL for nearly all rows. No judge
+-- writes others; they arrive by append, import or pull, and `store check` reports them. noisy: the
+-- session failed its noise control, or the row is impossible.
 SELECT
     timings.* EXCLUDE (clock) REPLACE (
         timings.noisy OR timings.impossible IS NOT NULL AS noisy

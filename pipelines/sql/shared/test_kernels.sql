@@ -12,7 +12,7 @@ held_texts AS (
     SEMI JOIN held_out ON held_out.task_id = texts.task_id
     WHERE texts.kernel_id IS NOT NULL
 ),
--- Looked up for the few pulled ones alone: most of a large lake are its own attempts.
+-- Only pulled kernels are looked up, because most attempts in a large lake are its own.
 own AS (
     SELECT DISTINCT texts.kernel_id
     FROM texts
