@@ -86,7 +86,7 @@ class CommitConflict(FlywheelError):
 class ImportFailed(FlywheelError):
     """A source file or folder cannot be read; none of its rows are stored."""
 
-    def __init__(self, message: str, hint: str = "Correct it, or leave it out.") -> None:
+    def __init__(self, message: str, hint: str | None = "Correct it, or leave it out.") -> None:
         super().__init__(message, hint)
 
 
