@@ -113,7 +113,7 @@ def test_an_ambiguous_name_lists_names_that_are_not(lake: store.Lake) -> None:
 
 def test_a_name_that_is_no_text_is_refused(lake: store.Lake) -> None:
     for find in (store.find_task, store.find_kernel):
-        with pytest.raises(UnknownName, match="is not") as raised:
+        with pytest.raises(UnknownName, match="is not UTF-8") as raised:
             find(lake, "\udcff")
         str(raised.value).encode()
 

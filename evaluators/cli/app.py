@@ -109,7 +109,7 @@ def tasks(
     Parameters
     ----------
     task
-        Audit only the tasks with this name in a suite, or with this id prefix.
+        Audit only the tasks with this name, or whose id begins with these 6 or more characters.
     device
         cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU if
         there is none.

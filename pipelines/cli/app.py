@@ -121,7 +121,7 @@ def _make_command(one: Member) -> Callable[..., None]:
         ],
         # Other pipelines refuse the option with a hint at one that has it.
         "explain": _option(
-            "Show how exemplars for this task (name or id prefix) are chosen.",
+            "Show how exemplars for this task (its name or id) are chosen.",
             show=hasattr(module, "explain"),
         ),
         "format": Annotated[Format, Parameter(help="Format of the result.")],

@@ -100,7 +100,7 @@ def expand_name(wanted: str) -> str:
         wanted.encode()
     except UnicodeEncodeError:
         raise UnknownName(
-            f"a name is text, and {wanted!a:.80} is not", "Give it in UTF-8."
+            f"the name {wanted!a:.80} is not UTF-8", "Names and ids are texts in UTF-8."
         ) from None
     short = _SHORT_NAME.fullmatch(wanted)
     return f"{short[1]}level{short[2]}/{short[3]}" if short else wanted

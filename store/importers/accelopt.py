@@ -44,7 +44,7 @@ class Config:
     """Options of the accelopt importer."""
 
     task: str | None = None
-    """Task of the search: its name in a suite, or the first characters of its id."""
+    """Task of the search: its name, or the first 6 characters of its id."""
     policy: str = NAME
     """Name of the policy that wrote the candidates."""
     gpu: str | None = None

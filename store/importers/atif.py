@@ -39,7 +39,7 @@ class Config:
     """Options of the atif importer."""
 
     task: str | None = None
-    """Task that the agent worked on: its name in a suite, or the first characters of its id."""
+    """Task that the agent worked on: its name, or the first 6 characters of its id."""
     problem: str | None = None
     """Name of the task if the lake does not have it."""
     kernel_file: str = "*"

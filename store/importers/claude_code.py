@@ -36,7 +36,7 @@ class Config:
     """Options of the claude-code importer."""
 
     task: str | None = None
-    """Task that the sessions worked on: its name in a suite, or the first characters of its id."""
+    """Task that the sessions worked on: its name, or the first 6 characters of its id."""
     problem: str | None = None
     """Name of the task if the lake does not have it."""
     kernel_file: str = "*"

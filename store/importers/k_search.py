@@ -45,7 +45,7 @@ class Config:
     """Options of the k-search importer."""
 
     task: str | None = None
-    """Task of the search: its name in a suite, or the first characters of its id."""
+    """Task of the search: its name, or the first 6 characters of its id."""
     policy: str = NAME
     """Name of the policy that wrote the solutions."""
     gpu: str | None = None

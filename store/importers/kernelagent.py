@@ -41,7 +41,7 @@ class Config:
     """Options of the kernelagent importer."""
 
     task: str | None = None
-    """Task of the runs: its name in a suite, or the first characters of its id."""
+    """Task of the runs: its name, or the first 6 characters of its id."""
     problem: str | None = None
     """Name of the task if the lake does not have it (default: what the files state)."""
     policy: str = NAME

@@ -39,7 +39,7 @@ class Config:
     """Options of the openevolve importer."""
 
     task: str | None = None
-    """Task of the search: its name in a suite, or the first characters of its id."""
+    """Task of the search: its name, or the first 6 characters of its id."""
     problem: str | None = None
     """Name of the task if the lake does not have it (default: the folder's name)."""
     policy: str = NAME

@@ -44,7 +44,7 @@ class Config:
     policy: str | None = None
     """Name of the policy that wrote the completions (default: the name of the run's folder)."""
     task: str | None = None
-    """Task of the rows that state none: its name in a suite, or the first characters of its id."""
+    """Task of the rows that state none: its name, or the first 6 characters of its id."""
     source_revision: str | None = None
     """Revision of the run."""
     license: str | None = None

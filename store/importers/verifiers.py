@@ -42,7 +42,7 @@ class Config:
     """Options of the verifiers importer."""
 
     task: str | None = None
-    """Task of the rollouts: its name in a suite, or the first characters of its id."""
+    """Task of the rollouts: its name, or the first 6 characters of its id."""
     kernel_file: str = "*"
     """Pattern of the names of files that are kernels, such as solution.py."""
     source: str = NAME

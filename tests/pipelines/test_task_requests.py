@@ -45,7 +45,7 @@ SELECTIONS: list[tuple[ModuleType, dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def crossed(
+def crossed_lake(
     places: LakePlaces, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[store.Lake, Known]]:
     """Return a lake in which other tasks decide whether a kernel may be shown, and its ids."""
@@ -85,12 +85,12 @@ def crossed(
 @pytest.mark.repeats(run=4)
 @pytest.mark.parametrize(("module", "options"), SELECTIONS)
 def test_rows_of_some_tasks_are_those_of_a_request_for_all(
-    crossed: tuple[store.Lake, Known],
+    crossed_lake: tuple[store.Lake, Known],
     make_job: Callable[..., Job],
     module: ModuleType,
     options: dict[str, Any],
 ) -> None:
-    lake, known = crossed
+    lake, known = crossed_lake
     tasks = [known.relu, known.sigmoid, known.tanh, known.lonely, known.held_out, known.constant]
 
     def select(purpose: Purpose, wanted: tuple[str, ...] | None) -> list[dict[str, Any]]:
@@ -112,18 +112,18 @@ def test_rows_of_some_tasks_are_those_of_a_request_for_all(
 
 
 def test_a_share_of_all_rows_is_refused_for_some_tasks(
-    crossed: tuple[store.Lake, Known], make_job: Callable[..., Job]
+    crossed_lake: tuple[store.Lake, Known], make_job: Callable[..., Job]
 ) -> None:
-    lake, known = crossed
+    lake, known = crossed_lake
     request = Request(tasks=(known.relu,))
     with pytest.raises(DatasetError, match="cannot have an improvement share"):
         select_rows(make_job(lake, sft, request=request, improvement_share=0.2))
 
 
 def test_only_kernels_of_the_wanted_tasks_are_scored_and_all_tasks_decide_what_is_shown(
-    crossed: tuple[store.Lake, Known], make_job: Callable[..., Job]
+    crossed_lake: tuple[store.Lake, Known], make_job: Callable[..., Job]
 ) -> None:
-    lake, known = crossed
+    lake, known = crossed_lake
     left_out = {
         known.relu: {known.kernels["relu.c"], text_id("copy", known.relu)},
         known.sigmoid: {text_id("near", known.sigmoid)},

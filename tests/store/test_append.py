@@ -68,7 +68,7 @@ def _arm(number: int, **columns: Any) -> Row:
 
 
 def _make_timed(microseconds: int) -> pa.Table:
-    """Return two policies of which the first was made this long after 1970."""
+    """Return two policies, made so many microseconds after 1970 and at its start."""
     times = pa.array([microseconds, 0]).view(pa.timestamp("us", tz="UTC"))
     return pa.Table.from_pylist([_policy("a"), _policy("b")]).append_column("created_at", times)
 

@@ -158,7 +158,7 @@ IMPOSSIBLE: list[tuple[str, dict[str, Any], str]] = [
 
 
 def time_twice(changed: str, changes: dict[str, Any]) -> list[b.Row]:
-    """Return a session by two clocks over two baselines, of which one arm by gpu is changed."""
+    """Return a session with two clocks and two baselines, and changes to one arm by clock gpu."""
     quick = b.session(JUDGED, [1.0] * 9, minute=6, eager=[500.0] * 9, cudnn=[400.0] * 9)
     calls = b.session(
         JUDGED, [1.0] * 9, minute=6, clock="latency", eager=[3.0] * 9, cudnn=[4.0] * 9
