@@ -14,9 +14,10 @@ WITH speeds AS (
     GROUP BY kernel_id, task_id
 ),
 history AS (
-    SELECT DISTINCT kernel_id, task_id
+    SELECT DISTINCT generations.kernel_id, generations.task_id, kernels.code
     FROM generations
-    WHERE namespace IS NULL AND kernel_id IS NOT NULL
+    INNER JOIN kernels ON kernels.kernel_id = generations.kernel_id
+    WHERE generations.namespace IS NULL
 ),
 answers AS (
     SELECT
@@ -27,14 +28,14 @@ answers AS (
             ELSE 'held-out families'
         END AS side,
         generations.task_id, generations.generation_id, generations.exemplar_kernel_ids,
-        history.kernel_id IS NOT NULL AS copy,
+        coalesce((generations.task_id, kernels.code) IN (SELECT task_id, code FROM history), false)
+            AS copy,
         greatest(coalesce(speeds.speedup, 1), 1) AS speedup
     FROM generations
     INNER JOIN task_names ON task_names.task_id = generations.task_id
     LEFT JOIN speeds
         ON speeds.kernel_id = generations.kernel_id AND speeds.task_id = generations.task_id
-    LEFT JOIN history
-        ON history.kernel_id = generations.kernel_id AND history.task_id = generations.task_id
+    LEFT JOIN kernels ON kernels.kernel_id = generations.kernel_id
     WHERE starts_with(generations.namespace, 'arms/')
 ),
 fastest AS (

@@ -404,14 +404,19 @@ def test_answers_are_compared_with_the_history_of_their_task(with_history: store
     for row in rows:
         if row["namespace"] is None:
             fastest[row["task_id"]] = max(fastest[row["task_id"]], speeds[row["kernel_id"]])
+    taught = {(row["task_id"], row["code"]) for row in rows if row["namespace"] is None}
     found = {row["arm"]: row for row in ask(with_history, "history")}
     assert set(found) == {*ARMS}
+    # An answer has another path, and so another id, than the kernel that it repeats.
+    assert any(told["copies"] > 0 for told in found.values())
     for arm, told in found.items():
         made = [row for row in rows if f"/{arm}/" in (row["namespace"] or "")]
         assert (told["tasks"], told["seeds"], told["answers"]) == (2, 2, len(made))
         logs = [math.log(value) for value in fastest.values()]
         assert told["history"] == pytest.approx(math.exp(sum(logs) / 2), abs=1e-3)
         over = [speeds[row["kernel_id"]] > 1.02 * fastest[row["task_id"]] for row in made]
+        repeats = [(row["task_id"], row["code"]) in taught for row in made]
+        assert told["copies"] == pytest.approx(sum(repeats) / len(made), abs=1e-3)
         assert told["beats_history"] == pytest.approx(sum(over) / len(made), abs=1e-3)
         shown = [
             speeds[row["kernel_id"]] > 1.02 * max(speeds[one] for one in row["exemplar_kernel_ids"])
