@@ -28,7 +28,7 @@ async def run(
     show_lineage draws the search.
 
     Args:
-        task: Name such as level1/9 or L1-9, or the start of the task's id.
+        task: Name such as level1/9, L1-9 or kernelbench/level1/9, or the start of the task's id.
         code: A Python file that defines ModelNew. It may compile CUDA or C++ with load_inline.
         author: The model that wrote it.
         parent: generation_id of the attempt that this one improves, or the id of a kernel.

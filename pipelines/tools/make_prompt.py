@@ -47,7 +47,7 @@ async def run(
     a kernel that you wrote with it: the kernel then has the exemplars in its lineage.
 
     Args:
-        task: Name such as level1/9 or L1-9, or the start of the task's id.
+        task: Name such as level1/9, L1-9 or kernelbench/level1/9, or the start of the task's id.
         exemplars: Number of kernels to show.
         strategy: How the kernels are drawn: bucket, island, random, top, or none.
         device: Device whose speedups are shown (default: the one that was measured last).

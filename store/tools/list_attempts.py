@@ -27,7 +27,7 @@ async def run(
     classes of findings that stand, and the author's note.
 
     Args:
-        task: Name such as level1/9 or L1-9, or the start of the task's id.
+        task: Name such as level1/9, L1-9 or kernelbench/level1/9, or the start of the task's id.
         session: Only the attempts of this session.
         limit: At most this many attempts.
         at: Read the lake at this tag, snapshot number or ISO time (default: newest).

@@ -29,7 +29,7 @@ async def run(
     The diff starts from the kernel's parent if it has one, and else from the task's reference.
 
     Args:
-        task: Name such as level1/9 or L1-9, or the start of the task's id.
+        task: Name such as level1/9, L1-9 or kernelbench/level1/9, or the start of the task's id.
         device: Only speedups on this device (default: every device, each with its own ranking).
         baseline: Baseline of the speedups, such as eager or compile.
         limit: At most this many kernels for each device, up to 10.

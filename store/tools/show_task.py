@@ -21,7 +21,7 @@ async def run(desk: Desk, task: str, at: str | None = None, offset: int = 0) -> 
     reference's Model.
 
     Args:
-        task: Name such as level1/9 or L1-9, or the start of the task's id.
+        task: Name such as level1/9, L1-9 or kernelbench/level1/9, or the start of the task's id.
         at: Read the lake at this tag, snapshot number or ISO time (default: newest).
         offset: Character of the code to start at, if the code is long.
     """
