@@ -1,14 +1,14 @@
 -- Claims against measurements
 -- One row per source, GPU of the claim, baseline and measured device, over claimed kernels that
--- were judged. A claim holds if the kernel is correct and the claim is inside the measured interval
--- or within 10 % of the measured speedup. It is exceeded if the kernel is faster than that. It
--- falls if the kernel is wrong or slower, but only on the GPU that the claim is about; falls is
--- empty for other GPUs. wrong counts kernels that are not correct. Three kinds of claims are neither
--- confirmed nor refuted: those on weak tasks (weak), which trivial answers pass and which no other
--- column but judged includes; those of correct kernels that compute another function than the task;
--- and those of other correct kernels without a quiet session. ratio is the measured speedup over
--- the claimed one.
--- Empty: No claimed kernel has been judged: import the release, then evaluators run.
+-- were judged. A claim holds if the kernel is correct and the claim is inside the measured
+-- interval, or if the measured speedup is within 10 % of the claim. It is exceeded if the kernel
+-- is faster than that. It falls if the kernel is wrong or slower, but only on the GPU that the
+-- claim is about; falls is empty for other GPUs. wrong counts kernels that are not correct.
+-- Three kinds of claims are neither confirmed nor refuted: those on weak tasks (weak), which
+-- trivial answers pass and which no other column but judged includes; those of correct kernels
+-- that compute another function than the task; and those of other correct kernels without a
+-- quiet session. ratio is the measured speedup over the claimed one. Empty: No claimed kernel
+-- has been judged: import the release, then evaluators run.
 WITH results AS (
     SELECT
         "source", gpu, baseline, device,

@@ -28,6 +28,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of tasks and data")
     parser.add_argument("--seeds", type=int, help="number of seeds of each arm")
     parser.add_argument("--first-seed", type=int, default=0, help="first seed of each arm")
+    parser.add_argument(
+        "--held-out-tasks", type=int, help="number of held-out tasks of families that train"
+    )
     parser.add_argument("--arms", nargs="+", choices=ARMS, help="default: all")
     parser.add_argument(
         "--jobs", type=int, default=1, help="arms and seeds of stage 3 that run side by side"
@@ -52,6 +55,7 @@ def main() -> None:
         sizes,
         model=str(Path(given.model).absolute()) if given.model else sizes.model,
         device=given.device or sizes.device,
+        held_out_tasks=given.held_out_tasks or sizes.held_out_tasks,
         arms=tuple(given.arms or sizes.arms),
         seeds=given.seeds or sizes.seeds,
         first_seed=given.first_seed,

@@ -100,11 +100,7 @@ PRESETS = {
     ),
     "gpu-model": replace(_MODEL, search=("--rounds", "4", "--attempts", "4", *_SAMPLING), seeds=6),
     "gpu-history": replace(
-        _MODEL,
-        held_out_tasks=48,
-        search=("--rounds", "1", "--attempts", "2", *_SAMPLING),
-        history=True,
-        arms=("none", "bucket", "shuffled"),
+        _MODEL, search=("--rounds", "1", "--attempts", "2", *_SAMPLING), history=True, seeds=6
     ),
     "gpu-stage3": replace(
         _MODEL,
