@@ -7,8 +7,8 @@
 -- Three kinds of claims are neither confirmed nor refuted: those on weak tasks (weak), which
 -- trivial answers pass and which no other column but judged includes; those of correct kernels
 -- that compute another function than the task; and those of other correct kernels without a
--- quiet session. ratio is the measured speedup over the claimed one. Empty: No claimed kernel
--- has been judged: import the release, then evaluators run.
+-- quiet session. ratio is the measured speedup over the claimed one.
+-- Empty: No claimed kernel has been judged: import the release, then evaluators run.
 WITH results AS (
     SELECT
         "source", gpu, baseline, device,
