@@ -22,9 +22,15 @@ import pytest
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.case import Case
+from evaluators.judging.calls.candidate import Candidate
+from evaluators.judging.calls.input_seeds import draw_question
+from evaluators.judging.case import Case, Evidence
 from evaluators.judging.outcome import Outcome
+from evaluators.memory.tensors import layout
+from evaluators.references.weight_seed import WEIGHT_SEED
+from evaluators.sandbox.launcher import Limits
 from evaluators.scheduling.judges import channel, process
+from evaluators.worker.handle import Deadlines, Sizes
 
 HOLDER = """
 import sys
@@ -346,6 +352,36 @@ def test_a_candidate_that_compiles_in_a_call_is_frozen_while_another_judge_times
     row = judge_beside_another(candidate(IN_A_CALL), task, 0.05, first_call_s=LIMIT_S)
     assert (row["status"], row["message"]) == ("correct", None)
     assert row["parts_s"]["waiting"] > STOPS * HELD_S / 2
+
+
+def test_another_judge_times_between_two_calls_of_a_candidate(
+    right_candidate: str, task: str
+) -> None:
+    with Bench("cpu", lock=DeviceLock.of(["gpu-a"])) as bench, bench.lock.hold_shared():
+        reference = bench.open_reference(task, {})
+        question = draw_question(reference, Evidence())
+        sizes = Sizes.of(layout(question.inputs)[1], layout(question.expected.value)[1])
+        limits = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
+        deadlines = Deadlines(import_s=60, build_s=60, first_call_s=60, call_s=60, total_s=600)
+        worker = bench.start_candidate({"kernel.py": right_candidate}, sizes, limits, deadlines)
+        worker.load("kernel.py", "ModelNew", {})
+        worker.construct(WEIGHT_SEED, reference.arguments)
+        candidate = Candidate(worker, reference, Evidence(), "torch_default")
+        timing = Holder("exclusive", "gpu-a")
+        wait_until_wanted(bench.lock)
+        assert not timing.has_it(0)
+        begin, began = time.perf_counter(), candidate.read_clock()
+        calling = threading.Thread(target=candidate.call, args=(0, question))
+        calling.start()
+        assert timing.has_it(60)
+        calling.join(A_MOMENT_S)
+        assert calling.is_alive()
+        timing.let_go()
+        calling.join(60)
+        assert not calling.is_alive()
+        passed_s, counted_s = time.perf_counter() - begin, candidate.read_clock() - began
+        assert counted_s <= passed_s - A_MOMENT_S
+        worker.end()
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,11 @@ class Candidate:
         """Whether the last call that decides no verdict has ended or hung the worker process."""
         self.usual: list[float] = []
         """Root mean square of each tensor of an ordinary answer."""
+        self._aside_s = 0.0
+
+    def read_clock(self) -> float:
+        """Return seconds of a clock that stops while other judges have the device."""
+        return time.perf_counter() - self._aside_s
 
     def adopt_weights(self, parameters: Sequence[Parameter]) -> None:
         """Give the candidate the task's own weights where it has them by name and shape.
@@ -65,7 +71,12 @@ class Candidate:
     def call(
         self, slot: int, question: Question, *, first: bool = False, strided: bool = False
     ) -> Any:
-        """Return the candidate's answer to a question, asked in a slot of its memory."""
+        """Return the candidate's answer to a question, asked in a slot of its memory.
+
+        A judge that waits to time a kernel has the device first: the calls of a large task together
+        take minutes.
+        """
+        self._aside_s += self.worker.step_aside()
         self.worker.fill(slot, question.inputs, strided=strided)
         if self.reference.draws:
             self.worker.reseed(question.seed)

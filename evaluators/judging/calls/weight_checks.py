@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -95,7 +94,7 @@ class WeightChecks:
         Next to large sums, the effect of a bias can be below the tolerance when all weights change
         together.
 
-        end: moment of `time.perf_counter` at which to stop.
+        end: Moment of the candidate's clock at which to stop.
 
         Returns whether there was time for all of them.
         """
@@ -105,7 +104,7 @@ class WeightChecks:
             self._candidate.worker.adopt({name: own[name] for name in self._candidate.known_state})
             question = draw_question(self._reference, self._evidence)
             for name in sorted(self._reference.parameters())[:_MOST_PARAMETERS]:
-                if time.perf_counter() > end or self._candidate.is_lost:
+                if self._candidate.read_clock() > end or self._candidate.is_lost:
                     return False
                 # Parameters that share their memory are one tensor.
                 tied = {other: own[other] for other in moved if moved[other] is moved[name]}

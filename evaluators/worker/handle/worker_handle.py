@@ -64,7 +64,8 @@ class WorkerHandle:
             deadlines: Its deadlines.
             trusted: Whether it runs the task's own module.
             flushed: Memory of a GPU to write in order to flush its caches.
-            share: The device, which other judges may have while this worker compiles.
+            share: The device, which other judges may have while this worker compiles, and between
+                two of its calls.
         """
         self._started = started
         self._process: WorkerProcess = started.process
@@ -287,6 +288,14 @@ class WorkerHandle:
         except ValueError as error:
             message = f"a profile is no profile: {error}"
             raise Failed("rejected", "malformed_output", message) from error
+
+    def step_aside(self) -> float:
+        """Let another judge that wants the device have it now; return the seconds of that."""
+        if self._share is None or not self._share.is_wanted():
+            return 0.0
+        aside_s = self._share.step_aside()
+        self.excuse(aside_s)
+        return aside_s
 
     def excuse(self, seconds: float) -> None:
         """Do not count time in which the worker waited for the judge."""
