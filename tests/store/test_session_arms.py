@@ -193,9 +193,11 @@ def test_a_speedup_with_an_impossible_arm_does_not_rank(
             assert [(row["clock"], row["baseline"]) for row in found] == [
                 *(("gpu", arm) for arm in left), ("latency", "cudnn"), ("latency", "eager")
             ]  # fmt: skip
+        # The fixture has a quiet session of the same kernel with the baseline compile.
+        possible = sorted({"compile", "cudnn", "eager", "kernel"} - ({"eager"} & {changed}))
         assert lake.sql(
-            "SELECT arm FROM timed_arms WHERE clock = 'gpu' AND NOT noisy ORDER BY arm"
-        ).rows() == [{"arm": arm} for arm in ("compile", "cudnn", "kernel")]
+            "SELECT DISTINCT arm FROM timed_arms WHERE clock = 'gpu' AND NOT noisy ORDER BY arm"
+        ).rows() == [{"arm": arm} for arm in possible]
         assert lake.sql("SELECT clock, reason FROM unranked_sessions").rows() == (
             [] if left else [{"clock": "gpu", "reason": "noisy"}]
         )
