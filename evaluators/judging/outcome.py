@@ -46,6 +46,8 @@ class Outcome(Evidence):
     timings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Rows of every session, without evaluation_id."""
     custom_kernel_share: float | None = None
+    lacks_baseline: bool = False
+    """Whether a baseline failed or gave a wrong answer."""
     analyses: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Results of a profile; rows without kernel_id and author."""
     build_s: float | None = None
@@ -58,10 +60,12 @@ class Outcome(Evidence):
     def holds_by_bits(self) -> bool:
         """Whether the verdict holds by another policy of `known_verdicts.ALIKE` for equal bits.
 
-        Eager computes in full float32 then, and no session waits to be measured again.
+        Eager computes in full float32 then, no session waits to be measured again, and every
+        baseline was timed: one that is wrong in TF32 may be right without it.
         """
         return (
             self.status == "correct"
+            and not self.lacks_baseline
             and bool(self.answers)
             and self.eager_class in (None, "fp32")
             and "unconfirmed_win" not in self.flags

@@ -113,6 +113,7 @@ def _measure_process(
     outcome.flags |= session.flags
     prepared = [(name, seconds) for name, seconds in baselines.prepared.items() if seconds]
     missing = [(n, why) for n, why in bench.unavailable.items() if n in options.baselines]
+    outcome.lacks_baseline = bool(missing)
     outcome.notes += [
         *(f"baseline {name}: prepared in {seconds:.1f} s" for name, seconds in prepared),
         *(f"baseline {name}: none, {why}" for name, why in missing),

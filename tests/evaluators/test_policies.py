@@ -56,9 +56,11 @@ Judge = Callable[..., Rows]
 def judge_by(bench: Bench, task: str) -> Judge:
     """Return a function that judges a candidate by a policy on the processor's bench."""
 
-    def judge_one(policy: Any, code: str, *, of_task: str = task, kernel_id: str = "k") -> Rows:
+    def judge_one(
+        policy: Any, code: str, *, of_task: str = task, kernel_id: str = "k", **options: Any
+    ) -> Rows:
         case = Case(kernel_id=kernel_id, task_id="t", workload_id="w", code=code, task_code=of_task)
-        return judge(case, bench, Config(policy=(policy,), **BRIEF))
+        return judge(case, bench, Config(policy=(policy,), **BRIEF, **options))
 
     return judge_one
 
@@ -116,6 +118,49 @@ def test_a_reference_that_the_flag_changes_is_judged_again(
     assert reads != task
     judge_by(DEFAULT, right_candidate, of_task=reads)
     assert "timing" in list_parts(judge_by(STRICT, right_candidate, of_task=reads))
+
+
+@pytest.fixture
+def task_with_rounding_compiler(task: str) -> str:
+    """Return a task whose compiled code is wrong under torch_default and right under fp32_strict.
+
+    As where compiled code uses TF32 in a convolution for which eager does not.
+    """
+    return task.replace(
+        "return torch.relu(x @ self.weight)",
+        "answer = torch.relu(x @ self.weight)\n"
+        "        rounds = torch.compiler.is_compiling() and torch.backends.cudnn.allow_tf32\n"
+        "        return answer * 1.01 if rounds else answer",
+    )
+
+
+@pytest.mark.slow
+def test_a_verdict_without_a_baseline_is_judged_again(
+    judge_by: Judge, task_with_rounding_compiler: str, right_candidate: str
+) -> None:
+    for policy in (DEFAULT, STRICT):
+        tables = judge_by(
+            policy, right_candidate, of_task=task_with_rounding_compiler, baselines=("compile",)
+        )
+        assert "baseline compile: none" in tables["evaluations"][0]["log"]
+        assert "timing" in list_parts(tables)
+
+
+@pytest.mark.gpu
+def test_a_baseline_is_timed_by_the_policy_that_it_is_right_by(
+    gpu_bench: Bench, task_with_rounding_compiler: str, right_candidate: str
+) -> None:
+    arms: list[set[str]] = []
+    for policy in (DEFAULT, STRICT):
+        config = Config(policy=(policy,), **BRIEF, baselines=("compile",))
+        case = Case(
+            kernel_id="k", task_id="t", workload_id="w", code=right_candidate,
+            task_code=task_with_rounding_compiler,
+        )  # fmt: skip
+        tables = judge(case, gpu_bench, config)
+        assert tables["evaluations"][0]["status"] == "correct"
+        arms.append({timing["arm"] for timing in tables["timings"]})
+    assert arms == [{"kernel", "eager"}, {"kernel", "eager", "compile"}]
 
 
 def test_a_failure_is_judged_again(judge_by: Judge, candidate: Callable[[str], str]) -> None:
