@@ -1,14 +1,16 @@
 -- Why kernels are not correct, by device and policy. within_kernelbench counts those whose answers differ
 -- from the reference's by less than 0.01 everywhere, the absolute tolerance of the KernelBench version that
 -- CUDA-L1 used. precisions names the precisions whose rounding errors have this size; lower is
--- below bf16. Kernels released for the H100, with those of weak tasks.
+-- below bf16. tf32 counts kernels whose errors have the size of TF32's. Kernels released for the
+-- H100, with those of weak tasks.
 SELECT
     devices."name" AS device,
     evaluations."precision" AS policy,
     evaluations.reason,
     count(DISTINCT evaluations.kernel_id) AS kernels,
     count(DISTINCT evaluations.kernel_id) FILTER (WHERE evaluations.max_abs_error < 0.01) AS within_kernelbench,
-    array_to_string(list_sort(list(DISTINCT evaluations.precision_class)), ', ') AS precisions
+    array_to_string(list_sort(list(DISTINCT evaluations.precision_class)), ', ') AS precisions,
+    count(DISTINCT evaluations.kernel_id) FILTER (WHERE evaluations.precision_class = 'tf32') AS tf32
 FROM counted_evaluations AS evaluations
 INNER JOIN devices ON devices.device_id = evaluations.device_id
 WHERE
