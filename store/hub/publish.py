@@ -94,13 +94,14 @@ def publish(
     location.require()
     with (
         Lake(location) as now,
-        Lake(location, _choose_snapshot(now, options.tag, at)) as lake,
         tempfile.TemporaryDirectory(prefix="flywheel-publish-") as scratch,
     ):
-        say(f"snapshot {lake.snapshot}: writing files")
-        made = edition_writer.write_edition(
-            lake, now, Path(scratch), repo, options, location.read_salt()
-        )
+        # The upload needs memory too, so it begins after this reader has released its own.
+        with Lake(location, _choose_snapshot(now, options.tag, at)) as lake:
+            say(f"snapshot {lake.snapshot}: writing files")
+            made = edition_writer.write_edition(
+                lake, now, Path(scratch), repo, options, location.read_salt()
+            )
         card.write_card(made)
         hub = hub or Hub()
         say(f"looking at {repo}")
