@@ -60,8 +60,8 @@ class Outcome(Evidence):
     def holds_by_bits(self) -> bool:
         """Whether the verdict holds by another policy of `known_verdicts.ALIKE` for equal bits.
 
-        Eager computes in full float32 then, no session waits to be measured again, and every
-        baseline was timed: one that is wrong in TF32 may be right without it.
+        Eager computes in full float32 then, no session waits to be measured again, and no baseline
+        failed or was wrong: one that is wrong in TF32 may be right without it.
         """
         return (
             self.status == "correct"

@@ -96,7 +96,7 @@ def publish(
         Lake(location) as now,
         tempfile.TemporaryDirectory(prefix="flywheel-publish-") as scratch,
     ):
-        # The upload needs memory too, so it begins after this reader has released its own.
+        # The card and the upload need memory too, so this reader is closed before them.
         with Lake(location, _choose_snapshot(now, options.tag, at)) as lake:
             say(f"snapshot {lake.snapshot}: writing files")
             made = edition_writer.write_edition(
