@@ -434,6 +434,18 @@ def test_answers_are_compared_with_the_history_of_their_task(with_history: store
         assert told["gain"] == pytest.approx(math.exp(sum(gains) / len(gains)), abs=1e-3)
 
 
+def test_tasks_that_are_solved_without_exemplars_are_told_apart(with_history: store.Lake) -> None:
+    rows = ask(with_history, "solved_by_none")
+    history = {row["arm"]: row for row in ask(with_history, "history")}
+    # The judge of this lake finds every answer correct, so there is one group.
+    assert [(row["arm"], row["by_none"], row["correct"]) for row in rows] == [
+        (arm, True, 1.0) for arm in sorted(ARMS)
+    ]
+    for row in rows:
+        for name in ("tasks", "answers", "answer", "best"):
+            assert row[name] == pytest.approx(history[row["arm"]][name], abs=1e-3)
+
+
 def test_arms_that_run_side_by_side_share_the_cores_and_the_judges(tmp_path: Path) -> None:
     sizes = replace(PRESETS["gpu-stage3"], model="m", seeds=1, jobs=3, workers=6)
     steps = [*ArmStudy(tmp_path, sizes, 0, 1.0, 1.0).list_steps()][-5:-1]

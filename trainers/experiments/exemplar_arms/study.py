@@ -22,7 +22,7 @@ _PORT = 18080
 _PATIENCE_S = 60
 QUERIES = (
     "primary", "by_task", "search_arms", "rounds", "training_curves", "training_answers",
-    "settings", "uses", "history", "isolation", "knobs", "control",
+    "settings", "uses", "history", "solved_by_none", "isolation", "knobs", "control",
 )  # fmt: skip
 """Queries of docs/runs that print the figures."""
 
