@@ -79,7 +79,7 @@ by_clock AS (
     GROUP BY kernel_id
 )
 SELECT kernel_id, any_value(status) AS status, any_value(reason) AS reason,
-    any_value(speedups) AS speedups
+    any_value(speedups) AS speedups, any_value(parts_s) AS parts
 FROM evaluations
 LEFT JOIN by_clock USING (kernel_id)
 WHERE kernel_id IN ({ids})
@@ -152,6 +152,7 @@ def run_ours(rows: list[dict[str, Any]], given: argparse.Namespace, folder: Path
             "correct": row["status"] == "correct",
             "speedups": dict(row["speedups"] or ()),
             "why": row["reason"],
+            "parts": json.loads(row["parts"]),
         }
         for row in found
     }
@@ -197,6 +198,17 @@ def print_agreement(ours: Rounds, theirs: dict[str, list[float]]) -> None:
             )
 
 
+def print_parts(ours: Rounds) -> None:
+    """Print where the seconds of our verdicts go, the means of each round."""
+    rounds = " | ".join(f"s, round {number + 1}" for number in range(len(ours)))
+    print(f"\n| part of our verdict | {rounds} |")
+    print("|---|" + "---|" * len(ours))
+    parts = [[judged["parts"] for judged in one["results"].values()] for one in ours]
+    for part in sorted({part for verdicts in parts for one in verdicts for part in one}):
+        means = (statistics.mean(one.get(part, 0.0) for one in verdicts) for verdicts in parts)
+        print(f"| {part} |", " | ".join(f"{mean:.2f}" for mean in means), "|")
+
+
 def print_comparison(rounds: dict[str, Rounds], method: str) -> None:
     """Print the comparison, and the kernels that the two sides judge differently."""
     kernels = len(rounds["ours"][0]["results"])
@@ -226,6 +238,7 @@ def print_comparison(rounds: dict[str, Rounds], method: str) -> None:
             f"| {high:.2%} |"
         )
     print_agreement(rounds["ours"], speedups["KernelBench"])
+    print_parts(rounds["ours"])
     theirs_first, ours_first = (rounds[side][0]["results"] for side in ("KernelBench", "ours"))
     print("\n| kernel | KernelBench | ours |")
     print("|---|---|---|")

@@ -39,9 +39,9 @@ def measure(
 ) -> Session:
     """Time a kernel against every prepared baseline.
 
-    Raises Failed: memorised_output if a timed call gave a wrong answer, input_mutated if one
-    changed its inputs, timer_mismatch if an answer is reported before it can exist, or any failure
-    of the kernel's worker.
+    Raises Failed: memorised_output or incorrect_numerical if a timed call gave a wrong answer,
+    input_mutated if one changed its inputs, timer_mismatch if an answer is reported before it can
+    exist, or any failure of the kernel's worker.
     """
     clocks = CLOCKS[kernel.device]
     if clocks[0] == "gpu":

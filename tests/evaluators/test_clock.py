@@ -349,6 +349,30 @@ def test_a_buffer_that_is_overwritten_is_copied_in_every_call(
     assert (row["status"], row["reason"]) == ("rejected", "memorised_output"), row
 
 
+@pytest.mark.clock
+@pytest.mark.parametrize(
+    ("wrong", "verdict"),
+    [
+        ("out * 1.001", ("incorrect", "incorrect_numerical")),
+        ("self.out", ("rejected", "memorised_output")),
+        ("out * 1.001 + self.out", ("rejected", "memorised_output")),
+    ],
+)
+def test_a_timed_answer_beyond_the_tolerance_is_not_called_memorised(
+    judge_code: Judged, candidate: Text, wrong: str, verdict: tuple[str, str]
+) -> None:
+    text = candidate(
+        "out = torch.relu(x @ self.weight)\n"
+        "self.n = getattr(self, 'n', 0) + 1\n"
+        f"if self.n > 40: return {wrong}\n"
+        "self.out = out\n"
+        "return out"
+    )
+    row = judge_code(text, timing_limit_s=60.0)
+    assert (row["status"], row["reason"]) == verdict, row
+    assert row["max_scaled_error"] > 1
+
+
 def test_where_memory_cannot_be_read_the_worker_copies(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evaluators.judging.calls.candidate import Candidate
-from evaluators.judging.calls.input_seeds import Question
+from evaluators.judging.calls.input_seeds import Question, draw_question
 from evaluators.judging.calls.precision_record import PrecisionRecord
 from evaluators.judging.calls.robustness_calls import ProbeLost, RobustnessCalls
 from evaluators.judging.calls.verdict_calls import VerdictCalls
@@ -16,8 +16,11 @@ from evaluators.judging.comparison.closeness import is_close
 from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.tolerance import compute_rms
-from evaluators.references.task import Reference
+from evaluators.references.task import Expected, Reference
 from evaluators.worker.handle import Failed, Parameter, WorkerHandle
+
+_FOLLOWING = 0.1
+"""An answer follows its inputs if its error is below this share of how answers to others differ."""
 
 
 class CorrectnessProtocol:
@@ -55,7 +58,11 @@ class CorrectnessProtocol:
         self._precision.classify(self._evidence, self._policy)
 
     def check_timed_output(self, inputs: list[Any], output: Any) -> None:
-        """Compare the output of a timed call, unless it depends on more than what was sent."""
+        """Compare the output of a timed call, unless it depends on more than what was sent.
+
+        Raises Failed: incorrect_numerical if the answer follows its inputs but is beyond the
+        tolerance, memorised_output for any other wrong answer.
+        """
         if self._reference.mutates or not self._reference.repeatable:
             self._evidence.flags.add("timed_outputs_unverified")
             return
@@ -67,8 +74,22 @@ class CorrectnessProtocol:
             expected, output, self._policy, lambda: self._reference.choices(inputs)
         )
         if comparison.reason is not None:
+            self._evidence.comparison = comparison
             message = f"a timed call gave a wrong answer: {comparison.message}"
+            if self._follows_inputs(expected, comparison):
+                raise Failed("incorrect", "incorrect_numerical", message)
             raise Failed("rejected", "memorised_output", message)
+
+    def _follows_inputs(self, expected: Expected, comparison: Comparison) -> bool:
+        """Whether a wrong answer is near the expected one, compared with answers to other inputs.
+
+        Rounding errors may be beyond the tolerance in one call of many. An answer from an earlier
+        call is as far from the expected one as any other.
+        """
+        other = draw_question(self._reference, self._evidence).expected
+        difference = compare(expected, other.value, self._policy).rel_l2_error
+        error = comparison.rel_l2_error
+        return error is not None and difference is not None and error < _FOLLOWING * difference
 
     def make_robustness_calls(self, probe: WorkerHandle) -> bool:
         """Make the calls that raise flags and decide nothing, after all other calls.
