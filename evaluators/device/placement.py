@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 from store.errors import DeviceUnavailable
 
 _CORES_PER_JUDGE = 4
-_CORES_PER_BUILDER = 2  # an extension is mostly two files: a binding and its kernels
+_BUILDERS_PER_CORE = 0.75  # an extension is mostly two files, of which one takes longer
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Layout:
 
     places: tuple[Place, ...]
     builders: tuple[tuple[int, ...], ...]
-    """Cores of each builder; none on the processor, where compiling would disturb the timing."""
+    """Cores of each builder, shared by all; no builders on the processor, where compiling would
+    disturb the timing."""
 
 
 def count_threads() -> int:
@@ -75,10 +77,9 @@ def divide_machine(device: str, workers: int = 1) -> Layout:
         for index, name in enumerate(judges)
     ]
     spare = cores[each * len(judges) :]
-    builders = [
-        spare[at : at + _CORES_PER_BUILDER] for at in range(0, len(spare), _CORES_PER_BUILDER)
-    ]
-    return Layout(tuple(places), tuple(builders))
+    # Builders share the cores: with cores of their own, most would wait for the longest build.
+    builders = (spare,) * math.ceil(len(spare) * _BUILDERS_PER_CORE)
+    return Layout(tuple(places), builders)
 
 
 def choose_place(device: str) -> Place:

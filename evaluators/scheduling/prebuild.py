@@ -52,6 +52,7 @@ def _describe(one):
     return [str(one.dtype).partition(".")[2], *one.shape] if is_tensor else one
 """
 """Returns the arguments of the task's constructor, and types and shapes of its inputs."""
+_FILES = 2  # that a builder compiles at a time: mostly a binding and its kernels
 _IMPORT_S = 60.0
 _BUILD_S = 300.0
 _DECIDED = {"build_failed", "syntax_error", "build_timeout"}
@@ -65,7 +66,7 @@ class Builder:
         self._builds = builds
         self._arch = arch
         self._cores = cores
-        hidden = {"CUDA_VISIBLE_DEVICES": "", "MAX_JOBS": str(len(cores))}
+        hidden = {"CUDA_VISIBLE_DEVICES": "", "MAX_JOBS": str(min(_FILES, len(cores)))}
         built_for = {} if arch is None else {"TORCH_CUDA_ARCH_LIST": arch}
         self._template = Template(1, {**hidden, **built_for})
         self._fork_server: ForkServer | None = None

@@ -278,6 +278,19 @@ def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone() -
     assert (elsewhere.seen.count("0.py"), elsewhere.restarts) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("cores", "workers", "builders"), [(1, 1, 0), (2, 1, 1), (3, 1, 2), (16, 1, 9), (16, 4, 6)]
+)
+def test_builders_share_the_cores_that_judges_of_gpus_leave(
+    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, builders: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    layout = placement.divide_machine("cuda", workers)
+    judging = {core for place in layout.places for core in place.cores}
+    spare = tuple(sorted(set(range(cores)) - judging))
+    assert layout.builders == (spare,) * builders
+
+
 def test_cores_are_divided_between_workers() -> None:
     cores = sorted(os.sched_getaffinity(0))
     whole = placement.divide_machine("cpu")
@@ -293,6 +306,8 @@ def test_cores_are_divided_between_workers() -> None:
         shared = placement.divide_machine("cuda:0", workers=2)
         assert [place.device for place in shared.places] == ["cuda:0", "cuda:0"]
         assert not set(shared.places[0].cores) & set(shared.places[1].cores)
+        used = {core for place in shared.places for core in place.cores}
+        assert all(builder and not set(builder) & used for builder in shared.builders)
     for name in ("tpu", "cuda:x", "cuda:0,cuda:0"):
         with pytest.raises(DeviceUnavailable):
             placement.divide_machine(name)
