@@ -2,7 +2,7 @@
 -- from the reference's by less than 0.01 everywhere, the absolute tolerance of the KernelBench version that
 -- CUDA-L1 used. precisions names the precisions whose rounding errors have this size; lower is
 -- below bf16. tf32 counts kernels whose errors have the size of TF32's. Kernels released for the
--- H100, with those of weak tasks.
+-- H100, with those of weak tasks; without the verdicts under allow_tf32 (tf32.sql).
 SELECT
     devices."name" AS device,
     evaluations."precision" AS policy,
@@ -15,6 +15,7 @@ FROM counted_evaluations AS evaluations
 INNER JOIN devices ON devices.device_id = evaluations.device_id
 WHERE
     evaluations.evaluator = 'judge' AND evaluations.status NOT IN ('correct', 'evaluator_error')
+    AND evaluations."precision" <> 'allow_tf32'
     AND evaluations.kernel_id IN (
         SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released
     )

@@ -2,7 +2,7 @@
 -- sessions, of several of a kernel from the newest. Like quiet, they leave out weak tasks, which trivial
 -- answers pass (docs/weak-tasks), and kernels that compute another function than the task (nonequivalent).
 -- The other counts have both; another_function counts correct kernels. best is the fastest baseline of the
--- session. Kernels released for the H100.
+-- session. Kernels released for the H100, without the verdicts under allow_tf32, which few have (tf32.sql).
 WITH judged AS (
     SELECT
         kernel_id, task_id, devices."name" AS device, "precision",
@@ -11,7 +11,7 @@ WITH judged AS (
     FROM counted_evaluations
     INNER JOIN devices ON devices.device_id = counted_evaluations.device_id
     WHERE
-        evaluator = 'judge' AND status <> 'evaluator_error'
+        evaluator = 'judge' AND status <> 'evaluator_error' AND "precision" <> 'allow_tf32'
         AND kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
     GROUP BY kernel_id, task_id, devices."name", "precision"
 ),

@@ -1,8 +1,8 @@
 -- One row per kernel, task, workload and device: the verdict of all evaluators together.
 -- A kernel is correct if every evaluator that judged it says so; one failing verdict is enough to
--- fail it. The verdicts are those by torch_default, or by the other precisions where nothing has
--- judged the kernel by torch_default. A kernel that was rejected for cheating by any precision
--- fails.
+-- fail it. The verdicts are those by torch_default, or by the other precisions if no device of this
+-- name has judged the kernel by torch_default. A kernel that was rejected for cheating by any
+-- precision fails.
 WITH verdict_structs AS (
     SELECT
         *,
@@ -16,7 +16,9 @@ WITH verdict_structs AS (
 grouped AS (
     SELECT
         kernel_id, task_id, workload_id, device_id, device,
-        bool_or("precision" = 'torch_default') AS has_default,
+        bool_or(bool_or("precision" = 'torch_default')) OVER (
+            PARTITION BY kernel_id, task_id, workload_id, device
+        ) AS has_default,
         {
             'evaluators': count(DISTINCT evaluator) FILTER (WHERE by_default),
             'last_judged_at': max(last_judged_at) FILTER (WHERE by_default),
@@ -45,3 +47,4 @@ SELECT
     chosen.evaluators AS evaluators,
     chosen.last_judged_at AS last_judged_at
 FROM judged
+WHERE chosen.deciding IS NOT NULL

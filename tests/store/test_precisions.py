@@ -133,6 +133,30 @@ def test_a_cheat_that_one_precision_shows_counts_for_all(ask: Ask) -> None:
     assert ask("FROM kernel_speedups") == []
 
 
+def test_a_verdict_by_torch_default_counts_for_other_cards_of_the_same_name(
+    ask: Ask, writer: store.Writer
+) -> None:
+    second = b.device("H200", kind="cuda", device_id="f" * 64)
+    writer.append({"devices": [second]}, "another card")
+    judged = (
+        judge(BOTH, "torch_default", 1.25, minute=1),
+        judge(BOTH, "fp32_strict", minute=2, device=second, status="incorrect"),
+        judge(STRICT, "fp32_strict", 2.0, minute=3, device=second),
+    )
+    both, strict = BOTH["kernel_id"], STRICT["kernel_id"]
+    found = ask("SELECT kernel_id, device_id, correct FROM outcomes", *judged)
+    assert sorted(found, key=str) == sorted(
+        [
+            {"kernel_id": both, "device_id": GPU["device_id"], "correct": True},
+            {"kernel_id": strict, "device_id": second["device_id"], "correct": True},
+        ],
+        key=str,
+    )
+    rejected = judge(BOTH, "fp32_strict", minute=4, device=second, status="rejected")
+    found = ask(f"SELECT device_id, correct FROM outcomes WHERE kernel_id = '{both}'", rejected)
+    assert sorted(row["correct"] for row in found) == [False, True]
+
+
 def test_a_newer_version_supersedes_verdicts_by_every_precision(ask: Ask) -> None:
     found = ask(
         "SELECT status, correct FROM outcomes",
