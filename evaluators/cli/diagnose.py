@@ -43,7 +43,7 @@ def diagnose(
     Parameters
     ----------
     kernel
-        Examine only kernels with this id prefix.
+        Examine only the kernel with this id, or an unambiguous prefix of it.
     top
         Examine the N kernels with the largest speedups over eager.
     tool
@@ -60,6 +60,8 @@ def diagnose(
     nvidia_tools.find_program(tool)
     place = placement.choose_place(device)
     with store.writer(common.lake, author="evaluators diagnose") as writer:
+        with writer.reader() as lake:
+            wanted = None if kernel is None else store.find_kernel(lake, kernel)
         with JudgeProcess(None, place.device, cores=place.cores) as judge:
             if judge.row["kind"] != "cuda":
                 raise DeviceUnavailable(
@@ -67,14 +69,17 @@ def diagnose(
                     "Give a GPU, such as --device cuda:0.",
                 )
             with writer.reader() as lake:
-                parameters = {"device": judge.row["name"], "kernel": kernel, "top": top}
+                parameters = {"device": judge.row["name"], "kernel": wanted, "top": top}
                 query = read_sql(__file__, "fastest_kernels")
                 kernels = lake.run(query, parameters).arrow()
                 cases = list(read_cases(lake, kernels, judge.row["name"]))
                 snapshot = lake.snapshot
             if not cases:
+                name = judge.row["name"]
                 raise UnknownName(
-                    f"the lake has no ranked kernel on {judge.row['name']}",
+                    f"the lake has no ranked kernel on {name}"
+                    if wanted is None
+                    else f"kernel {wanted[:12]} is not ranked on {name}",
                     "Judge some first: evaluators run",
                 )
             failed = written = 0

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import builders as b
 import commands
 import pytest
 import torch
 
+import store
 from evaluators.device.roofline import Floor
 from evaluators.diagnosis import bottleneck
 from evaluators.judge import Config, judge
@@ -342,6 +344,22 @@ def test_without_the_tool_the_command_says_how_to_get_it(tool: str, tmp_path: Pa
     assert done.returncode == 1
     assert "on this machine" in done.stderr
     assert "CUDA toolkit" in done.stderr
+
+
+def test_diagnose_names_an_unknown_kernel_before_it_starts_a_judge(
+    writer: store.Writer, lake_url: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "ncu"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    writer.append({"kernels": [b.kernel("one")]}, "a kernel")
+    done = commands.run(
+        ["evaluators", "diagnose", "L1-9", "--lake", lake_url],
+        cwd=Path(nvidia_tools.__file__).parents[2],
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+    )
+    assert done.returncode == 1
+    assert 'no kernel "L1-9"' in done.stderr
 
 
 def test_a_tool_starts_a_fresh_process_that_leaves_nothing(

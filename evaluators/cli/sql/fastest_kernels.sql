@@ -1,5 +1,5 @@
 -- One row per kernel that is ranked on the device of this name, the fastest over eager first; of all
--- kernels or those whose id starts with `kernel`. Parameters: device, kernel (or NULL), top.
+-- kernels or of the one with the id `kernel`. Parameters: device, kernel (or NULL), top.
 SELECT
     kernel_speedups.kernel_id,
     kernel_speedups.task_id,
@@ -14,6 +14,6 @@ WHERE
     kernel_speedups.device = $device
     AND kernel_speedups.baseline = 'eager'
     AND kernel_speedups.ranked
-    AND ($kernel IS NULL OR starts_with(kernel_speedups.kernel_id, $kernel))
+    AND ($kernel IS NULL OR kernel_speedups.kernel_id = $kernel)
 ORDER BY kernel_speedups.speedup DESC, kernel_speedups.kernel_id
 LIMIT $top
