@@ -1,6 +1,6 @@
 -- How far the speedups over eager on H200s are from those on H100s, by policy and clock: kernels with a
 -- quiet session on both. ratio is the speedup on the H200 over that on the H100. Weak tasks and kernels that
--- compute another function are left out.
+-- compute another function are left out. Kernels released for any GPU.
 WITH measured AS (
     FROM newest_speedups AS speeds
     ANTI JOIN nonequivalent

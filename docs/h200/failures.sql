@@ -1,6 +1,6 @@
--- Why kernels are not correct, by device and policy. within_kernelbench counts those whose answers differ
--- from the reference's by less than 0.01 everywhere, the absolute tolerance of the KernelBench version that
--- CUDA-L1 used. precisions names the precisions whose rounding errors have this size; lower is
+-- Why kernels are not correct, by device and policy. small_errors counts those whose answer in the first
+-- call that failed differs from the reference's by less than 0.01 everywhere, the absolute tolerance of the
+-- KernelBench version that CUDA-L1 used. A kernel with several verdicts counts for each reason. precisions names the precisions whose rounding errors have this size; lower is
 -- below bf16. tf32 counts kernels whose errors have the size of TF32's. Kernels released for the
 -- H100, with those of weak tasks; without the verdicts under allow_tf32 (tf32.sql).
 SELECT
@@ -8,7 +8,7 @@ SELECT
     evaluations."precision" AS policy,
     evaluations.reason,
     count(DISTINCT evaluations.kernel_id) AS kernels,
-    count(DISTINCT evaluations.kernel_id) FILTER (WHERE evaluations.max_abs_error < 0.01) AS within_kernelbench,
+    count(DISTINCT evaluations.kernel_id) FILTER (WHERE evaluations.max_abs_error < 0.01) AS small_errors,
     array_to_string(list_sort(list(DISTINCT evaluations.precision_class)), ', ') AS precisions,
     count(DISTINCT evaluations.kernel_id) FILTER (WHERE evaluations.precision_class = 'tf32') AS tf32
 FROM counted_evaluations AS evaluations

@@ -1,6 +1,6 @@
 -- The kernels with the largest speedup over eager under PyTorch's own flags, by device, and their speedup
--- over the fastest baseline of the session. Quiet sessions by the clock gpu; of several of a kernel the newest counts.
--- Kernels released for the H100; weak tasks and kernels that compute another function are left out. fragile
+-- over the fastest baseline of the session. Quiet sessions by the clock gpu; if a kernel has several, the
+-- newest counts. Kernels released for the H100; weak tasks and kernels that compute another function are left out. fragile
 -- lists the robustness checks that a kernel fails.
 WITH sessions AS (
     SELECT

@@ -1,4 +1,4 @@
--- Kernels that were judged twice on the same GPU model, here by two machines: how far their speedups over
+-- Kernels with two timed verdicts on the same GPU model, here from two machines: how far their speedups over
 -- eager are apart, by device, policy and clock. Quiet sessions of kernels released for the H100; weak tasks
 -- and kernels that compute another function are left out. ratio is the larger speedup over the smaller one;
 -- apart counts pairs whose intervals do not overlap.

@@ -1,6 +1,7 @@
--- Kernels that are over 3 times as fast as eager by the clock gpu, and do not rank because two sessions did
--- not confirm each other: their medians differ by more than 10 %, or one of them is noisy. Kernels released
--- for the H100; weak tasks and kernels that compute another function are left out.
+-- Surprising wins by the clock gpu that do not rank because the second session did not confirm the first:
+-- it was noisy, the medians differ by more than 10 %, or an interval is too wide (evaluators/README.md).
+-- speedups are those of both sessions over eager. Kernels released for the H100; weak tasks and kernels that
+-- compute another function are left out.
 SELECT
     devices."name" AS device,
     evaluations.policy,

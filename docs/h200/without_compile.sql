@@ -25,5 +25,6 @@ LEFT JOIN lacking AS other
     ON
         other.device = lacking.device AND other.kernel_id = lacking.kernel_id
         AND other.task_id = lacking.task_id AND other.policy <> lacking.policy
+        AND 'allow_tf32' NOT IN (other.policy, lacking.policy)
 GROUP BY lacking.device, lacking.policy
 ORDER BY lacking.device DESC, lacking.policy DESC

@@ -1,8 +1,8 @@
 -- One row per kernel, task, workload and device: the verdict of all evaluators together.
 -- A kernel is correct if every evaluator that judged it says so; one failing verdict is enough to
--- fail it. The verdicts are those by torch_default, or by the other precisions if no device of this
--- name has judged the kernel by torch_default. A kernel that was rejected for cheating by any
--- precision fails.
+-- fail it. The verdicts are those by torch_default. If no device of this name has judged the kernel by
+-- torch_default, those by all other precisions count. A kernel that any precision has rejected for
+-- cheating fails. A device has no row if its own verdicts do not count.
 WITH verdict_structs AS (
     SELECT
         *,
