@@ -21,6 +21,8 @@ from evaluators.worker.handle import Failed, Parameter, WorkerHandle
 
 _FOLLOWING = 0.1
 """An answer follows its inputs if its error is below this share of how answers to others differ."""
+_LARGER = 10.0
+"""Rounding errors of timed calls are at most this many times as large as those of verdict calls."""
 
 
 class CorrectnessProtocol:
@@ -60,8 +62,8 @@ class CorrectnessProtocol:
     def check_timed_output(self, inputs: list[Any], output: Any) -> None:
         """Compare the output of a timed call, unless it depends on more than what was sent.
 
-        Raises Failed: incorrect_numerical if the answer follows its inputs but is beyond the
-        tolerance, memorised_output for any other wrong answer.
+        Raises Failed: incorrect_numerical if the answer is beyond the tolerance by its rounding
+        errors, memorised_output for any other wrong answer.
         """
         if self._reference.mutates or not self._reference.repeatable:
             self._evidence.flags.add("timed_outputs_unverified")
@@ -74,18 +76,23 @@ class CorrectnessProtocol:
             expected, output, self._policy, lambda: self._reference.choices(inputs)
         )
         if comparison.reason is not None:
+            is_rounding = self._has_rounding_errors(expected, comparison)
             self._evidence.comparison = comparison
             message = f"a timed call gave a wrong answer: {comparison.message}"
-            if self._follows_inputs(expected, comparison):
+            if is_rounding:
                 raise Failed("incorrect", "incorrect_numerical", message)
             raise Failed("rejected", "memorised_output", message)
 
-    def _follows_inputs(self, expected: Expected, comparison: Comparison) -> bool:
-        """Whether a wrong answer is near the expected one, compared with answers to other inputs.
+    def _has_rounding_errors(self, expected: Expected, comparison: Comparison) -> bool:
+        """Whether the errors of a wrong answer may be due to rounding.
 
-        Rounding errors may be beyond the tolerance in one call of many. An answer from an earlier
-        call is as far from the expected one as any other.
+        Rounding errors may be beyond the tolerance in one call of many. They are then not much
+        larger than in the verdict calls, unless the candidate computes less precisely when it is
+        timed. An answer from an earlier call is as far from the expected one as any other.
         """
+        usual, largest = self._evidence.comparison.max_scaled_error, comparison.max_scaled_error
+        if usual is None or largest is None or largest > _LARGER * usual:
+            return False
         other = draw_question(self._reference, self._evidence).expected
         difference = compare(expected, other.value, self._policy).rel_l2_error
         error = comparison.rel_l2_error
