@@ -12,6 +12,9 @@ Stage: TypeAlias = Literal["load", "construct", "first_call", "call"]
 
 _BUILD_ERRORS = {"CalledProcessError", "CompilationError", "CompileTimeAssertionFailure"}
 _BUILD_TEXTS = ("Error building extension", "Error compiling", "Kernel compilation failed", "nvrtc")
+_COMPLAINTS = ("error: ", "error : ", "fatal ", "Killed", "No space left")
+"""Parts of the lines in which compilers and linkers say what is wrong."""
+_MOST_OF_COMMAND = 100
 _MEMORY_ERRORS = {"OutOfMemoryError", "MemoryError"}
 _MEMORY_TEXTS = (
     "can't allocate memory",
@@ -78,7 +81,12 @@ def explain_error(stage: Stage, error: Any) -> Failed:
     types = {str(name) for name in named} if isinstance(named, list) else set[str]()
     text = make_readable(str(error.get("text", "")))
     name = make_readable(str(error.get("type", "")))
-    message = f"{name}: {text.strip().splitlines()[0] if text.strip() else ''}"[:500]
+    lines = text.strip().splitlines() or [""]
+    message = f"{name}: {lines[0]}"
+    complaints = (line for line in lines[1:] if any(part in line for part in _COMPLAINTS))
+    if complaint := next(complaints, None):
+        message = f"{message[:_MOST_OF_COMMAND]} … {complaint}"
+    message = message[:500]
     detail = make_readable(str(error.get("trace", "")))
     if types & _MEMORY_ERRORS or any(part in text for part in _MEMORY_TEXTS):
         return Failed("crash", "out_of_memory", message, detail)
