@@ -19,7 +19,7 @@ from evaluators.judging.case import Policy
 from evaluators.judging.comparison.outputs import compare
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.references.weight_seed import WEIGHT_SEED
-from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.launcher import ForkServer
 from evaluators.sandbox.template import Template
 from evaluators.worker import baselines as implementations
 from evaluators.worker.handle import Deadlines, Manner, Sample, Sizes, WorkerHandle
@@ -44,7 +44,6 @@ class BaselineTask:
     code: str
     axes: Mapping[str, Any]
     sizes: Sizes
-    limits: Limits
     deadlines: Deadlines
 
 

@@ -49,7 +49,9 @@ from evaluators.worker.builds.cache import Builds
 from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 from store.errors import DeviceUnavailable, SandboxFailed
 
-_ENDLESS_S = 10**7
+_BASELINE_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=10**7)
+"""Baselines outlive evaluations, and a compiler may run inside them without a process of its own.
+The limits of a candidate do not apply to them."""
 _LEFT_OUT_ON_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
 """Parts of the isolation that are left out, in two steps, until a worker can use a GPU."""
 TRIAL_PAUSE_S = 2.0
@@ -309,14 +311,12 @@ class Bench:
     ) -> list[Future[WorkerHandle]]:
         """Start workers with the task's module in them, each of the fork server of its number."""
         arguments = self.open_reference(task.code, task.axes).arguments
-        # They outlive evaluations, and a compiler may run inside them without a process of its own,
-        # so the limits of a candidate do not apply.
         deadlines = replace(task.deadlines, import_s=task.deadlines.build_s, total_s=math.inf)
-        limits = replace(task.limits, memory_bytes=None, cpu_s=_ENDLESS_S)
 
         def start(number: int) -> WorkerHandle:
             server = self._baseline_servers[number]
-            started = self._setup.start(server, {TASK_FILE: task.code}, limits, task.sizes)
+            files = {TASK_FILE: task.code}
+            started = self._setup.start(server, files, _BASELINE_LIMITS, task.sizes)
             worker = self._setup.prepare(started, task.sizes, deadlines, trusted=True)
             load_task(worker, task.axes, arguments)
             return worker

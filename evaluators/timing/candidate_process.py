@@ -102,7 +102,7 @@ def _measure_process(
     with outcome.time_part("start"):
         task = setup.task
         bench.expect_baselines(task, options.baselines)
-        arm = bench.start_candidate(files, task.sizes, task.limits, task.deadlines)
+        arm = bench.start_candidate(files, task.sizes, options.limits, task.deadlines)
     try:
         session, baselines, sources = _measure_worker(arm, setup, case, bench, options, outcome)
     finally:
@@ -149,7 +149,7 @@ def _prepare(
         first_call_s=options.deadlines.first_call_s + _ANSWERS * answer_s,
         call_s=max(options.deadlines.call_s, _ANSWERS * answer_s),
     )
-    task = BaselineTask(case.task_code, axes, sizes, options.limits, deadlines)
+    task = BaselineTask(case.task_code, axes, sizes, deadlines)
     return _Setup(reference, first, task)
 
 

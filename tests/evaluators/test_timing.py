@@ -21,7 +21,6 @@ from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.memory.tensors import layout
-from evaluators.sandbox.launcher import Limits
 from evaluators.timing import candidate_process
 from evaluators.timing.checks import noise_control
 from evaluators.timing.checks.baseline_drift import check_eager_alone
@@ -338,7 +337,9 @@ def test_a_session_has_rows_of_every_clock(judge_code: Judged, right_candidate: 
 def test_a_compiled_baseline_serves_all_candidates_of_its_task(
     judge_code: Judged, bench: Bench, right_candidate: str
 ) -> None:
-    rows = [judge_code(right_candidate, baselines=("compile", "cuda_graph")) for _ in range(2)]
+    # The limits of the candidate are not those of the compiler of the baseline.
+    options = {"baselines": ("compile", "cuda_graph"), "file_mb": 1.0}
+    rows = [judge_code(right_candidate, **options) for _ in range(2)]
     for row in rows:
         assert row["status"] == "correct", row
         cold = [timing["arm"] for timing in row["timings"] if timing["clock"] == "throughput"]
@@ -382,7 +383,6 @@ def test_baselines_that_the_memory_does_not_hold_are_left_out(
 
 
 DEADLINES = Deadlines(import_s=60, build_s=60, first_call_s=20, call_s=20, total_s=600)
-LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 28, open_files=1024, cpu_s=600)
 
 
 @pytest.fixture
@@ -393,7 +393,7 @@ def start_eager(bench: Bench, task: str) -> Iterator[Callable[[dict[str, int]], 
         inputs = bench.open_reference(task, axes).inputs(1)
         size = layout(inputs)[1]
         sizes = Sizes.of(size, 2 * size)
-        return bench.start_baselines(BaselineTask(task, axes, sizes, LIMITS, DEADLINES))
+        return bench.start_baselines(BaselineTask(task, axes, sizes, DEADLINES))
 
     yield start_arms
     bench.end_baselines()
