@@ -14,7 +14,7 @@ from pathlib import Path
 from store.errors import DeviceUnavailable
 
 _CORES_PER_JUDGE = 4
-_BUILDERS_PER_CORE = 0.75  # an extension is mostly two files, of which one takes longer
+_BUILDERS_PER_CORE = 0.75  # most builds run two compilers at first and one at the end
 
 
 @dataclass(frozen=True)

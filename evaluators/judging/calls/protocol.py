@@ -19,9 +19,9 @@ from evaluators.judging.comparison.tolerance import compute_rms
 from evaluators.references.task import Expected, Reference
 from evaluators.worker.handle import Failed, Parameter, WorkerHandle
 
-_FOLLOWING = 0.1
-"""An answer follows its inputs if its error is below this share of how answers to others differ."""
-_LARGER = 10.0
+_MOST_OF_DIFFERENCE = 0.1
+"""Rounding errors are below this share of the difference between answers to different inputs."""
+_MOST_GROWTH = 10.0
 """Rounding errors of timed calls are at most this many times as large as those of verdict calls."""
 
 
@@ -91,12 +91,14 @@ class CorrectnessProtocol:
         timed. An answer from an earlier call is as far from the expected one as any other.
         """
         usual, largest = self._evidence.comparison.max_scaled_error, comparison.max_scaled_error
-        if usual is None or largest is None or largest > _LARGER * usual:
+        if usual is None or largest is None or largest > _MOST_GROWTH * usual:
             return False
         other = draw_question(self._reference, self._evidence).expected
         difference = compare(expected, other.value, self._policy).rel_l2_error
         error = comparison.rel_l2_error
-        return error is not None and difference is not None and error < _FOLLOWING * difference
+        if error is None or difference is None:
+            return False
+        return error < _MOST_OF_DIFFERENCE * difference
 
     def make_robustness_calls(self, probe: WorkerHandle) -> bool:
         """Make the calls that raise flags and decide nothing, after all other calls.
