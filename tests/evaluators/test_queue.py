@@ -285,7 +285,7 @@ def test_builders_share_the_cores_that_judges_of_gpus_leave(
     monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, builders: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    layout = placement.divide_machine("cuda", workers)
+    layout = placement.divide_machine("cuda:0", workers)
     judging = {core for place in layout.places for core in place.cores}
     spare = tuple(sorted(set(range(cores)) - judging))
     assert layout.builders == (spare,) * builders
