@@ -58,7 +58,7 @@ def time_eager(**changes: Any) -> list[b.Row]:
 
 
 def list_speedups(writer: store.Writer, view: str = "speedups") -> list[tuple[str, float]]:
-    with store.open(str(writer.location.root)) as lake:
+    with writer.reader() as lake:
         found = lake.sql(f"SELECT baseline, speedup FROM {view} ORDER BY ALL").rows()
     return [(row["baseline"], row["speedup"]) for row in found]
 
@@ -86,7 +86,7 @@ def test_a_baseline_that_differs_from_the_kernel_gives_no_speedup(
     writer.append({"timings": time_eager(**changes)}, "a session of arms that differ")
     assert list_speedups(writer) == list_speedups(writer, "best_kernels") == [("compile", 2)]
     assert ARMS_TOGETHER in list_rules(writer)
-    with store.open(str(writer.location.root)) as lake:
+    with writer.reader() as lake:
         assert lake.sql("FROM paired_samples WHERE baseline = 'eager'").rows() == []
 
 
@@ -99,7 +99,7 @@ def test_an_arm_that_joins_a_stored_session_again_counts_for_nothing(writer: sto
     writer.append({"timings": [again]}, "the same arm")
     for view in ("speedups", "paired_samples", "best_kernels"):
         figure = "1.0 AS speedup" if view == "paired_samples" else "speedup"
-        with store.open(str(writer.location.root)) as lake:
+        with writer.reader() as lake:
             found = lake.sql(f"SELECT baseline, {figure} FROM {view} ORDER BY ALL").rows()
         assert [row["baseline"] for row in found] == ["compile", "cudnn"]
     # The later arm is new, and the session that it joins was tested before.
@@ -130,7 +130,7 @@ def test_a_session_with_impossible_control_ratios_is_noisy(writer: store.Writer)
             eager | ids | {"timing_id": f"eager {number}"},
         ]
         writer.append({"timings": arms}, f"ratios {number}")
-    with store.open(str(writer.location.root)) as lake:
+    with writer.reader() as lake:
         found = lake.sql("FROM session_speedups WHERE baseline = 'eager'").rows()
     assert len(found) == 3
     for row in found:
@@ -183,7 +183,7 @@ def test_a_speedup_with_an_impossible_arm_does_not_rank(
 ) -> None:
     writer.append({"timings": time_twice(changed, changes)}, "a session that nobody timed")
     left = ["cudnn"] if changed == "eager" else []
-    with store.open(str(writer.location.root)) as lake:
+    with writer.reader() as lake:
         for view in ("best_kernels", "newest_speedups", "scored_speedups", "leading_speedups"):
             found = lake.sql(f"FROM {view} WHERE clock = 'gpu'").rows()
             assert {row["baseline"] for row in found} == {"compile", *left}
@@ -232,7 +232,7 @@ def test_a_processor_has_no_clock_gpu(writer: store.Writer) -> None:
     slow = b.session(OF_LAPTOP, [1.0] * 9, minute=6, clock="gpu", eager=[0.5] * 9)
     quick = b.session(OF_LAPTOP, [1.0] * 9, minute=7, clock="throughput", eager=[5.0] * 9)
     writer.append({"timings": [*slow, *quick]}, "sessions of a processor")
-    with store.open(str(writer.location.root)) as lake:
+    with writer.reader() as lake:
         found = lake.sql("SELECT clock, speedup FROM best_kernels WHERE device = 'laptop'").rows()
     assert found == [{"clock": "throughput", "speedup": 5}]
     assert list_rules(writer) == ["a processor has no clock gpu"]
