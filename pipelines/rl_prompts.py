@@ -25,7 +25,7 @@ class Config:
     """Options of rl-prompts."""
 
     device_kind: Literal["cpu", "cuda"] | None = None
-    """Hardware that the prompts ask kernels for (default: the kind with the most measurements)."""
+    """Hardware that the prompts ask kernels for (default: that of the device measured last)."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:

@@ -39,7 +39,7 @@ class Config:
     per_policy: int = 2
     """successes: maximum number of kernels per task and policy."""
     device_kind: Literal["cpu", "cuda"] | None = None
-    """prompts: hardware to ask kernels for (default: the kind with the most measurements)."""
+    """prompts: hardware to ask kernels for (default: that of the device measured last)."""
     form: Literal["code", "protocol"] = "code"
     """As in sft. code: the answer contains only the file. protocol: the prompt is that of
     rl-prompts, and the answer also contains its author's analysis and design."""

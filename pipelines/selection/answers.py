@@ -96,6 +96,8 @@ def _count_reasons(reasons: pa.ChunkedArray) -> dict[str, int]:
 
 
 def _hint_where_to_look(lake: store.Lake, evidence: Evidence) -> str:
+    if evidence == "claimed":
+        return "Import published kernels first: `store import --help`."
     hint = "Judge kernels first: `evaluators run`."
     published = "SELECT 1 FROM claims WHERE metric = 'speedup' AND kernel_id IS NOT NULL LIMIT 1"
     if evidence == "measured" and lake.run(published).one():

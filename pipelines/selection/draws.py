@@ -68,7 +68,7 @@ def check_options(options: DrawOptions) -> None:
     for option, value, least in (
         ("exemplars", options.exemplars, 1),
         ("islands", options.islands, 1),
-        ("per-task", options.per_task or 1, 1),
+        ("per-task", 1 if options.per_task is None else options.per_task, 1),
     ):
         if value < least:
             raise DatasetError(f"--{option} {value} is too few", f"Give {least} or more.")

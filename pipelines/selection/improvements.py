@@ -58,10 +58,13 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
         eligible=scores.eligible,
     )
     if winners.num_rows == 0:
+        of = f" of policy {options.policy}" if options.policy else ""
+        of += f" of round {options.round}" if options.round is not None else ""
+        other = ", choose other attempts" if of else ""
         raise EmptyDataset(
-            f"no row is left: no kernel on {scores.device} is {options.margin} times faster than "
-            f"{options.exemplars} others of its task",
-            "Lower --margin or --exemplars, or measure more kernels.",
+            f"no row is left: no kernel{of} on {scores.device} is {options.margin} times faster "
+            f"than {options.exemplars} others of its task",
+            f"Lower --margin or --exemplars{other}, or measure more kernels.",
         )
     losers = keep(
         lake,

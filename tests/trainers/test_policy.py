@@ -45,7 +45,10 @@ def answers(
     **sampling: Any,
 ) -> dict[int, list[Completion]]:
     settings = Sampling(**{"max_tokens": 50} | sampling)
-    return dict(one.sample([turns(text) for text in texts], n, settings, seeds))
+    made: dict[int, list[Completion]] = {}
+    for index, completions in one.sample([turns(text) for text in texts], n, settings, seeds):
+        made[index] = made.get(index, []) + completions
+    return made
 
 
 def sample_until_stop(
@@ -117,6 +120,53 @@ def test_a_server_that_ignores_n_is_asked_n_times(server: ChatServer) -> None:
     assert all("n" not in asked for asked in server.requests[1:])
 
 
+def test_a_server_that_refuses_n_is_asked_n_times(server: ChatServer) -> None:
+    def refuse_several(asked: dict[str, Any]) -> Any:
+        several = chat_server.status(400, "number must be at most 1")
+        return several(asked) if asked.get("n", 1) > 1 else answer_once(asked)
+
+    server.answer = refuse_several
+    one = open_at(server)
+    assert len(answers(one, ["a"], n=3)[0]) == 3
+    assert [asked.get("n", 1) for asked in server.requests] == [3, 1, 1, 1]
+    assert len(answers(one, ["a", "b"], n=2)[1]) == 2
+    assert all("n" not in asked for asked in server.requests[1:])
+
+
+def test_a_prompt_that_is_refused_is_asked_for_once_more_and_says_why(server: ChatServer) -> None:
+    server.answer = chat_server.status(400, "too long")
+    [made] = answers(open_at(server), ["a"], n=4)[0]
+    assert made.error == "status 400: too long"
+    assert [asked.get("n", 1) for asked in server.requests] == [4, 1]
+
+
+def test_answers_of_single_requests_come_at_once(server: ChatServer) -> None:
+    server.answer = answer_once
+    one = open_at(server, concurrency=1)
+    answers(one, ["a"], n=2)
+    server.delay_s = 0.2
+    came = one.sample([turns("b")], 3, Sampling(max_tokens=50))
+    first = next(came)
+    assert first[0] == 0
+    assert len(first[1]) == 1
+    assert len(server.requests) < 2 + 3
+    assert sum(len(made) for _, made in came) == 2
+
+
+def test_refused_prompts_do_not_end_the_sampling_once_a_server_works(server: ChatServer) -> None:
+    def refuse_long(asked: dict[str, Any]) -> Any:
+        is_long = asked["messages"][0]["content"].startswith("long")
+        return chat_server.status(400, "too long")(asked) if is_long else answer_once(asked)
+
+    server.answer = refuse_long
+    one = open_at(server, concurrency=1)
+    prompts = ["short", *["long"] * 8, "short"]
+    reasons = [made[0].finish_reason for _, made in sorted(answers(one, prompts).items())]
+    assert reasons == ["stop", *["error"] * 8, "stop"]
+    with pytest.raises(EndpointFailed, match="5 times in a row: status 400: too long"):
+        answers(open_at(server, concurrency=1), ["long"] * 8)
+
+
 def test_each_prompt_may_have_its_own_seed(server: ChatServer) -> None:
     server.answer = answer_once
     came = answers(open_at(server), ["a", "a"], n=2, seed=1, seeds=[5, 9])
@@ -134,6 +184,14 @@ def test_a_rate_is_kept(server: ChatServer) -> None:
     began = time.monotonic()
     answers(open_at(server, requests_per_minute=600), ["a", "b", "c"])
     assert time.monotonic() - began >= 0.2  # 3 requests at 0, 0.1 and 0.2 s
+
+
+def test_repeated_tries_count_for_the_rate(server: ChatServer) -> None:
+    server.faults = [chat_server.status(503), chat_server.status(503)]
+    began = time.monotonic()
+    one = open_at(server, requests_per_minute=30, concurrency=1, retries=5)
+    answers(one, ["a", "b"])
+    assert time.monotonic() - began >= 6  # 4 requests, 2 s each, after the first
 
 
 def test_what_the_server_cannot_answer_just_then_is_asked_again(server: ChatServer) -> None:

@@ -433,12 +433,11 @@ def test_seconds_of_a_killed_command_count_until_its_last_attempt(lake: str) -> 
     search(lake, Climber(), "bucket")
     [run] = rows_of(lake, "FROM runs WHERE name = 'search'")
     first = attempts_of(lake)[0]
-    spaces = [first["namespace"]]
     begun = run["started_at"]
 
     def read() -> float:
         with store.open(lake) as opened:
-            return read_seconds(opened, spaces)
+            return read_seconds(opened, first["namespace"].split("/")[0], first["policy_id"])
 
     def add(**rows: Any) -> None:
         with store.writer(lake, author="tests") as writer:
@@ -465,6 +464,23 @@ def test_an_interrupted_round_stores_its_seconds(lake: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         search(lake, Climber(stop_after=1), "bucket")
     assert rows_of(lake, "SELECT step FROM metrics WHERE name = 'search/seconds'") == [{"step": 1}]
+
+
+def test_budgets_count_what_other_arms_and_seeds_of_the_search_have_spent(lake: str) -> None:
+    with ChatServer(lambda asked: completion(["no"])) as server:
+        one = open_policy(f"{server.url}#m", Serving(concurrency=1))
+        search(lake, one, "none", attempts=2, budget=Budget())
+        budget = Budget()
+        search(lake, one, "bucket", attempts=2, budget=budget, seed=8, budget_s=1e-6)
+    spent = sum(row["prompt_tokens"] + row["completion_tokens"] for row in attempts_of(lake))
+    assert budget.spent_tokens == spent > 0
+    assert {row["namespace"].split("/")[1] for row in attempts_of(lake)} == {"none"}
+
+
+def test_a_pipeline_that_shows_kernels_of_all_arms_is_refused(lake: str) -> None:
+    with pytest.raises(FlywheelError, match="improvement-pairs cannot make the prompts"):
+        search(lake, Climber(), "bucket", pipeline="improvement-pairs")
+    assert attempts_of(lake) == []
 
 
 def test_budgets_count_what_earlier_commands_of_the_search_have_spent(lake: str) -> None:

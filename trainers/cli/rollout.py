@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from evaluators import judge as judges
 from evaluators.scheduling.pool import Pool, Verdict
@@ -24,6 +26,9 @@ from trainers.policies.interface import Budget, EndpointFailed, Prices, Sampling
 from trainers.rollouts.outcome import Outcome
 from trainers.rollouts.plan import Config, Search
 from trainers.training import judging
+
+Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
+Price: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 
 _DEFAULT = Common()
 _REASONS = 3
@@ -49,13 +54,13 @@ def rollout(
     model_device: str = "auto",
     batch: Count = 32,
     concurrency: Count = 8,
-    requests_per_minute: float | None = None,
+    requests_per_minute: Positive | None = None,
     timeout_s: float = 600.0,
     retries: int = 5,
     budget_tokens: Count | None = None,
-    budget_usd: float | None = None,
-    usd_per_mtok_in: float | None = None,
-    usd_per_mtok_out: float | None = None,
+    budget_usd: Positive | None = None,
+    usd_per_mtok_in: Price | None = None,
+    usd_per_mtok_out: Price | None = None,
     key_env: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
     terms: str | None = None,
     evaluation: Annotated[judges.Config, Parameter(name="evaluation", show=False)] = _EVALUATION,
@@ -118,8 +123,9 @@ def rollout(
         Maximum number of retries of a request.
     budget_tokens
         Maximum number of tokens from endpoints, including prompts. A request that could exceed it
-        is not sent. Stored attempts of earlier commands at the same prompts, or of the same search,
-        count; each counts its prompt, even if one request brought several.
+        is not sent. Stored attempts of earlier commands count if they are of the same search, or at
+        the same prompts with the same options of sampling; each counts its prompt, even if one
+        request brought several.
     budget_usd
         Maximum cost of endpoints in USD, by the given prices. Stored attempts of earlier commands
         count as for --budget-tokens, at the price that their rows have.
@@ -173,8 +179,9 @@ def rollout(
     policies = _open_policies(policy, serving)
     with ExitStack() as stack:
         progress = stack.enter_context(show_progress(quiet=common.quiet))
-        judges_pool = _Pool(common.lake, device, evaluation, workers)
-        pool = stack.enter_context(judges_pool) if judge else None
+        pool = (
+            stack.enter_context(_Pool(common.lake, device, evaluation, workers)) if judge else None
+        )
         if search.rounds is not None and pool is not None:
             outcome = run_search(
                 common.lake,
@@ -250,9 +257,10 @@ class _Pool:
     """The judges, started when there is something to judge."""
 
     def __init__(self, lake: str | None, device: str, config: judges.Config, workers: int) -> None:
-        self._make = lambda: judging.make_pool(lake, device, config, workers)
+        """Refuse a device that is not there, before anything is sampled."""
+        self._judges = judging.make_pool(lake, device, config, workers)
         self._stack = ExitStack()
-        self._pool: Pool | RemotePool | None = None
+        self._has_started = False
 
     def __enter__(self) -> _Pool:
         return self
@@ -270,6 +278,7 @@ class _Pool:
         return self._start().judge(wanted)
 
     def _start(self) -> Pool | RemotePool:
-        if self._pool is None:
-            self._pool = self._stack.enter_context(self._make())
-        return self._pool
+        if not self._has_started:
+            self._stack.enter_context(self._judges)
+            self._has_started = True
+        return self._judges

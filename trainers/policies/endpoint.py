@@ -37,6 +37,9 @@ class Endpoint:
         self._takes_n = True
         """Whether a request may ask for several completions, until the server shows otherwise."""
         self._limit = "max_tokens"
+        self.works = False
+        """Whether the server has answered a request for this model, now or in an earlier command.
+        Then one that it refuses is the fault of its prompt."""
         self._row = {
             "policy_id": content_id("endpoint", url, model),
             "name": model,
@@ -63,7 +66,7 @@ class Endpoint:
         sampling: Sampling,
         seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """Yield each prompt's completions once it has all of them, in the order in which they end.
+        """Yield (index of a prompt, completions of one request) as they arrive.
 
         Requests continue while the caller processes the results. If an attempt at a prompt fails,
         this call makes no further requests for the prompt.

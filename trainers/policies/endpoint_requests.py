@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,13 +41,16 @@ AGAIN = "Run the same command again to go on; what came is stored."
 
 
 _FAULTS = 5
-"""Failed requests in a row, with no answer in between, after which the server counts as gone."""
+"""Failed requests in a row, with no answer in between, after which the server counts as gone. A
+prompt that a server refuses by a status 4xx does not count once the server has answered another."""
 
 
 _WAIT_S = 0.01
 
 
 _REFUSED = (401, 403, 404, 429)
+_INVALID = (400, 422)
+"""Statuses of a request whose arguments the server does not take."""
 
 
 @dataclass(frozen=True)
@@ -117,23 +121,20 @@ class Requests:
                 group.create_task(self._prompt(client, index))
 
     async def _prompt(self, client: Client, index: int) -> None:
-        """Get the completions of one prompt; received ones are yielded even if the run stops."""
-        got: list[Completion] = []
-        while len(got) < self._n and self._stop is None:
-            missing = self._n - len(got)
+        """Get the completions of one prompt; each request yields what it brings at once."""
+        given = 0
+        while given < self._n and self._stop is None:
+            missing = self._n - given
             several = missing if self._endpoint.takes_n else 1
-            seeds = range(len(got), len(got) + (1 if several > 1 else missing))
+            seeds = range(given, given + (1 if several > 1 else missing))
             answers = await asyncio.gather(
                 *(self._request(client, index, several, place) for place in seeds)
             )
-            for answer in answers:
-                got += answer.completions
-            if any(one.finish_reason == FAILED for one in got):
+            if any(one.finish_reason == FAILED for answer in answers for one in answer.completions):
                 break
             for answer in answers:
+                given += len(answer.completions)
                 self._endpoint.note_given(answer.asked, len(answer.completions))
-        if got:
-            self._results.put((index, got[: self._n]))
 
     async def _request(self, client: Client, index: int, n: int, place: int) -> _Answer:
         """Make one request when there is room in concurrency, rate and budget."""
@@ -166,6 +167,8 @@ class Requests:
                     self._flying -= 1
                     self._budget.release(most, usd)
                     self._freed.notify_all()
+            if given:
+                self._results.put((index, given))
         return _Answer(given, n)
 
     async def _hold(self, tokens: int, usd: float | None) -> bool:
@@ -191,13 +194,29 @@ class Requests:
         self._next_at = at + 60 / rate
         await asyncio.sleep(at - now)
 
+    def _count_tries(self) -> Callable[[], bool]:
+        """Return what to call before every try of a request: repeated tries delay later requests.
+
+        The first try has had its turn in `_pace`.
+        """
+        tries = itertools.count()
+
+        def admit() -> bool:
+            if next(tries) and self._serving.requests_per_minute is not None:
+                at = max(self._next_at, time.monotonic())
+                self._next_at = at + 60 / self._serving.requests_per_minute
+            return True
+
+        return admit
+
     async def _try_request(
         self, client: Client, messages: list[Message], n: int, seed: int | None
     ) -> list[Completion]:
         """Return the completions of one request; a failure is a completion with the reason.
 
-        Returns none if the run has to stop.
+        Returns none if the run has to stop, and one if the server takes no request for several.
         """
+        admit = self._count_tries()
 
         def read(body: Any) -> list[Completion]:
             return self._read(client, body, messages, n)
@@ -205,9 +224,13 @@ class Requests:
         while True:
             try:
                 asked = self._endpoint.make_arguments(messages, n, self._sampling, seed)
-                completions = await client.ask(asked, read)
+                completions = await client.ask(asked, read, admit=admit)
             except AnswerFailed as failed:
                 if failed.status == 400 and self._endpoint.learn(failed.why):
+                    continue
+                # Many servers refuse n > 1, each in its own words.
+                if failed.status in _INVALID and n > 1:
+                    n = 1
                     continue
                 is_redirect = failed.status is not None and 300 <= failed.status < 400
                 if failed.unreachable:
@@ -216,8 +239,9 @@ class Requests:
                 if is_redirect or failed.status in _REFUSED:
                     self._give_up(f"answers with {failed.why}")
                     return []
-                return self._make_failed(failed.why)
-            self._faults = 0
+                refused = failed.status is not None and 400 <= failed.status < 500
+                return self._make_failed(failed.why, counts=not (refused and self._endpoint.works))
+            self._faults, self._endpoint.works = 0, True
             return completions
 
     def _read(self, client: Client, body: Any, messages: list[Message], n: int) -> list[Completion]:
@@ -249,9 +273,9 @@ class Requests:
             for (text, reasoning, finish_reason), tokens in zip(texts, split, strict=True)
         ]
 
-    def _make_failed(self, why: str) -> list[Completion]:
-        """Return a failed attempt; many in a row mean that the server is gone."""
-        self._faults += 1
+    def _make_failed(self, why: str, *, counts: bool) -> list[Completion]:
+        """Return a failed attempt; many that count in a row mean that the server is gone."""
+        self._faults += counts
         if self._faults >= _FAULTS:
             self._give_up(f"has failed {self._faults} times in a row: {why}")
         log.debug("%s: %s", self._endpoint.model, why)

@@ -48,12 +48,13 @@ class Sampling:
             ("temperature", self.temperature, 0 <= self.temperature < math.inf),
             ("top-p", self.top_p, 0 < self.top_p <= 1),
             ("max-tokens", self.max_tokens, self.max_tokens >= 1),
+            ("seed", self.seed, self.seed is None or self.seed >= 0),
         ):
             if not is_valid:
                 raise FlywheelError(
                     f"--{option} {value} is out of range",
-                    "Temperature is 0 or more, top-p is above 0 and at most 1, and max-tokens is "
-                    "1 or more.",
+                    "Temperature and seed are 0 or more, top-p is above 0 and at most 1, and "
+                    "max-tokens is 1 or more.",
                 )
 
 
@@ -89,9 +90,10 @@ class Policy(Protocol):
         sampling: Sampling,
         seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """Yield (index of a prompt, its n completions) as they arrive, in any order.
+        """Yield (index of a prompt, completions of it) as they arrive, in any order.
 
-        A prompt has fewer than n only if sampling stops, which raises an exception at the end.
+        A prompt may come several times, until it has n. It has fewer only if an attempt fails, or
+        if sampling stops, which raises an exception at the end.
 
         Args:
             prompts: The prompts.

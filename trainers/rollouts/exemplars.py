@@ -15,7 +15,7 @@ import store
 from pipelines import ExemplarOptions, Job, Purpose, Request, Strategy
 from store import read_sql
 from store.commandline.members import find_member
-from store.errors import EmptyDataset, LeakageFound
+from store.errors import EmptyDataset, FlywheelError, LeakageFound
 from trainers.rollouts.attempts import ShownPrompt
 
 
@@ -40,6 +40,17 @@ def derive_step_seed(seed: int, step: int, draw: int = 0) -> int:
     return int(store.ids.content_id("step", str(seed), str(step), str(draw))[:15], 16)
 
 
+def check_pipeline(name: str) -> None:
+    """Raise FlywheelError if a pipeline shows kernels but cannot keep those of other arms out."""
+    module = find_member("pipelines", name).load()
+    options = {field.name for field in fields(module.Config)}
+    if "exemplars" in options and not {"strategy", "namespace"} <= options:
+        raise FlywheelError(
+            f"{name} cannot make the prompts of a search: it shows kernels of all arms",
+            "Use contrastive-batch, or rl-prompts for prompts without kernels.",
+        )
+
+
 def shows_exemplars(draw: Draw) -> bool:
     """Return whether the pipeline of a draw shows kernels; rl-prompts shows none."""
     module = find_member("pipelines", draw.pipeline).load()
@@ -60,7 +71,7 @@ def render_prompts(
         wanted: Tasks, by id.
 
     Raises:
-        LeakageFound: a task is not of the draw's purpose.
+        LeakageFound: a task is not of the draw's purpose, or is weak.
     """
     times = Counter(wanted)
     known: dict[str, list[ShownPrompt]] = {}
@@ -71,6 +82,15 @@ def render_prompts(
         known |= _render_tasks(lake, replace(draw, arm="none"), seed, missing, 1)
     foreign = sorted(set(times) - set(known))
     if foreign:
+        weak = lake.run(
+            "SELECT task_id FROM weak_tasks WHERE task_id IN (SELECT unnest($1))", [foreign]
+        ).rows()
+        if weak:
+            raise LeakageFound(
+                f"task {weak[0]['task_id'][:12]} is weak: trivial answers pass it ({len(weak)} "
+                f"such)",
+                "Make the list again by `pipelines run rl-prompts`, without --include-weak.",
+            )
         raise LeakageFound(
             f"task {foreign[0][:12]} is not one for --purpose {draw.purpose} ({len(foreign)} such)",
             "Make the list of tasks by `pipelines run rl-prompts` with this purpose.",

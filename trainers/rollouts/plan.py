@@ -60,8 +60,8 @@ class Search:
     pipeline: str = "contrastive-batch"
     """In a search: pipeline that makes the prompts."""
     budget_s: float | None = None
-    """In a search: do not start another round once all rounds, including those of earlier commands,
-    have taken this many seconds (default: no limit)."""
+    """In a search: do not start another round once all rounds of the policy, including those of
+    earlier commands, have taken this many seconds (default: no limit)."""
 
     def __post_init__(self) -> None:
         """Refuse a search without rounds, arms or seeds, and names that no namespace can have."""

@@ -25,10 +25,12 @@ from pipelines import ExemplarOptions
 from store.commandline.progress import Progress
 from store.errors import FlywheelError
 from store.ids import content_id, uuid7
+from trainers.policies.endpoint import Endpoint
 from trainers.policies.interface import Budget, Policy, Sampling
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.exemplars import (
     Draw,
+    check_pipeline,
     derive_step_seed,
     find_group_snapshots,
     render_prompts,
@@ -85,19 +87,17 @@ def run_search(
         lake_url: Lake to read and write.
         policies: Policies to search with; each has arms of its own.
         prompts: Prompts of the tasks to search; new prompts replace them in every round.
-        sampling: How completions are drawn. Its seed is the first one; it differs in every round,
-            and is the same for all arms.
+        sampling: How completions are drawn. Its seed is the first one; rounds differ, arms do not.
         config: Number of attempts at each task over all rounds; all of them are made.
         options: Rounds, arms and budget.
         exemplars: Constants of the draws.
         judge: Judges the kernels.
         progress: Called with the attempts so far and their maximum.
-        budget: Budget of the policies that are endpoints. What earlier commands of the search have
-            spent is added to it first.
+        budget: Budget of endpoints. What earlier commands of the search have spent is added first.
 
     Raises:
-        FlywheelError: the attempts cannot be divided evenly, several seeds are asked for without
-            the first one, the name belongs to a search with other options, or a policy cannot be
+        FlywheelError: the attempts cannot be divided evenly, --seed is missing, the name belongs to
+            a search with other options, the pipeline cannot keep arms apart, or a policy cannot be
             used.
         LeakageFound: the tasks belong to both splits.
     """
@@ -109,6 +109,7 @@ def run_search(
         )
     if options.seeds > 1 and sampling.seed is None:
         raise FlywheelError(f"--seeds {options.seeds} needs the first seed", "Give --seed.")
+    check_pipeline(options.pipeline)
     each = config.attempts // options.rounds
     tallies = [Tally(name=str(one.row["name"])) for one in policies]
     run_id: str | None = None
@@ -180,9 +181,13 @@ class _PolicySearch:
         """
         namespaces = self._list_namespaces()
         check_search(lake, self._options.search, namespaces, self._describe())
-        self._spent_s = read_seconds(lake, namespaces)
-        if budget is not None and self.policy.row["kind"] == "endpoint":
-            budget.spend(*read_cost(lake, namespaces))
+        name, policy_id = self._options.search, str(self.policy.row["policy_id"])
+        self._spent_s = read_seconds(lake, name, policy_id)
+        if isinstance(self.policy, Endpoint):
+            tokens, usd = read_cost(lake, name, policy_id)
+            self.policy.works = tokens > 0
+            if budget is not None:
+                budget.spend(tokens, usd)
 
     def run_rounds(self, rounds: int) -> None:
         """Make the missing attempts round by round, until the budget is spent."""

@@ -64,18 +64,18 @@ def check_search(
             )
 
 
-def read_seconds(lake: store.Lake, namespaces: Sequence[str]) -> float:
-    """Return the seconds of the rounds of earlier commands.
+def read_seconds(lake: store.Lake, name: str, policy_id: str) -> float:
+    """Return the seconds of the rounds that earlier commands of a search took, with any arms.
 
     A round that was killed counts until its last stored attempt.
     """
-    row = lake.run(read_sql(__file__, "search_seconds"), [list(namespaces)]).one()
+    row = lake.run(read_sql(__file__, "search_seconds"), [name, policy_id]).one()
     return float(row["seconds"]) if row else 0.0
 
 
-def read_cost(lake: store.Lake, namespaces: Sequence[str]) -> tuple[int, float]:
-    """Return the tokens and the USD of all stored attempts."""
-    row = lake.run(read_sql(__file__, "search_cost"), [list(namespaces)]).one()
+def read_cost(lake: store.Lake, name: str, policy_id: str) -> tuple[int, float]:
+    """Return the tokens and the USD of all stored attempts of a search, with any arms."""
+    row = lake.run(read_sql(__file__, "search_cost"), [name, policy_id]).one()
     return (int(row["tokens"]), float(row["usd"])) if row else (0, 0.0)
 
 

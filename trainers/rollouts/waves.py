@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 import store
 from store.commandline.progress import Progress
 from store.ids import content_id, uuid7
+from trainers.policies.endpoint import Endpoint
 from trainers.policies.interface import (
     Budget,
     BudgetReached,
@@ -109,9 +110,12 @@ def run_rollout(
             for one in policies:
                 units = plan_units(lake, one.row["policy_id"], prompts, sampling)
                 plans.append((one, Tally(name=str(one.row["name"])), units))
-                if budget is not None and one.row["kind"] == "endpoint":
-                    for group in (group for unit in units for group in unit.groups):
-                        budget.spend(group.tokens, group.cost_usd)
+                if isinstance(one, Endpoint):
+                    groups = [group for unit in units for group in unit.groups]
+                    one.works = any(group.tokens for group in groups)
+                    if budget is not None:
+                        for group in groups:
+                            budget.spend(group.tokens, group.cost_usd)
         work.judge_stored([unit for _, _, units in plans for unit in units])
         if not any(unit.choose_next(config) for _, _, units in plans for unit in units):
             return Outcome(
@@ -225,12 +229,12 @@ class Work:
         ]
         assert len(seeds) in (0, len(part)), "all prompts have a seed, or none"
         fresh: list[NewKernel] = []
-        answered: set[int] = set()
+        missing = dict.fromkeys(range(len(part)), n)
         try:
             for index, completions in policy.sample(
                 [group.asked.messages for _, group in part], n, self.sampling, seeds or None
             ):
-                answered.add(index)
+                missing[index] -= len(completions)
                 unit, group = part[index]
                 tables = make_attempt_rows(
                     self.run_id,
@@ -242,8 +246,7 @@ class Work:
                     first=group.next_index,
                 )
                 self._writer.append(tables, message=f"{len(completions)} attempts", wait=False)
-                # A failed attempt does not count in the lake, but this run does not repeat it.
-                group.attempts += n
+                group.attempts += len(completions)
                 group.next_index += len(completions)
                 tally_rows(tally, tables["generations"])
                 for kernel in tables["kernels"]:
@@ -257,8 +260,9 @@ class Work:
         except (BudgetReached, EndpointFailed) as stopped:
             tally.stopped = stopped
             return fresh
-        for index in set(range(len(part))) - answered:
-            part[index][1].attempts += n
+        # A failed attempt does not count in the lake, but this run does not repeat it.
+        for index, count in missing.items():
+            part[index][1].attempts += count
         return fresh
 
     def _verdicts(self, fresh: Sequence[NewKernel], tally: Tally | None = None) -> None:

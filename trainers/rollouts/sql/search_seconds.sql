@@ -1,4 +1,4 @@
--- One row: the seconds of the rounds of searches of this lake that had one of these namespaces. A round that a
+-- One row: the seconds of the rounds of a search of this lake by a policy, with any arms and seeds. A round that a
 -- command did not finish has no metric; it counts from the end of the command's round before, or
 -- from its start, until its last stored attempt.
 WITH searches AS (
@@ -8,9 +8,8 @@ WITH searches AS (
         kind = 'rollout'
         AND origin IS NULL
         AND "name" = 'search'
-        AND list_has_any(
-            CAST(json_extract_string(config, '$.search.namespaces') AS VARCHAR[]), $1
-        )
+        AND json_extract_string(config, '$.search.search') = $1
+        AND json_extract_string(config, '$.search.policy_id') = $2
 ),
 finished AS (
     SELECT metrics.run_id, metrics.step, metrics.value, metrics.created_at
