@@ -458,6 +458,8 @@ def test_seconds_of_a_killed_command_count_until_its_last_attempt(lake: str) -> 
     metric = {"run_id": "killed", "name": "search/seconds", "step": 1, "value": 9.0}
     add(metrics=metric | {"created_at": begun + timedelta(seconds=9)}, generations=attempt(2, 12))
     assert read() == pytest.approx(finished + 9 + 3)
+    [curve] = rows_of(lake, "SELECT max(seconds) AS seconds FROM search_curves")
+    assert curve["seconds"] == pytest.approx(finished + 9 + 3)
 
 
 def test_an_interrupted_round_stores_its_seconds(lake: str) -> None:
