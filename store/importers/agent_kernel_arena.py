@@ -10,6 +10,7 @@ Its quote says so if baseline and kernel were timed by different methods. Held-o
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -111,7 +112,8 @@ def _list_sources(task: Path, folder: Path) -> list[Path]:
         if parts.is_absolute() or ".." in parts.parts:
             raise ImportFailed(f"{task}: {name!a:.80} leaves the workspace")
         file = task.parent / parts
-        if file.is_file() and file not in files:
+        # A name that is too long is no file; Path.is_file raises OSError for it.
+        if os.path.isfile(file) and file not in files:
             files.append(file)
     return files
 

@@ -9,6 +9,7 @@ kernelbench PROBLEMS --revision v3`, then add --suite-revision v3 to link attemp
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -93,7 +94,8 @@ def _parse(file: Path, root: Path) -> Iterator[Fields]:
         code = None
         if link is not None:
             solution = root / "solutions" / Path(link.replace("\\", "/")).name
-            if not solution.is_file():
+            # A name that is too long is no file; Path.is_file raises OSError for it.
+            if not os.path.isfile(solution):
                 raise ImportFailed(
                     f"{row.where}: there is no solutions/{solution.name}",
                     "Download the folder solutions/ as well.",

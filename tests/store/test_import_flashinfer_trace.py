@@ -211,6 +211,9 @@ def test_an_import_that_is_repeated_or_goes_on_adds_what_is_new(tmp_path: Path) 
         ("definitions", {"reference": ""}, "reference is '', no text"),
         ("solutions", {"sources": [{"path": "../x.py", "content": ""}]}, "leaves its folder"),
         ("solutions", {"sources": []}, "entry point 'main.cpp' is none of its sources"),
+        ("solutions", {"author": "\ud800"}, "holds a lone surrogate"),
+        ("definitions", {"op_type": "\ud800"}, "holds a lone surrogate"),
+        ("traces", {"evaluation": {"status": ["PASSED"]}}, "is unknown"),
     ],
 )
 def test_what_is_malformed_is_refused_with_its_place(

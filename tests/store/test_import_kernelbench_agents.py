@@ -93,6 +93,7 @@ def test_a_malformed_csv_is_refused_with_its_line(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     for change, said in (
         ({"solution_link": "solutions/../../secret.txt"}, "there is no solutions/secret.txt"),
+        ({"solution_link": "x" * 300}, "there is no solutions/xxx"),
         ({"speedup": "fast"}, "line 3: speedup is 'fast', not a number"),
         ({"correct": "perhaps"}, "line 3: correct is 'perhaps'"),
         ({"level": -1}, "level is float -1.0, not a whole number"),

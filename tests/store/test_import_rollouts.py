@@ -126,7 +126,8 @@ def write_result(root: Path, **changes: Any) -> Path:
     folder = root / "workspace_MI300_claude_code/run_20260818/hip2hip_GELU_20260818"
     (folder / "hip").mkdir(parents=True, exist_ok=True)
     (folder / "hip/gelu.hip").write_text("__global__ void gelu(float* x) {}\n")
-    task = {"source_file_path": ["hip/gelu.hip"], "target_file_path": "hip/gelu.hip"}
+    others = ["hip/gelu.hip", "x" * 300]
+    task = {"source_file_path": others, "target_file_path": "hip/gelu.hip"}
     (folder / "config.yaml").write_text(yaml.safe_dump(task))
     (folder / "task_result.yaml").write_text(yaml.safe_dump(RESULT | changes))
     return root / "workspace_MI300_claude_code"

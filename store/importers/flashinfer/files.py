@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
+from store.foreign.fields import NOTHING_STORED
 from store.ids import content_id
 from store.importers.flashinfer import axis_expressions
 from store.importers.reading import sources
@@ -179,6 +180,7 @@ def _parse_line(line: str, where: str) -> Any:
 
 def parse_definition(fields: Mapping, where: str) -> Definition:
     """Return a definition; raises ImportFailed if it cannot become a task."""
+    _refuse_surrogates(fields, where)
     constants: dict[str, int] = {}
     variables: list[str] = []
     expressions: dict[str, str] = {}
@@ -224,6 +226,7 @@ def _read_generator(fields: Mapping, where: str) -> str | None:
 
 def parse_solution(fields: Mapping, where: str) -> Solution:
     """Return a solution; raises ImportFailed if its entry point is none of its sources."""
+    _refuse_surrogates(fields, where)
     spec = require_object(fields.get("spec"), f"{where}, spec")
     files: dict[str, str] = {}
     listed = fields.get("sources")
@@ -250,6 +253,7 @@ def parse_solution(fields: Mapping, where: str) -> Solution:
 
 def parse_workload(workload: Mapping, where: str) -> Workload:
     """Return a workload; raises ImportFailed if its axes are no sizes or it has no uuid."""
+    _refuse_surrogates(workload, where)
     axes = {
         name: _size(value, f"{where}, axis {name!a:.40}")
         for name, value in require_object(workload.get("axes"), f"{where}, axes").items()
@@ -267,7 +271,7 @@ def parse_trace(fields: Mapping, known: set[str], where: str) -> Trace:
     evaluation = fields.get("evaluation")
     if evaluation is not None:
         status = require_object(evaluation, f"{where}, evaluation").get("status")
-        if status not in STATUSES:
+        if not isinstance(status, str) or status not in STATUSES:
             raise ImportFailed(
                 f"{where}: status {status!a:.40} is unknown", f"Known are {', '.join(STATUSES)}."
             )
@@ -285,6 +289,14 @@ def _require_known(fields: Mapping, known: set[str], where: str) -> str:
     if name not in known:
         raise ImportFailed(f"{where}: there is no definition {name!a:.80}")
     return name
+
+
+def _refuse_surrogates(fields: Mapping, where: str) -> None:
+    """Raise ImportFailed for a lone surrogate, which JSON can escape and no file can hold."""
+    try:
+        json.dumps(fields, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        raise ImportFailed(f"{where} holds a lone surrogate", NOTHING_STORED) from error
 
 
 def require_object(value: Any, where: str) -> Mapping:
