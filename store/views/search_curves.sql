@@ -5,12 +5,12 @@
 -- best kernel has the largest lower bound, as in all rankings. Attempts count in the order in which
 -- they were made; those that an endpoint failed are none. Baseline best is, for each kernel, the
 -- fastest of the baselines that it was timed against. round is the last that a k-th attempt belongs
--- to, and seconds are those of the search's rounds up to it, over all of its arms; a round of a command
--- that was killed counts until its last stored attempt. arm and seed are parts of a namespace of the
--- form NAME/ARM/SEED. Pulled attempts do not count in a namespace in which this lake has attempts.
+-- to, and seconds are those of the search's rounds up to it (view search_rounds), over all of its arms.
+-- arm and seed are parts of a namespace of the form NAME/ARM/SEED. Pulled attempts do not count in a
+-- namespace in which this lake has attempts.
 WITH attempts AS (
     SELECT
-        namespace, task_id, kernel_id, policy_id, run_id, step, created_at,
+        namespace, task_id, kernel_id, policy_id, run_id, step,
         row_number() OVER (
             PARTITION BY namespace, task_id ORDER BY step, created_at, generation_id
         ) AS attempt
@@ -64,40 +64,13 @@ rounds AS (
     FROM attempts
     GROUP BY namespace, attempt
 ),
-finished AS (
-    SELECT run_id, step, value, created_at
-    FROM metrics
-    WHERE "name" = 'search/seconds'
-),
-unfinished AS (
-    SELECT attempts.run_id, max(attempts.step) AS step, max(attempts.created_at) AS last_at
-    FROM attempts
-    ANTI JOIN finished ON finished.run_id = attempts.run_id AND finished.step = attempts.step
-    GROUP BY attempts.run_id
-),
-took AS (
-    SELECT run_id, step, value AS seconds
-    FROM finished
-    UNION ALL
-    SELECT
-        unfinished.run_id, unfinished.step,
-        greatest(epoch(unfinished.last_at) - epoch(coalesce(ends.finished_at, runs.started_at)), 0)
-    FROM unfinished
-    INNER JOIN runs
-        ON runs.run_id = unfinished.run_id AND runs.kind = 'rollout' AND runs."name" = 'search'
-    LEFT JOIN (
-        SELECT run_id, max(created_at) AS finished_at
-        FROM finished
-        GROUP BY run_id
-    ) AS ends ON ends.run_id = unfinished.run_id
-),
 round_seconds AS (
-    SELECT searches.namespace, took.step AS round, sum(took.seconds) AS seconds
-    FROM took
+    SELECT searches.namespace, search_rounds.round, sum(search_rounds.seconds) AS seconds
+    FROM search_rounds
     INNER JOIN (
         SELECT DISTINCT namespace, run_id FROM attempts
-    ) AS searches ON searches.run_id = took.run_id
-    GROUP BY searches.namespace, took.step
+    ) AS searches ON searches.run_id = search_rounds.run_id
+    GROUP BY searches.namespace, search_rounds.round
 ),
 seconds AS (
     SELECT

@@ -422,6 +422,12 @@ def test_names_that_no_namespace_can_have_are_refused(name: str) -> None:
         Search(rounds=1, search=name)
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_seconds_that_are_no_limit_are_refused(seconds: float) -> None:
+    with pytest.raises(FlywheelError, match="is no limit"):
+        Search(rounds=1, budget_s=seconds)
+
+
 def test_options_of_a_search_without_rounds_are_refused() -> None:
     with pytest.raises(FlywheelError, match="need --rounds: --strategy, --search"):
         Search(search="e1", strategy=("none",))

@@ -87,8 +87,8 @@ def render_prompts(
         ).rows()
         if weak:
             raise LeakageFound(
-                f"task {weak[0]['task_id'][:12]} is weak: trivial answers pass it ({len(weak)} "
-                f"such)",
+                f"task {weak[0]['task_id'][:12]} is weak, so trivial answers pass it "
+                f"({len(weak)} such)",
                 "Make the list again by `pipelines run rl-prompts`, without --include-weak.",
             )
         raise LeakageFound(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -78,6 +79,8 @@ class Search:
                 "a search needs a round, a strategy and a seed",
                 "Give --rounds and --seeds 1 or more, and --strategy at least once.",
             )
+        if self.budget_s is not None and not 0 < self.budget_s < math.inf:
+            raise FlywheelError(f"--budget-s {self.budget_s:g} is no limit", "Give more than 0.")
         # Queries of namespaces split them at slashes, and earlier/ is for verdicts of earlier runs.
         if not re.fullmatch(r"[A-Za-z0-9_-]+", self.search) or self.search == "earlier":
             raise FlywheelError(
