@@ -250,7 +250,7 @@ def _clean(text: str) -> str:
 def _step(value: Any, place: str) -> int:
     try:
         step = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ImportFailed(f"{place}: step is {value!a:.40}, no number") from None
     return step
 

@@ -127,3 +127,6 @@ def test_what_is_no_log_is_refused(starter_url: str, tmp_path: Path) -> None:
     odd = log(tmp_path / "odd", 1, [row(completion=3)])
     with pytest.raises(ImportFailed, match="row 0: completion is int"):
         import_source(starter_url, odd, task="layer_norm")
+    endless = log(tmp_path / "endless", 1, [row(step=float("inf"))])
+    with pytest.raises(ImportFailed, match="step is inf, no number"):
+        import_source(starter_url, endless, task="layer_norm")
