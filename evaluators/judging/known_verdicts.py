@@ -100,15 +100,14 @@ def _answer_again(
     from evaluators.judging.baseline_workers import Sizes
     from evaluators.judging.calls.candidate import Candidate
     from evaluators.judging.calls.input_seeds import repeat_question
-    from evaluators.memory.tensors import compute_fingerprint, layout
+    from evaluators.memory.tensors import compute_fingerprint
     from evaluators.references.weight_seed import WEIGHT_SEED
 
     reference = bench.open_reference(case.task_code, json.loads(case.axes))
     reference.reset()
     first, *others = known.seeds[: len(known.answers)]
     question = repeat_question(reference, first)
-    input_bytes = layout(question.inputs)[1]
-    sizes = Sizes.of(input_bytes, max(input_bytes, layout(question.expected.value)[1]))
+    sizes = Sizes.of(question.inputs, question.expected.value)
     patient = replace(deadlines, first_call_s=deadlines.total_s, call_s=deadlines.total_s)
     files = {case.path: case.code, **dict(case.other_files)}
     worker = bench.start_candidate(files, sizes, limits, patient, policy)

@@ -186,7 +186,11 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
             reply = _OPERATIONS[operation](worker, **request)
         except Exception as error:
             reply = {"error": _describe_error(error), "lost": _is_lost(setting.device)}
-        messages.send(channel, {"number": number, **reply})
+        try:
+            messages.send(channel, {"number": number, **reply})
+        except ValueError as error:
+            error = TaskFailed(f"too many inputs or outputs: {error}")
+            messages.send(channel, {"number": number, "error": _describe_error(error)})
 
 
 def _is_lost(device: str) -> bool:

@@ -20,7 +20,6 @@ from evaluators.judging.calls.input_seeds import Question, draw_question, repeat
 from evaluators.judging.calls.protocol import CorrectnessProtocol
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.outcome import Outcome, build_shared_columns
-from evaluators.memory.tensors import layout
 from evaluators.references.task import Reference
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.failures import lacks_memory
@@ -142,8 +141,7 @@ def _prepare(
         reference = bench.open_reference(case.task_code, axes)
         reference.reset()
         first, answer_s = _ask_reference(reference, outcome)
-    input_bytes = layout(first.inputs)[1]
-    sizes = Sizes.of(input_bytes, max(input_bytes, layout(first.expected.value)[1]))
+    sizes = Sizes.of(first.inputs, first.expected.value)
     deadlines = replace(
         options.deadlines,
         first_call_s=options.deadlines.first_call_s + _ANSWERS * answer_s,
@@ -194,6 +192,7 @@ def _measure_worker(
         protocol.check_timed_output,
         bench.clocks.read,
         bench.flush,
+        protocol.follow_state,
         keeps_inputs=not setup.reference.mutates,
     )
     with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:

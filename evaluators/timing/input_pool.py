@@ -54,7 +54,8 @@ class InputPool:
     def count_affordable(self) -> int:
         """Return how many calls a sample can have, with a set each that is renewed every block."""
         renewed = int(_SUPPLY_NS / max(1.0, self._cost_ns))
-        return max(1, min(renewed, self._most_calls, self.size - self._untimed))
+        described = min(worker.reply_calls for worker in self._workers)
+        return max(1, min(renewed, self._most_calls, self.size - self._untimed, described))
 
     def begin(self, calls: int, *, most_calls: int = 1, untimed: int = 0) -> None:
         """Hold a set for each of `calls` timed calls, and for calls before them.

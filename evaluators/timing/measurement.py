@@ -31,7 +31,6 @@ _FEWEST_BOUNDED = 7
 """Blocks of a clock after which a median has a confidence interval."""
 _LONGER = 3.0
 """They may take this many times as long as planned."""
-_MORE_THREADS = 1.5  # times the processor time that the threads of all arms allow
 
 
 def measure(
@@ -75,11 +74,12 @@ def _measure(
             block.measure(session, is_checked=True)
         if is_over:
             break
+    block.end()
     for clock in clocks[1:] if plan.further_blocks else ():
         session.further.append(_measure_further(block, clock, plan, session))
     latency_check.reject_early_work(session)
     watch.reject_busy()
-    if watch.uses_more_threads(kernel.threads * _MORE_THREADS):
+    if watch.uses_more_threads():
         session.flags.add("more_threads")
         session.noisy = True
     if kernel.shares_device():
@@ -101,6 +101,7 @@ def _measure_further(block: Block, clock: Clock, plan: Plan, main: Session) -> S
         if number >= fewest and elapsed_s > plan.further_s:
             break
         block.measure(session, is_checked=False)
+    block.end()
     return session
 
 
@@ -205,6 +206,8 @@ class Block:
         is_checked: check calls of the kernel; otherwise a draw decides whether to.
         """
         slots = self._pool.refill()
+        if self._checks is not None:
+            self._checks.begin_sample()
         cold = session.clock != "throughput" or self._pool.device == "cpu"
         for position, name in enumerate(self._draw.sample(list(self._arms), len(self._arms))):
             arm = self._arms[name]
@@ -220,9 +223,16 @@ class Block:
             is_drawn = is_checked or self._draw.random() < _CHECKED_SHARE
             if name == "kernel" and is_drawn and self._checks is not None:
                 self._checks.check(sample.kept)
+                self._checks.note_calls(slots)
         session.readings.append(self._sources.clocks())
         session.loads.append(read_load())
         session.subtract_overhead()
+
+    def end(self) -> None:
+        """Make the checks that are still to be made after the last block of a session."""
+        self._pool.refill()
+        if self._checks is not None:
+            self._checks.begin_sample()
 
     def _compute_elapsed_ns(self, name: str, sample: Sample) -> int:
         if not sample.rounds:

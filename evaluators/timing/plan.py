@@ -61,5 +61,7 @@ class Sources:
     """Reads the state of the device."""
     flush: Callable[[], None]
     """Pushes everything out of the caches of a processor."""
+    follow_state: Callable[[Sequence[list[Any]]], None] | None = None
+    """Checks the state of the kernel's module after calls; see `CorrectnessProtocol`."""
     keeps_inputs: bool = True
     """Whether the task leaves its inputs as they are."""

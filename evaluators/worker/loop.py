@@ -344,4 +344,8 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
                 reply = operations[operation](worker, **request)
             except Exception as error:
                 reply = {"error": describe_error(error)}
-            messages.send(channel, {"number": number, **reply})
+            try:
+                messages.send(channel, {"number": number, **reply})
+            except ValueError as error:
+                error = ValueError(f"too many parts of an output: {error}")
+                messages.send(channel, {"number": number, "error": describe_error(error)})

@@ -286,6 +286,29 @@ def test_scalars_and_empty_tensors() -> None:
         assert compare(wanted, value.reshape(-1, 1)).reason == "incorrect_shape"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "given", "is_right"),
+    [
+        (1024.1234, 1024.1235, True),
+        (1024.1234, 1026.1234, False),
+        (0.0, 0.0, True),
+        (0.0, 1e-9, False),
+        (math.inf, math.inf, True),
+        (math.inf, 1e300, False),
+        (math.nan, math.nan, True),
+        (math.nan, 0.0, False),
+        (7, 7, True),
+        (10**6, 10**6 + 1, False),
+        ("sum", "sun", False),
+    ],
+)
+def test_numbers_of_python_round_like_single_precision(
+    wanted: Any, given: Any, is_right: bool
+) -> None:
+    found = compare(Expected([wanted], []), [given]).reason
+    assert found == (None if is_right else "incorrect_numerical")
+
+
 def test_a_broadcast_of_the_right_answer_has_the_wrong_shape() -> None:
     right = torch.ones(4, 1)
     found = compare(Expected(right, [right.double()]), torch.ones(4, 4))

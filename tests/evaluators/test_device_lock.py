@@ -26,7 +26,6 @@ from evaluators.judging.calls.candidate import Candidate
 from evaluators.judging.calls.input_seeds import draw_question
 from evaluators.judging.case import Case, Evidence
 from evaluators.judging.outcome import Outcome
-from evaluators.memory.tensors import layout
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.scheduling.judges import channel, process
@@ -360,7 +359,7 @@ def test_another_judge_times_between_two_calls_of_a_candidate(
     with Bench("cpu", lock=DeviceLock.of(["gpu-a"])) as bench, bench.lock.hold_shared():
         reference = bench.open_reference(task, {})
         question = draw_question(reference, Evidence())
-        sizes = Sizes.of(layout(question.inputs)[1], layout(question.expected.value)[1])
+        sizes = Sizes.of(question.inputs, question.expected.value)
         limits = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
         deadlines = Deadlines(import_s=60, build_s=60, first_call_s=60, call_s=60, total_s=600)
         worker = bench.start_candidate({"kernel.py": right_candidate}, sizes, limits, deadlines)

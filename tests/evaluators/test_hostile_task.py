@@ -235,6 +235,15 @@ def test_a_text_that_cannot_be_run_fails_its_own_task_alone(
         use(honest)
 
 
+def test_a_task_of_too_many_outputs_says_so(fork_server: ForkServer) -> None:
+    text = TASK.replace("return x * self.scale", "return [x[0]] * 4000")
+    with (
+        Reference(text, {}, "cpu", fork_server) as task,
+        pytest.raises(ReferenceFailed, match="too many inputs or outputs: a message of"),
+    ):
+        task.answer(task.inputs(1))
+
+
 def test_a_task_that_changes_what_it_has_given_changes_no_copy_of_the_judge(
     fork_server: ForkServer,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,10 +21,10 @@ from evaluators.judge import Config, judge, remeasure, settle
 from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
-from evaluators.memory.tensors import layout
 from evaluators.timing import candidate_process
 from evaluators.timing.checks import noise_control
 from evaluators.timing.checks.baseline_drift import check_eager_alone
+from evaluators.timing.checks.cpu_watch import CpuWatch
 from evaluators.timing.checks.noise_control import is_noisy
 from evaluators.timing.checks.roofline_check import check_floor
 from evaluators.timing.input_pool import InputPool
@@ -391,8 +392,7 @@ def start_eager(bench: Bench, task: str) -> Iterator[Callable[[dict[str, int]], 
 
     def start_arms(axes: dict[str, int]) -> BaselineWorkers:
         inputs = bench.open_reference(task, axes).inputs(1)
-        size = layout(inputs)[1]
-        sizes = Sizes.of(size, 2 * size)
+        sizes = Sizes.of(inputs, [inputs, inputs])
         return bench.start_baselines(BaselineTask(task, axes, sizes, DEADLINES))
 
     yield start_arms
@@ -669,3 +669,27 @@ def test_a_large_elementwise_kernel_is_above_the_floor_of_its_gpu(gpu_bench: Ben
     assert evaluation["status"] == "correct", evaluation
     kernel_ms = statistics.median(tables["timings"][0]["samples_ms"])
     assert 0.5 * kernel_ms < memory_ms < kernel_ms
+
+
+class Worked:
+    """A worker of one thread that states its processor time."""
+
+    device, threads = "cpu", 1
+
+    def __init__(self) -> None:
+        self.used_ns = 0
+
+    def cpu_ns(self) -> int:
+        return self.used_ns
+
+
+@pytest.mark.parametrize(("threads", "is_more"), [(0.9, False), (2.0, True)])
+def test_a_turn_asleep_makes_no_room_for_more_threads(threads: float, is_more: bool) -> None:
+    worker: Any = Worked()
+    watch = CpuWatch(worker)
+    for working_s in (*[0.02] * 5, 0.0):
+        with watch.watch(worker):
+            begin = time.perf_counter()
+            time.sleep(working_s or 0.3)
+            worker.used_ns += int(threads * (time.perf_counter() - begin) * 1e9 * (working_s > 0))
+    assert watch.uses_more_threads() == is_more

@@ -9,8 +9,8 @@ from evaluators.judging.calls.candidate import Candidate
 from evaluators.judging.calls.input_seeds import Question, draw_question
 from evaluators.judging.calls.precision_record import PrecisionRecord
 from evaluators.judging.calls.robustness_calls import ProbeLost, RobustnessCalls
+from evaluators.judging.calls.state_checks import StateChecks
 from evaluators.judging.calls.verdict_calls import VerdictCalls
-from evaluators.judging.calls.weight_checks import WeightChecks
 from evaluators.judging.case import Evidence, Policy
 from evaluators.judging.comparison.closeness import is_close
 from evaluators.judging.comparison.outputs import compare
@@ -39,6 +39,7 @@ class CorrectnessProtocol:
         self._evidence = evidence
         self._policy: Policy = policy
         self._precision = PrecisionRecord()
+        self._state_checks = StateChecks(self._candidate)
         evidence.comparison = Comparison()
 
     def adopt_weights(self, parameters: Sequence[Parameter]) -> None:
@@ -56,7 +57,7 @@ class CorrectnessProtocol:
         self._candidate.usual = [compute_rms(exact) for exact in first.expected.exact]
         self._precision.measure_answer(first.expected.value)
         VerdictCalls(self._candidate, self._precision).run(first, calls)
-        WeightChecks(self._candidate).compare_state()
+        self._state_checks.compare_after_verdict()
         self._precision.classify(self._evidence, self._policy)
 
     def check_timed_output(self, inputs: list[Any], output: Any) -> None:
@@ -82,6 +83,15 @@ class CorrectnessProtocol:
             if is_rounding:
                 raise Failed("incorrect", "incorrect_numerical", message)
             raise Failed("rejected", "memorised_output", message)
+
+    def follow_state(self, calls: Sequence[list[Any]]) -> None:
+        """Compare the module's state with the task's own after timed calls.
+
+        To be called before every timed sample, so that nothing tells a sample that is checked.
+
+        calls: Inputs of the calls since the last time, to check them; empty otherwise.
+        """
+        self._state_checks.follow(calls)
 
     def _has_rounding_errors(self, expected: Expected, comparison: Comparison) -> bool:
         """Whether the errors of a wrong answer may be due to rounding.

@@ -1,4 +1,4 @@
-"""Checks of weights: the state after the verdict calls, and answers under other weights."""
+"""Checks of weights: answers under other weights than those of the seed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import torch
 
 from evaluators.judging.calls.candidate import Candidate
 from evaluators.judging.calls.input_seeds import Question, draw_question, draw_seed
-from evaluators.judging.calls.verdict_calls import CHEAP_BYTES
-from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.structure import is_whole
 from evaluators.judging.comparison.tolerance import (
     EAGER_ERRORS_ALLOWED,
@@ -18,11 +16,9 @@ from evaluators.judging.comparison.tolerance import (
     get_tolerance,
 )
 from evaluators.memory.tensors import tensors_of
-from evaluators.references.task import Expected, ReferenceFailed, has_same_bits
+from evaluators.references.task import Expected, ReferenceFailed
 from evaluators.worker.handle import Failed
 
-_COUNTER = "num_batches_tracked"
-"""A counter that no answer depends on if the momentum is given; fused kernels ignore it."""
 _MOST_PARAMETERS = 32
 _VISIBLE = 30.0
 """Change of an answer, in multiples of its tolerance, for a parameter that is changed alone."""
@@ -31,41 +27,12 @@ _MOST_AMPLIFIED = 1e4
 
 
 class WeightChecks:
-    """Flags that depend on a candidate's weights and buffers."""
+    """Flags that depend on a candidate's weights."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
         self._reference = candidate.reference
         self._evidence = candidate.evidence
-
-    def compare_state(self) -> None:
-        """Flag parameters and buffers that differ from the task's own after the same calls."""
-        before, now = self._reference.state(), self._reference.current_state()
-        names = [name for name in now if name.rpartition(".")[2] != _COUNTER]
-        parameters = self._reference.parameters()
-        wanted: dict[str, torch.Tensor] = {}
-        room = CHEAP_BYTES
-        for name in sorted(names, key=lambda name: (name in parameters, now[name].nbytes)):
-            if name not in self._candidate.known_state:
-                if name not in parameters and not has_same_bits(before[name], now[name]):
-                    self._note_state(f"{name} changes in the task's own calls, and is not there")
-            elif now[name].nbytes <= room and not (
-                self._candidate.missing_parameters and name in parameters
-            ):
-                room -= now[name].nbytes
-                wanted[name] = now[name]
-        try:
-            given = self._candidate.worker.current_state(wanted)
-        except Failed as failed:
-            if (failed.status, failed.reason) != ("crash", "exception"):
-                raise
-            self._note_state(f"it cannot be read: {failed.message}")
-            return
-        for name, value in wanted.items():
-            exact = None if is_whole(value) else value.to(_get_wide_type(value))
-            comparison = compare(Expected(value, [exact]), given[name], self._candidate.policy)
-            if comparison.reason is not None:
-                self._note_state(f"{name}: {comparison.message}")
 
     def perturb_all(self) -> None:
         """Flag a candidate that is wrong under other weights than those of the seed."""
@@ -119,11 +86,6 @@ class WeightChecks:
             self._reference.reset()
         return True
 
-    def _note_state(self, difference: str) -> None:
-        if "state_differs" not in self._evidence.flags:
-            self._evidence.notes.append(f"state after the calls: {difference}")
-        self._evidence.flags.add("state_differs")
-
     def _follows_step(
         self, question: Question, own: Mapping[str, torch.Tensor], step: torch.Tensor
     ) -> bool:
@@ -165,7 +127,3 @@ class WeightChecks:
             allowed += EAGER_ERRORS_ALLOWED * eager_error
             most = max(most, float(((new - old).abs() / allowed).nan_to_num(0.0).amax()))
         return most
-
-
-def _get_wide_type(tensor: torch.Tensor) -> torch.dtype:
-    return torch.complex128 if tensor.is_complex() else torch.float64

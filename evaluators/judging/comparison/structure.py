@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from evaluators.judging.comparison.result import Comparison
+from evaluators.judging.comparison.tolerance import TOLERANCE
 
 
 def find_mismatch(wanted: Any, given: Any) -> Comparison | None:
@@ -33,7 +34,7 @@ def find_mismatch(wanted: Any, given: Any) -> Comparison | None:
         return next((m for w, g in items if (m := find_mismatch(w, g)) is not None), None)
     if type(given) is not type(wanted):
         return _report_wrong_type(wanted, given)
-    if given != wanted and not (_is_nan(given) and _is_nan(wanted)):
+    if not _is_same_value(wanted, given):
         return Comparison("incorrect_numerical", f"{given!r:.80} instead of {wanted!r:.80}")
     return None
 
@@ -63,8 +64,15 @@ def _find_tensor_mismatch(wanted: torch.Tensor, given: Any) -> Comparison | None
     return None
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _is_same_value(wanted: Any, given: Any) -> bool:
+    """Whether two values of one plain type are equal.
+
+    A Python float is usually read from a tensor of single precision, so it may differ as much.
+    """
+    if not isinstance(wanted, float):
+        return given == wanted
+    is_same = math.isclose(given, wanted, rel_tol=TOLERANCE[torch.float32])
+    return is_same or (math.isnan(given) and math.isnan(wanted))
 
 
 def _report_wrong_type(wanted: Any, given: Any) -> Comparison:

@@ -9,6 +9,8 @@ from collections.abc import Generator
 from evaluators.worker.handle import Failed, WorkerHandle
 
 _BUSY_SHARE = 0.1
+_MORE_SHARE = 0.1
+"""Share of its processor time that may exceed what its threads could use."""
 _CPU_SLACK_NS = 2_000_000
 # The driver of a GPU cleans up after thousands of launches.
 _AFTER_SHARE = {"cuda": 0.05, "cpu": 0.0}
@@ -20,7 +22,7 @@ class CpuWatch:
     def __init__(self, kernel: WorkerHandle) -> None:
         self._kernel = kernel
         self._own_ns = 0
-        self._own_wall_ns = 0
+        self._excess_ns = 0
         self._busy_ns = 0
         self._idle_ns = 0
 
@@ -32,7 +34,8 @@ class CpuWatch:
         worked_ns = self._kernel.cpu_ns() - cpu_ns
         if worker is self._kernel:
             self._own_ns += worked_ns
-            self._own_wall_ns += time.perf_counter_ns() - begin_ns
+            possible_ns = self._kernel.threads * (time.perf_counter_ns() - begin_ns)
+            self._excess_ns += max(0, worked_ns - possible_ns)
         else:
             self._busy_ns += worked_ns
             self._idle_ns += time.perf_counter_ns() - begin_ns
@@ -45,6 +48,9 @@ class CpuWatch:
             message = f"worked on for {share:.0%} of the time in which it was not called"
             raise Failed("rejected", "timer_mismatch", message)
 
-    def uses_more_threads(self, threads: float) -> bool:
-        """Whether its turns took more processor time than a number of threads can."""
-        return self._own_ns > threads * self._own_wall_ns + _CPU_SLACK_NS
+    def uses_more_threads(self) -> bool:
+        """Whether its turns took more processor time than its threads can use.
+
+        Each turn counts by itself: a turn in which it sleeps makes no room for the others.
+        """
+        return self._excess_ns > _MORE_SHARE * self._own_ns + _CPU_SLACK_NS

@@ -1,9 +1,10 @@
-"""Checks of timed outputs: calls of timed samples, drawn after the samples."""
+"""Checks of timed calls, drawn after their samples: their outputs, and the state after them."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.task import has_same_bits
@@ -26,6 +27,21 @@ class OutputChecks:
         self._draw = draw
         self.has_checked = False
         """Whether a sample has been checked."""
+        self._calls: list[list[Any]] = []
+        """Inputs of the last sample, if the state after it is to be checked."""
+
+    def begin_sample(self) -> None:
+        """Check the state after the last sample, if it was drawn, and note the present one.
+
+        To be called once its inputs are replaced: updates that were put off cannot be made then.
+        """
+        if self._sources.follow_state is not None:
+            self._sources.follow_state(self._calls)
+        self._calls = []
+
+    def note_calls(self, slots: Sequence[int]) -> None:
+        """Have the state after these calls checked, which are all calls of the last sample."""
+        self._calls = [self._pool.sets[slot] for slot in slots]
 
     def check(self, slots: Sequence[int]) -> None:
         """Check some calls of the kernel's last sample. Raises Failed."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
-from evaluators.memory.tensors import ALIGN_BYTES
+from evaluators.memory.tensors import ALIGN_BYTES, layout, tensors_of
+from evaluators.processes.messages import PACKET_LIMIT_BYTES
 
 _SLACK_BYTES = 64 * 1024
 _MOST_SLOTS = 256
 _SLOTS_BYTES = 256 << 20
 _TWO_SLOTS_BYTES = 1 << 30
 """Up to this size, inputs get a second slot, so that calls can alternate between memory."""
+_DESCRIPTION_BYTES = 384
+"""What describes one tensor of an output in a worker's reply: layout, address and allocation."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,19 @@ class Sizes:
     outputs: int
     slots: int = 4
     """Sets of inputs that a worker holds at a time."""
+    reply_calls: int = _MOST_SLOTS
+    """Calls whose outputs fit one reply of a worker, at most."""
 
     @classmethod
-    def of(cls, inputs: int, outputs: int) -> Self:
-        """Return sizes for a task's inputs and outputs, with as many slots as are affordable."""
-        affordable = _SLOTS_BYTES // max(1, inputs)
-        fewest = 2 if inputs <= _TWO_SLOTS_BYTES else 1
-        return cls(inputs, outputs, max(fewest, min(_MOST_SLOTS, affordable)))
+    def of(cls, inputs: list[Any], answer: Any) -> Self:
+        """Return the sizes for a task's inputs and answer, with as many slots as are affordable."""
+        input_bytes = layout(inputs)[1]
+        affordable = _SLOTS_BYTES // max(1, input_bytes)
+        fewest = 2 if input_bytes <= _TWO_SLOTS_BYTES else 1
+        slots = max(fewest, min(_MOST_SLOTS, affordable))
+        described_bytes = _DESCRIPTION_BYTES * max(1, sum(1 for _ in tensors_of(answer)))
+        reply_calls = max(1, PACKET_LIMIT_BYTES // described_bytes)
+        return cls(input_bytes, max(input_bytes, layout(answer)[1]), slots, reply_calls)
 
     @property
     def slot_bytes(self) -> int:

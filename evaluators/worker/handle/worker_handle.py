@@ -79,6 +79,8 @@ class WorkerHandle:
         """Number of threads of its loops."""
         self.slots = sizes.slots
         """Number of sets of inputs that it can hold at a time."""
+        self.reply_calls = sizes.reply_calls
+        """Number of calls whose outputs fit one of its replies."""
         self._inbox = Inbox(sizes)
         self._pieces = Pieces(self._process.let_run)
         self._flushed = flushed

@@ -4,6 +4,7 @@
 # device: cpu
 # class: none
 # expect: correct
+# may: more_threads
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,0 +1,127 @@
+"""Checks of state: parameters and buffers after verdict calls and after timed calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from evaluators.judging.calls.candidate import Candidate
+from evaluators.judging.calls.verdict_calls import CHEAP_BYTES
+from evaluators.judging.comparison.outputs import compare
+from evaluators.judging.comparison.structure import is_whole
+from evaluators.references.task import Expected, has_same_bits
+from evaluators.worker.handle import Failed
+
+_COUNTER = "num_batches_tracked"
+"""A counter that no answer depends on if the momentum is given; fused kernels ignore it."""
+
+
+class StateChecks:
+    """Compares the state of a candidate's module with that of the task's own."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+        self._reference = candidate.reference
+        self._evidence = candidate.evidence
+        self._followed: dict[str, torch.Tensor] = {}
+        """What the task's own calls change, in the shapes and types of the task."""
+        self._before: dict[str, torch.Tensor] | None = None
+        """The candidate's values of these before the calls that come next."""
+        self._can_follow: bool | None = None
+        """Whether state and inputs determine the next state; None if not known yet."""
+
+    def compare_after_verdict(self) -> None:
+        """Flag parameters and buffers that differ from the task's own after the same calls."""
+        before, now = self._reference.state(), self._reference.current_state()
+        parameters = self._reference.parameters()
+        changed = {name for name, value in now.items() if not has_same_bits(before[name], value)}
+        wanted: dict[str, torch.Tensor] = {}
+        room = CHEAP_BYTES
+        # First what calls change, then buffers, then parameters.
+        for name in sorted(
+            now, key=lambda name: (name not in changed, name in parameters, now[name].nbytes)
+        ):
+            if name not in self._candidate.known_state:
+                if name in changed - parameters and not _is_counter(name):
+                    self._note_difference(
+                        f"{name} changes in the task's own calls, and is not there"
+                    )
+            elif self._candidate.missing_parameters and name in parameters:
+                continue
+            elif now[name].nbytes <= room:
+                room -= now[name].nbytes
+                wanted[name] = now[name]
+            elif name in changed:
+                self._evidence.flags.add("timed_outputs_unverified")
+        given = self._read(wanted)
+        if given is not None:
+            self._compare(wanted, given, "the calls")
+            self._followed = {name: value for name, value in wanted.items() if name in changed}
+
+    def follow(self, calls: Sequence[list[Any]]) -> None:
+        """Flag a state after timed calls that differs from the task's own after the same calls.
+
+        It is read before every sample, so the candidate cannot tell which samples are checked.
+
+        calls: Inputs of the calls since the last time, to check them; empty otherwise.
+        """
+        is_unverified = self._reference.mutates or not self._reference.repeatable
+        if not self._followed or is_unverified or self._can_follow is False:
+            return
+        now = self._read(self._followed)
+        if now is not None and self._before is not None and calls:
+            wanted = self._update(self._before, calls)
+            if self._can_follow is None:
+                again = self._update(self._before, calls)
+                self._can_follow = all(has_same_bits(wanted[name], again[name]) for name in wanted)
+            if self._can_follow:
+                self._compare(wanted, now, "timed calls")
+            else:
+                self._evidence.flags.add("timed_outputs_unverified")
+        self._before = now
+
+    def _update(
+        self, state: Mapping[str, torch.Tensor], calls: Sequence[list[Any]]
+    ) -> dict[str, torch.Tensor]:
+        """Return what the task's own module makes of a state in some calls."""
+        self._reference.load(state)
+        for inputs in calls:
+            self._reference.value(inputs)
+        now = self._reference.current_state()
+        return {name: now[name] for name in state}
+
+    def _read(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+        """Return the candidate's state; None where its own code refuses to give it."""
+        try:
+            return self._candidate.worker.current_state(wanted)
+        except Failed as failed:
+            if (failed.status, failed.reason) != ("crash", "exception"):
+                raise
+            self._note_difference(f"it cannot be read: {failed.message}")
+            return None
+
+    def _compare(
+        self, wanted: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor], when: str
+    ) -> None:
+        for name, value in wanted.items():
+            if _is_counter(name):
+                continue
+            exact = None if is_whole(value) else value.to(_get_wide_type(value))
+            comparison = compare(Expected(value, [exact]), given[name], self._candidate.policy)
+            if comparison.reason is not None:
+                self._note_difference(f"{name}: {comparison.message}", when)
+
+    def _note_difference(self, difference: str, when: str = "the calls") -> None:
+        if "state_differs" not in self._evidence.flags:
+            self._evidence.notes.append(f"state after {when}: {difference}")
+        self._evidence.flags.add("state_differs")
+
+
+def _is_counter(name: str) -> bool:
+    return name.rpartition(".")[2] == _COUNTER
+
+
+def _get_wide_type(tensor: torch.Tensor) -> torch.dtype:
+    return torch.complex128 if tensor.is_complex() else torch.float64
