@@ -1,34 +1,68 @@
 -- One row per task that training must not ask for: of the test split, or a copy of a test task.
 -- copy_of is the test task that a copy repeats; it is NULL for a task whose own labels say test.
--- A copy has the text of a test task, without comments, docstrings and whitespace, and any labels.
--- A text with a renamed variable or another constant is no copy. Strings are part of the text,
--- except those in triple quotes and those alone on a line.
+-- A copy has the names, numbers, strings and operators of a test task in the same order, and any
+-- labels. These do not count, also inside strings: whitespace, parentheses, semicolons, quotes
+-- and backslashes. Nor do comments, commas before a closing bracket, the zero in 1.0 and 0.5,
+-- prefixes of strings, where a string is split into adjacent ones, and statements that are only
+-- strings (as docstrings are), pass or ...
+-- Programs that differ in nothing else are copies as well, such as a * (b + c) and a * b + c, or
+-- a line and the same line indented. So are those that differ only in a string that ends its
+-- line after a colon (f = lambda: "a") or, in a few places inside brackets, in a string alone on
+-- a line.
+-- A text with a renamed variable, another constant, other type hints or moved lines is no copy.
+-- Nor is one that writes a number or character in another way (1e3 and 1000, 0xff and 0xFF),
+-- omits the parentheses of a tuple of one, or adds other statements without an effect, such as 0
+-- or a docstring in two pairs of parentheses.
 WITH held_out AS (
     SELECT task_id
     FROM task_names
     WHERE split = 'test'
 ),
+-- Without comments, line continuations and blanks; strings are between « and », without prefixes.
+marked AS (
+    SELECT
+        task_id,
+        regexp_replace(
+            regexp_replace(
+                regexp_replace(code, '[«»]', '', 'g'),
+                concat(
+                    -- Each match is a whole comment or string, so that none starts inside another.
+                    '#[^\n]*|\\\n|(?:\b[bBfFrRuU]{1,2})?(?:',
+                    '("{3}(?:[^\\]|\\.)*?)"{3}|(''{3}(?:[^\\]|\\.)*?)''{3}',
+                    '|("(?:[^"\\\n]|\\.)*)"|(''(?:[^''\\\n]|\\.)*)'')'
+                ),
+                '«\1\2\3\4»', 'gs'
+            ),
+            -- An empty string is no «», because its first quote is kept.
+            '«»|\B[ \t\f\x{FEFF}]+|[ \t\f\x{FEFF}]+\B', '', 'g'
+        ) AS code
+    FROM tasks
+),
 plain AS (
     SELECT
         task_id,
-        hash(regexp_replace(
-            -- Strings alone on a line.
+        hash(replace(
             regexp_replace(
-                concat(chr(10), code),
-                concat(
-                    '\n[ \t]*[rRuU]?(?:"(?:[^"\\\n]|\\.)+"|''(?:[^''\\\n]|\\.)+'')',
-                    '[ \t]*(?:#[^\n]*)?\n'
+                regexp_replace(
+                    concat(chr(10), code, chr(10)),
+                    concat(
+                        -- Statements without an effect, each with the end of its line.
+                        '(?:(:)|[\n;])(?:',
+                        '(?:pass|[.]{3}|(?:«[^»]*»)+|\((?:\n*«[^»]*»)+\n*\))?[\n;]',
+                        -- What follows starts a statement, and not the rest of an expression.
+                        ')*([([{](?:[\n(]*«[^»]*»)*|[^])},.%+:=!<>&|^/«\n;]|\z)',
+                        -- Strings after a bracket, or on the line after an operator, are values.
+                        '|((?:[([{]|[-,=+/%&|^~<>@!]\n)(?:[\n(]*«[^»]*»)+|«[^»]*»)',
+                        '|,\n*([\])}])'
+                    ),
+                    ' \1\2\3\4', 'g'
                 ),
-                '\n', 'g'
+                -- 1.0 becomes 1. and 0.5 becomes .5
+                '[ \t\f\n();"''\\]|(\d\.)0([eE]|\b)|\b0(\.\d)', '\1\2\3', 'g'
             ),
-            concat(
-                '"""(?s:.*?)"""|''''''(?s:.*?)''''''|#[^\n]*|\\\n|\s+',
-                -- Other strings, which may contain any of these, are kept.
-                '|("(?:[^"\\\n]|\\.)*"|''(?:[^''\\\n]|\\.)*'')'
-            ),
-            '\1', 'g'
+            '»«', ''
         )) AS text_hash
-    FROM tasks
+    FROM marked
 ),
 test_texts AS (
     SELECT plain.text_hash, min(plain.task_id) AS task_id

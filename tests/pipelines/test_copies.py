@@ -145,6 +145,7 @@ REFERENCE_EDITS = {
     "comment": lambda code: code + "# copy\n",
     "docstring": lambda code: code.replace("(self, x):\n", '(self, x):\n        """A scan."""\n'),
     "bare string": lambda code: code.replace("N = 1024\n", "'A \"scan\" of x'  # copy\nN = 1024\n"),
+    "docstring of parts": lambda code: 'r"A \\"scan\\"" \'of x\'; ' + code,
     "whitespace": lambda code: code.replace("\n\n\n", "\n\n").replace("N = 1024", "N  =  1024"),
 }
 """Edits that keep a task's code."""
