@@ -339,13 +339,11 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
                     worker = Worker(setting, inbox, outbox, gate)
                     messages.send(channel, {"number": number, "handles": handles})
                     continue
-                if operation not in operations:
-                    raise ValueError(operation)
                 reply = operations[operation](worker, **request)
             except Exception as error:
                 reply = {"error": describe_error(error)}
             try:
                 messages.send(channel, {"number": number, **reply})
             except ValueError as error:
-                error = ValueError(f"too many parts of an output: {error}")
-                messages.send(channel, {"number": number, "error": describe_error(error)})
+                reply = {"error": describe_error(ValueError(f"too many outputs: {error}"))}
+                messages.send(channel, {"number": number, **reply})

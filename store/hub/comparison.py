@@ -1,4 +1,4 @@
-"""Compare published rows with those of this lake: new, already here, joining, or in conflict."""
+"""Compare rows of another lake with this lake's: new, already here, joining, or in conflict."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ _OWN_IDS = {
 } | {
     "session": "SELECT session_id FROM sessions WHERE run_id IS NULL "
     "OR run_id IN (SELECT run_id FROM runs WHERE origin IS NULL)",
+    "device": "SELECT device_id FROM evaluations WHERE origin IS NULL "
+    "UNION SELECT device_id FROM task_audits WHERE origin IS NULL",
 }
 """Records that rows belong to, with the query for the ids of those that this lake made."""
 _ATTACHED = {
@@ -45,12 +47,20 @@ _ATTACHED = {
     "sessions": {"run_id": "run"},
     "session_steps": {"session_id": "session"},
     "tool_calls": {"session_id": "session"},
+    # An own audit on the device has the key of such a row, and would be dropped as its duplicate.
+    "task_audits": {"device_id": "device"},
 }
 """Tables whose rows add to such a record, by these columns."""
 
 
-def compare(lake: Lake, redactor: Redactor, part: IncomingTable) -> None:
-    """Find the rows that are new, the rows that are here, and the rows in conflict."""
+def compare(lake: Lake, redactor: Redactor, part: IncomingTable, *, are_own: bool = False) -> None:
+    """Find the rows that are new, the rows that are here, and the rows in conflict.
+
+    With `are_own`, this lake's owner measured the rows elsewhere, so they may join its records.
+
+    Raises:
+        ImportFailed: an id is not the hash of its text, or a device passes for one of this lake.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -71,12 +81,20 @@ def compare(lake: Lake, redactor: Redactor, part: IncomingTable) -> None:
         fresh = np.ones(rows.num_rows, dtype=bool)
         held = own.column("_place").to_numpy()
         fresh[held] = False
-        joining = _find_joining(lake, part, incoming.filter(pa.array(fresh)))
-        fresh[joining] = False
+        if not are_own:
+            fresh[_find_joining(lake, part, incoming.filter(pa.array(fresh)))] = False
         part.fresh.append(fresh)
         part.there += len(set(held.tolist()))
         if own.num_rows and compared:
             _find_conflicts(lake, redactor, part, incoming, own, compared)
+
+
+def describe_joining(part: IncomingTable) -> list[str]:
+    """Describe the rows that stay out because they would join records of this lake."""
+    return [
+        f"kept out of {part.table.name}: {count} that would join this lake's {record}s"
+        for record, count in sorted(part.joining.items())
+    ]
 
 
 def _find_joining(lake: Lake, part: IncomingTable, fresh: pa.Table) -> list[int]:

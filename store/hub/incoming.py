@@ -1,4 +1,4 @@
-"""Converts the tables of a published edition into rows of this lake.
+"""Converts the tables of another lake, published or in a folder, into rows of this lake.
 
 A detector or an importer that runs here later computes the ids of its rows, or brings verdicts and
 timings with ids of their own. If a pulled row had one of these ids, the store would drop or refuse
@@ -21,6 +21,7 @@ from store import ids
 from store.code import features, task_families
 from store.commandline.python_rows import list_rows
 from store.errors import ImportFailed
+from store.foreign.null_types import cast_null_types
 from store.foreign.times import clamp_times
 from store.lake.reader import Lake
 from store.schema import catalog as catalogs
@@ -55,7 +56,7 @@ class OwnRows:
     """Hash of the content to id."""
 
 
-def read_own_rows(lake: Lake, table: Table) -> OwnRows:
+def _read_own_rows(lake: Lake, table: Table) -> OwnRows:
     """Return the ids of a lake's own rows, and the hashes of their content."""
     key = table.key[0]
     by_content: dict[str, str] = {}
@@ -67,7 +68,7 @@ def read_own_rows(lake: Lake, table: Table) -> OwnRows:
     return OwnRows(ids=frozenset(found), by_content=by_content)
 
 
-def find_held(lake: Lake, column: str, wanted: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+def _find_held(lake: Lake, column: str, wanted: pa.ChunkedArray) -> np.ndarray[Any, Any]:
     """Return for each id of a measurement whether a lake has it, whoever wrote the row."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -99,12 +100,12 @@ def hash_content(table: Table, row: Mapping[str, Any]) -> str:
 
 @dataclass(kw_only=True)
 class IncomingTable:
-    """One table of the edition, and which of its rows are new."""
+    """One table of the other lake, and which of its rows are new."""
 
     table: Table
     files: list[Path]
     prepare: Callable[[Table, int, pa.Table], pa.Table]
-    """Converts a batch of published rows, given with its number, into rows of this lake."""
+    """Converts a batch of its rows, given with its number, into rows of this lake."""
     fresh: list[np.ndarray[Any, Any]] = field(default_factory=list["np.ndarray[Any, Any]"])
     """For each batch, which rows to store."""
     there: int = 0
@@ -130,7 +131,8 @@ class IncomingTable:
             for batch in opened.iter_batches(BATCH_ROWS):
                 rows = pa.Table.from_batches([batch])
                 known = [one for one in rows.column_names if one in self.table.columns]
-                yield self.prepare(self.table, number, rows.select(known))
+                rows = cast_null_types(self.table, rows.select(known))
+                yield self.prepare(self.table, number, rows)
                 number += 1
 
     def new_rows(self) -> Iterator[pa.Table]:
@@ -167,17 +169,17 @@ class IncomingFeatures(IncomingTable):
 
 @dataclass(kw_only=True)
 class Preparation:
-    """Converts published rows into rows of this lake."""
+    """Converts rows of another lake into rows of this lake."""
 
-    repo: str
-    revision: str
+    origin: str
+    """Name of the other lake: its repository, or the folder with its rows."""
     moment: datetime
-    own: dict[str, OwnRows]
-    """This lake's own rows of the tables REKEYED."""
-    find_held: Callable[[str, pa.ChunkedArray], np.ndarray[Any, Any]]
-    """Returns which ids of a column this lake has. It is asked once for each batch."""
+    lake: Lake
+    """This lake. It is asked when a batch is prepared for the first time."""
     resplit: int = 0
     """Number of splits that were replaced by fixed ones."""
+    _own: dict[str, OwnRows] = field(default_factory=dict[str, OwnRows])
+    """This lake's own rows of the tables REKEYED."""
     _names: defaultdict[str, dict[str, str]] = field(
         default_factory=lambda: defaultdict[str, dict[str, str]](dict)
     )
@@ -194,7 +196,7 @@ class Preparation:
         import pyarrow as pa
 
         if table.name == "standings":
-            rows = self._prepare_standings(rows)
+            rows = self._prepare_standings(table, rows)
         elif table.name in REKEYED:
             rows = self._rename_by_content(table, rows)
         elif table.name == "splits":
@@ -205,12 +207,17 @@ class Preparation:
             if column in rows.column_names:
                 rows = self._rename(table.name, column, number, rows)
         if "origin" in table.columns:
-            origin = pa.repeat(pa.scalar(self.repo), rows.num_rows)
+            origin = pa.repeat(pa.scalar(self.origin), rows.num_rows)
             if "origin" in rows.column_names:
                 rows = replace_column(rows, "origin", origin)
             else:
                 rows = rows.append_column("origin", origin)
         return clamp_times(table, rows, self.moment)
+
+    def _find_own(self, table: Table) -> OwnRows:
+        if table.name not in self._own:
+            self._own[table.name] = _read_own_rows(self.lake, table)
+        return self._own[table.name]
 
     def _rename_by_content(self, table: Table, rows: pa.Table) -> pa.Table:
         """Give rows the id of the own row with this id or content, or else the content's hash.
@@ -218,7 +225,7 @@ class Preparation:
         Findings and claims with the same content become one row. Analyses stay rows of their own,
         since two profiles may say the same: the hash of the second one includes the number 1.
         """
-        key, own, names = table.key[0], self.own[table.name], self._names[table.name]
+        key, own, names = table.key[0], self._find_own(table), self._names[table.name]
         for row in list_rows(rows):
             published = cast("str | None", row[key])
             if published is None or published in own.ids or published in names:
@@ -244,11 +251,11 @@ class Preparation:
         )
         held = self._held[table, column]
         if len(held) == number:
-            held.append(self.find_held(column, first))
+            held.append(_find_held(self.lake, column, first))
         other: Any = pc.binary_join_element_wise(_PULLED, first, "")
         return replace_column(rows, column, pc.if_else(pa.array(held[number]), first, other))
 
-    def _prepare_standings(self, rows: pa.Table) -> pa.Table:
+    def _prepare_standings(self, table: Table, rows: pa.Table) -> pa.Table:
         """Keep decisions that the other lake made itself, under ids that no own decision can have.
 
         A pulled row must not take the id of a decision that an importer adds here later. The
@@ -260,7 +267,7 @@ class Preparation:
         if "origin" in rows.column_names:
             rows = rows.filter(pc.is_null(rows.column("origin")))
         given = cast("list[str | None]", rows.column("standing_id").to_pylist())
-        own = self.own["standings"].ids
+        own = self._find_own(table).ids
         named = [
             one if one is None or one in own else ids.content_id("pulled", one) for one in given
         ]
@@ -315,7 +322,7 @@ def _check_columns(table: Table, names: list[str]) -> None:
     wrong += [f"has {one!a:.70} twice" for one, n in Counter(names).items() if n > 1]
     if wrong:
         raise ImportFailed(
-            f"{table.name}: a file {wrong[0]}", "Nothing was merged: the edition is malformed."
+            f"{table.name}: a file {wrong[0]}", "Nothing was merged: the file is malformed."
         )
 
 

@@ -19,7 +19,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -30,17 +29,9 @@ from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet
 from store.foreign.parquet import ParquetLimits
 from store.hub.client import REPO, Hub, RepositoryState
-from store.hub.comparison import compare
+from store.hub.comparison import compare, describe_joining
 from store.hub.edition import FORMAT, MANIFEST
-from store.hub.incoming import (
-    REKEYED,
-    IncomingTable,
-    Preparation,
-    find_held,
-    list_tables,
-    read_own_rows,
-    replace_column,
-)
+from store.hub.incoming import IncomingTable, Preparation, list_tables, replace_column
 from store.hub.redact import Redactor
 from store.lake.checksums import hash_file
 from store.lake.reader import Lake
@@ -200,13 +191,7 @@ def _merge(
     if unknown:
         notices.append(f"tables that this version does not know: {', '.join(unknown)}")
     with writer.reader() as lake:
-        incoming = Preparation(
-            repo=repo,
-            revision=revision,
-            moment=started_at,
-            own={name: read_own_rows(lake, known.table(name)) for name in REKEYED},
-            find_held=partial(find_held, lake),
-        )
+        incoming = Preparation(origin=repo, moment=started_at, lake=lake)
         parts = list_tables(manifest, folder, incoming)
         before = _list_quarantined(lake)
         redactor = Redactor(lake.location.read_salt(), known)
@@ -290,10 +275,7 @@ def _list_notices(
     if quarantined:
         notices.append(f"now in quarantine by pulled decisions: {len(quarantined)} kernels")
     for part in parts:
-        for record, count in sorted(part.joining.items()):
-            notices.append(
-                f"kept out of {part.table.name}: {count} that would join this lake's {record}s"
-            )
+        notices += describe_joining(part)
     if incoming.resplit:
         notices.append(f"splits replaced by those decided for the suite: {incoming.resplit}")
     return notices

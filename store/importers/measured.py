@@ -2,15 +2,21 @@
 
 Tasks and kernels are identified by their content, so verdicts and timings join any lake that has
 the same texts. Rows are left out and counted if their kernel, task or workload is not in this lake.
+
+The rows count like those of `store pull`. Their column `origin` has the name of the folder, and
+they never override what this lake measured itself. With --own they count as measured by this lake:
+use it only for rows that your own judges wrote, such as on another machine.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from store import ids
 from store.errors import ImportFailed
@@ -18,12 +24,17 @@ from store.foreign import parquet
 from store.foreign.times import clamp_times
 from store.importers.reading import detection, sources
 from store.schema import catalog
+from store.schema.tables import Table
+from store.writing import bundle
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     import store
+    from store.hub.incoming import IncomingTable
+
+log = logging.getLogger(__name__)
 
 NAME = "measured"
 TABLES = ("devices", "runs", "evaluations", "timings", "findings", "analyses", "task_audits")
@@ -36,7 +47,10 @@ _REFERENCES = {"kernel_id": "kernels", "task_id": "tasks", "workload_id": "workl
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """There are no options."""
+    """Options of the measured importer."""
+
+    own: bool = False
+    """Count the rows as measured by this lake, because your own judges wrote them."""
 
 
 def recognize(path: Path) -> str | None:
@@ -49,59 +63,114 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield one bundle of all tables of the folder.
+    """Yield one bundle of all tables of the folder, without the rows that the lake has already.
 
     Raises:
         ImportFailed: the path is not a folder, a file is not Parquet or not a table of the
-            catalog, or no row belongs to a kernel of the lake.
+            catalog, a device passes for one of this lake, or no row belongs to a kernel of the
+            lake.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     files = sorted(path.glob("*.parquet")) if path is not None and path.is_dir() else []
-    if not files:
+    files = [file for file in files if file.stem in TABLES]
+    if path is None or not files:
         raise ImportFailed(
             f"{path} is no folder of Parquet files",
             f"Each file is named after its table: {', '.join(TABLES)}.",
         )
-    parquet.check_files([file for file in files if file.stem in TABLES])
-    known, now = catalog.load(), datetime.now(UTC)
-    tables: dict[str, pa.Table] = {}
-    left_out: list[str] = []
-    for file in files:
-        if file.stem not in TABLES:
-            continue
-        try:
-            rows = clamp_times(known.table(file.stem), pq.read_table(file), now)
-        except pa.ArrowException as error:
-            raise ImportFailed(f"{file.name} cannot be read: {error}", "Copy it again.") from error
-        tables[file.stem] = kept = _select_known(rows, lake)
-        if kept.num_rows < rows.num_rows:
-            left_out.append(f"{rows.num_rows - kept.num_rows} {file.stem}")
-    if not any(tables.get(name) for name in ("evaluations", "task_audits")):
+    parquet.check_files(files)
+    origin = None if config.own else os.fsencode(path.resolve().name).decode(errors="replace")
+    parts = _compare_files(files, origin, lake)
+    kept = {part.table.name: sum(map(len, part.fresh)) for part in parts}
+    if not any(kept.get(name) for name in _SIGNS):
         raise ImportFailed(
             f"nothing in {path} belongs to a kernel or task of this lake",
             "Import the kernels first, such as: store import cuda-l1 DIR",
         )
-    counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
-    without = f"; not here: {', '.join(left_out)}" if left_out else ""
+    if origin is not None:
+        log.info(
+            "The rows have the origin %s: they count only where this lake has measured nothing "
+            "itself. With --own they count as its own.",
+            origin,
+        )
+    counts = ", ".join(f"{count} {name}" for name, count in kept.items())
     # What is kept depends on the lake: more of it may be known at a later import.
     content = sources.digest((file.name, file.read_bytes()) for file in files)
+    whose = () if origin is None else (origin,)
     yield Bundle(
-        bundle_id=ids.content_id("measured", NAME, content, counts),
-        message=f"{NAME}: {counts}{without}",
-        tables={name: rows for name, rows in tables.items() if rows.num_rows},
+        bundle_id=ids.content_id("measured", NAME, content, counts, *whose),
+        message=f"{NAME}: {counts}{_describe_unknown(parts)}",
+        tables={
+            part.table.name: pa.concat_tables(
+                bundle.conform(part.table, rows) for rows in part.new_rows()
+            )
+            for part in parts
+            if any(mask.any() for mask in part.fresh)
+        },
     )
 
 
+def _compare_files(files: list[Path], origin: str | None, lake: store.Lake) -> list[IncomingTable]:
+    """Compare the rows of each file with those of the lake by the rules of `store pull`."""
+    import pyarrow as pa
+
+    from store.hub.comparison import compare, describe_joining
+    from store.hub.incoming import IncomingTable, Preparation
+    from store.hub.redact import Redactor
+
+    known, now = catalog.load(), datetime.now(UTC)
+    incoming = None if origin is None else Preparation(origin=origin, moment=now, lake=lake)
+
+    def prepare(table: Table, number: int, rows: pa.Table) -> pa.Table:
+        rows = _select_known(rows, lake)
+        if incoming is None:
+            return clamp_times(table, rows, now)
+        return incoming.prepare(table, number, rows)
+
+    redactor = Redactor(lake.location.read_salt(), known)
+    parts: list[IncomingTable] = []
+    for file in files:
+        part = IncomingTable(table=known.table(file.stem), files=[file], prepare=prepare)
+        try:
+            compare(lake, redactor, part, are_own=incoming is None)
+        except pa.ArrowException as error:
+            raise ImportFailed(f"{file.name} cannot be read: {error}", "Copy it again.") from error
+        for notice in describe_joining(part):
+            log.warning("%s", notice)
+        if part.conflicting:
+            log.warning(
+                "kept out of %s: %d whose key this lake has with other values in %s, such as %s",
+                file.stem, part.conflicting, ", ".join(sorted(part.differing)), part.conflicts[0],
+            )  # fmt: skip
+        parts.append(part)
+    return parts
+
+
 def _select_known(rows: pa.Table, lake: store.Lake) -> pa.Table:
-    """Return the rows whose kernel, task, workload and evaluation the lake has or would have."""
-    lake.register("_measured", rows)
-    conditions = [
-        f"{column} IN (SELECT {column} FROM {table})"
-        for column, table in _REFERENCES.items()
-        if column in rows.column_names
-    ]
-    where = " AND ".join(conditions) or "true"
-    found: Any = lake.run(f"FROM _measured WHERE {where}").arrow()
-    return found.cast(rows.schema)
+    """Return the rows whose kernel, task and workload the lake has."""
+    import pyarrow as pa
+
+    references = {name: table for name, table in _REFERENCES.items() if name in rows.column_names}
+    if not references:
+        return rows
+    places = pa.array(range(rows.num_rows), pa.int64())
+    lake.register("_measured", rows.select(list(references)).append_column("_place", places))
+    where = " AND ".join(
+        f"{column} IN (SELECT {column} FROM {table})" for column, table in references.items()
+    )
+    found = lake.run(f"SELECT _place FROM _measured WHERE {where} ORDER BY _place").arrow()
+    return rows.take(found.column("_place"))
+
+
+def _describe_unknown(parts: list[IncomingTable]) -> str:
+    """Describe the rows whose kernel, task or workload is not in the lake."""
+    import pyarrow.parquet as pq
+
+    left_out: list[str] = []
+    for part in parts:
+        stored = sum(pq.read_metadata(file).num_rows for file in part.files)
+        unknown = stored - sum(map(len, part.fresh))
+        if unknown:
+            left_out.append(f"{unknown} {part.table.name}")
+    return f"; not here: {', '.join(left_out)}" if left_out else ""

@@ -1,39 +1,41 @@
 -- One row per evaluation that counts: this lake's own, and pulled ones where the lake has none.
 -- A pulled evaluation (origin is not NULL) counts only for a kernel, task and device name that this
--- lake has not judged itself, whatever version, date or workload the pulled row states. An
--- evaluation by the protocol training never counts, whatever it says: rankings, leaderboards and
--- exemplars start from this view, and rewards read training_evaluations as well. Two devices
--- are the same here if they have the same name. precision is the first word of policy: the
--- precision that kernel and baselines may compute float32 in. On a processor the precisions do not
--- differ, and an evaluation that names none ran with PyTorch's own flags: both are torch_default.
--- contended: other work ran on the host during the evaluation (flag contended), so that its sessions
--- count as noisy by every clock, also by gpu. unverified: the answers of timed calls were not checked
--- (flag timed_outputs_unverified), so that a kernel could compute less in them; it ranks nothing.
+-- lake has not judged itself by any protocol, whatever version, date or workload the pulled row
+-- states. elsewhere: a pulled evaluation of a kernel that this lake has judged on another device.
+-- It counts on its own device alone: what one device is enough for (nonequivalent, fragile,
+-- failing_verdicts) does not follow from it. An evaluation by the protocol training never counts,
+-- whatever it says: rankings, leaderboards and exemplars start from this view, and rewards read
+-- training_evaluations as well. Two devices are the same here if they have the same name. precision
+-- is the first word of policy: the precision that kernel and baselines may compute float32 in. On a
+-- processor the precisions do not differ, and an evaluation that names none ran with PyTorch's own
+-- flags: both are torch_default. contended: other work ran on the host during the evaluation (flag
+-- contended), so that its sessions count as noisy by every clock, also by gpu. unverified: the
+-- answers of timed calls were not checked (flag timed_outputs_unverified), so that a kernel could
+-- compute less in them; it ranks nothing.
 WITH own AS (
-    SELECT DISTINCT evaluations.kernel_id, evaluations.task_id, devices."name" AS device
+    SELECT
+        evaluations.kernel_id, evaluations.task_id,
+        list(DISTINCT devices."name") AS devices
     FROM evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     SEMI JOIN (SELECT kernel_id, task_id FROM evaluations WHERE origin IS NOT NULL) AS pulled
         ON pulled.kernel_id = evaluations.kernel_id AND pulled.task_id = evaluations.task_id
-    WHERE
-        evaluations.origin IS NULL
-        AND evaluations.status <> 'evaluator_error'
-        AND evaluations.protocol IS DISTINCT FROM 'training'
+    WHERE evaluations.origin IS NULL AND evaluations.status <> 'evaluator_error'
+    GROUP BY evaluations.kernel_id, evaluations.task_id
 ),
 counted AS (
-    SELECT *
+    SELECT *, false AS elsewhere
     FROM evaluations
     WHERE origin IS NULL AND protocol IS DISTINCT FROM 'training'
     UNION ALL
-    SELECT pulled.*
+    SELECT pulled.*, own.kernel_id IS NOT NULL AS elsewhere
     FROM evaluations AS pulled
     INNER JOIN devices ON devices.device_id = pulled.device_id
-    ANTI JOIN own
-        ON
-            own.kernel_id = pulled.kernel_id
-            AND own.task_id = pulled.task_id
-            AND own.device = devices."name"
-    WHERE pulled.origin IS NOT NULL AND pulled.protocol IS DISTINCT FROM 'training'
+    LEFT JOIN own ON own.kernel_id = pulled.kernel_id AND own.task_id = pulled.task_id
+    WHERE
+        pulled.origin IS NOT NULL
+        AND pulled.protocol IS DISTINCT FROM 'training'
+        AND NOT coalesce(list_contains(own.devices, devices."name"), false)
 )
 SELECT
     counted.*,

@@ -8,15 +8,24 @@
 -- because a short call can only be timed together with others. Where the ranking clock was not
 -- measured, another clock ranks. Of a name that both kinds of device have, the GPU's clock ranks. One
 -- table thus never mixes two clocks or two precisions for the same task.
-WITH precisions AS (
+-- Pulled rows decide the precision only where this lake has no verdict by any of the three, and the
+-- clock only where it has not timed the baseline by that precision.
+WITH judged AS (
     SELECT
         evaluated_places.task_id, evaluated_places.workload_id, devices."name" AS device,
-        min(
-            list_position(['torch_default', 'fp32_strict', 'allow_tf32'], evaluated_places."precision")
+        evaluated_places.own,
+        list_position(
+            ['torch_default', 'fp32_strict', 'allow_tf32'], evaluated_places."precision"
         ) AS place
     FROM evaluated_places
     INNER JOIN devices ON devices.device_id = evaluated_places.device_id
-    GROUP BY evaluated_places.task_id, evaluated_places.workload_id, devices."name"
+),
+precisions AS (
+    SELECT
+        task_id, workload_id, device,
+        coalesce(min(place) FILTER (WHERE own), min(place)) AS place
+    FROM judged
+    GROUP BY task_id, workload_id, device
 ),
 measured AS (
     SELECT
@@ -25,6 +34,13 @@ measured AS (
     FROM timed_places
     INNER JOIN devices ON devices.device_id = timed_places.device_id
     WHERE timed_places.arm <> 'kernel' AND timed_places.clock IS NOT NULL
+    QUALIFY
+        timed_places.own
+        OR NOT bool_or(timed_places.own) OVER (
+            PARTITION BY
+                timed_places.task_id, timed_places.workload_id, devices."name", timed_places.arm,
+                timed_places."precision"
+        )
 )
 SELECT
     measured.task_id, measured.workload_id, measured.device, measured.baseline,

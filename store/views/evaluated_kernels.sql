@@ -1,15 +1,21 @@
 -- One row per kernel, task, workload, device and precision that was judged, by a counted evaluation or not.
--- correct: a counted evaluation (counted_evaluations) found the kernel correct there. precision is
--- NULL in a further row of every kernel, which also stands for evaluations that do not count.
--- Evaluations by the protocol training and faults of the judge are left out.
-SELECT kernel_id, task_id, workload_id, device_id, "precision", bool_or(correct) AS correct
+-- correct: a counted evaluation (counted_evaluations) found the kernel correct there. own: this lake
+-- has judged it there itself. precision is NULL in a further row of every kernel, which also stands
+-- for evaluations that do not count. Evaluations by the protocol training and faults of the judge
+-- are left out.
+SELECT
+    kernel_id, task_id, workload_id, device_id, "precision",
+    bool_or(correct) AS correct, bool_or(own) AS own
 FROM (
-    SELECT kernel_id, task_id, workload_id, device_id, NULL AS "precision", false AS correct
+    SELECT
+        kernel_id, task_id, workload_id, device_id, NULL AS "precision", false AS correct,
+        origin IS NULL AS own
     FROM evaluations
     WHERE status <> 'evaluator_error' AND protocol IS DISTINCT FROM 'training'
     UNION ALL
     SELECT
-        kernel_id, task_id, workload_id, device_id, "precision", status = 'correct' AS correct
+        kernel_id, task_id, workload_id, device_id, "precision", status = 'correct' AS correct,
+        origin IS NULL AS own
     FROM counted_evaluations
     WHERE status <> 'evaluator_error'
 )

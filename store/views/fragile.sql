@@ -2,13 +2,14 @@
 -- flags has the flags of the judge that start with fails_, such as fails_scaled. The kernel gives
 -- wrong answers on such inputs, but not on those of the task: it is correct and ranks, and tables
 -- of kernels show the flags. One evaluation is enough, at any workload and on any device, unless a
--- newer version of its evaluator has judged the kernel there.
+-- newer version of its evaluator has judged the kernel there. A pulled one is enough only for a
+-- kernel that this lake has not judged (counted_evaluations.elsewhere).
 WITH flagged AS (
     SELECT
         kernel_id, task_id, workload_id, device_id, evaluator, evaluator_version,
         list_filter(flags, lambda flag: starts_with(flag, 'fails_')) AS failed
     FROM counted_evaluations
-    WHERE status = 'correct' AND len(failed) > 0
+    WHERE status = 'correct' AND len(failed) > 0 AND NOT elsewhere
 )
 SELECT
     flagged.kernel_id,

@@ -2,7 +2,8 @@
 -- This view is the only rule for equivalence: rankings, prompts and rewards leave these kernels
 -- out. The judge's column `equivalent` decides. Where it is NULL, because the judge did not say, the
 -- flags listed below decide. One evaluation is enough, at any workload and on any device, unless a
--- newer version of its evaluator has judged the kernel there.
+-- newer version of its evaluator has judged the kernel there. A pulled one is enough only for a
+-- kernel that this lake has not judged (counted_evaluations.elsewhere).
 -- `--include-nonequivalent` makes this view empty.
 WITH another AS (
     SELECT
@@ -10,6 +11,7 @@ WITH another AS (
     FROM counted_evaluations
     WHERE
         status = 'correct'
+        AND NOT elsewhere
         AND NOT coalesce(
             equivalent,
             NOT list_has_any(flags, [

@@ -2,7 +2,8 @@
 -- A kernel is correct if every evaluator that judged it says so; one failing verdict is enough to
 -- fail it. The verdicts are those by torch_default. If no device of this name has judged the kernel by
 -- torch_default, those by all other precisions count. A kernel that any precision has rejected for
--- cheating fails. A device has no row if its own verdicts do not count.
+-- cheating fails. A device has no row if its own verdicts do not count. elsewhere: the verdicts were
+-- pulled, and this lake has judged the kernel on another device (counted_evaluations).
 WITH verdict_structs AS (
     SELECT
         *,
@@ -28,13 +29,14 @@ grouped AS (
             'evaluators': count(DISTINCT evaluator),
             'last_judged_at': max(last_judged_at),
             'deciding': max(verdict)
-        } AS of_any
+        } AS of_any,
+        bool_or(elsewhere) AS elsewhere
     FROM verdict_structs
     GROUP BY kernel_id, task_id, workload_id, device_id, device
 ),
 judged AS (
     SELECT
-        kernel_id, task_id, workload_id, device_id, device,
+        kernel_id, task_id, workload_id, device_id, device, elsewhere,
         CASE WHEN has_default THEN of_default ELSE of_any END AS chosen
     FROM grouped
 )
@@ -45,6 +47,7 @@ SELECT
     chosen.deciding.reason AS reason,
     chosen.deciding.evaluator AS evaluator,
     chosen.evaluators AS evaluators,
-    chosen.last_judged_at AS last_judged_at
+    chosen.last_judged_at AS last_judged_at,
+    elsewhere
 FROM judged
 WHERE chosen.deciding IS NOT NULL

@@ -1,7 +1,8 @@
 -- One row per task and device: the workload that scores the task there.
 -- Tables over tasks need one workload per task; otherwise a kernel could win by its most favorable
--- input size. The view picks the workload with the most kernels timed by this lake, then by all
--- lakes, then with the most kernels judged correct, then the default workload.
+-- input size. The view picks the workload with the most kernels timed by this lake, then one that
+-- this lake has judged kernels on, then the one with the most kernels timed by all lakes, then with
+-- the most kernels judged correct, then the default workload.
 WITH places AS (
     SELECT DISTINCT evidence.task_id, evidence.workload_id, devices."name" AS device
     FROM (
@@ -26,7 +27,9 @@ counted AS (
         evidence.task_id,
         evidence.workload_id,
         devices."name" AS device,
-        count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.own) AS own_kernels,
+        count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.own AND evidence.timed)
+            AS own_kernels,
+        bool_or(evidence.own) AS has_own,
         count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.timed) AS timed_kernels,
         count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.correct) AS correct_kernels
     FROM (
@@ -35,7 +38,7 @@ counted AS (
         FROM timed_arms
         WHERE arm = 'kernel'
         UNION ALL
-        SELECT task_id, workload_id, device_id, kernel_id, false, false, correct
+        SELECT task_id, workload_id, device_id, kernel_id, own, false, correct
         FROM evaluated_kernels
     ) AS evidence
     INNER JOIN devices ON devices.device_id = evidence.device_id
@@ -58,7 +61,8 @@ LEFT JOIN counted
 QUALIFY row_number() OVER (
     PARTITION BY places.task_id, places.device
     ORDER BY
-        counted.own_kernels DESC, counted.timed_kernels DESC, counted.correct_kernels DESC,
+        counted.own_kernels DESC, counted.has_own DESC, counted.timed_kernels DESC,
+        counted.correct_kernels DESC,
         workloads.axes = '{}' AND workloads.dtype IS NULL DESC,
         places.workload_id
 ) = 1

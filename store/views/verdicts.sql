@@ -2,8 +2,8 @@
 -- Only the newest evaluator version counts, whichever precision it judged by. Within it, any failure of the candidate outweighs a
 -- pass, so that a flaky or cheating kernel cannot be judged again until it passes. evaluator_error
 -- is a fault of the judge and says nothing about the kernel: a group with no other status has no
--- verdict. Pulled evaluations decide nothing that this lake has judged itself
--- (counted_evaluations).
+-- verdict. Pulled evaluations decide nothing that this lake has judged itself, and elsewhere marks
+-- those of kernels that it has judged on another device (counted_evaluations).
 WITH judged AS (
     -- One pass; DuckDB leaves out the aggregates of columns that nobody asks for.
     SELECT
@@ -18,7 +18,8 @@ WITH judged AS (
         max(2 * CAST(evaluator_version AS BIGINT) + CAST(status <> 'correct' AS BIGINT)) % 2 = 0
             AS correct,
         max({'version': evaluator_version, 'created_at': created_at}) AS newest,
-        list(evaluator_version) AS versions
+        list(evaluator_version) AS versions,
+        bool_or(elsewhere) AS elsewhere
     FROM counted_evaluations
     WHERE status <> 'evaluator_error'
     GROUP BY kernel_id, task_id, workload_id, device_id, evaluator, "precision"
@@ -38,6 +39,7 @@ SELECT
     len(list_filter(judged.versions, lambda version: version = judged.evaluator_version))
         AS evaluations,
     judged.newest.created_at AS last_judged_at,
+    judged.elsewhere,
     devices."name" AS device
 FROM judged
 LEFT JOIN devices ON devices.device_id = judged.device_id

@@ -299,6 +299,29 @@ def test_analyses_that_say_the_same_stay_two_rows(pair: Pair) -> None:
     assert "analyses" not in pair.pull().rows
 
 
+def test_a_pulled_verdict_on_another_kernel_hides_no_ranking_by_another_precision(
+    pair: Pair,
+) -> None:
+    task, kernel = builders.task("fourth", **MIT), builders.kernel("own", **MIT)
+    workload = builders.workload(task)
+    verdict = builders.evaluation(kernel, task, workload, pair.device, policy="fp32_strict")
+    shared = {"tasks": [task], "workloads": [workload]}
+    own = {
+        "kernels": [kernel], "evaluations": [verdict],
+        "task_labels": [builders.label(task, "level1/9", **MIT)],
+        "timings": builders.session(verdict, [1.0] * 20, eager=[2.0] * 20),
+    }  # fmt: skip
+    pair.write(shared | own, mine=True)
+    query = 'SELECT kernel_id, speedup, "precision" FROM best_kernels WHERE task_id = $1'
+    before = pair.ask(query, task["task_id"])
+    assert [row["precision"] for row in before] == ["fp32_strict"]
+    junk = builders.kernel("junk", **MIT)
+    crash = builders.evaluation(junk, task, workload, pair.device, "crash", policy="torch_default")
+    pair.write(shared | {"kernels": [junk], "evaluations": [crash]})
+    assert pair.pull().rows["evaluations"] == 1
+    assert pair.ask(query, task["task_id"]) == before
+
+
 def test_verdicts_and_timings_that_were_pulled_first_do_not_keep_own_ones_out(pair: Pair) -> None:
     kernel = builders.kernel("later", **MIT)
     verdict = builders.evaluation(kernel, pair.task, pair.workload, pair.device)

@@ -138,6 +138,7 @@ def test_a_failure_wins_over_passes_of_the_same_version(judgements: store.Lake) 
             "evaluation_id": make_evaluation("flaky", "incorrect", minute=1)["evaluation_id"],
             "evaluations": 3,
             "last_judged_at": b.at(2),
+            "elsewhere": False,
             "device": "laptop",
         }
     ]

@@ -167,6 +167,21 @@ def test_another_function_earns_nothing_unless_it_is_asked_for(lake_url: str) ->
         assert score_rule(lake, "success", config, names).raw == [1.0, 1.0]
 
 
+def test_pulled_verdicts_of_another_device_take_no_reward_from_kernels_judged_here(
+    lake_url: str,
+) -> None:
+    names = ["fastest", "over eager"]
+    rows = world() | {"generations": [attempt(name, group_id="g") for name in names]}
+    rows["evaluations"] += [
+        b.evaluation(b.kernel(name), TASK, SIZES, BOARD, "incorrect", minute=9, origin=origin)
+        for name, origin in (("fastest", "lab/kernels"), ("over eager", None))
+    ]
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(rows, "rows of a test")
+    with store.open(lake_url) as lake:
+        assert score_rule(lake, "success", None, names).raw == [1.0, 0.0]
+
+
 def test_a_discarded_measurement_can_count_as_a_failure(judged_lake: store.Lake) -> None:
     names = ["erratic", "noisy", "untimed", "not judged", "fastest"]
     config = cuda_l1.Config(discarded="failure", failure=-0.25)

@@ -57,13 +57,13 @@ LEADERS = {
     ),
     "timed_places": Leaders(
         rows="timed_arms",
-        group='task_id, workload_id, device_id, arm, clock, "precision", noisy',
+        group='task_id, workload_id, device_id, arm, clock, "precision", noisy, own',
         order="kernel_id",
         sources=("evaluations", "timings"),
     ),
     "evaluated_places": Leaders(
         rows="evaluated_kernels",
-        group='task_id, workload_id, device_id, "precision"',
+        group='task_id, workload_id, device_id, "precision", own',
         order="kernel_id",
         sources=("evaluations",),
     ),

@@ -9,7 +9,11 @@ SELECT
     count(*) OVER () AS total
 FROM (
     FROM task_audits
-    QUALIFY rank() OVER (PARTITION BY task_id ORDER BY auditor_version DESC) = 1
+    QUALIFY
+        rank() OVER (
+            PARTITION BY task_id
+            ORDER BY {'own': origin IS NULL, 'version': auditor_version} DESC
+        ) = 1
 ) AS audit
 INNER JOIN task_names ON task_names.task_id = audit.task_id
 INNER JOIN devices ON devices.device_id = audit.device_id

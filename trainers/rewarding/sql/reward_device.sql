@@ -1,8 +1,9 @@
 -- The device on which most of the kernels in `wanted` (generation_id) were judged for their task.
--- A tie goes to the one where a verdict is newest, then by name.
+-- A tie goes to the one where a verdict is newest, then by name. Pulled verdicts of kernels that were
+-- judged here on another device do not count (outcomes.elsewhere).
 SELECT outcomes.device
 FROM (
-    SELECT kernel_id, task_id, device, last_judged_at FROM outcomes
+    SELECT kernel_id, task_id, device, last_judged_at FROM outcomes WHERE NOT elsewhere
     UNION ALL
     SELECT kernel_id, task_id, device, last_judged_at FROM training_outcomes
 ) AS outcomes

@@ -1,7 +1,8 @@
 -- One row per generation in `wanted` (generation_id): what the lake knows of it on one device.
 -- correct is NULL where the kernel has no verdict there, false where there is no kernel, where any
--- workload has a failing verdict, where the kernel was found wrong on another device, where it is
--- quarantined, and, unless $include_nonequivalent, where it is another function than the task's.
+-- workload has a failing verdict, where the kernel was found wrong on another device (pulled
+-- verdicts of kernels judged here do not count, outcomes.elsewhere), where it is quarantined, and,
+-- unless $include_nonequivalent, where it is another function than the task's.
 -- Speedups are those of the newest session that may be ranked, at the workload that scores the task,
 -- by the clock that ranks or by $clock, and by the rule of each system: eager_speedup, eager_cuda_l1,
 -- compile_speedup …
@@ -29,15 +30,20 @@ judged AS (
     SELECT
         outcomes.kernel_id, outcomes.task_id,
         bool_and(outcomes.correct) FILTER (WHERE outcomes.device = $device) AS correct,
-        coalesce(bool_or(outcomes.status IN ('incorrect', 'rejected')), false) AS wrong,
+        coalesce(
+            bool_or(outcomes.status IN ('incorrect', 'rejected') AND NOT outcomes.elsewhere), false
+        ) AS wrong,
         max({
             'failed': NOT outcomes.correct, 'last_judged_at': outcomes.last_judged_at,
             'status': outcomes.status, 'reason': outcomes.reason
         }) FILTER (WHERE outcomes.device = $device) AS deciding
     FROM (
-        SELECT kernel_id, task_id, device, correct, status, reason, last_judged_at FROM outcomes
+        SELECT kernel_id, task_id, device, correct, status, reason, last_judged_at, elsewhere
+        FROM outcomes
         UNION ALL
-        SELECT kernel_id, task_id, device, correct, status, reason, last_judged_at
+        SELECT
+            kernel_id, task_id, device, correct, status, reason, last_judged_at,
+            false AS elsewhere
         FROM training_outcomes
     ) AS outcomes
     SEMI JOIN made
