@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -405,6 +407,31 @@ def test_another_dataset_of_as_many_tasks_does_not_continue_a_search(lake: str) 
     search(lake, Climber(), "none", tasks=slice(0, 1))
     with pytest.raises(FlywheelError, match="the tasks of --dataset and --limit differ"):
         search(lake, Climber(), "none", tasks=slice(1, 2))
+
+
+HOLD = """
+import sys, store
+with store.Location.of(sys.argv[1]).open_leases() as leases:
+    assert leases.take([sys.argv[2]])
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_commands_do_not_work_on_one_arm(lake: str) -> None:
+    search(lake, Climber(), "random", attempts=2, rounds=1)
+    [namespace] = {row["namespace"] for row in attempts_of(lake)}
+    words = [sys.executable, "-c", HOLD, lake, f"search {namespace}"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        before = attempts_of(lake)
+        with pytest.raises(FlywheelError, match=f"another command works on {namespace}"):
+            search(lake, Climber(), "random", "top")
+        assert attempts_of(lake) == before
+        assert search(lake, Climber(), "random", seed=8).tallies[0].attempts > 0
+        other.communicate()
+    assert search(lake, Climber(), "random").tallies[0].attempts > 0
 
 
 def test_more_rounds_of_as_many_attempts_extend_a_search(lake: str) -> None:

@@ -17,7 +17,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import pipelines
 import store
@@ -49,24 +49,16 @@ from trainers.rollouts.search_record import (
     check_search,
     explain_no_scores,
     hash_tasks,
+    hold_namespaces,
     read_cost,
     read_seconds,
 )
-from trainers.rollouts.waves import Judge, Work, make_run_row
+from trainers.rollouts.waves import SearchJudge, Work, make_run_row
 
 log = logging.getLogger(__name__)
 
 NAME = "search"
 _SEEDS = 1 << 31
-
-
-class SearchJudge(Judge, Protocol):
-    """Judges kernels on a device, whose speedups the prompts show."""
-
-    @property
-    def device_name(self) -> str:
-        """Name of the device, as in table devices."""
-        ...
 
 
 def run_search(
@@ -97,8 +89,8 @@ def run_search(
 
     Raises:
         FlywheelError: the attempts cannot be divided evenly, --seed is missing, the name belongs to
-            a search with other options, the pipeline cannot keep arms apart, or a policy cannot be
-            used.
+            a search with other options, another command works on an arm of it, the pipeline cannot
+            keep arms apart, or a policy cannot be used.
         LeakageFound: the tasks belong to both splits.
     """
     assert options.rounds is not None
@@ -113,7 +105,10 @@ def run_search(
     each = config.attempts // options.rounds
     tallies = [Tally(name=str(one.row["name"])) for one in policies]
     run_id: str | None = None
-    with store.writer(lake_url, author=f"trainers {NAME}") as writer:
+    with (
+        store.writer(lake_url, author=f"trainers {NAME}") as writer,
+        store.Location.of(lake_url).open_leases() as leases,
+    ):
         snapshot = writer.flush()
         written: dict[str, None] = {}
         draw = Draw(
@@ -127,6 +122,7 @@ def run_search(
         for policy, tally in zip(policies, tallies, strict=True):
             work = Work(writer, sampling, Config(attempts=each, wave=each, keep=0), judge, progress)
             searches.append(_PolicySearch(writer, work, policy, tally, prompts, options, draw))
+        hold_namespaces(leases, [one for search in searches for one in search.list_namespaces()])
         with writer.reader() as lake:
             for searched in searches:
                 searched.read_earlier_commands(lake, budget)
@@ -179,7 +175,7 @@ class _PolicySearch:
         Raises:
             FlywheelError: earlier commands searched under this name with other options.
         """
-        namespaces = self._list_namespaces()
+        namespaces = self.list_namespaces()
         check_search(lake, self._options.search, namespaces, self._describe())
         name, policy_id = self._options.search, str(self.policy.row["policy_id"])
         self._spent_s = read_seconds(lake, name, policy_id)
@@ -232,7 +228,7 @@ class _PolicySearch:
             "attempts_per_round": self.work.config.attempts,
             "tasks": len(self._tasks),
             "tasks_id": hash_tasks(self._tasks),
-            "namespaces": self._list_namespaces(),
+            "namespaces": self.list_namespaces(),
             "draw": asdict(self._seeds[0].arms[0]),
         }
         return {"search": described, "sampling": asdict(self._seeds[0].sampling)}
@@ -341,7 +337,8 @@ class _PolicySearch:
             for task in self._tasks
         ]
 
-    def _list_namespaces(self) -> list[str]:
+    def list_namespaces(self) -> list[str]:
+        """Return the namespaces of all arms and seeds."""
         return [str(arm.namespace) for seed in self._seeds for arm in seed.arms]
 
 

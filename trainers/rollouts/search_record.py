@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import store
 from store import read_sql
 from store.errors import FlywheelError
 from store.ids import content_id
+
+if TYPE_CHECKING:
+    from store.lake.leases import Leases
 
 _OF_ARM = ("arm", "namespace")
 """Entries of a draw that each arm has for itself, and that its namespace names."""
@@ -33,6 +36,23 @@ _FLAGS = {
 def hash_tasks(tasks: Sequence[str]) -> str:
     """Return the id of a set of tasks."""
     return content_id("tasks", *sorted(tasks))
+
+
+def hold_namespaces(leases: Leases, namespaces: Sequence[str]) -> None:
+    """Take the leases of the namespaces of a search, so that no attempt is made twice.
+
+    Raises:
+        FlywheelError: another command works on one of them; names these.
+        LakeUnreachable: see `Leases`.
+    """
+    names = {f"search {one}": one for one in namespaces}
+    held = leases.take(list(names))
+    if elsewhere := [one for name, one in names.items() if name not in held]:
+        raise FlywheelError(
+            f"another command works on {', '.join(elsewhere[:3])}"
+            f"{' and more' if len(elsewhere) > 3 else ''}",
+            "Wait until it ends, then run this command again: it makes what is missing.",
+        )
 
 
 def check_search(

@@ -70,6 +70,15 @@ class Judge(Protocol):
         ...
 
 
+class SearchJudge(Judge, Protocol):
+    """Judges kernels on a device, whose speedups the prompts show."""
+
+    @property
+    def device_name(self) -> str:
+        """Name of the device, as in table devices."""
+        ...
+
+
 def run_rollout(
     lake_url: str | None,
     policies: Sequence[Policy],
