@@ -21,7 +21,7 @@ import commands
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chat_server import ChatServer, completion
+from chat_server import ChatServer, completion, status
 from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
@@ -575,3 +575,18 @@ def test_the_command_ends_with_an_error_where_an_endpoint_is_gone(
         )
     assert failed.value.exit_code == 1
     assert "generations +0" in capsys.readouterr().out
+
+
+def test_the_command_ends_with_an_error_where_all_of_few_attempts_fail(
+    lake: str, made_lake: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made_lake.known.relu})
+    common = Common(lake=lake, quiet=True)
+    with (
+        ChatServer(status(400, "too long")) as server,
+        pytest.raises(FlywheelError, match="all 5 attempts failed"),
+    ):
+        rollout(dataset=str(folder), policy=[f"{server.url}#m"], judge=False, common=common)
+    shown = capsys.readouterr()
+    assert "generations +5 (5 failed)" in shown.out
+    assert "too long" in shown.err

@@ -321,6 +321,7 @@ def test_no_round_begins_after_the_budget(lake: str) -> None:
     # The seconds of the first command count.
     second = search(lake, Climber(), "bucket", attempts=4, rounds=2, budget_s=1e-6)
     assert (first.tallies[0].attempts, second.run_id) == (4, None)
+    assert "is spent before round 2" in str(second.tallies[0].stopped)
     search(lake, Climber(), "bucket", attempts=4, rounds=2)
     assert {row["step"] for row in attempts_of(lake)} == {1, 2}
 

@@ -70,7 +70,8 @@ def rollout(
 
     Every attempt is stored immediately, including completions without code. You can interrupt the
     command at any time and run it again to resume; it samples only missing attempts. The exit code
-    is 1 if an endpoint refuses requests or is unavailable; earlier attempts stay stored.
+    is 1 if an endpoint refuses requests or is unavailable, or if all attempts fail; earlier
+    attempts stay stored.
 
     With --rounds, the command searches without training: each round shows kernels that earlier
     rounds have stored, chosen by --strategy.
@@ -223,6 +224,7 @@ def _report(outcome: Outcome, *, quiet: bool) -> None:
 
     Raises:
         EndpointFailed: an endpoint refused us or is gone; of several, the last.
+        FlywheelError: every attempt failed.
     """
     lost = next(
         (
@@ -246,11 +248,19 @@ def _report(outcome: Outcome, *, quiet: bool) -> None:
             echo.print_note(f"{quote_name(one.name)} stopped early:")
             echo.print_foreign(str(one.stopped), sys.stderr)
     if outcome.run_id is None:
-        echo.print_result(f"nothing left to attempt at snapshot {outcome.snapshot}")
+        is_stopped = any(one.stopped for one in outcome.tallies)
+        what = "no attempt" if is_stopped else "nothing left to attempt"
+        echo.print_result(f"{what} at snapshot {outcome.snapshot}")
     else:
         echo.print_result(str(outcome))
     if lost is not None:
         raise lost
+    attempts = sum(one.attempts for one in outcome.tallies)
+    if attempts and attempts == sum(one.failed for one in outcome.tallies):
+        raise FlywheelError(
+            f"all {attempts} attempts failed, for the reasons above",
+            "Run the same command again: it makes them again.",
+        )
 
 
 class _Pool:

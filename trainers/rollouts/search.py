@@ -26,7 +26,7 @@ from store.commandline.progress import Progress
 from store.errors import FlywheelError
 from store.ids import content_id, uuid7
 from trainers.policies.endpoint import Endpoint
-from trainers.policies.interface import Budget, Policy, Sampling
+from trainers.policies.interface import Budget, BudgetReached, Policy, Sampling
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.exemplars import (
     Draw,
@@ -192,7 +192,9 @@ class _PolicySearch:
             missing = [n for n in range(1, rounds + 1) if not self._is_done(lake, n)]
         for number in missing:
             if budget_s is not None and self._spent_s >= budget_s:
-                log.warning("the budget of %g s is spent before round %d", budget_s, number)
+                self._tally.stopped = BudgetReached(
+                    f"the budget of {budget_s:g} s is spent before round {number}"
+                )
                 return
             self.run_id = self.run_id or self._begin()
             begun = time.monotonic()
