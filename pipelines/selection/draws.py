@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import store
 
+_NARROWEST = 1e-9
+"""Buckets are numbered from 0. Narrower ones could have numbers that are too large for SQL."""
 MOST_ROWS = 2**62
 
 
@@ -78,3 +80,7 @@ def check_options(options: DrawOptions) -> None:
     ):
         if not positive > 0:
             raise DatasetError(f"--{option} {positive} is not above 0", "Give a positive number.")
+    if options.bucket_width < _NARROWEST:
+        raise DatasetError(
+            f"--bucket-width {options.bucket_width} is too narrow", f"Give {_NARROWEST:g} or more."
+        )

@@ -274,7 +274,13 @@ def test_another_seed_draws_otherwise(lake, make_job, rows_of) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("temperature", 0.0), ("bucket_width", -1.0), ("exemplars", 0), ("islands", 0)],
+    [
+        ("temperature", 0.0),
+        ("bucket_width", -1.0),
+        ("bucket_width", 1e-18),
+        ("exemplars", 0),
+        ("islands", 0),
+    ],
 )
 def test_options_out_of_range_are_refused(lake, make_job, rows_of, option, value) -> None:
     with pytest.raises(DatasetError, match="--" + option.replace("_", "-")):
