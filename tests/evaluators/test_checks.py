@@ -109,6 +109,11 @@ MEAN_OF_ALL_CALLS = task_of(
     "self.calls = 0\nself.register_buffer('mean', torch.zeros(48, 32))",
     "self.calls += 1\nself.mean += (x - self.mean) / self.calls\nreturn x * 2",
 )
+BUFFER_OF_FIRST_CALL = task_of(
+    "self.register_buffer('sum', torch.zeros(48, 32))",
+    "if 'count' not in self._buffers: self.register_buffer('count', torch.zeros(1))\n"
+    "self.count += 1\nself.sum += x\nreturn x * 2",
+)
 REMEMBERS = task_of(
     "self.hidden = torch.zeros(48, 32)\nself.step = nn.Linear(64, 32)",
     "self.hidden = torch.tanh(self.step(torch.cat([x, self.hidden], 1)))\nreturn self.hidden",
@@ -709,6 +714,7 @@ def test_a_state_is_taken_in_as_many_pieces_as_it_needs(bench: Bench) -> None:
         (DROPOUT, kernel("", "return F.dropout(x, 0.5, True)")),
         (task_of("", "return x.mul_(2)"), kernel("", "return x.mul_(2)")),
         (MEAN_OF_ALL_CALLS, MEAN_OF_ALL_CALLS.replace("Model(", "ModelNew(")),
+        (BUFFER_OF_FIRST_CALL, BUFFER_OF_FIRST_CALL.replace("Model(", "ModelNew(")),
     ],
 )
 def test_timed_outputs_that_cannot_be_verified_are_a_flag(

@@ -34,7 +34,10 @@ class StateChecks:
 
     def compare_after_verdict(self) -> None:
         """Flag parameters and buffers that differ from the task's own after the same calls."""
-        before, now = self._reference.state(), self._reference.current_state()
+        before, current = self._reference.state(), self._reference.current_state()
+        now = {name: value for name, value in current.items() if name in before}
+        if current.keys() != before.keys():  # a call adds or removes buffers
+            self._evidence.flags.add("timed_outputs_unverified")
         parameters = self._reference.parameters()
         changed = {name for name, value in now.items() if not has_same_bits(before[name], value)}
         wanted: dict[str, torch.Tensor] = {}
@@ -75,7 +78,9 @@ class StateChecks:
             wanted = self._update(self._before, calls)
             if self._can_follow is None:
                 again = self._update(self._before, calls)
-                self._can_follow = all(has_same_bits(wanted[name], again[name]) for name in wanted)
+                self._can_follow = wanted.keys() == now.keys() and all(
+                    has_same_bits(wanted[name], again[name]) for name in wanted
+                )
             if self._can_follow:
                 self._compare(wanted, now, "timed calls")
             else:
@@ -90,7 +95,7 @@ class StateChecks:
         for inputs in calls:
             self._reference.value(inputs)
         now = self._reference.current_state()
-        return {name: now[name] for name in state}
+        return {name: now[name] for name in state if name in now}
 
     def _read(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
         """Return the candidate's state; None where its own code refuses to give it."""
