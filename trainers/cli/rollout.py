@@ -259,7 +259,7 @@ def _report(outcome: Outcome, *, quiet: bool) -> None:
     if attempts and attempts == sum(one.failed for one in outcome.tallies):
         raise FlywheelError(
             f"all {attempts} attempts failed, for the reasons above",
-            "Run the same command again: it makes them again.",
+            "Remove the cause, then run the same command again. It repeats failed attempts.",
         )
 
 

@@ -17,7 +17,6 @@ from evaluators.worker.handle import Failed
 
 _COUNTER = "num_batches_tracked"
 """A counter that no answer depends on if the momentum is given; fused kernels ignore it."""
-
 _FAR = 0.5
 """Relative distance from the task's own state within which a state may stay as it is."""
 
@@ -85,28 +84,33 @@ class StateChecks:
                 self._can_follow = wanted.keys() == now.keys() and all(
                     has_same_bits(wanted[name], again[name]) for name in wanted
                 )
-            if self._can_follow and not self._find_settled(self._before, wanted):
+            if self._can_follow and not self._is_out_of_reach(self._before, wanted):
                 self._compare(wanted, now, "timed calls")
             else:
                 self._evidence.flags.add("timed_outputs_unverified")
         self._before = now
 
-    def _find_settled(
+    def _is_out_of_reach(
         self, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
-    ) -> str | None:
-        """Return a name whose value calls leave alone, far from that of the task's own module.
+    ) -> bool:
+        """Whether calls leave a value as it is that is far from the task's own.
 
-        A candidate can put it there, such as NaN or a huge sum, and then need not change it.
+        A candidate that has set a buffer to NaN or to a huge sum need not update it any more.
+
+        Args:
+            before: The candidate's values before some calls.
+            after: What the task's own module makes of them in these calls.
         """
         for name, own in self._followed.items():
             if _is_counter(name) or is_whole(own):
                 continue
             moved = compare(_make_expected(after[name]), before[name], self._candidate.policy)
             if moved.reason is None:
-                difference = (before[name] - own).abs()
-                if not bool((difference <= _FAR * (own.abs() + compute_rms(own))).all()):
-                    return name
-        return None
+                wide = _widen(own)
+                difference = (_widen(before[name]) - wide).abs()
+                if not bool((difference <= _FAR * (wide.abs() + compute_rms(wide))).all()):
+                    return True
+        return False
 
     def _update(
         self, state: Mapping[str, torch.Tensor], calls: Sequence[list[Any]]
@@ -149,5 +153,8 @@ def _is_counter(name: str) -> bool:
 
 
 def _make_expected(value: torch.Tensor) -> Expected:
-    wide = torch.complex128 if value.is_complex() else torch.float64
-    return Expected(value, [None if is_whole(value) else value.to(wide)])
+    return Expected(value, [None if is_whole(value) else _widen(value)])
+
+
+def _widen(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)
