@@ -21,11 +21,13 @@ import pytest
 import store
 from pipelines import ExemplarOptions
 from store import ids
+from store.errors import FlywheelError
 from store.generated.writing import families
 from store.importers import generated
 from store.importers.reading.run import run_import
 from store.lake.location import Location
 from store.upkeep import integrity
+from trainers.experiments import merge
 from trainers.experiments.exemplar_arms import remeasure
 from trainers.experiments.exemplar_arms.sizes import ARMS, PRESETS, TEST, TRAIN
 from trainers.experiments.exemplar_arms.study import ArmStudy
@@ -583,6 +585,42 @@ def test_pieces_of_an_experiment_make_one_lake(
     done = subprocess.run([*line[:-1], str(tmp_path)], check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith(f"{tmp_path} has no tables of a run")
+
+
+def test_a_lake_of_a_run_may_have_the_verdicts_of_one_device_alone(
+    empty_lake: Path, tmp_path: Path
+) -> None:
+    task, policy = builders.task("square"), builders.policy()
+    workload = builders.workload(task)
+    kernels = [builders.kernel(name) for name in ("first", "second")]
+    devices = [builders.device(name) for name in ("H100", "H200")]
+    verdicts = [
+        builders.evaluation(kernel, task, workload, device)
+        for device, judged in zip(devices, (kernels, kernels[:1]), strict=True)
+        for kernel in judged
+    ]
+    rows = {
+        "tasks": [task],
+        "task_labels": [builders.label(task)],
+        "workloads": [workload],
+        "devices": devices,
+        "policies": [policy],
+        "kernels": kernels,
+        "generations": [builders.generation(policy, task, kernel) for kernel in kernels],
+        "evaluations": verdicts,
+        "timings": [row for verdict in verdicts for row in builders.session(verdict, [1.0] * 7)],
+    }
+    with store.writer(str(empty_lake), author="tests") as writer:
+        writer.append(rows, "judged on two GPUs")
+    tables, url = tmp_path / "tables", str(tmp_path / "merged")
+    export(str(empty_lake), tables)
+    assert merge.merge(url, tables, "H200") == len(kernels)
+    with store.open(url) as lake:
+        judged = lake.sql("SELECT DISTINCT evaluation_id FROM timings").rows()
+        assert judged == [{"evaluation_id": verdicts[-1]["evaluation_id"]}]
+        assert lake.sql("SELECT evaluation_id FROM evaluations").rows() == judged
+    with pytest.raises(FlywheelError, match=r"no device 'B200'\nThey have H100, H200\."):
+        merge.merge(url, tables, "B200")
 
 
 @pytest.mark.slow

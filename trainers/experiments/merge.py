@@ -1,10 +1,11 @@
 """Puts the tables of runs of an experiment into one lake, from which the figures are read.
 
-python -m trainers.experiments.merge LAKE TABLES [TABLES …]
+python -m trainers.experiments.merge LAKE TABLES [TABLES …] [--device NAME]
 
 TABLES is the folder `result/tables` of a run, or `tables` of a folder in docs/runs. Several runs of
 one experiment, with seeds of their own and perhaps on different machines, make one lake. Rows that
-the lake has already are skipped.
+the lake has already are skipped. With `--device H200`, the lake has verdicts and timings of devices
+with this name only, for a run whose kernels were judged again on another GPU.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import store
@@ -39,6 +41,26 @@ def read_tables(folder: Path) -> dict[str, pa.Table]:
     return {name: pq.read_table(file) for name, file in files.items() if name not in _LEFT_OUT}
 
 
+def select_device(tables: dict[str, pa.Table], name: str) -> dict[str, pa.Table]:
+    """Leave out verdicts of devices with another name, and the rows that belong to them.
+
+    Raises:
+        FlywheelError: no device of the tables has this name.
+    """
+    devices = tables["devices"].filter(pc.field("name") == name)
+    if not devices.num_rows:
+        names = ", ".join(sorted(map(str, tables["devices"]["name"].unique())))
+        raise FlywheelError(f"the tables have no device {name!r}", f"They have {names}.")
+    here = pc.field("device_id").isin(devices["device_id"])
+    verdicts = tables["evaluations"].filter(here)
+    kept = pc.field("evaluation_id").isin(verdicts["evaluation_id"])
+    kept |= pc.field("evaluation_id").is_null()  # a finding about a prompt has no verdict
+    return {
+        table: rows.filter(kept) if "evaluation_id" in rows.column_names else rows
+        for table, rows in tables.items()
+    }
+
+
 def select_new_rows(lake: store.Lake, name: str, rows: pa.Table) -> pa.Table:
     """Return the rows of a table whose key the lake does not have, in their order."""
     key = list(lake.catalog.table(name).key)
@@ -49,13 +71,21 @@ def select_new_rows(lake: store.Lake, name: str, rows: pa.Table) -> pa.Table:
     return rows.take(new["place"].combine_chunks().sort())
 
 
-def merge(url: str, folder: Path) -> int:
+def merge(url: str, folder: Path, device: str | None = None) -> int:
     """Append the rows of a run that a lake does not have; return how many attempts are new.
 
+    Args:
+        url: URL or folder of the lake.
+        folder: the tables of the run.
+        device: leave out verdicts of devices with another name; None keeps all.
+
     Raises:
-        FlywheelError: the folder has no tables of a run, or its rows break a rule of the lake.
+        FlywheelError: the folder has no tables of a run or no such device, or its rows break a rule
+            of the lake.
     """
     tables = read_tables(folder)
+    if device is not None:
+        tables = select_device(tables, device)
     with store.writer(url, author="trainers experiments") as writer:
         with writer.reader() as lake:
             tables = {name: select_new_rows(lake, name, rows) for name, rows in tables.items()}
@@ -71,10 +101,11 @@ def main() -> None:
     )
     parser.add_argument("lake")
     parser.add_argument("tables", type=Path, nargs="+")
+    parser.add_argument("--device", metavar="NAME", help="only verdicts of devices with this name")
     given = parser.parse_args()
     try:
         for folder in given.tables:
-            sys.stdout.write(f"{folder}: {merge(given.lake, folder)} new attempts\n")
+            sys.stdout.write(f"{folder}: {merge(given.lake, folder, given.device)} new attempts\n")
     except FlywheelError as error:
         sys.exit(str(error))
 
