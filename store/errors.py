@@ -101,7 +101,8 @@ class RowsRejected(FlywheelError):
 
     def __init__(self, table: str, rule: str, count: int, examples: list[str]) -> None:
         shown = "".join(f"\n  {example}" for example in examples)
-        super().__init__(f"{table}: {count} row{'s' * (count != 1)} break the rule: {rule}{shown}")
+        broken = "1 row breaks" if count == 1 else f"{count} rows break"
+        super().__init__(f"{table}: {broken} the rule: {rule}{shown}")
         self.table = table
         self.rule = rule
         self.count = count

@@ -25,6 +25,18 @@ class SurprisingWin:
     tables: Tables
 
 
+@dataclass(eq=False)
+class Job:
+    """A case, and what has happened to it."""
+
+    case: Case
+    win: SurprisingWin | None = None
+    tries: int = 0
+    """How many judge processes have failed at it."""
+    alone: bool = False
+    """Whether it was deferred, and no other judge is at work."""
+
+
 @dataclass
 class JobQueue:
     """The cases of a run: to build, ready to judge, or in progress."""
@@ -32,22 +44,17 @@ class JobQueue:
     builders: int
     judges: int
     """Number of judges at work."""
-    to_build: list[list[Case]] = field(default_factory=list[list[Case]])
+    to_build: list[list[Job]] = field(default_factory=list[list[Job]])
     """Cases of one kernel and task, which differ in the policy, share a build."""
-    ready: list[Case] = field(default_factory=list[Case])
-    deferred: list[Case] = field(default_factory=list[Case])
+    ready: list[Job] = field(default_factory=list[Job])
+    deferred: list[Job] = field(default_factory=list[Job])
     """Cases that are judged one at a time after all others."""
-    alone: set[int] = field(default_factory=set[int])
-    """Deferred cases that a judge has taken, by identity."""
     complete: bool = False
     """Whether no case will be added."""
-    wins: dict[int, SurprisingWin] = field(default_factory=dict[int, SurprisingWin])
-    """Surprising wins that wait for their second session, by the identity of the case."""
     loaded: dict[int, TaskKey] = field(default_factory=dict[int, TaskKey])
     """The task that each judge has loaded, by the judge's identity."""
     in_progress: int = 0
     stopped: bool = False
-    tries: dict[int, int] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     @property
@@ -60,16 +67,16 @@ class JobQueue:
     def add(self, cases: Sequence[Case]) -> None:
         """Add cases; those that need it are compiled ahead where there are builders."""
         with self.changed:
-            for case in cases:
-                if not (self.builders and case["compiles"]):
-                    self.ready.append(case)
+            for job in map(Job, cases):
+                if not (self.builders and job.case["compiles"]):
+                    self.ready.append(job)
                     continue
-                key = _build_key(case)
+                key = _build_key(job)
                 alike = next((each for each in self.to_build if _build_key(each[0]) == key), None)
                 if alike is None:
-                    self.to_build.append([case])
+                    self.to_build.append([job])
                 else:
-                    alike.append(case)
+                    alike.append(job)
             self.changed.notify_all()
 
     def close(self) -> None:
@@ -78,26 +85,26 @@ class JobQueue:
             self.complete = True
             self.changed.notify_all()
 
-    def next_build(self) -> list[Case] | None:
+    def next_build(self) -> list[Job] | None:
         """Wait for cases to compile together; None when there are none left."""
         with self.changed:
             while not self.stopped and (self.to_build or not self.complete):
-                compiled = sum("build" in case for case in self.ready)
+                compiled = sum("build" in job.case for job in self.ready)
                 if self.to_build and compiled < 2 * self.builders + self.judges:
-                    cases = self.to_build.pop(0)
-                    self.in_progress += len(cases)
-                    return cases
+                    jobs = self.to_build.pop(0)
+                    self.in_progress += len(jobs)
+                    return jobs
                 self.changed.wait()
         return None
 
-    def finish_build(self, cases: Sequence[Case]) -> None:
+    def finish_build(self, jobs: Sequence[Job]) -> None:
         """Make compiled cases ready to judge."""
         with self.changed:
-            self.in_progress -= len(cases)
-            self.ready += cases
+            self.in_progress -= len(jobs)
+            self.ready += jobs
             self.changed.notify_all()
 
-    def next_case(self, judge: int) -> Case | None:
+    def next_case(self, judge: int) -> Job | None:
         """Wait for a case: of the judge's loaded task, else of one that no other judge has loaded.
 
         The task of the case counts as loaded by the judge. Deferred cases come last, and no other
@@ -105,69 +112,70 @@ class JobQueue:
         """
         with self.changed:
             while not self.stopped:
-                eligible = [case for case in self.ready if not self._is_for_others(case)]
+                eligible = [job for job in self.ready if not self._is_for_others(job)]
                 if eligible:
                     own = self.loaded.get(judge)
                     elsewhere = {key for other, key in self.loaded.items() if other != judge}
-                    same = [case for case in eligible if task_key(case) == own]
-                    free = [case for case in eligible if task_key(case) not in elsewhere]
-                    self.in_progress += 1
-                    case = (same or free or eligible)[0]
-                    self.loaded[judge] = task_key(case)
-                    self.ready = [other for other in self.ready if other is not case]
-                    self.changed.notify_all()
-                    return case
+                    same = [job for job in eligible if task_key(job.case) == own]
+                    free = [job for job in eligible if task_key(job.case) not in elsewhere]
+                    job = (same or free or eligible)[0]
+                    self.ready.remove(job)
+                    return self._start(job, judge)
                 if self.complete and not (self.ready or self.to_build or self.in_progress):
                     if not self.deferred:
                         return None
-                    case = self.deferred.pop(0)
-                    self.alone.add(id(case))
-                    self.loaded[judge] = task_key(case)
-                    self.in_progress += 1
-                    return case
+                    job = self.deferred.pop(0)
+                    job.alone = True
+                    return self._start(job, judge)
                 self.changed.wait()
         return None
 
-    def _is_for_others(self, case: Case) -> bool:
-        win = self.wins.get(id(case))
-        return win is not None and win.judge == threading.get_ident() and self.judges > 1
+    def _start(self, job: Job, judge: int) -> Job:
+        self.in_progress += 1
+        self.loaded[judge] = task_key(job.case)
+        self.changed.notify_all()
+        return job
 
-    def request_second_session(self, case: Case, win: SurprisingWin) -> None:
+    def _is_for_others(self, job: Job) -> bool:
+        mine = job.win is not None and job.win.judge == threading.get_ident()
+        return mine and self.judges > 1
+
+    def request_second_session(self, job: Job, win: SurprisingWin) -> None:
         """Put a surprising win first in the queue of the other judges."""
         with self.changed:
             self.in_progress -= 1
-            self.wins[id(case)] = win
-            self.ready.insert(0, case)
+            job.win = win
+            self.ready.insert(0, job)
             self.changed.notify_all()
 
-    def defer(self, case: Case) -> None:
+    def defer(self, job: Job) -> None:
         """Leave a case until all others are finished."""
         with self.changed:
             self.in_progress -= 1
-            self.deferred.append(case)
+            self.deferred.append(job)
             self.changed.notify_all()
 
-    def finish(self, case: Case) -> None:
-        """Take a case out of the queue."""
+    def finish(self) -> None:
+        """Take a case that is judged out of the queue."""
         with self.changed:
             self.in_progress -= 1
             self.changed.notify_all()
 
-    def retry(self, case: Case) -> bool:
+    def retry(self, job: Job) -> bool:
         """Put a failed case first in the queue, or finish it after its last try; return which."""
         with self.changed:
             self.in_progress -= 1
-            tried = self.tries[id(case)] = self.tries.get(id(case), 0) + 1
-            if tried < _TRIES:
-                self.ready.insert(0, case)
+            job.tries += 1
+            if job.tries < _TRIES:
+                self.ready.insert(0, job)
             self.changed.notify_all()
-        return tried < _TRIES
+        return job.tries < _TRIES
 
-    def put_back(self, case: Case) -> None:
+    def put_back(self, job: Job) -> None:
         """Leave a case to the other judges, because this judge's device is unavailable."""
         with self.changed:
             self.in_progress -= 1
-            self.ready.insert(0, case)
+            self.ready.insert(0, job)
             self.changed.notify_all()
 
     def unload(self, judge: int) -> bool:
@@ -189,8 +197,8 @@ class JobQueue:
             self.changed.notify_all()
 
 
-def _build_key(case: Case) -> tuple[str, TaskKey]:
-    return case["kernel_id"], task_key(case)
+def _build_key(job: Job) -> tuple[str, TaskKey]:
+    return job.case["kernel_id"], task_key(job.case)
 
 
 def task_key(case: Case) -> TaskKey:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evaluators.scheduling.contract import Settle, Tables
-from evaluators.scheduling.job_queue import Case, JobQueue, SurprisingWin
+from evaluators.scheduling.job_queue import Case, Job, JobQueue, SurprisingWin
 from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
@@ -141,17 +141,18 @@ def judge_cases(
 def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
     """Compile cases until none is left; the thread of one builder."""
     try:
-        while (cases := jobs.next_build()) is not None:
+        while (alike := jobs.next_build()) is not None:
+            case = alike[0].case
             try:
-                build = builder.build(cases[0])
-                for case in cases:
-                    case["build"] = build
+                build = builder.build(case)
+                for job in alike:
+                    job.case["build"] = build
             except (SandboxFailed, OSError) as failed:
                 if jobs.stopped:  # the end of the run has ended the builder's processes
                     return
-                path = quote_name(cases[0]["path"])
+                path = quote_name(case["path"])
                 log.warning("%s is not compiled ahead: %.300s", path, str(failed))
-            jobs.finish_build(cases)
+            jobs.finish_build(alike)
     except BaseException as error:
         results.put(error)
 
@@ -170,24 +171,23 @@ def _run_judge(
     own = id(judge)
     try:
         while True:
-            case = jobs.next_case(own)
-            if case is None:
+            job = jobs.next_case(own)
+            if job is None:
                 results.put(None)
                 return
-            win = jobs.wins.get(id(case))
-            is_alone = id(case) in jobs.alone
+            case, win = job.case, job.win
             try:
                 if win is None or settle is None:
-                    for sibling in siblings if is_alone else ():
+                    for sibling in siblings if job.alone else ():
                         # The workers of a loaded task hold memory of the GPU.
                         if jobs.unload(id(sibling)):
                             sibling.restart()
-                    remeasures = settle is not None and not is_alone
-                    result = _judge_once(jobs, judge, case, remeasures=remeasures)
+                    remeasures = settle is not None and not job.alone
+                    result = _judge_once(jobs, judge, job, remeasures=remeasures)
                     if result is None:
                         continue
-                    if siblings and not is_alone and _may_lack_memory(result):
-                        jobs.defer(case)
+                    if siblings and not job.alone and _may_lack_memory(result):
+                        jobs.defer(job)
                         continue
                 else:
                     tables = settle(win.tables, *judge.remeasure(case))
@@ -200,7 +200,7 @@ def _run_judge(
                 try:
                     judge.restart()
                 finally:  # no other judge has a case after its last try
-                    retried = jobs.retry(case)
+                    retried = jobs.retry(job)
                     if not retried and win is None:
                         results.put(JudgedCase(case, judge.row, None, failed.message))
                     elif not retried and win is not None:
@@ -208,10 +208,10 @@ def _run_judge(
                 continue
             except DeviceUnavailable as gone:
                 log.warning("%s takes no more kernels: %s", judge.row["name"], gone.message)
-                jobs.put_back(case)
+                jobs.put_back(job)
                 results.put(gone)
                 return
-            jobs.finish(case)
+            jobs.finish()
             results.put(result)
     except BaseException as error:
         results.put(error)
@@ -236,12 +236,12 @@ def _may_lack_memory(result: JudgedCase) -> bool:
     return row.get("reason") == "out_of_memory" or row.get("status") == "evaluator_error"
 
 
-def _judge_once(jobs: JobQueue, judge: Judge, case: Case, *, remeasures: bool) -> JudgedCase | None:
+def _judge_once(jobs: JobQueue, judge: Judge, job: Job, *, remeasures: bool) -> JudgedCase | None:
     """Judge a case; None where another judge measures it again."""
     others = remeasures and jobs.judges > 1
-    tables = judge.judge({**case, "elsewhere": others})
+    tables = judge.judge({**job.case, "elsewhere": others})
     if others and "unconfirmed_win" in (tables["evaluations"][0].get("flags") or ()):
         win = SurprisingWin(threading.get_ident(), judge.row, tables)
-        jobs.request_second_session(case, win)
+        jobs.request_second_session(job, win)
         return None
-    return JudgedCase(case, judge.row, tables)
+    return JudgedCase(job.case, judge.row, tables)

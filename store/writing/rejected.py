@@ -29,12 +29,18 @@ def keep_record(record: Record) -> None:
     _keep(_locate(record.place), record.data, {"reason": record.damage})
 
 
-def keep_bundle(record: Record, position: int, error: FlywheelError) -> None:
-    """Keep one bundle of a record, and the rule that it breaks."""
+def keep_bundle(record: Record, position: int, error: FlywheelError, *, awaited: bool) -> None:
+    """Keep one bundle of a record, and the rule that it breaks.
+
+    Warns of it, unless its writer waits and gets the error.
+    """
     report: dict[str, Any] = {"reason": str(error)}
     if isinstance(error, RowsRejected):
         report["rows"] = [error.table, error.rule, error.count, error.examples]
-    _keep(_locate(record.place, position), encode([record.bundles[position]]), report)
+    one, file = record.bundles[position], _locate(record.place, position)
+    if not awaited:
+        log.warning("%r is not stored and is kept as %s: %s", one.message, file, error)
+    _keep(file, encode([one]), report)
 
 
 def raise_if_kept(place: Place, bundles: int) -> None:

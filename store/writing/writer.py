@@ -141,8 +141,8 @@ class Writer:
     def flush(self) -> int:
         """Commit everything spooled so far by any process; return the snapshot that contains it.
 
-        Bundles that were spooled without waiting and broke a rule are left in spool/rejected;
-        `store check` lists them.
+        Bundles that were spooled without waiting and broke a rule are left in spool/rejected, with
+        a warning; `store check` lists them.
         """
         return self._drain()
 
@@ -211,12 +211,12 @@ class Writer:
             if snapshot is None:
                 with self._lock():
                     for group in spool.read_groups(self._catalog, self.location.spool):
-                        snapshot = self._commit_group(group)
+                        snapshot = self._commit_group(group, until)
                     snapshot = snapshot or find_newest_snapshot(self._connection)
             self._seen = snapshot
         return self._seen
 
-    def _commit_group(self, group: Group) -> int:
+    def _commit_group(self, group: Group, awaited: Place | None) -> int:
         made: dict[str, Bundle] = {}
         # A retried bundle is in several records, which are committed or rejected together.
         copies: dict[str, list[tuple[Record, int]]] = {}
@@ -235,7 +235,7 @@ class Writer:
             snapshot, refused = self._commit(fresh)
             for number, error in refused.items():
                 for record, position in copies[fresh[number].bundle_id]:
-                    rejected.keep_bundle(record, position, error)
+                    rejected.keep_bundle(record, position, error, awaited=record.place == awaited)
         self._turns.note_commit(snapshot, group.writers)
         for file in group.finished:
             file.unlink(missing_ok=True)

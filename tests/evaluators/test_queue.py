@@ -129,6 +129,20 @@ def test_a_kernel_is_compiled_once_for_all_policies() -> None:
     assert all("build" in r.case for r in results)
 
 
+def test_no_case_gets_the_rows_of_an_earlier_one() -> None:
+    """Python reuses the addresses of finished cases, of which a long run has many."""
+    script = {f"{n}.py": "surprising" for n in range(0, 400, 2)}
+    judges = [Scripted("a", script), Scripted("b", script)]
+    for judge in judges:
+        judge.pause_s = 0.0
+    batches = ([case(n)] for n in range(400))
+    for result in judge_cases(batches, judges, [], lambda tables, _second, _failed: tables):
+        assert result.tables is not None
+        assert result.tables["evaluations"][0]["path"] == result.case["path"]
+    assert all(set(judge.looks) <= script.keys() for judge in judges)
+    assert sum(len(judge.looks) for judge in judges) == len(script)
+
+
 def test_every_case_is_judged_once_and_tasks_stay_with_their_judge() -> None:
     judges = [Scripted("a"), Scripted("b"), Scripted("c")]
     cases = [case(n, task=n // 20, compiles=n % 3 == 0) for n in range(120)]

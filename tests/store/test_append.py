@@ -286,6 +286,20 @@ def test_files_of_one_bundle_share_its_fate(writer: Writer) -> None:
     assert not writer.has_bundle("same")
 
 
+def test_a_refused_bundle_is_told_of_once(writer: Writer, caplog: pytest.LogCaptureFixture) -> None:
+    bad = {"evaluations": [JUDGED]}
+    with pytest.raises(RowsRejected):
+        writer.append(bad, "awaited")
+    assert not caplog.records
+    writer.append(bad, "spooled", wait=False)
+    writer.flush()
+    writer.flush()
+    [record] = caplog.records
+    (kept,) = locate_folder(writer.location.spool).glob("*.bundle")
+    start = f"'spooled' is not stored and is kept as {kept}: evaluations: 1 row breaks the rule"
+    assert record.getMessage().startswith(start)
+
+
 def test_a_bundle_falls_with_the_one_it_refers_to_and_no_other(writer: Writer) -> None:
     writer.append(BASE, "base")
     writer.append({"evaluations": [_make_judged(1, device_id="none")]}, "falls", wait=False)
