@@ -155,7 +155,11 @@ def _select_known(rows: pa.Table, lake: store.Lake) -> pa.Table:
     if not references:
         return rows
     places = pa.array(range(rows.num_rows), pa.int64())
-    lake.register("_measured", rows.select(list(references)).append_column("_place", places))
+    # Some writers have ids as binary columns, which DuckDB does not compare with text.
+    keys = rows.select(list(references)).cast(
+        pa.schema([(name, pa.string()) for name in references])
+    )
+    lake.register("_measured", keys.append_column("_place", places))
     where = " AND ".join(
         f"{column} IN (SELECT {column} FROM {table})" for column, table in references.items()
     )

@@ -189,6 +189,19 @@ def test_a_required_column_without_any_value_is_refused(home: Home) -> None:
         home.take(claim_fast(NEW, evaluator=None))
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_ids_may_be_binary_columns(home: Home, own: bool) -> None:
+    ids = ("kernel_id", "task_id", "workload_id")
+    rows = {
+        name: [row | {column: row[column].encode() for column in ids} for row in listed]
+        for name, listed in claim_fast(NEW).items()
+    }
+    assert home.take(rows, own=own)["evaluations"] == 1
+    rows["evaluations"][0]["kernel_id"] = b"\xff"
+    with pytest.raises(ImportFailed, match=r"evaluations\.parquet cannot be read"):
+        home.take(rows, own=own)
+
+
 def test_a_missing_required_column_is_named(home: Home) -> None:
     rows = claim_fast(NEW)
     rows["evaluations"] = [{k: v for k, v in rows["evaluations"][0].items() if k != "device_id"}]
