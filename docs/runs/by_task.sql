@@ -2,7 +2,7 @@
 -- seeds, the share of answers that are correct, and the number of seeds whose best kernel is within 5 %
 -- of the fastest kernel that any arm or earlier run found (best). A seed without a speedup counts as 1,
 -- as does one below 1. Speedups are over the best baseline, from the newest sessions, as prompts show
--- them. part is that of primary.sql.
+-- them. part is that of primary.sql. Several tasks may have one title.
 WITH attempts AS (
     SELECT
         CASE WHEN starts_with(namespace, 'trained-') THEN 'stage 3' ELSE 'search' END AS part,
@@ -39,9 +39,10 @@ fastest AS (
 )
 SELECT
     bests.part,
-    task_names.title AS task,
+    any_value(task_names.title) AS task,
+    left(bests.task_id, 12) AS task_id,
     bests.arm,
-    round(any_value(fastest.best), 3) AS best,
+    round(max(fastest.best), 3) AS best,
     round(exp(avg(ln(greatest(coalesce(bests.speedup, 1), 1)))), 3) AS geomean,
     count(*) FILTER (bests.speedup >= fastest.best / 1.05) AS near_best,
     count(*) AS seeds,
@@ -49,5 +50,5 @@ SELECT
 FROM bests
 INNER JOIN task_names ON task_names.task_id = bests.task_id
 LEFT JOIN fastest ON fastest.task_id = bests.task_id
-GROUP BY bests.part, task_names.title, bests.arm
-ORDER BY bests.part, task, bests.arm
+GROUP BY bests.part, bests.task_id, bests.arm
+ORDER BY bests.part, task, bests.task_id, bests.arm

@@ -574,10 +574,12 @@ def test_pieces_of_an_experiment_make_one_lake(
     tables, url = tmp_path / "tables", str(tmp_path / "lake")
     export(lake_url, tables)
     line = [sys.executable, "-m", "trainers.experiments.merge", url, str(tables)]
-    attempts = searched.sql("FROM generations").arrow().num_rows
-    for new in (attempts, 0):
+    attempts, verdicts = (
+        searched.sql(f"FROM {name}").arrow().num_rows for name in ("generations", "evaluations")
+    )
+    for new in ((attempts, verdicts), (0, 0)):
         done = subprocess.run(line, check=True, capture_output=True, text=True)
-        assert done.stdout == f"{tables}: {new} new attempts\n"
+        assert done.stdout == "{}: {} new attempts, {} new verdicts\n".format(tables, *new)
     with store.open(url) as lake:
         for name in ("primary", "isolation"):
             assert ask(lake, name) == ask(searched, name)
@@ -610,17 +612,21 @@ def test_a_lake_of_a_run_may_have_the_verdicts_of_one_device_alone(
         "evaluations": verdicts,
         "timings": [row for verdict in verdicts for row in builders.session(verdict, [1.0] * 7)],
     }
-    with store.writer(str(empty_lake), author="tests") as writer:
+    judged_on_both = str(shutil.copytree(empty_lake, tmp_path / "both"))
+    with store.writer(judged_on_both, author="tests") as writer:
         writer.append(rows, "judged on two GPUs")
     tables, url = tmp_path / "tables", str(tmp_path / "merged")
-    export(str(empty_lake), tables)
-    assert merge.merge(url, tables, "H200") == len(kernels)
+    export(judged_on_both, tables)
+    new = merge.merge(url, tables, "H200")
+    assert (new["generations"], new["evaluations"]) == (len(kernels), 1)
     with store.open(url) as lake:
         judged = lake.sql("SELECT DISTINCT evaluation_id FROM timings").rows()
         assert judged == [{"evaluation_id": verdicts[-1]["evaluation_id"]}]
         assert lake.sql("SELECT evaluation_id FROM evaluations").rows() == judged
-    with pytest.raises(FlywheelError, match=r"no device 'B200'\nThey have H100, H200\."):
+    with pytest.raises(FlywheelError, match=r"no device 'B200'\nIt has H100, H200\."):
         merge.merge(url, tables, "B200")
+    with pytest.raises(FlywheelError, match=r"has verdicts of H200\nGive the path of a new lake"):
+        merge.merge(url, tables, "H100")
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ python -m trainers.experiments.merge LAKE TABLES [TABLES …] [--device NAME]
 
 TABLES is the folder `result/tables` of a run, or `tables` of a folder in docs/runs. Several runs of
 one experiment, with seeds of their own and perhaps on different machines, make one lake. Rows that
-the lake has already are skipped. With `--device H200`, the lake has verdicts and timings of devices
-with this name only, for a run whose kernels were judged again on another GPU.
+the lake has already are skipped. With `--device H200`, verdicts of other GPUs are left out; use it
+for a run whose kernels were judged again on another GPU.
 """
 
 from __future__ import annotations
@@ -26,31 +26,30 @@ _LEFT_OUT = ("lakes", "ingest_log", "catalogs", "file_checksums")
 """Tables about the lake that the run wrote."""
 
 
-def read_tables(folder: Path) -> dict[str, pa.Table]:
+def read_tables(folder: Path, device: str | None = None) -> dict[str, pa.Table]:
     """Read the tables of a run, except those about its lake.
 
+    Args:
+        folder: the tables of the run.
+        device: leave out verdicts of devices with another name, and the rows that belong to them;
+            None keeps all.
+
     Raises:
-        FlywheelError: the folder has no tables of a run.
+        FlywheelError: the folder has no tables of a run, or no device with this name.
     """
     files = {file.stem: file for file in sorted(folder.glob("*.parquet"))}
-    if not {"evaluations", "generations"} <= files.keys():
+    if not {"evaluations", "generations", "devices"} <= files.keys():
         raise FlywheelError(
             f"{folder} has no tables of a run",
-            "Give its folder result/tables.",
+            "Give its folder result/tables, or tables of a folder in docs/runs.",
         )
-    return {name: pq.read_table(file) for name, file in files.items() if name not in _LEFT_OUT}
-
-
-def select_device(tables: dict[str, pa.Table], name: str) -> dict[str, pa.Table]:
-    """Leave out verdicts of devices with another name, and the rows that belong to them.
-
-    Raises:
-        FlywheelError: no device of the tables has this name.
-    """
-    devices = tables["devices"].filter(pc.field("name") == name)
+    tables = {name: pq.read_table(file) for name, file in files.items() if name not in _LEFT_OUT}
+    if device is None:
+        return tables
+    devices = tables["devices"].filter(pc.field("name") == device)
     if not devices.num_rows:
         names = ", ".join(sorted(map(str, tables["devices"]["name"].unique())))
-        raise FlywheelError(f"the tables have no device {name!r}", f"They have {names}.")
+        raise FlywheelError(f"{folder} has no device {device!r}", f"It has {names}.")
     here = pc.field("device_id").isin(devices["device_id"])
     verdicts = tables["evaluations"].filter(here)
     kept = pc.field("evaluation_id").isin(verdicts["evaluation_id"])
@@ -71,8 +70,8 @@ def select_new_rows(lake: store.Lake, name: str, rows: pa.Table) -> pa.Table:
     return rows.take(new["place"].combine_chunks().sort())
 
 
-def merge(url: str, folder: Path, device: str | None = None) -> int:
-    """Append the rows of a run that a lake does not have; return how many attempts are new.
+def merge(url: str, folder: Path, device: str | None = None) -> dict[str, int]:
+    """Append the rows of a run that a lake does not have; return how many each table gets.
 
     Args:
         url: URL or folder of the lake.
@@ -80,32 +79,43 @@ def merge(url: str, folder: Path, device: str | None = None) -> int:
         device: leave out verdicts of devices with another name; None keeps all.
 
     Raises:
-        FlywheelError: the folder has no tables of a run or no such device, or its rows break a rule
-            of the lake.
+        FlywheelError: the folder has no tables of a run or no such device, the lake has verdicts of
+            another device, or rows break a rule of the lake.
     """
-    tables = read_tables(folder)
-    if device is not None:
-        tables = select_device(tables, device)
+    tables = read_tables(folder, device)
     with store.writer(url, author="trainers experiments") as writer:
         with writer.reader() as lake:
+            if device is not None:
+                _check_devices(lake, device)
             tables = {name: select_new_rows(lake, name, rows) for name, rows in tables.items()}
         if any(rows.num_rows for rows in tables.values()):
             writer.append(tables, message=f"merge {folder}")
-    return tables["generations"].num_rows
+    return {name: rows.num_rows for name, rows in tables.items()}
+
+
+def _check_devices(lake: store.Lake, device: str) -> None:
+    query = "SELECT DISTINCT devices.name FROM evaluations INNER JOIN devices USING (device_id)"
+    others = {row["name"] for row in lake.sql(query).rows()} - {device}
+    if others:
+        raise FlywheelError(
+            f"the lake has verdicts of {', '.join(sorted(others))}", "Give the path of a new lake."
+        )
 
 
 def main() -> None:
-    """Merge each run, and print how many attempts it has brought."""
+    """Merge each run, and print how many attempts and verdicts it has brought."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("lake")
-    parser.add_argument("tables", type=Path, nargs="+")
-    parser.add_argument("--device", metavar="NAME", help="only verdicts of devices with this name")
+    parser.add_argument("lake", help="its folder or URL; it is made if it does not exist")
+    parser.add_argument("tables", type=Path, nargs="+", help="folders of Parquet files")
+    parser.add_argument("--device", metavar="NAME", help="keep only verdicts of this GPU, as H200")
     given = parser.parse_args()
     try:
         for folder in given.tables:
-            sys.stdout.write(f"{folder}: {merge(given.lake, folder, given.device)} new attempts\n")
+            new = merge(given.lake, folder, given.device)
+            counts = f"{new['generations']} new attempts, {new['evaluations']} new verdicts"
+            sys.stdout.write(f"{folder}: {counts}\n")
     except FlywheelError as error:
         sys.exit(str(error))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,8 +14,9 @@ _MOST_SLOTS = 256
 _SLOTS_BYTES = 256 << 20
 _TWO_SLOTS_BYTES = 1 << 30
 """Up to this size, inputs get a second slot, so that calls can alternate between memory."""
-_DESCRIPTION_BYTES = 384
-"""What describes one tensor of an output in a worker's reply: layout, address and allocation."""
+_TENSOR_BYTES = 256
+"""What describes one tensor of an output in a worker's reply besides its layout."""
+_STRIDE_BYTES = 24
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,12 @@ class Sizes:
         affordable = _SLOTS_BYTES // max(1, input_bytes)
         fewest = 2 if input_bytes <= _TWO_SLOTS_BYTES else 1
         slots = max(fewest, min(_MOST_SLOTS, affordable))
-        described_bytes = _DESCRIPTION_BYTES * max(1, sum(1 for _ in tensors_of(answer)))
+        structure, answer_bytes = layout(answer)
+        described_bytes = len(json.dumps(structure)) + sum(
+            _TENSOR_BYTES + _STRIDE_BYTES * tensor.dim() for tensor in tensors_of(answer)
+        )
         reply_calls = max(1, PACKET_LIMIT_BYTES // described_bytes)
-        return cls(input_bytes, max(input_bytes, layout(answer)[1]), slots, reply_calls)
+        return cls(input_bytes, max(input_bytes, answer_bytes), slots, reply_calls)
 
     @property
     def slot_bytes(self) -> int:
