@@ -7,7 +7,7 @@ The audit calls only the reference; it needs no kernel.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from evaluators.judging.comparison.outputs import compare
-from evaluators.memory.tensors import tensors_of
+from evaluators.memory.tensors import map_tensors, tensors_of
 from evaluators.references.task import Expected, Reference, ReferenceFailed, call_seed
 
 _TRIALS = 3
@@ -73,15 +73,15 @@ def _iterate_answers(
     reference: Reference, inputs: list[Any], expected: Expected, seed: int
 ) -> Iterator[tuple[str, Any]]:
     value = expected.value
-    yield "zeros", _map_tensors(torch.zeros_like, value)
-    yield "ones", _map_tensors(torch.ones_like, value)
-    yield "mean", _map_tensors(_fill_with_mean, value)
+    yield "zeros", map_tensors(value, torch.zeros_like)
+    yield "ones", map_tensors(value, torch.ones_like)
+    yield "mean", map_tensors(value, _fill_with_mean)
     wanted = list(tensors_of(value))
     if len(wanted) == 1:
         for number, tensor in enumerate(tensors_of(inputs)):
             if tensor.numel() == wanted[0].numel():
                 answer = tensor.to(wanted[0].dtype).reshape(wanted[0].shape)
-                yield f"input_{number}", _map_tensors(lambda _, answer=answer: answer, value)
+                yield f"input_{number}", map_tensors(value, lambda _, answer=answer: answer)
     yield "other_inputs", reference.value(reference.inputs(secrets.randbits(48)), seed)
     if reference.parameters():
         reference.load(reference.perturb(secrets.randbits(48)))
@@ -97,11 +97,3 @@ def _fill_with_mean(tensor: torch.Tensor) -> torch.Tensor:
     wide = torch.complex128 if tensor.is_complex() else torch.float64
     mean = tensor.to(wide).mean() if tensor.numel() else torch.zeros((), dtype=wide)
     return mean.to(tensor.device, tensor.dtype).expand(tensor.shape)
-
-
-def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, list | tuple):
-        return type(value)(_map_tensors(change, item) for item in value)
-    return value

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
     from evaluators.references.task import Reference
 
-VERSION = 1
+VERSION = 2
 """Version of the rules in `weak_answers`; a new version audits every task again."""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -13,6 +14,8 @@ Case: TypeAlias = "dict[str, Any]"
 TaskKey: TypeAlias = tuple[str, str]
 """task_id, workload_id."""
 _TRIES = 2
+_PATIENCE = 64
+"""Cases that may start before a deferred one."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Job:
     tries: int = 0
     """How many judge processes have failed at it."""
     alone: bool = False
-    """Whether it was deferred, and no other judge is at work."""
+    """Whether it is deferred: it is judged while no other judge is at work."""
 
 
 @dataclass
@@ -48,12 +51,17 @@ class JobQueue:
     """Cases of one kernel and task, which differ in the policy, share a build."""
     ready: list[Job] = field(default_factory=list[Job])
     deferred: list[Job] = field(default_factory=list[Job])
-    """Cases that are judged one at a time after all others."""
+    """Cases that are judged one at a time once no other is ready, or enough others have started."""
+    started: int = 0
+    """Cases that judges have taken since one was deferred."""
     complete: bool = False
     """Whether no case will be added."""
     loaded: dict[int, TaskKey] = field(default_factory=dict[int, TaskKey])
     """The task that each judge has loaded, by the judge's identity."""
-    in_progress: int = 0
+    building: int = 0
+    judging: int = 0
+    is_alone: bool = False
+    """Whether the case that is being judged was deferred, so that no other may start."""
     stopped: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
@@ -92,7 +100,7 @@ class JobQueue:
                 compiled = sum("build" in job.case for job in self.ready)
                 if self.to_build and compiled < 2 * self.builders + self.judges:
                     jobs = self.to_build.pop(0)
-                    self.in_progress += len(jobs)
+                    self.building += len(jobs)
                     return jobs
                 self.changed.wait()
         return None
@@ -100,7 +108,7 @@ class JobQueue:
     def finish_build(self, jobs: Sequence[Job]) -> None:
         """Make compiled cases ready to judge."""
         with self.changed:
-            self.in_progress -= len(jobs)
+            self.building -= len(jobs)
             self.ready += jobs
             self.changed.notify_all()
 
@@ -112,28 +120,43 @@ class JobQueue:
         """
         with self.changed:
             while not self.stopped:
-                eligible = [job for job in self.ready if not self._is_for_others(job)]
-                if eligible:
-                    own = self.loaded.get(judge)
-                    elsewhere = {key for other, key in self.loaded.items() if other != judge}
-                    same = [job for job in eligible if task_key(job.case) == own]
-                    free = [job for job in eligible if task_key(job.case) not in elsewhere]
-                    job = (same or free or eligible)[0]
-                    self.ready.remove(job)
-                    return self._start(job, judge)
-                if self.complete and not (self.ready or self.to_build or self.in_progress):
-                    if not self.deferred:
-                        return None
-                    job = self.deferred.pop(0)
-                    job.alone = True
-                    return self._start(job, judge)
+                job = self._choose_deferred() if self._is_for_deferred() else self._choose(judge)
+                if job is not None:
+                    self.judging += 1
+                    self.started = self.started + 1 if self.deferred else 0
+                    self.loaded[judge] = task_key(job.case)
+                    self.changed.notify_all()
+                    return job
+                if self.complete and not self._has_work() and not self.deferred:
+                    return None
                 self.changed.wait()
         return None
 
-    def _start(self, job: Job, judge: int) -> Job:
-        self.in_progress += 1
-        self.loaded[judge] = task_key(job.case)
-        self.changed.notify_all()
+    def _has_work(self) -> bool:
+        return bool(self.ready or self.to_build or self.building or self.judging)
+
+    def _is_for_deferred(self) -> bool:
+        """Whether only deferred cases may start. Judges of a service never run out of others."""
+        return bool(self.deferred) and (self.started >= _PATIENCE or not self._has_work())
+
+    def _choose_deferred(self) -> Job | None:
+        if self.judging:
+            return None
+        self.is_alone = True
+        return self.deferred.pop(0)
+
+    def _choose(self, judge: int) -> Job | None:
+        if self.is_alone:
+            return None
+        eligible = [job for job in self.ready if not self._is_for_others(job)]
+        if not eligible:
+            return None
+        own = self.loaded.get(judge)
+        elsewhere = {key for other, key in self.loaded.items() if other != judge}
+        same = [job for job in eligible if task_key(job.case) == own]
+        free = [job for job in eligible if task_key(job.case) not in elsewhere]
+        job = (same or free or eligible)[0]
+        self.ready.remove(job)
         return job
 
     def _is_for_others(self, job: Job) -> bool:
@@ -142,41 +165,44 @@ class JobQueue:
 
     def request_second_session(self, job: Job, win: SurprisingWin) -> None:
         """Put a surprising win first in the queue of the other judges."""
-        with self.changed:
-            self.in_progress -= 1
+        with self._end_judging():
             job.win = win
             self.ready.insert(0, job)
-            self.changed.notify_all()
 
     def defer(self, job: Job) -> None:
-        """Leave a case until all others are finished."""
-        with self.changed:
-            self.in_progress -= 1
+        """Leave a case until it can be judged alone."""
+        with self._end_judging():
+            job.alone = True
             self.deferred.append(job)
-            self.changed.notify_all()
 
     def finish(self) -> None:
         """Take a case that is judged out of the queue."""
-        with self.changed:
-            self.in_progress -= 1
-            self.changed.notify_all()
+        with self._end_judging():
+            pass
 
     def retry(self, job: Job) -> bool:
         """Put a failed case first in the queue, or finish it after its last try; return which."""
-        with self.changed:
-            self.in_progress -= 1
+        with self._end_judging():
             job.tries += 1
             if job.tries < _TRIES:
-                self.ready.insert(0, job)
-            self.changed.notify_all()
+                self._return(job)
         return job.tries < _TRIES
 
     def put_back(self, job: Job) -> None:
         """Leave a case to the other judges, because this judge's device is unavailable."""
+        with self._end_judging():
+            self._return(job)
+
+    @contextmanager
+    def _end_judging(self) -> Generator[None]:
         with self.changed:
-            self.in_progress -= 1
-            self.ready.insert(0, job)
+            self.judging -= 1
+            self.is_alone = False
+            yield
             self.changed.notify_all()
+
+    def _return(self, job: Job) -> None:
+        (self.deferred if job.alone else self.ready).insert(0, job)
 
     def unload(self, judge: int) -> bool:
         """Note that a judge is about to lose its task; return whether it had one loaded."""

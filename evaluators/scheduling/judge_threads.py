@@ -4,7 +4,7 @@ A timing session has its device to itself; judges that share a device wait for i
 Builders compile a bounded number of candidates ahead of the judges. A judge prefers cases of the
 task that it has loaded. Where there are several judges, a surprising win is measured again by
 another judge than the first one, which continues with other cases. A case that lacks memory on a
-GPU with several judges is judged again at the end, after the GPU's other judges have restarted.
+GPU with several judges is judged again alone, after the GPU's other judges have restarted.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +290,31 @@ def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone() -
     # A judge that has its GPU to itself is right the first time.
     list(judge_cases([[case(n, task=n) for n in range(3)]], [elsewhere], []))
     assert (elsewhere.seen.count("0.py"), elsewhere.restarts) == (1, 0)
+
+
+def test_cases_that_lack_memory_are_judged_though_more_may_come() -> None:
+    """The batches of a service never end."""
+    script = {f"{n}.py": "short of memory" for n in range(0, 12, 2)}
+    judges = [Scripted(name, script, device="gpu") for name in ("one", "other")]
+    finished: list[str] = []
+
+    def read_batches() -> Iterator[list[dict[str, Any]]]:
+        yield [case(n, task=n) for n in range(12)]
+        while len(finished) < 12:
+            yield []
+
+    for result in judge_cases(read_batches(), judges, []):
+        finished.append(result.case["path"])
+    assert sorted(finished) == sorted(f"{n}.py" for n in range(12))
+
+
+def test_cases_that_lack_memory_do_not_wait_for_all_others() -> None:
+    script = {"0.py": "short of memory"}
+    judges = [Scripted(name, script, device="gpu") for name in ("one", "other")]
+    batches = ([case(n, task=n)] for n in range(200))
+    finished = [r.case["path"] for r in judge_cases(batches, judges, [])]
+    assert len(finished) == 200
+    assert 64 <= finished.index("0.py") <= 70
 
 
 @pytest.mark.parametrize(
