@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from trainers.rewarding.rules import Rule
     from trainers.rewarding.terms import Terms
     from trainers.training.feed import Feed
-
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -164,13 +163,14 @@ def _make_feed(
     config: Config,
     pool: Pool | RemotePool,
     draw: Draw,
-    rule: tuple[Rule, Terms],
+    reward: tuple[Rule, Terms],
     start: Path,
     parent: str,
 ) -> Feed:
     """Return the feed of rank 0; the attempts refer to the row of the policy in training."""
     from trainers.training.feed import Feed
 
+    rule, terms = reward
     tokenizer: Any = loading.load_tokenizer(start)
 
     def length(messages: list[Message]) -> int:
@@ -198,7 +198,8 @@ def _make_feed(
         run,
         pool,
         draw,
-        *rule,
+        rule,
+        replace(terms, device=terms.device or pool.device["name"]),
         Sampling(
             temperature=config.sampling_temperature,
             top_p=config.top_p,

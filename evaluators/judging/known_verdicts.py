@@ -43,24 +43,28 @@ class KnownVerdict:
 
 @dataclass
 class KnownVerdicts:
-    """Verdicts on the kernels of one task."""
+    """Verdicts on kernels, for the task that they were judged on."""
 
-    _by_kernel: dict[tuple[str, str], KnownVerdict] = field(
-        default_factory=dict[tuple[str, str], KnownVerdict]
+    _by_case: dict[tuple[str, ...], KnownVerdict] = field(
+        default_factory=dict[tuple[str, ...], KnownVerdict]
     )
 
     def add(self, case: Case, known: KnownVerdict) -> None:
         """Add the verdict on a kernel; forget the oldest one where there are many."""
-        while len(self._by_kernel) >= _MOST:
-            del self._by_kernel[next(iter(self._by_kernel))]
-        self._by_kernel[case.kernel_id, case.code] = known
+        while len(self._by_case) >= _MOST:
+            del self._by_case[next(iter(self._by_case))]
+        self._by_case[_key(case)] = known
 
     def find(self, case: Case, policy: Policy, options: Any) -> KnownVerdict | None:
         """Return the verdict on a kernel that may hold for a policy, or None."""
-        known = self._by_kernel.get((case.kernel_id, case.code))
+        known = self._by_case.get(_key(case))
         if known is None or known.policy == policy or known.options != options:
             return None
         return known if {known.policy, policy} <= ALIKE else None
+
+
+def _key(case: Case) -> tuple[str, ...]:
+    return case.task_id, case.workload_id, case.kernel_id, case.code
 
 
 def is_same_by_flags(

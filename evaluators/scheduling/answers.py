@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from store.code.completion import clean_text
 from store.commandline import members
 from store.errors import FlywheelError, RowsRejected
 from store.ids import content_id, uuid7
@@ -164,7 +165,7 @@ def build_fault(subject: Subject, why: str) -> Tables:
         "evaluator_version": subject.version,
         "status": "evaluator_error",
         "reason": "internal",
-        "message": why,
+        "message": clean_text(why),
     }
     return {"evaluations": [row], "timings": []}
 

@@ -69,14 +69,14 @@ class LeasedCases:
             batch: Cases to lease at a time.
         """
         self._writer, self._leases, self._batch = writer, leases, batch
-        self._evaluator, self._device = evaluator, devices[0]
+        self._evaluator, self._devices, self._device = evaluator, devices, devices[0]
+        self._selection = replace(selection, limit=None)
         self._finished: list[str] = []
         """Leases on cases whose verdicts are spooled."""
         writer.flush()
         with writer.reader() as lake:
             self.origin = (lake.lake_id, lake.snapshot)
-            unlimited = replace(selection, limit=None)
-            self._pending = find_pending(lake, evaluator, devices, unlimited)
+            self._pending = find_pending(lake, evaluator, devices, self._selection)
         most = self._pending.num_rows
         self._left = most if selection.limit is None else min(selection.limit, most)
         self.total = self._left
@@ -96,8 +96,8 @@ class LeasedCases:
                 self._left -= len(cases)
                 if cases:
                     yield cases
-            positions = skipped
-        self.elsewhere = len(positions) if self._left else 0
+            positions = self._find_again(skipped) if skipped and self._left else []
+        self.elsewhere = len(positions)
 
     def finish(self, case: Mapping[str, Any]) -> None:
         """Note that the verdict on a case is spooled."""
@@ -110,6 +110,19 @@ class LeasedCases:
         self._finished.clear()
         return snapshot
 
+    def _find_again(self, skipped: Sequence[int]) -> list[int]:
+        """Find what is pending now; return the positions of the skipped cases that still are."""
+        import pyarrow as pa
+
+        names = ("kernel_id", "task_id", "workload_id", "policy")
+        before = self._pending.select(names).take(pa.array(skipped, pa.int64()))
+        wanted = {tuple(row.values()) for row in before.to_pylist()}
+        self.commit()
+        with self._writer.reader() as lake:
+            self._pending = find_pending(lake, self._evaluator, self._devices, self._selection)
+        rows = self._pending.select(names).to_pylist()
+        return [at for at, row in enumerate(rows) if tuple(row.values()) in wanted]
+
     def _lease(self, chosen: Sequence[int], skipped: list[int]) -> list[dict[str, Any]]:
         """Return the cases of these positions that no other run holds or has judged."""
         import pyarrow as pa
@@ -119,18 +132,22 @@ class LeasedCases:
         taken = self._leases.take(names)
         skipped += [at for at, name in zip(chosen, names, strict=True) if name not in taken]
         mine = rows.filter(pa.array([name in taken for name in names], pa.bool_()))
-        return self._read_unjudged(mine, taken)
+        cases = self._read_unchanged(mine, taken)[: self._left]
+        kept = {self._name(case) for case in cases}
+        changed = taken - kept if len(cases) < self._left else set[str]()
+        skipped += [at for at, name in zip(chosen, names, strict=True) if name in changed]
+        self._leases.release(taken - kept)
+        return cases
 
-    def _read_unjudged(self, rows: pa.Table, taken: set[str]) -> list[dict[str, Any]]:
+    def _read_unchanged(self, rows: pa.Table, taken: set[str]) -> list[dict[str, Any]]:
+        """Return the cases of rows, without those that were evaluated since they were found."""
         # A run commits its verdicts before it releases their cases, so they are all visible now.
         self.commit()
         with self._writer.reader() as lake:
             read = list(read_cases(lake, rows, self._device["name"]))
-        # A verdict that was added since has another number of earlier ones, and so another name.
-        cases = [case for case in read if self._name(case) in taken][: self._left]
-        kept = {self._name(case) for case in cases}
-        self._leases.release(taken - kept)
-        return cases
+        # An evaluation that was added since gives a case another number of earlier ones, and so
+        # another name. It may be one that counts for nothing here.
+        return [case for case in read if self._name(case) in taken]
 
     def _name(self, case: Mapping[str, Any]) -> str:
         return name_verdict(self._evaluator, self._device, case)

@@ -25,7 +25,7 @@ from store.commandline import echo
 from store.commandline.escape import quote_name
 from store.commandline.progress import Progress
 from store.errors import RowsRejected
-from store.ids import uuid7
+from store.ids import content_id, uuid7
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ def append_result(
     Rows of a table that break a rule of the catalog are left out, and rows of other tables stay.
     Where the evaluation itself breaks a rule, the case gets the status evaluator_error.
 
-    The bundle has the id of the verdict, so that the lake takes one verdict of several runs that
+    The bundle of a verdict has its id, so that the lake takes one verdict of several runs that
     judged the same case.
     """
     tables = result.tables or _build_fault(evaluator, result, result.fault)
@@ -225,6 +225,9 @@ def run(
         settle = find_settle(evaluator)
         try:
             for result in judge_cases(cases.read_batches(), judges, builders, settle):
+                if result.device not in devices:  # a judge has restarted elsewhere
+                    devices.append(result.device)
+                    writer.append({"devices": [result.device]}, message="a device joins")
                 tables = append_result(writer, evaluator, run_id, result)
                 cases.finish(result.case)
                 if time.monotonic() - committed > COMMIT_EVERY_S:
@@ -252,8 +255,12 @@ def _make_bundle(
     tables["evaluations"][0].setdefault("policy", result.case.get("policy"))
     asked = result.case.get("protocol")
     tables["evaluations"][0] |= {"protocol": asked} if asked is not None else {}
+    identity = name_verdict(evaluator, result.device, result.case)
+    # A fault in one run must not keep out the verdict of another.
+    if tables["evaluations"][0]["status"] == "evaluator_error":
+        identity = content_id("fault", run_id, identity)
     return store.Bundle(
-        bundle_id=name_verdict(evaluator, result.device, result.case),
+        bundle_id=identity,
         message=f"judged {result.case['kernel_id'][:12]}",
         tables=tables,
     )

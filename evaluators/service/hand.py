@@ -21,7 +21,7 @@ class Hand:
         self._changed = threading.Condition()
         self._waiting: list[Case] = []
         """Claimed, and not given to the judges yet."""
-        self._held: set[str] = set()
+        self._held: dict[str, Case] = {}
         self._running: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
         self._is_closed = False
@@ -44,10 +44,14 @@ class Hand:
             self._changed.wait(limit_s)
 
     def add(self, cases: Sequence[Case]) -> None:
-        """Take claimed cases."""
+        """Take claimed cases. One that is in hand already goes on, under its new lease."""
         with self._changed:
-            self._waiting += cases
-            self._held |= {case["judgement_id"] for case in cases}
+            for case in cases:
+                held = self._held.setdefault(case["judgement_id"], case)
+                if held is case:
+                    self._waiting.append(case)
+                else:
+                    held["lease"] = case["lease"]
 
     def close(self) -> None:
         """Let `read_batches` end; no case is added any more."""
@@ -100,7 +104,7 @@ class Hand:
     def remove(self, judgement_id: str) -> None:
         """Note that a case is answered."""
         with self._changed:
-            self._held.discard(judgement_id)
+            self._held.pop(judgement_id, None)
             self._seconds.pop(judgement_id, None)
             self._changed.notify_all()
 

@@ -57,9 +57,17 @@ def judge_by(bench: Bench, task: str) -> Judge:
     """Return a function that judges a candidate by a policy on the processor's bench."""
 
     def judge_one(
-        policy: Any, code: str, *, of_task: str = task, kernel_id: str = "k", **options: Any
+        policy: Any,
+        code: str,
+        *,
+        of_task: str = task,
+        task_id: str = "t",
+        kernel_id: str = "k",
+        **options: Any,
     ) -> Rows:
-        case = Case(kernel_id=kernel_id, task_id="t", workload_id="w", code=code, task_code=of_task)
+        case = Case(
+            kernel_id=kernel_id, task_id=task_id, workload_id="w", code=code, task_code=of_task
+        )
         return judge(case, bench, Config(policy=(policy,), **BRIEF, **options))
 
     return judge_one
@@ -88,6 +96,15 @@ def test_flags_that_change_nothing_are_judged_once(judge_by: Judge, right_candid
     apart = judge_by(STRICT, right_candidate + "\n")
     assert {"verdict", "timing"} <= list_parts(apart)
     assert select_verdict(second) == select_verdict(first) == select_verdict(apart)
+
+
+def test_a_verdict_for_one_task_is_none_for_another(
+    judge_by: Judge, task: str, right_candidate: str
+) -> None:
+    judge_by(DEFAULT, right_candidate)
+    other = judge_by(STRICT, right_candidate, of_task=f"{task}# again\n", task_id="u")
+    assert {row["task_id"] for row in (*other["evaluations"], *other["timings"])} == {"u"}
+    assert "timing" in list_parts(other)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from slow_evaluator import KERNELS, command, count_verdicts
 import store
 from evaluators.device.fingerprint import read_fingerprint
 from evaluators.scheduling import contract
-from evaluators.scheduling.judge_threads import JudgedCase
+from evaluators.scheduling.judge_threads import Judge, JudgedCase
 from evaluators.scheduling.leased_cases import LeasedCases
 from evaluators.scheduling.pending import Selection
-from evaluators.scheduling.run import append_result, start_run
+from evaluators.scheduling.run import append_result, run, start_run
+from store.errors import SandboxFailed
 
 ROOT = Path(contract.__file__).parents[2]
 
@@ -138,3 +140,91 @@ def test_of_two_runs_that_judged_one_case_the_lake_takes_one_verdict(lake: str) 
         append({**cases[0], "earlier": 1}, runs[1])
         writer.flush()
         assert count_verdicts(lake) == [2]
+
+
+class Scripted:
+    """A judge in this process, which finds every kernel correct."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.row = row
+
+    def make_row(self, case: Mapping[str, Any], evaluator: str = "slow") -> dict[str, Any]:
+        """Return the row of a verdict."""
+        about = {name: case[name] for name in ("kernel_id", "task_id", "workload_id")}
+        return about | {
+            "evaluation_id": store.ids.uuid7(), "evaluator": evaluator, "evaluator_version": 1,
+            "device_id": self.row["device_id"], "status": "correct",
+        }  # fmt: skip
+
+    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        return {"evaluations": [self.make_row(case)], "timings": []}
+
+    def remeasure(self, case: Mapping[str, Any]) -> tuple[list[dict[str, Any]], None]:
+        raise AssertionError(case)
+
+    def restart(self) -> None:
+        pass
+
+
+def judge_with(judge: Judge, lake: str) -> None:
+    module = contract.load("slow")
+    run(lake, module, [judge], [], module.Config(), Selection(), lambda *_: None)
+
+
+def test_verdicts_of_a_judge_that_restarts_on_another_gpu_are_stored(lake: str) -> None:
+    class Moving(Scripted):
+        tries = 0
+
+        def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+            self.tries += 1
+            if self.tries == 4:
+                raise SandboxFailed("its host is gone")
+            return super().judge(case)
+
+        def restart(self) -> None:
+            self.row = self.row | {"gpu_uuid": "another", "device_id": "f" * 64}
+
+    judge_with(Moving(read_device(lake)), lake)
+    with store.open(lake) as opened:
+        counts = opened.sql("SELECT count(*) AS n FROM evaluations GROUP BY device_id ORDER BY n")
+        assert counts.rows() == [{"n": 3}, {"n": KERNELS - 3}]
+
+
+def test_what_another_evaluator_judges_meanwhile_is_judged_all_the_same(
+    lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluators.scheduling.run.CASES_PER_JUDGE", 4)
+
+    class Beside(Scripted):
+        others = ""
+
+        def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+            if not self.others:
+                self.others = "SELECT kernel_id FROM kernels ORDER BY kernel_id"
+                with store.open(lake) as opened:
+                    kernels = opened.sql(self.others).rows()
+                rows = [self.make_row({**case, **kernel}, "other") for kernel in kernels]
+                with store.writer(lake, author="tests") as writer:
+                    writer.append({"evaluations": rows}, "another evaluator")
+            return super().judge(case)
+
+    judge_with(Beside(read_device(lake)), lake)
+    assert count_verdicts(lake) == [2] * KERNELS
+
+
+def test_a_fault_of_one_run_keeps_out_no_verdict_of_another(lake: str) -> None:
+    module, device = contract.load("slow"), read_device(lake)
+    judge = Scripted(device)
+    with (
+        store.writer(lake, author="tests") as writer,
+        store.Location.of(lake).open_leases() as leases,
+    ):
+        case = next(select(writer, leases, lake).read_batches())[0]
+        for tables in (None, judge.judge(case)):
+            run_id = start_run(writer, module, [device], {}, ("l", 1))
+            # Text that cannot be stored as it is ends no run.
+            append_result(writer, module, run_id, JudgedCase(case, device, tables, "lost \ud800"))
+        writer.flush()
+    with store.open(lake) as opened:
+        rows = opened.sql("SELECT status FROM evaluations ORDER BY status").rows()
+        assert [row["status"] for row in rows] == ["correct", "evaluator_error"]
