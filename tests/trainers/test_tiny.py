@@ -171,6 +171,12 @@ def check_judged(done: Done, steps: int = 2) -> None:
     assert any(row["advantage"] for row in rewards)
     statuses = done.lake.sql("SELECT DISTINCT status FROM evaluations").rows()
     assert {"status": "correct"} in statuses
+    # Verdicts of other devices, which other runs may add meanwhile, do not count.
+    devices = done.lake.sql(
+        "SELECT DISTINCT devices.name FROM evaluations JOIN devices USING (device_id)"
+    ).rows()
+    rewarded = done.lake.sql("SELECT DISTINCT config ->> '$.device' AS \"name\" FROM rewards")
+    assert rewarded.rows() == devices
 
 
 def check_rows(done: Done, steps: int = 2, tasks: int = 2) -> None:
