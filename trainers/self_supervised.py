@@ -32,6 +32,7 @@ from trainers.training.round_options import Config
 from trainers.training.round_outcome import (
     Collapsed,
     Outcome,
+    check_judged,
     count_repeats,
     find_collapse,
     read_outcome,
@@ -231,6 +232,9 @@ class _Rounds:
         with run.reader() as lake:
             outcome = read_outcome(lake, groups)
             snapshot = lake.snapshot
+        check_judged(outcome)
+        if outcome.unjudged:
+            run.job.say(f"not judged {outcome.unjudged} kernels, which count for nothing")
         run.add_metrics(number, outcome.metrics())
         run.flush()
         run.job.say(f"round {number}    {recording.format_metrics(outcome.metrics())}")

@@ -21,7 +21,9 @@ final AS (
     SELECT DISTINCT evaluations.kernel_id, evaluations.task_id
     FROM evaluations
     INNER JOIN runs ON runs.run_id = evaluations.run_id
-    WHERE json_extract_string(runs.config, '$.pool.remeasure') = 'true'
+    WHERE
+        json_extract_string(runs.config, '$.pool.remeasure') = 'true'
+        AND evaluations.status <> 'evaluator_error'
 ),
 speeds AS (
     SELECT scored.kernel_id, scored.task_id, min(scored.speedup) AS speedup

@@ -489,6 +489,10 @@ def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
         with writer.reader() as lake:
             best = list_unmeasured_bests(lake)
         assert [row["kernel_id"] for row in best] == [kernel["kernel_id"]]
+        fault = final | {"evaluation_id": store.ids.uuid7(), "status": "evaluator_error"}
+        writer.append({"evaluations": [fault]}, "the judge failed")
+        with writer.reader() as lake:
+            assert list_unmeasured_bests(lake) == best
         writer.append({"evaluations": [final]}, "killed before the commit", wait=False)
     monkeypatch.setattr(sys, "argv", ["remeasure", "--lake", url, "--device", "cpu"])
     remeasure.main()

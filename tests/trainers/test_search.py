@@ -463,6 +463,22 @@ def test_options_of_a_search_without_rounds_are_refused() -> None:
         rollout(dataset="data", policy=["hf:x"], draw=ExemplarOptions(exemplars=3))
 
 
+def test_a_search_that_goes_on_judges_on_its_own_device(lake: str) -> None:
+    class Killed(Stopwatch):
+        def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Any]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(lake, Climber(), "top", rounds=1, attempts=2, judge=Killed(lake))
+    made = {(row["kernel_id"], row["task_id"]) for row in attempts_of(lake)}
+    with store.writer(lake, author="tests") as writer:
+        writer.append({"devices": [builders.device("B200", kind="cuda")]}, "another GPU")
+    Stopwatch(lake, device_name="B200").judge(sorted(made))
+    here = Stopwatch(lake)
+    search(lake, Climber(), "top", rounds=1, attempts=2, judge=here)
+    assert set(here.judged) == made
+
+
 def test_seconds_of_a_killed_command_count_until_its_last_attempt(lake: str) -> None:
     search(lake, Climber(), "bucket")
     [run] = rows_of(lake, "FROM runs WHERE name = 'search'")

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from pipeline_lakes import Rows
 
 import store
+from store.errors import EvaluatorError
 from trainers.training import round_outcome
 from trainers.training.round_options import Config
-from trainers.training.round_outcome import Outcome, find_collapse
+from trainers.training.round_outcome import Outcome, check_judged, find_collapse
 
 SQL = Path(round_outcome.__file__).parent / "sql"
 
@@ -40,7 +41,10 @@ def test_an_outcome_counts_attempts_as_often_as_they_were_made(writer, lake_url:
     rows.add_verdict(task, kernels["cheat"])
     rows.quarantine(kernels["cheat"])
     rows.add_verdict(task, kernels["lost"], "compile_error", reason="build_failed")
-    made = ["good", "good", "good", "bad", "cheat", "lost", None, "failed"]
+    kernels["faulty"] = rows.kernel(task, "# faulty\n")
+    kernels["away"] = rows.kernel(task, "# away\n")  # the judge's service was away
+    rows.add_verdict(task, kernels["faulty"], "evaluator_error")
+    made = ["good", "good", "good", "bad", "cheat", "lost", None, "failed", "faulty", "away"]
     for number, name in enumerate(made):
         rows.add(
             "generations",
@@ -57,9 +61,16 @@ def test_an_outcome_counts_attempts_as_often_as_they_were_made(writer, lake_url:
         [row] = lake.run((SQL / "round_outcome.sql").read_text()).rows()
         repeats = lake.run((SQL / "repeats.sql").read_text()).rows()
     assert Outcome(**row) == Outcome(
-        attempts=7, with_code=6, unique_kernels=4, executable=5, correct=3, unique_correct=1
-    )
+        attempts=7, with_code=6, unique_kernels=4, executable=5, correct=3, unique_correct=1,
+        unjudged=2,
+    )  # fmt: skip
     assert {row["kernel_id"]: row["times"] for row in repeats}[kernels["good"]] == 3
+
+
+def test_a_round_that_the_judge_failed_at_is_refused() -> None:
+    check_judged(outcome(unjudged=8))
+    with pytest.raises(EvaluatorError, match="failed at 9 of the round's 17 kernels"):
+        check_judged(outcome(unjudged=9))
 
 
 def test_an_outcome_without_attempts_divides_by_nothing() -> None:

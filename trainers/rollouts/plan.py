@@ -113,7 +113,7 @@ class Unit:
     kernels: set[str] = field(default_factory=set[str])
     correct: set[str] = field(default_factory=set[str])
     unjudged: set[str] = field(default_factory=set[str])
-    """Kernels of earlier runs that nobody has judged."""
+    """Kernels of earlier runs that lack a verdict."""
 
     @property
     def attempts(self) -> int:
@@ -154,9 +154,10 @@ def plan_units(
     return list(units.values())
 
 
-def add_stored_attempts(lake: store.Lake, units: Sequence[Unit]) -> None:
-    """Add the attempts and verdicts that the lake has to units of new groups."""
-    stored = read_groups(lake, [group.group_id for unit in units for group in unit.groups])
+def add_stored_attempts(lake: store.Lake, units: Sequence[Unit], device: str | None = None) -> None:
+    """Add the attempts and verdicts that the lake has to units of new groups (`read_groups`)."""
+    ids = [group.group_id for unit in units for group in unit.groups]
+    stored = read_groups(lake, ids, device)
     for unit in units:
         for group in unit.groups:
             row = stored.get(group.group_id)
@@ -168,13 +169,20 @@ def add_stored_attempts(lake: store.Lake, units: Sequence[Unit]) -> None:
                 unit.unjudged |= set(row["unjudged_ids"])
 
 
-def read_groups(lake: store.Lake, group_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what the lake has of each group: attempts, costs, and kernels by verdict."""
+def read_groups(
+    lake: store.Lake, group_ids: Sequence[str], device: str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return what the lake has of each group: attempts, costs, and kernels by verdict.
+
+    Kernels without a verdict on this device are unjudged; None means on any device.
+    """
     import pyarrow as pa
 
     ids = pa.table({"group_id": pa.array(group_ids, pa.string())})
     sql = read_sql(__file__, "rollout_groups")
-    return {row["group_id"]: row for row in query(lake, sql, groups=ids).to_pylist()}
+    return {
+        row["group_id"]: row for row in query(lake, sql, {"device": device}, groups=ids).to_pylist()
+    }
 
 
 def count_attempts(units: Sequence[Unit]) -> int:

@@ -158,7 +158,7 @@ class _PolicySearch:
         options: Search,
         draw: Draw,
     ) -> None:
-        self.work, self.policy = work, policy
+        self.work, self.policy, self._device = work, policy, draw.device
         self._writer, self._tally = writer, tally
         self._tasks = list(dict.fromkeys(one.task_id for one in prompts))
         self._options, self._progress = options, work.progress
@@ -247,7 +247,7 @@ class _PolicySearch:
     def _is_done(self, lake: store.Lake, number: int) -> bool:
         """Whether the lake has all attempts of a round, and a verdict on each of its kernels."""
         ids = self._list_group_ids(number)
-        stored = read_groups(lake, ids)
+        stored = read_groups(lake, ids, self._device)
         return all(
             group in stored
             and stored[group]["attempts"] >= self.work.config.attempts
@@ -266,7 +266,7 @@ class _PolicySearch:
                 for arm in seed.arms
                 for unit in self._plan_arm(lake, seed, arm, number, known)
             ]
-            add_stored_attempts(lake, units)
+            add_stored_attempts(lake, units, self._device)
             self._warn_without_scores(lake, units, number)
         self.work.judge_stored(units)
         fresh = self.work.sample_wave(self.policy, self._tally, units)

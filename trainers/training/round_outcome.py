@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipelines import query
 from store import read_sql
-from store.errors import FlywheelError
+from store.errors import EvaluatorError, FlywheelError
 from trainers.training.round_options import Config
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Outcome:
     executable: int
     correct: int
     unique_correct: int
+    unjudged: int = 0
+    """Further attempts, whose kernels have no verdict because the judge failed."""
 
     @property
     def success_rate(self) -> float:
@@ -73,6 +75,20 @@ def find_collapse(config: Config, outcome: Outcome, best: float) -> str | None:
             f"of {outcome.unique_share:.3g}"
         )
     return None
+
+
+def check_judged(outcome: Outcome) -> None:
+    """Refuse a round that says little about the policy, because the judge failed.
+
+    Raises:
+        EvaluatorError: most kernels have no verdict.
+    """
+    if outcome.unjudged > outcome.with_code:
+        total = outcome.unjudged + outcome.with_code
+        raise EvaluatorError(
+            f"the judge failed at {outcome.unjudged} of the round's {total} kernels",
+            "What was sampled is stored. Run this again with --resume once the judge works.",
+        )
 
 
 def read_outcome(lake: store.Lake, groups: Sequence[str]) -> Outcome:

@@ -1,7 +1,9 @@
 -- One row per group of attempts that the lake has: how far it is, what it cost, and which kernels
 -- are right.
--- An attempt that the endpoint failed is none, and pulled attempts belong to no group of this lake. A kernel is right where it is correct somewhere,
--- wrong nowhere and the task's own function, as for training sets. `groups` (group_id) is registered.
+-- An attempt that the endpoint failed is none, and pulled attempts belong to no group of this lake.
+-- A kernel is right where it is correct somewhere, wrong nowhere and the task's own function, as for
+-- training sets. It is unjudged where it has no verdict on the device, or on any if that is NULL.
+-- `groups` (group_id) is registered. Parameters: device (its name).
 WITH sampled AS (
     SELECT
         group_id, sample_index, finish_reason, kernel_id, task_id, prompt_tokens,
@@ -15,7 +17,8 @@ judged AS (
         outcomes.kernel_id, outcomes.task_id,
         bool_or(outcomes.correct)
             AND NOT bool_or(outcomes.status IN ('incorrect', 'rejected'))
-            AND NOT bool_or(nonequivalent.kernel_id IS NOT NULL) AS correct
+            AND NOT bool_or(nonequivalent.kernel_id IS NOT NULL) AS correct,
+        bool_or(coalesce(outcomes.device = CAST($device AS VARCHAR), $device IS NULL)) AS here
     FROM outcomes
     LEFT JOIN nonequivalent
         ON
@@ -39,7 +42,7 @@ SELECT
     coalesce(list(DISTINCT sampled.kernel_id) FILTER (WHERE judged.correct), []) AS correct_ids,
     coalesce(
         list(DISTINCT sampled.kernel_id)
-            FILTER (WHERE sampled.kernel_id IS NOT NULL AND judged.kernel_id IS NULL),
+            FILTER (WHERE sampled.kernel_id IS NOT NULL AND NOT coalesce(judged.here, false)),
         []
     ) AS unjudged_ids
 FROM sampled

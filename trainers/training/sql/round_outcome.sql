@@ -1,7 +1,8 @@
 -- One row: what the attempts of one round came to, attempts counted as often as they were made.
 -- Executable is what compiled, ran and gave an answer (CUDA-L1): correct or merely wrong. Correct is
--- correct somewhere and wrong nowhere, the task's own function, and not quarantined, as for training sets. An attempt that
--- the machine failed is none. `groups` (group_id) is registered.
+-- correct somewhere and wrong nowhere, the task's own function, and not quarantined, as for training
+-- sets. An attempt that the machine failed is none, and neither is one whose kernel has no verdict,
+-- because the judge failed (unjudged). `groups` (group_id) is registered.
 WITH made AS (
     SELECT generations.kernel_id, generations.task_id
     FROM generations
@@ -24,13 +25,14 @@ judged AS (
     GROUP BY outcomes.kernel_id, outcomes.task_id
 )
 SELECT
-    count(*) AS attempts,
-    count(made.kernel_id) AS with_code,
-    count(DISTINCT made.kernel_id) AS unique_kernels,
+    count(*) FILTER (WHERE made.kernel_id IS NULL OR judged.kernel_id IS NOT NULL) AS attempts,
+    count(judged.kernel_id) AS with_code,
+    count(DISTINCT judged.kernel_id) AS unique_kernels,
     count(*) FILTER (WHERE judged.executable) AS executable,
     count(*) FILTER (WHERE judged.correct AND quarantined.kernel_id IS NULL) AS correct,
     count(DISTINCT made.kernel_id)
-        FILTER (WHERE judged.correct AND quarantined.kernel_id IS NULL) AS unique_correct
+        FILTER (WHERE judged.correct AND quarantined.kernel_id IS NULL) AS unique_correct,
+    count(*) FILTER (WHERE made.kernel_id IS NOT NULL AND judged.kernel_id IS NULL) AS unjudged
 FROM made
 LEFT JOIN judged ON judged.kernel_id = made.kernel_id AND judged.task_id = made.task_id
 LEFT JOIN quarantined ON quarantined.kernel_id = made.kernel_id

@@ -29,6 +29,7 @@ WHERE NOT EXISTS (
     WHERE
         evaluations.kernel_id = bests.kernel_id
         AND evaluations.task_id = bests.task_id
+        AND evaluations.status <> 'evaluator_error'
         AND json_extract_string(runs.config, '$.pool.remeasure') = 'true'
 )
 ORDER BY bests.task_id, bests.kernel_id
