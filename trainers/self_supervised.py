@@ -44,7 +44,7 @@ from trainers.training.short_tasks import (
 )
 
 if TYPE_CHECKING:
-    from trainers.rollouts.attempts import ShownPrompt
+    pass
 
 
 PIPELINE = "self-supervised"
@@ -287,8 +287,9 @@ class _Rounds:
                 pool,
                 run.job.progress,
                 told={"training_run": run.run_id, "round": number},
+                training=run.run_id,
             )
-        return _list_groups(asked, self.policy_id, sampling)
+        return [plan.make_group_id(one, self.policy_id, sampling, run.run_id) for one in asked]
 
     def _times(self, dataset: Dataset, groups: Sequence[str]) -> list[int]:
         """Return how often each row of the successes is trained on."""
@@ -320,7 +321,3 @@ class _Rounds:
     def _find_folder(self, rounds: int) -> Path:
         """Return the folder of the model after so many rounds."""
         return self._run.job.out / f"round-{rounds}" / supervised.FINAL if rounds else self._base
-
-
-def _list_groups(asked: Sequence[ShownPrompt], policy_id: str, sampling: Sampling) -> list[str]:
-    return [plan.make_group_id(one, policy_id, sampling) for one in asked]

@@ -489,7 +489,7 @@ def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
         with writer.reader() as lake:
             best = list_unmeasured_bests(lake)
         assert [row["kernel_id"] for row in best] == [kernel["kernel_id"]]
-        fault = final | {"evaluation_id": store.ids.uuid7(), "status": "evaluator_error"}
+        fault = final | {"evaluation_id": "f", "status": "evaluator_error", "reason": "internal"}
         writer.append({"evaluations": [fault]}, "the judge failed")
         with writer.reader() as lake:
             assert list_unmeasured_bests(lake) == best

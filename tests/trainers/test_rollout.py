@@ -133,6 +133,7 @@ def roll(
     limit: int | None = None,
     seed: int | None = None,
     budget: Budget | None = None,
+    training: str | None = None,
     **config: Any,
 ) -> Outcome:
     with store.open(lake) as opened:
@@ -149,6 +150,7 @@ def roll(
         judge,
         lambda *told: None,
         budget=budget,
+        training=training,
     )
 
 
@@ -257,6 +259,16 @@ def test_what_a_group_is() -> None:
     assert (
         len(groups | {make_group_id(replace(bare, task_id=task), "p", same) for task in "tu"}) == 7
     )
+
+
+def test_attempts_of_one_training_are_none_of_another(lake: str, tmp_path: Path) -> None:
+    """Trainings from the same model and prompts may run at the same time."""
+    policy = open_scripted(tmp_path, *number_kernels("right", 3))
+    for run in ("first", "second", "second"):
+        roll(lake, policy, training=run, attempts=2, keep=0)
+    groups = Counter(row["group_id"] for row in attempts_of(lake))
+    tasks = {row["task_id"] for row in attempts_of(lake)}
+    assert sorted(groups.values()) == [2] * (2 * len(tasks))
 
 
 def test_stored_groups_of_a_snapshot_are_found() -> None:

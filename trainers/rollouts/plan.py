@@ -128,26 +128,32 @@ class Unit:
         return min(self.groups, key=lambda group: group.attempts), min(left, config.wave)
 
 
-def make_group_id(asked: ShownPrompt, policy_id: str, sampling: Sampling) -> str:
+def make_group_id(
+    asked: ShownPrompt, policy_id: str, sampling: Sampling, training: str | None = None
+) -> str:
     """Return the id of the group of a policy, a prompt and a sampling setting.
 
     A prompt that names no snapshot is identified by its task and its text, so that its group is the
-    same whatever the lake has stored since.
+    same whatever the lake has stored since. With the run of a training, the group is its own.
     """
     origin = asked.task_id if asked.snapshot_id is None else str(asked.snapshot_id)
     return content_id(
         NAME, asked.lake_id, origin, asked.prompt_id, policy_id,
-        json.dumps(asdict(sampling), sort_keys=True),
+        json.dumps(asdict(sampling), sort_keys=True), *([training] if training else []),
     )  # fmt: skip
 
 
 def plan_units(
-    lake: store.Lake, policy_id: str, prompts: Sequence[ShownPrompt], sampling: Sampling
+    lake: store.Lake,
+    policy_id: str,
+    prompts: Sequence[ShownPrompt],
+    sampling: Sampling,
+    training: str | None = None,
 ) -> list[Unit]:
     """Return the work of one policy, with the attempts that the lake has."""
     units: dict[str, Unit] = {}
     for asked in prompts:
-        group_id = make_group_id(asked, policy_id, sampling)
+        group_id = make_group_id(asked, policy_id, sampling, training)
         group = Group(asked=asked, group_id=group_id, seed=sampling.seed)
         units.setdefault(asked.task_id, Unit(groups=[])).groups.append(group)
     add_stored_attempts(lake, list(units.values()))

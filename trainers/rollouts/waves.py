@@ -90,6 +90,7 @@ def run_rollout(
     *,
     told: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
+    training: str | None = None,
 ) -> Outcome:
     """Sample from each policy in turn until each task has enough, and store all attempts.
 
@@ -104,6 +105,8 @@ def run_rollout(
         told: Further entries of the run's configuration: dataset, options.
         budget: Budget of the policies that are endpoints. What earlier commands have spent on the
             same attempts is added to it first.
+        training: Run of the training that the attempts are for; no other command makes or counts
+            them.
 
     Raises:
         FlywheelError: a policy cannot be used. A spent budget or a lost endpoint is not an error:
@@ -117,7 +120,7 @@ def run_rollout(
         with writer.reader() as lake:
             origin = (lake.lake_id, lake.snapshot)
             for one in policies:
-                units = plan_units(lake, one.row["policy_id"], prompts, sampling)
+                units = plan_units(lake, one.row["policy_id"], prompts, sampling, training)
                 plans.append((one, Tally(name=str(one.row["name"])), units))
                 if isinstance(one, Endpoint):
                     groups = [group for unit in units for group in unit.groups]
