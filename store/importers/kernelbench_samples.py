@@ -12,6 +12,7 @@ stored without a task.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+
+log = logging.getLogger(__name__)
 
 NAME = "kernelbench-samples"
 IMPORTER_VERSION = 1
@@ -105,6 +108,12 @@ def _find_tasks(lake: store.Lake, revision: str | None) -> SuiteTasks:
     known = lake.run(
         "FROM task_labels WHERE suite = $1 AND suite_revision = $2 LIMIT 1", [SUITE, revision]
     ).rows()
+    if revision is not None and not known:
+        log.warning(
+            "The lake has no tasks of KernelBench %s. The attempts get no task, also if you import "
+            "the tasks later: import them first, with `store import kernelbench`.",
+            revision,
+        )
     return SuiteTasks(lake, SUITE, revision if known else None)
 
 

@@ -68,6 +68,17 @@ def test_samples_become_attempts_verdicts_and_claims(tmp_path: Path) -> None:
     assert count(lake, "timings") == 0
 
 
+def test_samples_without_the_tasks_of_their_revision_give_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake, root = tmp_path / "lake", tmp_path / "kernelbench-samples"
+    add_task(lake)
+    write_sample(root, "baseline_eval/level1/openai-o1/problem_19/sample_0", kernel())
+    import_source(lake, kernelbench_samples, root, suite_revision="v0.2")
+    assert "no tasks of KernelBench v0.2. The attempts get no task" in caplog.text
+    assert query(lake, "SELECT problem, task_id FROM generations") == [("level1/19", None)]
+
+
 def test_turns_of_a_refinement_are_a_trajectory(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", tmp_path / "kernelbench-samples"
     add_task(lake)

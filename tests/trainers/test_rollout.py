@@ -509,7 +509,8 @@ def test_a_dataset_whose_folder_is_gone(lake: str) -> None:
         writer.append({"datasets": [moved]}, "gone")
     with store.open(lake) as opened, pytest.raises(DatasetError, match="is gone: /nowhere") as told:
         load_prompts(opened, "gone")
-    assert "pipelines run rl-prompts --at" in str(told.value)
+    assert f"pipelines run rl-prompts --at {row['snapshot_id']}" in str(told.value)
+    assert "--out /nowhere/at/all`" in str(told.value)
 
 
 @pytest.mark.parametrize(

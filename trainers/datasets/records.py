@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -141,9 +142,11 @@ def find_recorded(lake: store.Lake, wanted: str) -> dict[str, Any]:
 def describe_remake(row: dict[str, Any]) -> str:
     """Explain how to make a dataset again if its folder is missing or changed."""
     seed = f" --seed {row['seed']}" * bool(row["seed"])
+    # The lake keeps the first folder of a dataset.
+    out = "" if row["path"] is None else f" --out {shlex.quote(row['path'])}"
     return (
-        f"Make it again: `pipelines run {row['pipeline']} --at {row['snapshot_id']}{seed}`, with "
-        "the options of its recipe."
+        f"Make it again: `pipelines run {row['pipeline']} --at {row['snapshot_id']}{seed}{out}`, "
+        "with the options of its recipe. If it is in another folder now, give this folder."
     )
 
 
