@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
@@ -14,6 +16,7 @@ import store
 from evaluators.scheduling.pool import Pair, Pool, Verdict
 from evaluators.submissions.attempt_rows import SOURCE, Attempt, Submission, find_attempt, make_rows
 from store.errors import ServerBusy
+from store.lake.leases import Leases
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.mcp.desk import Desk
@@ -22,6 +25,8 @@ T = TypeVar("T")
 
 MOST_WAITING = 64
 """Number of kernels that wait for their verdict at the same time."""
+_TURN, _TURN_S = "submission", 60.0
+"""Lease of the server that stores an attempt, and how long another one waits for it."""
 _MOST_VERDICTS = 1000
 """Number of verdicts that are kept until an agent asks for them."""
 
@@ -51,6 +56,7 @@ class JudgeDesk(Desk):
         self._config = config
         self._writing = ThreadPoolExecutor(1, "submissions")
         self._writer: store.Writer | None = None
+        self._leases: Leases | None = None
         self._run_id = ""
         self._opening: asyncio.Task[Pool] | None = None
         self._verdicts: dict[Pair, asyncio.Task[Verdict]] = {}
@@ -69,6 +75,8 @@ class JudgeDesk(Desk):
                 await asyncio.to_thread(pool.__exit__)
         if self._writer is not None:
             await self._write(self._writer.close)
+        if self._leases is not None:
+            self._leases.close()
         self._writing.shutdown()
         await super().__aexit__()
 
@@ -76,7 +84,8 @@ class JudgeDesk(Desk):
         """Store an attempt and ask for the verdict on its kernel.
 
         Raises:
-            ServerBusy: too many kernels wait.
+            ServerBusy: too many kernels wait, or another server has been storing an attempt for a
+                minute.
             UnknownName: no such task, parent or session.
             RowsRejected: a row breaks a rule of the catalog.
         """
@@ -140,10 +149,26 @@ class JudgeDesk(Desk):
     def _store(self, submission: Submission) -> Attempt:
         """Append the rows of a submission; runs in the thread that writes."""
         writer = self._open_writer()
-        with writer.reader() as lake:
-            attempt, tables = make_rows(lake, self._run_id, submission)
-        writer.append(tables, f"an attempt of {submission.author[:40]}")
+        with self._take_turn():
+            with writer.reader() as lake:
+                attempt, tables = make_rows(lake, self._run_id, submission)
+            writer.append(tables, f"an attempt of {submission.author[:40]}")
         return attempt
+
+    @contextmanager
+    def _take_turn(self) -> Generator[None]:
+        """Keep other servers from storing attempts: steps of a session are numbered in order."""
+        if self._leases is None:
+            self._leases = self.location.open_leases()
+        until = time.monotonic() + _TURN_S
+        while not self._leases.take([_TURN]):
+            if time.monotonic() > until:
+                raise ServerBusy("another server stores an attempt", "Submit yours again.")
+            time.sleep(0.02)
+        try:
+            yield
+        finally:
+            self._leases.release([_TURN])
 
     def _open_writer(self) -> store.Writer:
         """Return the writer; the first call appends the run of this server."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import store
 from evaluators.judge import Config
 from evaluators.scheduling.pool import Pool
 from evaluators.submissions import desk as desks
+from evaluators.submissions.attempt_rows import Submission
 from evaluators.submissions.desk import JudgeDesk
 from store.lake.location import Location
 from store.mcp.server import READING_ROOMS, build_server
@@ -129,6 +131,51 @@ async def submit_what_is_refused(agent: Agent) -> list[str]:
     ]
 
 
+SUBMIT = """
+import asyncio, sys
+from evaluators.submissions.attempt_rows import Submission
+from evaluators.submissions.desk import JudgeDesk
+from store.lake.location import Location
+from store.mcp.serving import AgentLimits
+
+url, session, task, code = sys.argv[1:]
+
+
+def make_pool():
+    raise ValueError("nothing is judged")
+
+
+async def submit():
+    desk = JudgeDesk(Location.of(url), AgentLimits(), make_pool, {})
+    for _ in range(8):
+        await desk.submit(Submission(task=task, code=code, author="a", session=session))
+
+
+asyncio.run(submit())
+"""
+
+
+def test_servers_that_share_a_session_number_its_steps_in_order(
+    folder: Path, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(folder, tmp_path / "lake"))
+
+    async def begin() -> str:
+        async with make_desk(own) as desk:
+            return (await desk.submit(Submission(task=TASK, code=WRONG, author="a"))).session_id
+
+    session = asyncio.run(begin())
+    line = [sys.executable, "-c", SUBMIT, str(own), session, TASK, WRONG]
+    servers = [subprocess.Popen(line) for _ in range(2)]
+    assert [server.wait(120) for server in servers] == [0, 0]
+    steps = read_rows(
+        own,
+        "SELECT session_steps.step, turn FROM session_steps JOIN generations USING (generation_id) "
+        f"WHERE session_id = '{session}' ORDER BY session_steps.step",
+    )
+    assert steps == [{"step": place, "turn": place} for place in range(17)]
+
+
 @pytest.fixture(scope="module")
 def answers(folder: Path) -> dict[str, Any]:
     """Return what an agent of a server in this process was answered."""
@@ -174,7 +221,7 @@ def test_an_attempt_has_its_author_session_parent_and_prompt(
     assert shown["prompt_id"] == answers["prompt"]["prompt_id"]
     steps = read_rows(
         folder, "SELECT step, role, generation_id FROM session_steps JOIN sessions "
-        f"USING (session_id) WHERE session_id = '{first['session']}' ORDER BY step",
+        f"USING (session_id) WHERE session_id = '{first['session']}' ORDER BY session_steps.step",
     )  # fmt: skip
     assert [step["step"] for step in steps] == [0, 1, 2]
     assert {step["role"] for step in steps} == {"assistant"}
