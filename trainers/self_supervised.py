@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store.errors import FlywheelError
 from trainers.datasets import records
@@ -42,10 +42,6 @@ from trainers.training.short_tasks import (
     list_short_prompts,
     overfit_on_short_answers,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 PIPELINE = "self-supervised"
 
@@ -234,7 +230,7 @@ class _Rounds:
             snapshot = lake.snapshot
         check_judged(outcome)
         if outcome.unjudged:
-            run.job.say(f"not judged {outcome.unjudged} kernels, which count for nothing")
+            run.job.say(f"not judged {outcome.unjudged} attempts, which do not count")
         run.add_metrics(number, outcome.metrics())
         run.flush()
         run.job.say(f"round {number}    {recording.format_metrics(outcome.metrics())}")

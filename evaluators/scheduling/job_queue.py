@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -165,40 +164,38 @@ class JobQueue:
 
     def request_second_session(self, job: Job, win: SurprisingWin) -> None:
         """Put a surprising win first in the queue of the other judges."""
-        with self._end_judging():
+        with self.changed:
             job.win = win
             self.ready.insert(0, job)
+            self.end_judging()
 
     def defer(self, job: Job) -> None:
         """Leave a case until it can be judged alone."""
-        with self._end_judging():
+        with self.changed:
             job.alone = True
             self.deferred.append(job)
-
-    def finish(self) -> None:
-        """Take a case that is judged out of the queue."""
-        with self._end_judging():
-            pass
+            self.end_judging()
 
     def retry(self, job: Job) -> bool:
         """Put a failed case first in the queue, or finish it after its last try; return which."""
-        with self._end_judging():
+        with self.changed:
             job.tries += 1
             if job.tries < _TRIES:
                 self._return(job)
+            self.end_judging()
         return job.tries < _TRIES
 
     def put_back(self, job: Job) -> None:
         """Leave a case to the other judges, because this judge's device is unavailable."""
-        with self._end_judging():
+        with self.changed:
             self._return(job)
+            self.end_judging()
 
-    @contextmanager
-    def _end_judging(self) -> Generator[None]:
+    def end_judging(self) -> None:
+        """Note that a judge is done with its case."""
         with self.changed:
             self.judging -= 1
             self.is_alone = False
-            yield
             self.changed.notify_all()
 
     def _return(self, job: Job) -> None:

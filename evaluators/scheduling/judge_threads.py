@@ -211,7 +211,7 @@ def _run_judge(
                 jobs.put_back(job)
                 results.put(gone)
                 return
-            jobs.finish()
+            jobs.end_judging()
             results.put(result)
     except BaseException as error:
         results.put(error)

@@ -130,7 +130,7 @@ def test_a_kernel_is_compiled_once_for_all_policies() -> None:
 
 
 def test_no_case_gets_the_rows_of_an_earlier_one() -> None:
-    """Python reuses the addresses of finished cases, of which a long run has many."""
+    """A long run frees its finished cases, and Python reuses their addresses."""
     script = {f"{n}.py": "surprising" for n in range(0, 400, 2)}
     judges = [Scripted("a", script), Scripted("b", script)]
     for judge in judges:

@@ -69,7 +69,7 @@ def test_an_outcome_counts_attempts_as_often_as_they_were_made(writer, lake_url:
 
 def test_a_round_that_the_judge_failed_at_is_refused() -> None:
     check_judged(outcome(unjudged=8))
-    with pytest.raises(EvaluatorError, match="failed at 9 of the round's 17 kernels"):
+    with pytest.raises(EvaluatorError, match="9 of the round's 17 attempts with code have no verd"):
         check_judged(outcome(unjudged=9))
 
 

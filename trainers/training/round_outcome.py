@@ -81,13 +81,13 @@ def check_judged(outcome: Outcome) -> None:
     """Refuse a round that says little about the policy, because the judge failed.
 
     Raises:
-        EvaluatorError: most kernels have no verdict.
+        EvaluatorError: most attempts with code have no verdict.
     """
     if outcome.unjudged > outcome.with_code:
         total = outcome.unjudged + outcome.with_code
         raise EvaluatorError(
-            f"the judge failed at {outcome.unjudged} of the round's {total} kernels",
-            "What was sampled is stored. Run this again with --resume once the judge works.",
+            f"{outcome.unjudged} of the round's {total} attempts with code have no verdict",
+            "The judge failed. Once it works, run this again with --resume: all attempts are stored.",
         )
 
 
