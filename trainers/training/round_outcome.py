@@ -87,7 +87,7 @@ def check_judged(outcome: Outcome) -> None:
         total = outcome.unjudged + outcome.with_code
         raise EvaluatorError(
             f"{outcome.unjudged} of the round's {total} attempts with code have no verdict",
-            "The judge failed. Once it works, run this again with --resume: all attempts are stored.",
+            "The judge failed. Once it works, run this again with --resume. Nothing is lost.",
         )
 
 
