@@ -21,21 +21,6 @@ PROGRAMS = (*ROOMS, "tests", "benchmarks")
 DATA = ("store/starter", "tests/evaluators/adversarial")
 """Folders whose Python files are tasks and kernels: data, not modules."""
 
-LINES = 350
-LONGER: dict[str, str] = {
-    "benchmarks/crash.py": "one program: writers, what kills them, readers, and the account after",
-}
-"""Modules over LINES lines, and why each one is not two."""
-
-FILES = 14
-MEMBERS: dict[str, str] = {
-    "evaluators/detectors": "one detector a file",
-    "store/importers": "one importer a file",
-    "store/explore/pages": "one page a file",
-}
-"""Folders over FILES modules: those whose files are members."""
-
-
 ADVICE = "Make the name public, or use what its folder exports:"
 
 
@@ -141,26 +126,6 @@ def test_bare_files_of_a_room_are_faces_and_members(room: str) -> None:
         if path.name not in ("__init__.py", "__main__.py")
     ]
     assert not machinery, "machinery belongs in a folder that is named by its noun"
-
-
-def test_modules_are_short_enough_to_read() -> None:
-    lengths = {
-        path.as_posix(): len((REPOSITORY / path).read_text().splitlines())
-        for path in modules(*ROOMS, "benchmarks")
-    }
-    long = {name: lines for name, lines in lengths.items() if lines > LINES}
-    assert sorted(long.keys() - LONGER.keys()) == [], "split it, or give the reason in LONGER"
-    assert sorted(LONGER.keys() - long.keys()) == [], "no longer an exception"
-
-
-def test_folders_are_small_enough_to_survey() -> None:
-    folders: dict[str, int] = {}
-    for path in modules(*ROOMS):
-        if path.name != "__init__.py":
-            folders[path.parent.as_posix()] = folders.get(path.parent.as_posix(), 0) + 1
-    large = {name: files for name, files in folders.items() if files > FILES}
-    assert sorted(large.keys() - MEMBERS.keys()) == [], "divide it, or give the reason in MEMBERS"
-    assert sorted(MEMBERS.keys() - large.keys()) == [], "no longer an exception"
 
 
 @pytest.mark.slow
