@@ -1,17 +1,9 @@
-"""The folder of a dataset: Parquet shards that appear under their final names, all or nothing."""
+"""The Parquet shards of a dataset."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import store
-from store.errors import DatasetError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,35 +58,3 @@ class Shards:
         if self._writer is not None:
             self._writer.close()
         self._writer, self._rows = None, 0
-
-
-@contextmanager
-def open_scratch_folder(base: Path) -> Generator[Path]:
-    """Yield a new folder beside the final one, and remove it in every case."""
-    folder = base / f".partial-{os.getpid()}-{store.ids.uuid7()[:8]}"
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def place_folder(folder: Path, target: Path) -> None:
-    """Move a finished folder to its final place; identical files there stay unchanged."""
-    if target.exists() and (target.is_file() or any(target.iterdir())):
-        if target.is_dir() and _hash_files(folder) == _hash_files(target):
-            return
-        raise DatasetError(
-            f"{target} holds something else", "Name another folder with --out; nothing was written."
-        )
-    if target.exists():
-        target.rmdir()
-    folder.rename(target)
-
-
-def _hash_files(folder: Path) -> dict[str, str]:
-    return {
-        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from pipelines.contract.rows import Message, Row, Selection
 from pipelines.datasets import card
 from pipelines.datasets.content import hash_rows
-from pipelines.datasets.folder import ROW_GROUP_ROWS, Shards, open_scratch_folder, place_folder
+from pipelines.datasets.folder import ROW_GROUP_ROWS, Shards
 from pipelines.datasets.job import Dataset, Job
 from pipelines.datasets.mixture import choose_mixture
 from pipelines.datasets.repeats import choose_rows, join_texts
 from pipelines.rendering.templates import template_hash
 from pipelines.selection.rules import apply_rules
 from pipelines.selection.texts import fetch_texts
+from store.commandline import outputs
 from store.commandline.progress import Progress, ignore_progress
 from store.errors import DatasetError, EmptyDataset
 from store.ids import prompt_id
@@ -146,23 +147,26 @@ def write_dataset(
 ) -> tuple[Dataset, Path]:
     """Write the dataset folder and return it; leave nothing behind if that fails.
 
-    Without `out` the folder is ./datasets/<name>/<snapshot>-<start of the id>. A folder that
-    holds the same files is left as it is.
+    Without `out` the folder is ./datasets/<name>/<snapshot>-<start of the id>. A dataset that the
+    same pipeline has written there is replaced, unless it has the same files.
 
     Raises:
-        DatasetError: `out` holds something else.
+        ExportRefused: `out` has something else than a dataset of this pipeline.
     """
+    command = f"pipelines run {job.pipeline}"
+    if out is not None:
+        outputs.require_replaceable(out, command)
     selection = select_rows(job)
     dataset = Dataset(job=job)
     base = out.parent if out is not None else Path("datasets") / job.name
-    with open_scratch_folder(base) as folder:
+    with outputs.open_partial(base) as folder:
         shards = Shards(folder / "data" / card.CONFIG_NAME, job.split)
         for table in render_rows(job, dataset, selection, progress):
             shards.write(table)
         files = shards.finish()
         card.write(folder, dataset, shards.schema, files)
         target = out if out is not None else base / dataset.folder_name
-        place_folder(folder, target)
+        outputs.place_folder(folder, target, command)
     return dataset, target
 
 

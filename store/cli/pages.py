@@ -112,7 +112,7 @@ def report(
     Parameters
     ----------
     out
-        Folder to write to.
+        Folder to write. A report that this command wrote there before is replaced.
     at
         Read the lake at this tag, snapshot number or ISO time (default: newest).
     run
@@ -120,19 +120,20 @@ def report(
         learning curves, best kernels with their lineage, and costs.
     """
     import store
+    from store.commandline.outputs import write_folder
     from store.report.page import contents, render
 
-    existing = next(one for one in (out, *out.absolute().parents) if one.exists())
-    if not existing.is_dir():
-        raise FlywheelError(f"{existing} is not a folder", "Name another with --out.")
     begun = time.monotonic()
-    with store.open(common.lake, at, include=including.views()) as lake:
-        written = render.write_page(contents.build_page(lake, run), out)
+    with (
+        store.open(common.lake, at, include=including.views()) as lake,
+        write_folder(out, "store report") as folder,
+    ):
+        written = render.write_page(contents.build_page(lake, run), folder)
         snapshot = lake.snapshot
-    megabytes = written.html.stat().st_size / 1e6
+    html = out / written.html.name
     echo.print_result(
-        f"{written.html} ({megabytes:.2f} MB), {written.markdown.name}, {written.charts} charts, "
-        f"snapshot {snapshot}, {time.monotonic() - begun:.1f} s"
+        f"{html} ({html.stat().st_size / 1e6:.2f} MB), {written.markdown.name}, "
+        f"{written.charts} charts, snapshot {snapshot}, {time.monotonic() - begun:.1f} s"
     )
 
 

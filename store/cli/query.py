@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from store.cli.options import (
 )
 from store.commandline import echo
 from store.commandline.members import Common, Format
+from store.commandline.outputs import write_file
 from store.errors import FlywheelError
 from store.lake.exclusions import describe_left_out
 
@@ -65,16 +67,18 @@ def query(
         Format of the result. A table on a terminal cuts long texts; the other formats are complete.
         JSON has null for NaN and infinite numbers.
     out
-        Write the result to this file instead of stdout.
+        Write the result to this file instead of stdout. A result that this command wrote there
+        before is replaced; other files are not.
     """
     from store.guard.query_process import QueryProcess
 
     statement = _read_statement(sql, file)
-    with QueryProcess(common.lake, at, limits, include=including.views()) as lake:
+    place = nullcontext() if out is None else write_file(out, "store query")
+    with place as target, QueryProcess(common.lake, at, limits, include=including.views()) as lake:
         from store.commandline import display  # while the process starts
 
         answer = lake.ask(statement)
-        display.write_rows(answer.rows, format, out)
+        display.write_rows(answer.rows, format, target)
         if answer.cut:
             count = answer.rows.num_rows
             option = "--max-rows" if count == limits.max_rows else "--max-chars"

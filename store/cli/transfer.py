@@ -128,7 +128,9 @@ def _export_command(exporter: Member) -> Callable[..., None]:
 
     at_help = "Read the lake at this tag, snapshot number or ISO time (default: newest)."
     command.__annotations__ |= {
-        "folder": Annotated[Path, Parameter(help="New folder to write.")],
+        "folder": Annotated[
+            Path, Parameter(help="Folder to write; a repeated export replaces it.")
+        ],
         "config": annotate_config(module.Config),
         "at": Annotated[str | None, Parameter(help=at_help, show_default=False)],
         "including": Include,

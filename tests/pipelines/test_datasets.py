@@ -26,7 +26,7 @@ from pipelines import (
 )
 from pipelines.contract.request import Request
 from pipelines.datasets import card, materialize, record
-from store.errors import DatasetError, EmptyDataset
+from store.errors import DatasetError, EmptyDataset, ExportRefused
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -195,7 +195,7 @@ def test_a_folder_with_other_files_is_not_touched(lake, make_job, tmp_path: Path
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("keep")
-    with pytest.raises(DatasetError, match="holds something else"):
+    with pytest.raises(ExportRefused, match="exists already"):
         materialize.write_dataset(make_job(lake), out)
     assert [file.name for file in tmp_path.rglob("*")] == ["out", "mine.txt"]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from store.ids import uuid7
+from store.commandline.outputs import open_partial, rename_over
 
 
 def is_whole_model(folder: Path) -> bool:
@@ -25,47 +24,18 @@ def write_once(
 
     Args:
         target: The folder.
-        write: Called with a folder beside the target, which takes the target's name when it is
+        write: Called with the path of a folder to make, which takes the target's name when it is
             complete.
         is_whole: Whether a folder is complete.
     """
     if is_whole(target):
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = _name_beside(target)
-    try:
-        write(partial)
-        if not is_whole(target):
-            replace_folder(partial, target, is_whole)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return target
-
-
-def replace_folder(
-    partial: Path, target: Path, is_whole: Callable[[Path], bool] | None = None
-) -> None:
-    """Give a folder another name, in place of what has this name.
-
-    Args:
-        partial: The folder.
-        target: Its new name.
-        is_whole: If another process has put a folder there meanwhile for which this is true, that
-            one stays.
-    """
-    old = _name_beside(target)
-    try:
+    with open_partial(target.parent) as partial:
+        folder = partial / target.name
+        write(folder)
         try:
-            partial.rename(target)
+            folder.rename(target)
         except OSError:
-            if is_whole is not None and is_whole(target):
-                return
-            # A folder cannot take the name of another one that has files.
-            target.rename(old)
-            partial.rename(target)
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _name_beside(target: Path) -> Path:
-    return target.with_name(f".{target.name}-{uuid7()[-12:]}.partial")
+            if not is_whole(target):
+                rename_over(folder, target)
+    return target

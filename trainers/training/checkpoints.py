@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from store.commandline.outputs import rename_over
 from trainers.models import loading
-from trainers.models.whole_folder import replace_folder
 from trainers.runs import processes as ranks
 from trainers.runs import run_folder
 from trainers.runs.recording import Run, Stage
@@ -59,7 +59,8 @@ class Checkpoints:
         ranks.run_on_main(lambda: shutil.rmtree(partial, ignore_errors=True))
         trainer.save_model(str(partial))
         trainer.accelerator.wait_for_everyone()
-        ranks.run_on_main(lambda: replace_folder(partial, self.final))
+        ranks.run_on_main(lambda: rename_over(partial, self.final))
+        ranks.run_on_main(lambda: shutil.rmtree(partial, ignore_errors=True))  # what was there
 
     def record_final(self, steps: int) -> str:
         """Append the trained model as a policy and return its policy_id. Every rank calls this."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from store.errors import ExportRefused
+from store.commandline.outputs import write_folder
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -28,33 +26,18 @@ class Exporter(Protocol):
         ...
 
 
-def export(lake: Lake, module: Exporter | ModuleType, target: Path, config: Any) -> dict[str, int]:
-    """Write a lake's snapshot to a new folder with one exporter; return a count for each kind.
+def export(lake: Lake, module: ModuleType, target: Path, config: Any) -> dict[str, int]:
+    """Write a lake's snapshot to a folder with one exporter; return a count for each kind.
+
+    A folder that the same exporter has written is replaced.
 
     Raises:
-        ExportRefused: the folder exists and is not empty, it cannot be made, or there is nothing to
+        ExportRefused: the folder has something else, it cannot be made, or there is nothing to
             write.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ExportRefused(f"{target} exists already", "Give a new folder, or an empty one.")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise ExportRefused(
-            f"cannot make the folder {target}: {error.strerror}",
-            "Name a new folder in a place where you can write.",
-        ) from error
-    try:
-        counts = module.write(lake, partial, config)
-        partial.chmod(0o755)
-        if target.exists():
-            target.rmdir()
-        partial.rename(target)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    return counts
+    name = module.__name__.rpartition(".")[2].replace("_", "-")
+    with write_folder(target, f"store export {name}") as folder:
+        return module.write(lake, folder, config)
 
 
 def summarize(exporter: Member, counts: dict[str, int], target: Path, snapshot: int) -> str:
