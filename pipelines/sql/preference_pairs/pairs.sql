@@ -16,73 +16,71 @@ steps AS (
 winners AS (
     SELECT
         placed.task_id, placed.kernel_id, placed.score, steps.up_to AS beaten,
-        row_number() OVER (PARTITION BY placed.task_id ORDER BY placed.place) - 1 AS turn,
-        count(*) OVER (PARTITION BY placed.task_id) AS winners
+        row_number() OVER (PARTITION BY placed.task_id ORDER BY placed.place) - 1 AS turn
     FROM placed
     ASOF INNER JOIN steps
         ON steps.task_id = placed.task_id AND placed.score / $margin >= steps.score
 ),
-draws AS (
-    SELECT task_id, unnest(range(CAST($per_task AS BIGINT))) AS draw
-    FROM (SELECT DISTINCT task_id FROM eligible)
-),
-slower AS (
-    SELECT
-        draws.task_id, draws.draw, 'slower' AS kind,
-        winners.kernel_id AS chosen_kernel_id, winners.score AS chosen_score,
-        placed.kernel_id AS rejected_kernel_id, placed.score AS rejected_score,
-        'correct' AS rejected_status
-    FROM draws
-    INNER JOIN winners
-        ON
-            winners.task_id = draws.task_id
-            AND winners.turn = (
-                md5_number_lower(concat_ws(':', $seed, 'faster', draws.task_id, draws.draw))
-                % winners.winners
-            )::BIGINT
-    INNER JOIN placed
-        ON
-            placed.task_id = draws.task_id
-            AND placed.place = (
-                md5_number_lower(concat_ws(':', $seed, 'slower', draws.task_id, draws.draw))
-                % winners.beaten
-            )::BIGINT
-    WHERE $rejected IN ('slower', 'both')
-),
 failed AS (
     SELECT
         task_id, kernel_id, status,
-        row_number() OVER (PARTITION BY task_id ORDER BY kernel_id) - 1 AS turn,
-        count(*) OVER (PARTITION BY task_id) AS failures
+        row_number() OVER (PARTITION BY task_id ORDER BY kernel_id) - 1 AS turn
     FROM wrong
 ),
 sizes AS (
-    SELECT task_id, count(*) AS kernels
-    FROM placed
-    GROUP BY task_id
+    SELECT kernels.task_id, kernels.kernels, winners.winners, failed.failures
+    FROM (SELECT task_id, count(*) AS kernels FROM placed GROUP BY task_id) AS kernels
+    LEFT JOIN (SELECT task_id, count(*) AS winners FROM winners GROUP BY task_id) AS winners
+        ON winners.task_id = kernels.task_id
+    LEFT JOIN (SELECT task_id, count(*) AS failures FROM failed GROUP BY task_id) AS failed
+        ON failed.task_id = kernels.task_id
+),
+draws AS (
+    SELECT *, unnest(range(CAST($per_task AS BIGINT))) AS draw
+    FROM sizes
+),
+-- The turns of a draw are columns before a join compares them: a condition on both sides would join
+-- all draws and kernels of a task.
+turns AS (
+    SELECT
+        task_id, draw,
+        (md5_number_lower(concat_ws(':', $seed, 'faster', task_id, draw)) % winners)::BIGINT
+            AS winner,
+        (md5_number_lower(concat_ws(':', $seed, 'right', task_id, draw)) % kernels)::BIGINT
+            AS place,
+        (md5_number_lower(concat_ws(':', $seed, 'wrong', task_id, draw)) % failures)::BIGINT
+            AS failure
+    FROM draws
+),
+won AS (
+    SELECT
+        turns.task_id, turns.draw, winners.kernel_id, winners.score,
+        (
+            md5_number_lower(concat_ws(':', $seed, 'slower', turns.task_id, turns.draw))
+            % winners.beaten
+        )::BIGINT AS place
+    FROM turns
+    INNER JOIN winners ON winners.task_id = turns.task_id AND winners.turn = turns.winner
+    WHERE $rejected IN ('slower', 'both')
+),
+slower AS (
+    SELECT
+        won.task_id, won.draw, 'slower' AS kind,
+        won.kernel_id AS chosen_kernel_id, won.score AS chosen_score,
+        placed.kernel_id AS rejected_kernel_id, placed.score AS rejected_score,
+        'correct' AS rejected_status
+    FROM won
+    INNER JOIN placed ON placed.task_id = won.task_id AND placed.place = won.place
 ),
 against_wrong AS (
     SELECT
-        draws.task_id, draws.draw, 'wrong' AS kind,
+        turns.task_id, turns.draw, 'wrong' AS kind,
         placed.kernel_id AS chosen_kernel_id, placed.score AS chosen_score,
         failed.kernel_id AS rejected_kernel_id, CAST(NULL AS DOUBLE) AS rejected_score,
         failed.status AS rejected_status
-    FROM draws
-    INNER JOIN sizes ON sizes.task_id = draws.task_id
-    INNER JOIN placed
-        ON
-            placed.task_id = draws.task_id
-            AND placed.place = (
-                md5_number_lower(concat_ws(':', $seed, 'right', draws.task_id, draws.draw))
-                % sizes.kernels
-            )::BIGINT
-    INNER JOIN failed
-        ON
-            failed.task_id = draws.task_id
-            AND failed.turn = (
-                md5_number_lower(concat_ws(':', $seed, 'wrong', draws.task_id, draws.draw))
-                % failed.failures
-            )::BIGINT
+    FROM turns
+    INNER JOIN placed ON placed.task_id = turns.task_id AND placed.place = turns.place
+    INNER JOIN failed ON failed.task_id = turns.task_id AND failed.turn = turns.failure
     WHERE $rejected IN ('wrong', 'both')
 ),
 pairs AS (
