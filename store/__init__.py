@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     from store.lake.location import Location
     from store.lake.reader import Lake
     from store.lake.result import Result
-    from store.lake.sql_files import list_views, read_description, read_sql, read_view
+    from store.lake.sql_files import (
+        list_views,
+        read_description,
+        read_sql,
+        read_statement,
+        read_view,
+    )
     from store.schema import catalog
     from store.writing.bundle import Bundle, conform
     from store.writing.writer import Writer
@@ -61,6 +67,7 @@ __all__ = [
     "python_syntax",
     "read_description",
     "read_sql",
+    "read_statement",
     "read_view",
     "run_import",
     "viewer",
@@ -92,6 +99,7 @@ _HOMES = {
     "parse_completion": "store.code.completion",
     "read_description": "store.lake.sql_files",
     "read_sql": "store.lake.sql_files",
+    "read_statement": "store.lake.sql_files",
     "read_view": "store.lake.sql_files",
     "run_import": "store.importers.reading.run",
 }

@@ -6,6 +6,7 @@ import functools
 import hashlib
 from pathlib import Path
 
+import store
 from store.errors import UnknownName
 
 OURS = Path(__file__).parent.parent / "sql"
@@ -21,7 +22,7 @@ def sql(folder: str, name: str) -> str:
     for root in (OURS, OWN):
         file = root / folder / f"{name}.sql"
         if file.is_file():
-            return file.read_text("utf-8").rstrip().rstrip(";")
+            return store.read_statement(file)
     known = [file.stem for root in (OURS, OWN) for file in (root / folder).glob("*.sql")]
     raise UnknownName.among(f"SQL file of {folder}", name, known)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from store.bounds import read_bounds
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -64,6 +66,7 @@ def _spell_values(column: pa.ChunkedArray | pa.Array) -> list[str | None]:
     import pyarrow as pa
 
     with duckdb.connect() as connection:
+        read_bounds(None).apply(connection, None)
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("spelled", pa.Table.from_arrays([column], ["value"]))
         found = connection.execute("SELECT value::VARCHAR FROM spelled").fetchall()

@@ -18,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +28,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from store import errors
 from store.errors import FlywheelError, UnknownName, UnsafeSQL
-from store.lake.limits import GB, QueryLimits
+from store.lake.host.scratch import choose_scratch
+from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,11 +88,13 @@ class QueryProcess:
         self._url = url
         self._at = at
         self._include = list(include)
-        self._folder = Path(tempfile.mkdtemp(prefix="flywheel-query-"))  # mode 0700
+        self._folder = choose_scratch("query")
+        self._folder.mkdir(mode=0o700)
         self._child: subprocess.Popen[bytes] | None = None
         self._unread = b""
         self._place: tuple[int, str] | None = None
         self._is_open = False
+        self._bounds = self.limits.find_bounds(self._folder)
         self._start()
 
     def __enter__(self) -> QueryProcess:
@@ -214,7 +216,7 @@ class QueryProcess:
                 "Check that this package and its dependencies import in a new interpreter.",
             )
         if code == -signal.SIGABRT:  # an allocation failed where DuckDB cannot say so
-            return self.limits.memory_error()
+            return self._bounds.explain_memory("the query")
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return FlywheelError(
             f"DuckDB crashed on this query ({name}); the lake is unharmed",
@@ -255,7 +257,7 @@ def main() -> None:
         place = Location.of(asked["url"])
         with Lake(place, asked["at"], limits, spill=folder, include=asked["include"]) as lake:
             # Set after the extensions are loaded, because their memory does not count.
-            _limit(resource.RLIMIT_DATA, int(limits.memory_gb * GB) + OWN_BYTES)
+            _limit(resource.RLIMIT_DATA, lake.bounds.memory_bytes + OWN_BYTES)
             _limit(resource.RLIMIT_CORE, 0)
             reply({"snapshot": lake.snapshot, "url": lake.url})
             while True:
@@ -267,7 +269,7 @@ def main() -> None:
                 except FlywheelError as error:
                     reply(_describe_error(error))
                 except MemoryError:
-                    reply(_describe_error(limits.memory_error()))
+                    reply(_describe_error(lake.bounds.explain_memory("the query")))
                 except Exception as error:
                     # A bug in this program or a library; the caller reports it.
                     reply(_describe_error(FlywheelError(f"the query failed: {error!r:.300}")))

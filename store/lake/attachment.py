@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import secrets
-import stat
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store.bounds import Bounds, read_bounds
 from store.errors import LakeUnreachable, SnapshotNotFound, UnknownName
-from store.lake.limits import read_memory_bytes
+from store.lake.host.scratch import choose_scratch
 from store.lake.location import METADATA, FolderLocation, Location
 from store.lake.sql_files import read_view
 
@@ -23,12 +20,18 @@ if TYPE_CHECKING:
 _VERSIONS = re.compile(r"catalog version is (\S+), but the extension requires version (\d[\d.]*\d)")
 
 
-def connect(spill: Path | None = None, *, to: Location | None = None) -> duckdb.DuckDBPyConnection:
+def connect(
+    *, to: Location | None = None, bounds: Bounds | None = None, spill: Path | None = None
+) -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB with the extensions of a lake, loaded from their wheels by path.
 
-    Nothing is downloaded and no home folder is needed. Queries that exceed `read_memory_bytes`
-    spill to `spill`, by default a private folder that is removed with the connection. Without `to`,
-    it can attach lakes in folders.
+    Nothing is downloaded and no home folder is needed.
+
+    Args:
+        to: The lake that it can attach; None is any lake in a folder.
+        bounds: What it may use; None is what every process may use.
+        spill: A folder for data that does not fit into memory; None is a private one that is
+            removed with the connection.
     """
     import duckdb
 
@@ -41,8 +44,8 @@ def connect(spill: Path | None = None, *, to: Location | None = None) -> duckdb.
         extension = next(folder.glob("extensions/*/*.duckdb_extension"))
         connection.execute(f"LOAD '{_escape(extension)}'")
     connection.execute("SET allow_unsigned_extensions = false")
-    connection.execute(f"SET temp_directory = '{_escape(spill or _choose_spill_folder())}'")
-    connection.execute(f"SET memory_limit = '{read_memory_bytes()}B'")
+    folder = spill or choose_scratch("spill")
+    (bounds or read_bounds(folder)).apply(connection, folder)
     connection.execute("SET TimeZone = 'UTC'")
     # Rows with lists or structs come in small chunks, but each counts as a full one. They soon
     # reach the default of 1 MB, and then all cores except one wait for the reader.
@@ -60,20 +63,6 @@ def connect(spill: Path | None = None, *, to: Location | None = None) -> duckdb.
     if to is not None:
         to.files.authorize(connection)
     return connection
-
-
-def _choose_spill_folder() -> Path:
-    """Return the path to which a connection may spill: a new name in a private folder.
-
-    DuckDB creates the folder when it spills and removes it when the connection ends.
-    """
-    base = Path(tempfile.gettempdir()) / f"kernel-flywheel-{os.getuid()}"
-    base.mkdir(mode=0o700, exist_ok=True)
-    found = os.lstat(base)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        # Another user owns the folder, or it is open to others.
-        base = Path(tempfile.mkdtemp(prefix="kernel-flywheel-"))
-    return base / f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def attach(

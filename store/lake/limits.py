@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from store.bounds import GB, THREADS, Bounds, read_bounds
 from store.errors import FlywheelError
-
-GB = 1_000_000_000
-THREADS = 8
-MEMORY_GB = 4.0
-_MEMORY_VARIABLE = "FLYWHEEL_MEMORY_GB"
-_DUCKDB_SHARE = 0.75
-"""Part of the memory of a process that DuckDB may use; Python and Arrow need the rest."""
-
-
-def read_memory_bytes() -> int:
-    """Return the memory that DuckDB may use in this process, in bytes, before it spills to disk.
-
-    It is three quarters of FLYWHEEL_MEMORY_GB, or of 4 GB. Raises FlywheelError if the variable is
-    not a positive number.
-    """
-    text = os.environ.get(_MEMORY_VARIABLE, str(MEMORY_GB))
-    try:
-        size = float(text)
-    except ValueError:
-        size = 0.0
-    if not 0 < size < float("inf"):
-        raise FlywheelError(
-            f'{_MEMORY_VARIABLE} is "{text}", which is not a positive number',
-            f"Set it to a number of GB, or unset it for {MEMORY_GB:g} GB.",
-        )
-    return int(_DUCKDB_SHARE * size * GB)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +18,13 @@ class QueryLimits:
 
     timeout: float = 300.0
     """End a query after this many seconds."""
-    memory_gb: float = MEMORY_GB
-    """Memory that a query may use, in GB."""
+    memory_gb: float | None = None
+    """Memory that a query may use, in GB (default: three quarters of FLYWHEEL_MEMORY_GB)."""
     threads: int = THREADS
     """Use at most this many threads for a query."""
-    spill_gb: float = 10.0
-    """Disk space that a query may use for data that does not fit into memory, in GB."""
+    spill_gb: float | None = None
+    """Disk space that a query may use for data that does not fit into memory, in GB (default:
+    FLYWHEEL_SPILL_GB, or half of the free space)."""
     max_rows: int = 1_000_000
     """Cut the answer after this many rows and say so; 0 gives all rows."""
     max_chars: int = 0
@@ -60,24 +36,22 @@ class QueryLimits:
         """Refuse limits under which no query can be answered."""
         sizes = (self.timeout, self.memory_gb, self.spill_gb, self.max_result_gb, self.threads)
         counts = (self.max_rows, self.max_chars)
-        if not all(0 < value < float("inf") for value in sizes) or min(counts) < 0:
+        if not all(size is None or 0 < size < float("inf") for size in sizes) or min(counts) < 0:
             raise FlywheelError(
                 "a limit on queries must be a positive number",
                 "Only --max-rows and --max-chars may be 0, which gives all rows.",
             )
 
-    @property
-    def spill_bytes(self) -> int:
-        """Disk space that a query may use for data that does not fit into memory."""
-        return int(self.spill_gb * GB)
-
-    def settings(self) -> dict[str, str]:
-        """Return DuckDB's settings for these limits, except the folder for spilled data."""
-        return {
-            "memory_limit": f"{int(self.memory_gb * GB)}B",
-            "threads": str(min(self.threads, os.cpu_count() or 1)),
-            "max_temp_directory_size": f"{self.spill_bytes}B",
-        }
+    def find_bounds(self, folder: Path | None) -> Bounds:
+        """Return the bounds of the connection that answers the queries and spills to a folder."""
+        bounds = replace(read_bounds(folder), threads=self.threads)
+        if self.memory_gb is not None:
+            size = int(self.memory_gb * GB)
+            bounds = replace(bounds, memory_bytes=size, memory_option="--memory-gb")
+        if self.spill_gb is not None:
+            size = int(self.spill_gb * GB)
+            bounds = replace(bounds, spill_bytes=size, spill_option="--spill-gb")
+        return bounds
 
     def timeout_error(self) -> FlywheelError:
         """Return the error for a query that exceeded its time."""
@@ -98,12 +72,4 @@ class QueryLimits:
         return FlywheelError(
             f"the first row has {characters} characters, and an answer may have {self.max_chars}",
             "Select fewer columns, or part of a text, such as left(code, 10000).",
-        )
-
-    def memory_error(self) -> FlywheelError:
-        """Return the error for a query that needs more memory or spill than it may use."""
-        return FlywheelError(
-            f"the query needs more than {self.memory_gb:g} GB of memory, or more than "
-            f"{self.spill_gb:g} GB of spill",
-            "Ask for less (a filter, fewer columns), or raise --memory-gb or --spill-gb.",
         )

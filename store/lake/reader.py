@@ -7,10 +7,12 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store.bounds import read_bounds
 from store.lake import exclusions, stored_tables, user_sql
 from store.lake.attachment import attach, connect, resolve_snapshot
 from store.lake.cache import leaders, view_cache
 from store.lake.host.inlined_rows import hold_inlined_rows
+from store.lake.host.scratch import choose_scratch
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
@@ -54,8 +56,11 @@ class Lake:
         self.limits = limits
         self.location = location
         self.catalog = catalogs.load()
-        self._connection = connect(spill, to=location)
-        with translate_errors():
+        spill = spill or choose_scratch("spill")
+        self.bounds = read_bounds(spill) if limits is None else limits.find_bounds(spill)
+        """Memory and disk space that the queries of this reader may use."""
+        self._connection = connect(to=location, bounds=self.bounds, spill=spill)
+        with translate_errors(self.bounds):
             attach(self._connection, location, name="newest")
             self.snapshot = resolve_snapshot(self._connection, at, name="newest")
             """Number of the snapshot that is read."""
@@ -73,9 +78,8 @@ class Lake:
             self._connection,
             location,
             self.snapshot,
-            spill_bytes=None if limits is None else limits.spill_bytes,
+            self.bounds.spill_bytes,
         )
-        self._set_limits()
         self._lock_down()
         # A repeated query is not parsed again.
         self._guarded = functools.lru_cache(QUESTIONS)(
@@ -138,16 +142,18 @@ class Lake:
             FlywheelError: DuckDB cannot answer it (the message is DuckDB's), or it exceeds a limit.
         """
         limits = limits or self.limits
-        with translate_errors(limits), interrupt_after(self._connection, limits):
+        with translate_errors(self.bounds), interrupt_after(self._connection, limits):
             self._guarded(query)
             self._prepared(query)
-        return Result(self._connection, self.location, query, parameters, limits)
+        return Result(
+            self._connection, self.location, query, parameters, bounds=self.bounds, limits=limits
+        )
 
     def run(self, query: str, parameters: Parameters = None) -> Result:
         """Run a query of our own SQL files, which may also read registered tables."""
-        with translate_errors():
+        with translate_errors(self.bounds, query):
             self._prepared(query)
-        return Result(self._connection, self.location, query, parameters)
+        return Result(self._connection, self.location, query, parameters, bounds=self.bounds)
 
     def register(self, name: str, rows: pa.Table) -> None:
         """Make an Arrow table visible to `run` under a name; replace any other."""
@@ -161,7 +167,7 @@ class Lake:
 
         The rows stay inside DuckDB between the two queries.
         """
-        with translate_errors():
+        with translate_errors(self.bounds, query):
             self._prepared(query)
             with hold_inlined_rows(self.location):
                 self._connection.execute(
@@ -174,7 +180,7 @@ class Lake:
 
         DuckDB computes it on every use, whereas `keep` stores the rows.
         """
-        with translate_errors():
+        with translate_errors(self.bounds, query):
             self._prepared(query)
             self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
         self._prepared_names.add(name)
@@ -272,13 +278,6 @@ class Lake:
         table, stored = self.catalog.tables[name], self._stored.get(name)
         with hold_inlined_rows(self.location):
             return stored_tables.copy_inlined(self._connection, table, stored, self.snapshot)
-
-    def _set_limits(self) -> None:
-        """Limit the resources of this connection; user SQL cannot change settings."""
-        if self.limits is None:
-            return
-        for name, value in self.limits.settings().items():
-            self._connection.execute(f"SET {name} = {quote_values((value,))}")
 
     def _lock_down(self) -> None:
         folders = quote_values((self.location.files.url, str(self.location.derived)))

@@ -10,13 +10,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from store.bounds import GB, Bounds
 from store.commandline.escape import encode_json
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 from store.lake.data_files.refusals import describe_refusal
 from store.lake.host.inlined_rows import hold_inlined_rows
-from store.lake.limits import GB, QueryLimits
+from store.lake.limits import QueryLimits
 from store.lake.location import Location
+from store.lake.sql_files import name_query
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -43,12 +45,15 @@ class Result:
         location: Location,
         query: str,
         parameters: Parameters,
+        *,
+        bounds: Bounds,
         limits: QueryLimits | None = None,
     ) -> None:
         self._connection = connection
         self._location = location
         self._query = query
         self._parameters = parameters
+        self._bounds = bounds
         self._limits = limits
 
     def arrow(self) -> pa.Table:
@@ -92,7 +97,7 @@ class Result:
 
         held = ExitStack()
         held.enter_context(hold_inlined_rows(self._location))
-        with translate_errors():
+        with translate_errors(self._bounds, self._query):
             answer = _rename_columns(self._execute().to_arrow_reader(rows))
 
         def read() -> Iterator[pa.RecordBatch]:
@@ -122,7 +127,7 @@ class Result:
     @contextmanager
     def _ask(self) -> Generator[None]:
         with (
-            translate_errors(self._limits),
+            translate_errors(self._bounds, self._query),
             interrupt_after(self._connection, self._limits),
             hold_inlined_rows(self._location),
         ):
@@ -170,8 +175,13 @@ def interrupt_after(connection: Interruptible, limits: QueryLimits | None) -> Ge
 
 
 @contextmanager
-def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
-    """Translate DuckDB's errors into FlywheelError, which the shell prints without a traceback."""
+def translate_errors(bounds: Bounds, query: str = "") -> Generator[None]:
+    """Translate DuckDB's errors into FlywheelError, which the shell prints without a traceback.
+
+    Args:
+        bounds: What the connection may use.
+        query: The statement that runs. An error at a bound names its file.
+    """
     import duckdb
     import pyarrow as pa
 
@@ -179,10 +189,9 @@ def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
         yield
     except (duckdb.Error, pa.ArrowException) as error:
         text = str(error)
-        if limits is not None and (
-            isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text
-        ):
-            raise limits.memory_error() from error
+        excess = bounds.explain(error, name_query(query))
+        if excess is not None:
+            raise excess from error
         refusal = None
         if isinstance(error, duckdb.IOException):
             refusal = describe_refusal(error, "the data files of the lake")

@@ -13,6 +13,24 @@ from store.errors import UnknownName
 VIEWS = Path(__file__).parent.parent / "views"
 _COMMENT = re.compile(r"(?:-- .*\n)+")
 _EMPTY = "Empty: "
+_files: dict[str, Path] = {}
+"""The files of the statements that were read, by their text."""
+
+
+def read_statement(file: Path) -> str:
+    """Return the statement in an SQL file, without the semicolon at its end."""
+    text = file.read_text("utf-8").rstrip().rstrip(";")
+    _files[text] = file
+    return text
+
+
+def name_query(query: str) -> str:
+    """Return what an error calls a query: the file that it, or the largest part of it, is from."""
+    known = max((text for text in _files if text in query), key=len, default=None)
+    if known is None:
+        return "the query"
+    file, installed = _files[known], VIEWS.parents[1]
+    return f"the query in {file.relative_to(installed) if file.is_relative_to(installed) else file}"
 
 
 def read_sql(module: str, name: str) -> str:
@@ -22,7 +40,7 @@ def read_sql(module: str, name: str) -> str:
         module: The module's `__file__`.
         name: The file's name without its suffix; it may begin with a subfolder.
     """
-    return (Path(module).parent / "sql" / f"{name}.sql").read_text("utf-8")
+    return read_statement(Path(module).parent / "sql" / f"{name}.sql")
 
 
 @functools.cache
@@ -36,7 +54,7 @@ def read_view(name: str) -> str:
     """Return the SQL of a view; raises UnknownName."""
     if name not in list_views():
         raise UnknownName.among("view", name, list_views())
-    return (VIEWS / f"{name}.sql").read_text("utf-8").rstrip().rstrip(";")
+    return read_statement(VIEWS / f"{name}.sql")
 
 
 def read_description(sql: str) -> str:
@@ -64,11 +82,13 @@ def read_question(file: Path) -> Question:
     text = file.read_text("utf-8")
     comment = _COMMENT.match(text)
     assert comment is not None, file
+    statement = text[comment.end() :].strip()
+    _files[statement] = file
     title, *lines = (line[3:] for line in comment[0].splitlines())
     return Question(
         title=title,
         sentence=" ".join(line for line in lines if not line.startswith(_EMPTY)),
         empty=" ".join(line.removeprefix(_EMPTY) for line in lines if line.startswith(_EMPTY)),
-        sql=text[comment.end() :].strip(),
+        sql=statement,
         sha256=hashlib.sha256(text.encode()).hexdigest(),
     )

@@ -10,6 +10,8 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any
 
+from store.bounds import read_bounds
+
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
@@ -58,7 +60,9 @@ def _parse(check: str) -> dict[str, Any]:
 def _connect() -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    return duckdb.connect()
+    connection = duckdb.connect()
+    read_bounds(None).apply(connection, None)
+    return connection
 
 
 def _evaluate(node: dict[str, Any], rows: pa.Table) -> Any:

@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 
     from store.lake.location import Location
 
-_MEMORY_GB = 2.0
-
 
 def make_app(
     location: Location, at: str | None, timeout: float, include: Sequence[str] = ()
 ) -> Starlette:
     """Return the application of a lake; it opens the lake when it starts."""
-    limits = QueryLimits(timeout=timeout, memory_gb=_MEMORY_GB, max_rows=EXPORTED_ROWS + 1)
+    limits = QueryLimits(timeout=timeout, max_rows=EXPORTED_ROWS + 1)
     return build_app(
         Readers(location, at, limits, include),
         QueryPool(location.url, replace(limits, max_rows=EXPORTED_ROWS), include),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store.bounds import measure_share
 from store.lake.cache.kept_files import copy_rows, escape
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ PARTS_AT_ONCE = 32
 """The files of up to this many parts are written at a time, to limit memory and disk space."""
 SAMPLE_ROWS = 20_000
 """Rows of a table from which the size of its files is estimated."""
-DISK_SHARE = 0.5
-"""The files take at most this share of the free disk space."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +58,10 @@ class TaskParts:
 
     Args:
         connection: Where the lake is attached at a snapshot.
-        spill_bytes: Disk space for the files; None means half of what is free.
+        spill_bytes: Disk space for the files, as far as their disk has room.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, spill_bytes: int | None) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, spill_bytes: int) -> None:
         self._connection = connection
         self._spill_bytes = spill_bytes
         self._counted: set[str] = set()
@@ -99,9 +98,7 @@ class TaskParts:
         up to `PARTS_AT_ONCE`.
         """
         size = self._estimate_bytes(divided, folder)
-        allowed = int(DISK_SHARE * shutil.disk_usage(folder).free)
-        if self._spill_bytes is not None:
-            allowed = min(allowed, self._spill_bytes)
+        allowed = min(measure_share(folder), self._spill_bytes)
         for group in _group_parts(parts, size, allowed):
             numbers = f"{group[0].number} AND {group[-1].number}"
             for table, rows in divided.rows.items():

@@ -70,7 +70,7 @@ class ViewCache:
         connection: Where the lake is attached at the snapshot.
         location: Where the lake is.
         snapshot: The snapshot that is read.
-        spill_bytes: Disk space for temporary files; None means half of what is free.
+        spill_bytes: Disk space for temporary files, as far as their disk has room.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ViewCache:
         connection: duckdb.DuckDBPyConnection,
         location: Location,
         snapshot: int,
-        spill_bytes: int | None = None,
+        spill_bytes: int,
     ) -> None:
         self._connection = connection
         self._location = location
