@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 THOROUGH := --hypothesis-profile thorough
 
-.PHONY: demo test test-all lint docs lock clean
+.PHONY: demo test test-sample test-all lint docs lock clean
 
 $(BIN)/.installed: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -48,6 +48,18 @@ demo: $(BIN)/.installed
 # cores.
 test: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 10 -m "not slow"
+
+# A sixth of the slow tests: by default the one that the hash of the tree chooses, with SIXTH=0 to
+# SIXTH=5 any. Tests that have not started after SAMPLE_S seconds are skipped and named; a test that
+# takes longer than TEST_S seconds fails, and its stack is printed.
+SIXTH ?= $(or $(shell git rev-parse 'HEAD^{tree}' 2>/dev/null),0)
+SAMPLE_S ?= 720
+TEST_S ?= 480
+
+test-sample: $(BIN)/.installed
+	pytest -q -n 3 --dist worksteal -rfERs --no-fold-skipped --durations 10 $(THOROUGH) \
+	  -o faulthandler_timeout=$(TEST_S) -o faulthandler_exit_on_timeout=true \
+	  -m "slow and not large" --sixth $(SIXTH) --start-until $$(($$(date +%s) + $(SAMPLE_S)))
 
 # All tests, with all parameters and examples: every candidate, honest ones three times over,
 # compilers, kill -9 again and again, pyright on all folders; and tests of rows and pipelines once more

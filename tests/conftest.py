@@ -13,6 +13,7 @@ import example_counts
 import new_lakes
 import one_thread
 import pytest
+import slow_sample
 from lake_places import ON_SERVER, Databases, Folders, LakePlaces
 from object_storage import ObjectStorage, find_program
 from postgres_server import PostgresServer, find_binary
@@ -54,6 +55,11 @@ class ModulesWithExamples:
         return None if ">>>" in collection_path.read_text("utf-8") else True
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that run a part of the tests."""
+    slow_sample.add_options(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore files in all rooms; hooks of this file are asked about its own folder only."""
     config.pluginmanager.register(ModulesWithExamples())
@@ -62,7 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the longest tests and those of trainers first, and try `clock` tests up to three times.
 
-    Of a test marked `repeats`, all but a few parameters become slow. Where the lakes of a run are
+    Of a test marked `repeats`, all but a few parameters become slow, and so does a test marked
+    `large`. Where the lakes of a run are
     on a server, only tests that use one are selected.
 
     A busy machine exceeds any limit, so a `clock` test fails only where it fails every time; `-rR`
@@ -78,12 +85,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("folder"):
                 item.add_marker(about_folders)
     mark_repeats(items)
+    for item in items:
+        if item.get_closest_marker("large"):
+            item.add_marker(pytest.mark.slow)
+    slow_sample.select(config, items)
     items.sort(key=lambda item: (item.path.name not in LONGEST, TRAINERS not in item.path.parts))
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
     for item in items:
         if item.get_closest_marker("clock"):
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test of a sample whose time is over, before its fixtures start."""
+    slow_sample.skip_late(item)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -389,7 +389,8 @@ def test_a_candidate_that_compiles_in_its_file_is_frozen_while_another_judge_tim
 ) -> None:
     row = judge_beside_another(COMPILE + right_candidate, task, 0.05, import_s=LIMIT_S)
     assert (row["status"], row["message"]) == ("correct", None)
-    assert row["build_s"] < STOPS * HELD_S
+    # The part leaves out the time in which the candidate is frozen; it includes taking the device.
+    assert row["build_s"] <= row["parts_s"]["build"] + 1e-3
     assert row["parts_s"]["waiting"] > STOPS * HELD_S / 2
 
 

@@ -41,7 +41,8 @@ def read_tables(folder: Path, device: str | None = None) -> dict[str, pa.Table]:
     if not {"evaluations", "generations", "devices"} <= files.keys():
         raise FlywheelError(
             f"{folder} has no tables of a run",
-            "Give its folder result/tables, or tables of a folder in docs/runs.",
+            "Give its folder result/tables, or tables of a folder in docs/runs. "
+            "docs/runs/README.md says how to bring back tables that are not in the tree.",
         )
     tables = {name: pq.read_table(file) for name, file in files.items() if name not in _LEFT_OUT}
     if device is None:
