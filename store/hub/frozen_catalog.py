@@ -57,7 +57,7 @@ def _create_tables(folder: Path, catalog: Catalog, files: Mapping[str, Sequence[
 
     connection = attachment.connect()
     try:
-        attachment.attach(connection, location.FolderLocation(folder), writable=True)
+        attachment.attach(connection, location.FolderLocation(folder), writable=True, create=True)
         connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
         connection.execute("BEGIN")
         for table in catalog.tables.values():

@@ -72,11 +72,13 @@ def attach(
     name: str = "lake",
     snapshot: int | None = None,
     writable: bool = False,
+    create: bool = False,
 ) -> None:
     """Attach the lake as `name`: pinned to a snapshot, read-only at its newest, or writable.
 
-    The data path is passed on every call, so that a lake may be moved or copied. Raises
-    LakeUnreachable if the catalog cannot be read, or the lake to write is a published edition.
+    Only `create` makes a catalog, at a place from `Location.make_catalog`. The data path is passed
+    on every call, so that a lake may be moved or copied. Raises LakeUnreachable if the catalog
+    cannot be read or is none, or the lake to write is a published edition.
     """
     import duckdb
 
@@ -84,15 +86,25 @@ def attach(
         location.require_writable()
     place, own_options = location.build_attachment(writable=writable)
     options = [f"DATA_PATH '{_escape(location.files.url)}'", *own_options]
-    if location.exists:
-        options.append("OVERRIDE_DATA_PATH true")
+    if not create:
+        options += ["OVERRIDE_DATA_PATH true", "CREATE_IF_NOT_EXISTS false"]
     if snapshot is not None:
         options.append(f"SNAPSHOT_VERSION {snapshot}")
-    if not writable:
-        options.append("READ_ONLY")
+    read_only = ", ".join([*options, "READ_ONLY"])
     try:
-        connection.execute(f"ATTACH 'ducklake:{_escape(place)}' AS {name} ({', '.join(options)})")
+        if writable and not create:
+            # To open a file for writing changes it before DuckLake looks for its tables.
+            connection.execute(f"ATTACH 'ducklake:{_escape(place)}' AS {name} ({read_only})")
+            connection.execute(f"DETACH {name}")
+        chosen = ", ".join(options) if writable else read_only
+        connection.execute(f"ATTACH 'ducklake:{_escape(place)}' AS {name} ({chosen})")
     except duckdb.Error as error:
+        if "creating a new DuckLake is explicitly disabled" in str(error):
+            raise LakeUnreachable(
+                f"{location.catalog_name} is not the catalog of a lake",
+                "Nothing was changed. If a lake was here, put back a backup (a folder made by "
+                "`store backup`); otherwise name another place with --lake.",
+            ) from error
         versions = _VERSIONS.search(str(error))
         if versions is not None:
             raise LakeUnreachable(

@@ -8,14 +8,14 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
 from store.lake.host import READERS
-from store.lake.host.durable_file import write_durably
+from store.lake.host.durable_file import rename_durably, write_durably
 from store.lake.host.mounts import require_local
 from store.lake.host.salt_file import read_salt_file
 
@@ -105,6 +105,14 @@ class Location(ABC):
     @abstractmethod
     def build_attachment(self, *, writable: bool) -> tuple[str, list[str]]:
         """Return what DuckDB's ATTACH names, and its options."""
+
+    @abstractmethod
+    def make_catalog(self) -> AbstractContextManager[Location]:
+        """Yield the location at which to make the catalog of a new lake; call it under the lock.
+
+        The catalog must be complete and closed at the end. Until then no lake exists here, and what
+        a killed process leaves of the catalog never becomes one.
+        """
 
     @abstractmethod
     def prepare(self) -> None:
@@ -220,6 +228,7 @@ class FolderLocation(Location):
     """A lake in a local folder: SQLite catalog, Parquet data files, spool and lock."""
 
     root: Path
+    catalog_file: str = "catalog.sqlite"
     extensions = ("duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner")
 
     @property
@@ -230,7 +239,7 @@ class FolderLocation(Location):
     @property
     def catalog(self) -> Path:
         """The SQLite file in which DuckLake keeps snapshots and file lists."""
-        return self.root / "catalog.sqlite"
+        return self.root / self.catalog_file
 
     @property
     def catalog_name(self) -> str:
@@ -251,8 +260,11 @@ class FolderLocation(Location):
 
     @property
     def exists(self) -> bool:
-        """Whether a lake exists here."""
-        return self.catalog.exists()
+        """Whether a file has the name of the catalog, whatever it contains.
+
+        Nothing is made in the place of a file that is empty, damaged or of another program.
+        """
+        return _is_there(self.catalog)
 
     @property
     def is_edition(self) -> bool:
@@ -274,16 +286,40 @@ class FolderLocation(Location):
         return f"sqlite:{self.catalog}", options
 
     def describe_absence(self) -> FlywheelError:
-        """Return LakeUnreachable if the folder has data files and has lost their catalog."""
-        files = sum(1 for _ in self.data.glob("main/*/ducklake-*.parquet"))
-        if not files:
+        """Return LakeUnreachable if the folder has what a lake without its catalog has."""
+        files = sum(1 for _ in self.data.glob("**/*.parquet"))
+        journal = self.root / f"{self.catalog_file}-wal"
+        if not files and not _is_there(journal):
             return super().describe_absence()
         return LakeUnreachable(
             f"the lake at {self.url} has lost its catalog: {self.catalog.name} is missing, and "
-            f"{files} data files are there",
+            + (f"{files} data files are there" if files else f"{journal.name} is there"),
             "Without it nobody can read them as a lake. Put a backup in place of this folder, or "
             "name it with --lake: a folder that `store backup` wrote opens as a lake.",
         )
+
+    @contextmanager
+    def make_catalog(self) -> Generator[FolderLocation]:
+        """Make the catalog under another name, which only the holder of the lock uses."""
+        new = replace(self, catalog_file="catalog.new")
+        new._delete_catalog()
+        try:
+            yield new
+            # SQLite has deleted the journal, with the last pages in it, if the catalog is closed.
+            assert not _is_there(new.root / f"{new.catalog_file}-wal"), "the catalog is open"
+            # SQLite would apply the journal of a catalog that is replaced to the new one.
+            self._delete_journals()
+            rename_durably(new.catalog, self.catalog)
+        finally:
+            new._delete_catalog()
+
+    def _delete_catalog(self) -> None:
+        self.catalog.unlink(missing_ok=True)
+        self._delete_journals()
+
+    def _delete_journals(self) -> None:
+        for suffix in ("-wal", "-shm", "-journal"):
+            (self.root / f"{self.catalog_file}{suffix}").unlink(missing_ok=True)
 
     def prepare(self) -> None:
         """Make the folder of the data files, and the file that queries lock."""
@@ -342,3 +378,12 @@ class FolderLocation(Location):
         from store.lake.leases import FolderLeases
 
         return FolderLeases(self.root / "leases")
+
+
+def _is_there(file: Path) -> bool:
+    """Return whether a name is taken, by a dangling link too. Raises PermissionError."""
+    try:
+        file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

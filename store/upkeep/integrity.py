@@ -24,7 +24,7 @@ from store.schema.catalog import Catalog
 from store.schema.tables import Table
 from store.upkeep import check_record, database
 from store.upkeep.check_record import Checked
-from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, open_for_maintenance
+from store.upkeep.maintenance import list_orphans, open_for_maintenance
 from store.upkeep.session_checks import SESSION_TABLES, check_sessions
 from store.upkeep.small_copies import SmallCopies
 from store.upkeep.table_checks import Problem, check_table, select_later
@@ -334,11 +334,10 @@ def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: Location) -
     orphans = list_orphans(connection)
     if orphans:
         log.info(
-            "data files that failed commits left: %d, such as %s; `store compact` removes them "
-            "when they are %d days old",
+            "data files that no snapshot of this catalog refers to: %d, such as %s; failed commits "
+            "leave such files, and so does a newer catalog that an older copy has replaced",
             len(orphans),
             orphans[0],
-            ORPHAN_AGE.days,
         )
     waiting = count_bundles(catalogs.load(), location.spool)
     if waiting:

@@ -284,10 +284,11 @@ def _call(
 
 
 def _clean(connection: duckdb.DuckDBPyConnection) -> None:
-    now = datetime.now(UTC)
-    for call, age in (("cleanup_old_files", REPLACED_AGE), ("delete_orphaned_files", ORPHAN_AGE)):
-        before = f"TIMESTAMPTZ '{(now - age).isoformat()}'"
-        connection.execute(f"CALL ducklake_{call}('lake', older_than => {before})").fetchall()
+    """Delete the files that the lake's own compactions and expiries replaced long enough ago."""
+    before = f"TIMESTAMPTZ '{(datetime.now(UTC) - REPLACED_AGE).isoformat()}'"
+    connection.execute(
+        f"CALL ducklake_cleanup_old_files('lake', older_than => {before})"
+    ).fetchall()
 
 
 def _measure_files(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:

@@ -135,9 +135,11 @@ def _move(source: Location, target: Location, lake_id: str, progress: Progress |
     target.write_salt(source.read_salt())
     files = checksums.list_files(source)
     copied = _copy_files(files, target.files, progress)
-    _create_lake(target)
-    with Catalog(source, writable=False) as old, Catalog(target, writable=True) as new:
-        copy_catalog(old, new, target.files.url)
+    with target.make_catalog() as place:
+        if not place.exists:
+            _create_lake(place)
+        with Catalog(source, writable=False) as old, Catalog(place, writable=True) as new:
+            copy_catalog(old, new, target.files.url)
     damaged = checksums.find_damage(checksums.list_files(target), progress)
     checksums.require_whole(damaged, f"Nothing was moved: delete that file in {target.files.url}.")
     snapshots, rows = _require_equal(source, target)
@@ -162,10 +164,10 @@ def _copy_files(files: Sequence[DataFile], to: DataFiles, progress: Progress | N
 
 
 def _create_lake(location: Location) -> None:
-    """Let DuckLake create its own tables, unless they are there."""
+    """Let DuckLake create its own tables."""
     connection = connect(to=location)
     try:
-        attach(connection, location, writable=True)
+        attach(connection, location, writable=True, create=True)
     finally:
         connection.close()
 

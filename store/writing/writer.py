@@ -56,11 +56,16 @@ class Writer:
         try:
             self._held.enter_context(location.keep_open())
             with self._lock():
-                made = not location.exists
+                is_new = not location.exists
                 location.prepare()
+                if is_new:
+                    with location.make_catalog() as new:
+                        attach(self._connection, new, writable=True, create=True)
+                        migrate(self._connection, self._catalog)
+                        self._connection.execute("DETACH lake")
                 attach(self._connection, location, writable=True)
                 for line in migrate(self._connection, self._catalog):
-                    log.log(logging.DEBUG if made else logging.INFO, "lake: %s", line)
+                    log.info("lake: %s", line)
                 self._seen = find_newest_snapshot(self._connection)
         except BaseException:
             self.close()

@@ -12,8 +12,19 @@ def write_durably(file: Path, content: bytes, *, mode: int = 0o600) -> None:
     with open(partial, "wb", 0, opener=lambda path, flags: os.open(path, flags, mode)) as handle:
         handle.write(content)
         os.fsync(handle.fileno())
-    partial.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _replace(partial, file)
+
+
+def rename_durably(source: Path, target: Path) -> None:
+    """Rename a file that no part of this process has open; its content is on disk before."""
+    with open(source, "rb") as handle:
+        os.fsync(handle.fileno())
+    _replace(source, target)
+
+
+def _replace(source: Path, target: Path) -> None:
+    source.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)  # the new name
     finally:

@@ -17,7 +17,7 @@ import os
 import secrets
 import shlex
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, cast
@@ -181,6 +181,10 @@ class ServerLocation(Location):
         text = make_conninfo(**self._connection, application_name=name)
         schema = self._schema.replace("'", "''")
         return f"postgres:{text}", [f"METADATA_SCHEMA '{schema}'"]
+
+    def make_catalog(self) -> AbstractContextManager[ServerLocation]:
+        """Make the catalog here: DuckLake makes all of it in one transaction of the database."""
+        return nullcontext(self)
 
     def prepare(self) -> None:
         """Test that the data files' place can be used, and mark it as this lake's."""
