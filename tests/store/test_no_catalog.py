@@ -42,7 +42,8 @@ def old_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.append({"kernels": kernels}, "kernels")
     maintenance.compact(FolderLocation(folder))
     for file in folder.rglob("*.parquet"):
-        os.utime(file, (time.time() - LONG_AGO_S,) * 2)
+        long_ago = time.time() - LONG_AGO_S
+        os.utime(file, (long_ago, long_ago))
     return folder
 
 
@@ -104,6 +105,7 @@ def test_a_lost_catalog_is_not_replaced_beside_its_journal(tmp_path: Path) -> No
     assert [file.name for file in lake.glob("catalog*")] == ["catalog.sqlite-wal"]
 
 
+@pytest.mark.slow
 def test_a_killed_creation_leaves_nothing_or_a_lake(tmp_path: Path) -> None:
     """Each kill comes a little later; the next command makes the lake, or finds a whole one."""
     command = ["store", "init", "--lake", str(tmp_path / "lake")]
