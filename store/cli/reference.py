@@ -21,7 +21,8 @@ def list_columns(table: Table) -> list[dict[str, Any]]:
             "unit": column.unit,
             "references": column.references,
             "sensitivity": column.sensitivity,
-            "about": column.about,
+            "about": column.about
+            + ("" if column.null_means is None else f" NULL: {column.null_means}"),
         }
         for column in table.columns.values()
     ]

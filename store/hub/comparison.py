@@ -38,6 +38,7 @@ _ATTACHED = {
     "evaluations": {"run_id": "run"},
     "timings": {"evaluation_id": "evaluation", "session_id": "timing session"},
     "rewards": {"run_id": "run"},
+    "run_ends": {"run_id": "run"},
     "metrics": {"run_id": "run"},
     "findings": {"run_id": "run"},
     "scans": {"run_id": "run"},

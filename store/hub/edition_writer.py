@@ -311,7 +311,10 @@ def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
         joins += " LEFT JOIN _quarantined AS q ON q.kernel_id = t.kernel_id"
         columns.append("q.kernel_id IS NOT NULL AS quarantined")
     # Runs of `store publish` name other copies of the rows, and would change every edition.
-    where = " WHERE kind <> 'publish'" if table.name == "runs" else ""
+    where = {
+        "runs": " WHERE kind <> 'publish'",
+        "run_ends": " WHERE run_id NOT IN (SELECT run_id FROM runs WHERE kind = 'publish')",
+    }.get(table.name, "")
     return (
         f"SELECT {', '.join(columns)} FROM (SELECT *, rowid AS _row FROM lake.main.{table.name}"
         f"{where}) AS t{joins} ORDER BY t._row"

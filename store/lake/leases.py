@@ -5,8 +5,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import struct
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from store.errors import LakeUnreachable
@@ -44,37 +47,123 @@ class Leases(ABC):
 class FolderLeases(Leases):
     """Locks of single bytes of one file, which the kernel releases when the process ends.
 
-    The file stays empty. A process opens it once: closing any descriptor of it would release all.
+    The file stays empty. The kernel releases all locks of a process on a file as soon as the
+    process closes any descriptor of it. Therefore all leases of a process on one file share a
+    descriptor, and nothing else opens the file.
     """
 
     def __init__(self, file: Path) -> None:
         """Open the file. Raises LakeUnreachable."""
         try:
-            self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._locks = _share_locks(file, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise LakeUnreachable(
                 f"cannot write to {file}: {error.strerror}", "Use a lake that you may write to."
             ) from error
 
     def take(self, names: Sequence[str]) -> set[str]:
-        """Return those of the names that this process holds now."""
-        return {name for name in names if self._take(name)}
+        """Return those of the names that are held here now."""
+        holders = self._locks.holders
+        with _mutex:
+            for name in names:
+                if name not in holders and self._locks.try_lock(name):
+                    holders[name] = self
+            return {name for name in names if holders.get(name) is self}
 
-    def _take(self, name: str) -> bool:
+    def release(self, names: Iterable[str]) -> None:
+        """Unlock the bytes of the names."""
+        with _mutex:
+            for name in names:
+                if self._locks.holders.get(name) is self:
+                    self._locks.unlock(name)
+                    del self._locks.holders[name]
+
+    def close(self) -> None:
+        """Release every name."""
+        with _mutex:
+            self.release(list(self._locks.holders))
+            self._locks.leave()
+
+
+def find_held(file: Path, names: Iterable[str]) -> set[str]:
+    """Return the names that any process of this host, this one included, has leased in a file.
+
+    No lease changes, and no right to write is needed.
+    """
+    try:
+        with _mutex:
+            locks = _share_locks(file, os.O_RDONLY)
+            try:
+                return {name for name in names if name in locks.holders or locks.is_locked(name)}
+            finally:
+                locks.leave()
+    except FileNotFoundError:  # nobody has taken a lease yet
+        return set()
+
+
+class _Locks:
+    """The descriptor of a file that all leases of this process on it share."""
+
+    def __init__(self, descriptor: int, key: tuple[int, int]) -> None:
+        self._descriptor, self._key = descriptor, key
+        self.users = 0
+        self.holders: dict[str, FolderLeases] = {}
+        """Names that this process has leased."""
+
+    def try_lock(self, name: str) -> bool:
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, hash_name(name))
         except BlockingIOError:
             return False
         return True
 
-    def release(self, names: Iterable[str]) -> None:
-        """Unlock the bytes of the names."""
-        for name in names:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, hash_name(name))
+    def unlock(self, name: str) -> None:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, hash_name(name))
 
-    def close(self) -> None:
-        """Close the file, which releases every name."""
-        os.close(self._descriptor)
+    def is_locked(self, name: str) -> bool:
+        """Return whether another process has locked the byte of a name."""
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, hash_name(name), 1, 0)
+        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, asked)
+        return struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK
+
+    def leave(self) -> None:
+        """Close the descriptor after its last user."""
+        self.users -= 1
+        if not self.users:
+            os.close(self._descriptor)
+            _shared.pop(self._key, None)
+
+
+def _share_locks(file: Path, flags: int) -> _Locks:
+    """Return the locks on a file, and count their user. Raises OSError."""
+    with _mutex:
+        with suppress(FileNotFoundError):
+            state = file.stat()
+            locks = _shared.get((state.st_dev, state.st_ino))
+            if locks is not None:
+                locks.users += 1
+                return locks
+        descriptor = os.open(file, flags | os.O_CLOEXEC, 0o644)
+        state = os.fstat(descriptor)
+        key = (state.st_dev, state.st_ino)
+        locks = _shared[key] = _Locks(descriptor, key)
+        locks.users += 1
+        return locks
+
+
+def _forget_locks() -> None:
+    """Begin a fork without leases, because it has none of its parent's locks."""
+    global _mutex
+    _mutex = threading.RLock()
+    for locks in _shared.values():
+        locks.holders.clear()
+
+
+_FLOCK = "@hhqqi"
+"""The struct flock of Linux: type, whence, start, length, process."""
+_shared: dict[tuple[int, int], _Locks] = {}
+_mutex = threading.RLock()
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 def hash_name(name: str) -> int:

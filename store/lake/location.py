@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ LOCK_WAIT_MS = 30_000
 EDITION_MANIFEST = "flywheel.json"
 """File that a published edition has, and no other lake."""
 SALT = "publish.salt"
+_LEASES = "leases"
 _MOVE = "move.json"
 METADATA = "__ducklake_metadata_lake"
 """What DuckDB calls the catalog database of the lake attached as `lake`."""
@@ -161,6 +162,13 @@ class Location(ABC):
         """Return leases among the processes of all hosts that use the lake.
 
         Raises LakeUnreachable.
+        """
+
+    @abstractmethod
+    def find_held(self, names: Sequence[str]) -> set[str]:
+        """Return the names that some process has leased, this one included.
+
+        Leases of a folder are seen on their own host only. Raises LakeUnreachable.
         """
 
     @property
@@ -377,7 +385,13 @@ class FolderLocation(Location):
         """Return leases among the processes of this host, which lock bytes of a file."""
         from store.lake.leases import FolderLeases
 
-        return FolderLeases(self.root / "leases")
+        return FolderLeases(self.root / _LEASES)
+
+    def find_held(self, names: Sequence[str]) -> set[str]:
+        """Ask the kernel who locks bytes of the file."""
+        from store.lake.leases import find_held
+
+        return find_held(self.root / _LEASES, names)
 
 
 def _is_there(file: Path) -> bool:

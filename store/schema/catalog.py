@@ -25,7 +25,8 @@ TIME_RANGES = {
 }
 """The first and last value of each type of times that a row may have."""
 _COLUMN_FIELDS = {
-    *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity", "about")
+    *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity"),
+    *("about", "null_means"),
 }
 _SHAPE = "The comment at the top of the catalog.yaml of this project says what each part contains."
 _BASELINE_FIELDS = {"words", "about"}

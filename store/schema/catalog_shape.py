@@ -29,7 +29,7 @@ _TABLE_OPTIONS = {"checks": dict, "id": dict}
 _COLUMN = {"type": str}
 _COLUMN_OPTIONS = {
     "about": str, "required": bool, "null_elements": bool, "unit": str, "enum": str,
-    "references": str, "sensitivity": str,
+    "references": str, "sensitivity": str, "null_means": str,
 }  # fmt: skip
 _ID_OPTIONS = {"form": str, "of": list, "kind": str, "unless": str, "unbound": str}
 

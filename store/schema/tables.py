@@ -22,6 +22,8 @@ class Column:
     name: str
     type: str
     about: str
+    null_means: str | None = None
+    """What it says about a row that the column is NULL."""
     required: bool = False
     null_elements: bool = False
     unit: str | None = None

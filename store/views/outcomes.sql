@@ -4,13 +4,15 @@
 -- torch_default, those by all other precisions count. A kernel that any precision has rejected for
 -- cheating fails. A device has no row if its own verdicts do not count. elsewhere: the verdicts were
 -- pulled, and this lake has judged the kernel on another device (counted_evaluations).
+-- evaluation_id is the evaluation that decides the verdict.
 WITH verdict_structs AS (
     SELECT
         *,
         "precision" = 'torch_default' OR status = 'rejected' AS by_default,
         {
             'failed': status <> 'correct', 'last_judged_at': last_judged_at,
-            'evaluator': evaluator, 'status': status, 'reason': reason
+            'evaluator': evaluator, 'status': status, 'reason': reason,
+            'evaluation_id': evaluation_id
         } AS verdict
     FROM verdicts
 ),
@@ -46,6 +48,7 @@ SELECT
     chosen.deciding.status AS status,
     chosen.deciding.reason AS reason,
     chosen.deciding.evaluator AS evaluator,
+    chosen.deciding.evaluation_id AS evaluation_id,
     chosen.evaluators AS evaluators,
     chosen.last_judged_at AS last_judged_at,
     elsewhere

@@ -13,6 +13,7 @@ from typing import Any
 import builders as b
 import commands
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,6 +141,32 @@ def test_what_every_attempt_is_worth(judged_lake: store.Lake, rule: str) -> None
     assert (row["rule"], row["rule_version"], row["step"]) == (rule, 2, 0)
     assert (row["lake_id"], row["snapshot_id"]) == (judged_lake.lake_id, judged_lake.snapshot)
     assert json.loads(row["config"])["baseline"] == "eager"
+
+
+def test_a_reward_names_the_evaluation_that_decides(judged_lake: store.Lake) -> None:
+    found = score_rule(judged_lake, "success")
+    names = {attempt(name)["generation_id"]: name for name in NAMES}
+    rows = {names[row["generation_id"]]: row["evaluation_id"] for row in found.rows}
+    elsewhere = {"wrong elsewhere": (SIZES, BOARD), "wrong at another size": (SMALL, LAPTOP)}
+    for name, evaluation_id in rows.items():
+        if name == "no kernel":
+            assert evaluation_id is None
+            continue
+        sizes, device = elsewhere.get(name, (SIZES, LAPTOP))
+        status = "incorrect" if name in elsewhere else KERNELS[name][2]
+        minute = int(name in elsewhere)
+        judged = b.evaluation(b.kernel(name), TASK, sizes, device, status, minute=minute)
+        assert evaluation_id == judged["evaluation_id"], name
+    # The evaluation is one of the kernel that the attempt wrote, and says what the reward says.
+    judged_lake.register("given", pa.Table.from_pylist(found.rows))
+    [row] = judged_lake.run(
+        "SELECT count(*) AS n, bool_and(e.kernel_id = g.kernel_id) AS own, "
+        "bool_and((e.status = 'correct') = (given.raw = 1)) FILTER (q.kernel_id IS NULL) AS agree "
+        "FROM given JOIN generations AS g USING (generation_id) "
+        "JOIN evaluations AS e ON e.evaluation_id = given.evaluation_id "
+        "LEFT JOIN quarantined AS q ON q.kernel_id = g.kernel_id"
+    ).rows()
+    assert row == {"n": len(rows) - 1, "own": True, "agree": True}
 
 
 def test_counts_of_a_step(judged_lake: store.Lake) -> None:

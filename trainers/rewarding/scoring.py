@@ -179,10 +179,12 @@ def _assemble(
         "lake_id": lake.lake_id,
         "snapshot_id": lake.snapshot,
     }
+    evaluation_ids = inputs["evaluation_id"].to_pylist()
     rows = [
         constant
         | {
             "generation_id": generation_ids[at],
+            "evaluation_id": evaluation_ids[at],
             "step": int(steps[at]),
             "raw": float(raw[at]),
             "smoothed": float(smoothed[at]),

@@ -42,6 +42,24 @@ class ServerLeases(Leases):
         self._held |= {wanted[key] for (key,) in rows}
         return self._held.intersection(names)
 
+    def find_held(self, names: Sequence[str]) -> set[str]:
+        """Return those of the names that any session holds. Raises LakeUnreachable."""
+        import psycopg
+
+        keys = {hash_name(f"{self._schema} {name}"): name for name in names}
+        try:
+            rows = self._session.execute(
+                # An advisory lock of a 64-bit key shows as its two halves.
+                "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks "
+                "WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = "
+                "(SELECT oid FROM pg_database WHERE datname = current_database())"
+            ).fetchall()
+        except psycopg.Error as error:
+            raise LakeUnreachable(
+                f"the leases of this lake cannot be read: {summarize_error(error)}"
+            ) from error
+        return {keys[key] for (key,) in rows if key in keys}
+
     def release(self, names: Iterable[str]) -> None:
         """Unlock the names; a session that is lost holds none."""
         import psycopg

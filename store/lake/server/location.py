@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -273,6 +273,11 @@ class ServerLocation(Location):
     def open_leases(self) -> Leases:
         """Return leases among the processes of all hosts, which are locks of the database."""
         return ServerLeases(self._connect(), self._schema)
+
+    def find_held(self, names: Sequence[str]) -> set[str]:
+        """Ask the database, which knows the sessions of all hosts."""
+        with ServerLeases(self._connect(), self._schema) as leases:
+            return leases.find_held(names)
 
     def _connect(self) -> Session:
         """Return a session of the database. Raises LakeUnreachable."""

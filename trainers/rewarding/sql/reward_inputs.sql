@@ -6,6 +6,8 @@
 -- Speedups are those of the newest session that may be ranked, at the workload that scores the task,
 -- by the clock that ranks or by $clock, and by the rule of each system: eager_speedup, eager_cuda_l1,
 -- compile_speedup …
+-- evaluation_id is the evaluation that decides: the newest failing one on the device, else the newest
+-- that found the kernel wrong on another device, else the newest pass on the device.
 -- Where the full protocol has not judged a kernel on the device, its verdict and speedups are those
 -- of the protocol training.
 -- $kernels says again which kernels these are, comma-separated, where they are few: a condition on
@@ -36,13 +38,23 @@ judged AS (
         max({
             'failed': NOT outcomes.correct, 'last_judged_at': outcomes.last_judged_at,
             'status': outcomes.status, 'reason': outcomes.reason
-        }) FILTER (WHERE outcomes.device = $device) AS deciding
+        }) FILTER (WHERE outcomes.device = $device) AS deciding,
+        max({
+            'failed': NOT outcomes.correct, 'here': outcomes.device = $device,
+            'last_judged_at': outcomes.last_judged_at, 'evaluation_id': outcomes.evaluation_id
+        }) FILTER (
+            WHERE
+                outcomes.device = $device
+                OR (outcomes.status IN ('incorrect', 'rejected') AND NOT outcomes.elsewhere)
+        ) AS evaluation
     FROM (
-        SELECT kernel_id, task_id, device, correct, status, reason, last_judged_at, elsewhere
+        SELECT
+            kernel_id, task_id, device, correct, status, reason, evaluation_id, last_judged_at,
+            elsewhere
         FROM outcomes
         UNION ALL
         SELECT
-            kernel_id, task_id, device, correct, status, reason, last_judged_at,
+            kernel_id, task_id, device, correct, status, reason, evaluation_id, last_judged_at,
             false AS elsewhere
         FROM training_outcomes
     ) AS outcomes
@@ -119,6 +131,7 @@ SELECT
     attempts.task_id,
     CASE WHEN attempts.kernel_id IS NULL THEN 'no_kernel' ELSE judged.deciding.status END AS status,
     judged.deciding.reason AS reason,
+    judged.evaluation.evaluation_id AS evaluation_id,
     quarantined.kernel_id IS NOT NULL AS quarantined,
     nonequivalent.kernel_id IS NOT NULL AS nonequivalent,
     CASE

@@ -1,0 +1,159 @@
+"""A run in a lake: its row, the lease that shows that its process lives, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+from asyncio import CancelledError
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from store import __version__
+from store.errors import FlywheelError, summarize_error
+from store.ids import uuid7
+
+if TYPE_CHECKING:
+    from store.writing.bundle import Rows
+    from store.writing.writer import Writer
+
+log = logging.getLogger(__name__)
+LONGEST_ERROR = 300
+
+
+@dataclass
+class RunRecord:
+    """A run that is stored in a lake and has not ended."""
+
+    run_id: str
+    snapshot: int
+    """Snapshot with the row of the run; after the run, snapshot with its end."""
+    error: BaseException | None = None
+    """Why the run counts as failed although it ends without raising an error."""
+
+
+def make_run(
+    *,
+    kind: str,
+    name: str,
+    config: Mapping[str, Any] | str,
+    run_id: str | None = None,
+    lake_id: str | None = None,
+    snapshot_id: int | None = None,
+    started_at: datetime | None = None,
+    **source: str | None,
+) -> dict[str, Any]:
+    """Return the row of a run of this process.
+
+    Args:
+        kind: A run_kind of the catalog.
+        name: Member that runs.
+        config: The resolved configuration, or its JSON.
+        run_id: Id of the run (default: a new UUIDv7).
+        lake_id: Lake that the run reads.
+        snapshot_id: Snapshot that the run reads.
+        started_at: When the run began (default: now).
+        source: Columns that say what an import read: source, source_revision, license.
+    """
+    return {
+        "run_id": run_id or uuid7(),
+        "kind": kind,
+        "name": name,
+        "config": config if isinstance(config, str) else json.dumps(config, sort_keys=True),
+        "version": __version__,
+        "lake_id": lake_id,
+        "snapshot_id": snapshot_id,
+        "host": platform.node(),
+        "started_at": started_at or datetime.now(UTC),
+        **source,
+    }
+
+
+def make_end(
+    run_id: str, outcome: str = "finished", error: str | None = None, number: int = 1
+) -> dict[str, Any]:
+    """Return a row of run_ends, which says that a run has ended or was resumed now."""
+    return {
+        "run_id": run_id,
+        "number": number,
+        "outcome": outcome,
+        "error": error,
+        "created_at": datetime.now(UTC),
+    }
+
+
+@contextmanager
+def record_run(
+    writer: Writer,
+    run: Mapping[str, Any],
+    message: str,
+    tables: Mapping[str, Rows] | None = None,
+    *,
+    resumed: bool = False,
+) -> Generator[RunRecord]:
+    """Store a run, hold the lease named by its id while it runs, and store how it ended.
+
+    The end is failed or interrupted if the block raises an error, which is raised again. A killed
+    process stores no end and loses the lease, so that `store show` reports the run as killed.
+
+    Args:
+        writer: Where to append. It must be open until the run has ended.
+        run: The row of the run, from `make_run`.
+        message: Message of the commit that stores the row.
+        tables: Rows of other tables that are stored together with the row.
+        resumed: Whether the lake may have the run already.
+
+    Raises:
+        FlywheelError: another process runs this run.
+    """
+    run_id = str(run["run_id"])
+    with writer.location.open_leases() as leases:
+        if not leases.take([run_id]):
+            raise FlywheelError(
+                f"another process runs {run['name']} {run_id}",
+                "Wait until it ends, or stop it; then resume the run.",
+            )
+        begun: dict[str, Rows] = {"runs": [run], **(tables or {})}
+        number = 1
+        if resumed and (stored := _count_ends(writer, run_id)) is not None:
+            begun["run_ends"] = [make_end(run_id, "resumed", number=stored + 1)]
+            number = stored + 2
+        record = RunRecord(run_id, writer.append(begun, message))
+        try:
+            yield record
+        except BaseException as error:
+            end = make_end(run_id, *_describe_end(error), number=number)
+            try:
+                writer.append({"run_ends": [end]}, f"{run['name']} {end['outcome']}")
+            except Exception as fault:
+                # The error that ended the run is the one to report.
+                log.warning("the end of run %s is not stored: %s", run_id, summarize_error(fault))
+            raise
+        outcome = ("finished", None) if record.error is None else _describe_end(record.error)
+        end = make_end(run_id, *outcome, number=number)
+        record.snapshot = writer.append({"run_ends": [end]}, f"{run['name']} {end['outcome']}")
+
+
+def _count_ends(writer: Writer, run_id: str) -> int | None:
+    """Return how many rows of run_ends a stored run has; None if the run is not stored."""
+    writer.flush()
+    with writer.reader() as lake:
+        row = lake.run(
+            "SELECT coalesce(max(run_ends.number), 0) AS number FROM runs "
+            "LEFT JOIN run_ends ON run_ends.run_id = runs.run_id "
+            "WHERE runs.run_id = $1 GROUP BY runs.run_id",
+            [run_id],
+        ).one()
+    return None if row is None else int(row["number"])
+
+
+def _describe_end(error: BaseException) -> tuple[str, str | None]:
+    """Return the outcome of a run that an error ended, and the first line of the error."""
+    if isinstance(error, KeyboardInterrupt | CancelledError):
+        return "interrupted", None
+    lines = str(error).splitlines() or [""]
+    text = lines[0] if isinstance(error, FlywheelError) else f"{type(error).__name__}: {lines[0]}"
+    return "failed", text[:LONGEST_ERROR]
