@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from store import errors, ids
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from store.writing.bundle import Bundle, conform
     from store.writing.writer import Writer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Bundle",
@@ -55,6 +56,7 @@ __all__ = [
     "conform",
     "constant_answers",
     "cuda_facts",
+    "describe_version",
     "errors",
     "extract_features",
     "find_kernel",
@@ -147,6 +149,28 @@ def writer(url: str | None = None, *, author: str) -> Writer:
     from store.writing.writer import Writer
 
     return Writer(Location.of(url), author)
+
+
+@functools.cache
+def describe_version() -> str:
+    """Return the version that runs, in a checkout with its commit, such as `0.2.0+g3a0a5698`.
+
+    The commit is for people: nothing compares it. An installed package has none.
+    """
+    import subprocess
+    from pathlib import Path
+
+    root = Path(__file__).parents[1]
+    # A wheel has its catalog in store/. Other folders in which it may be, and the working
+    # directory, can be repositories of other projects.
+    if not (root / "catalog.yaml").exists() or not (root / ".git").exists():
+        return __version__
+    command = ["git", f"--git-dir={root / '.git'}", "rev-parse", "--short=8", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # git is not installed
+        return __version__
+    return __version__ if answer.returncode else f"{__version__}+g{answer.stdout.strip()}"
 
 
 def __getattr__(name: str) -> object:

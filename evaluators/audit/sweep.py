@@ -187,7 +187,7 @@ def start_run(writer: store.Writer, lake: store.Lake, name: str, config: dict[st
         "kind": "audit",
         "name": name,
         "config": json.dumps(config),
-        "version": store.__version__,
+        "version": store.describe_version(),
         "lake_id": lake.lake_id,
         "snapshot_id": lake.snapshot,
         "host": os.uname().nodename,

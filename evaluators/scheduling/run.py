@@ -128,7 +128,7 @@ def start_run(
         "kind": "evaluation",
         "name": name_of(evaluator),
         "config": json.dumps(config),
-        "version": store.__version__,
+        "version": store.describe_version(),
         "lake_id": origin[0],
         "snapshot_id": origin[1],
         "host": devices[0]["host"],

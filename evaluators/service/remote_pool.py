@@ -128,7 +128,7 @@ class RemotePool(Requests):
                 "kind": "evaluation",
                 "name": "judge service",
                 "config": json.dumps({"device": self._device["name"]}),
-                "version": store.__version__,
+                "version": store.describe_version(),
                 "lake_id": self._origin[0],
                 "snapshot_id": self._origin[1],
                 "host": device["host"],

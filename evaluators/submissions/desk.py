@@ -183,7 +183,7 @@ class JudgeDesk(Desk):
                     "kind": "rollout",
                     "name": "mcp",
                     "config": json.dumps(self._config),
-                    "version": store.__version__,
+                    "version": store.describe_version(),
                     "host": socket.gethostname(),
                     "started_at": datetime.now(UTC),
                     **origin,

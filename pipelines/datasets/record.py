@@ -28,7 +28,7 @@ def record_dataset(dataset: Dataset, folder: Path, started_at: datetime) -> int 
         "kind": "pipeline",
         "name": job.pipeline,
         "config": recipe,
-        "version": store.__version__,
+        "version": store.describe_version(),
         "started_at": started_at,
         "finished_at": datetime.now(UTC),
     }

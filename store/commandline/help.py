@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, Parameter
 
-from store import __version__
+from store import describe_version
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
@@ -101,7 +101,7 @@ def make_room_app(name: str, about: str, examples: Sequence[str]) -> CommandApp:
         name=name,
         help=f"{about.strip()}\n\n{_SHARED}\n\nExamples:\n{listed}",
         version_flags=["--version"],
-        version=__version__,
+        version=describe_version,
     )
 
 

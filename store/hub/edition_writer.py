@@ -6,7 +6,6 @@ in place, and an edition with more rows shares its older files with the one befo
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -340,7 +339,7 @@ def _write_manifest(made: Edition, options: Options) -> None:
             "snapshot_id": made.snapshot,
             "snapshot_time": made.moment.isoformat(),
             "tag": made.tag,
-            "catalog_sha256": hashlib.sha256(catalog.find_catalog().read_bytes()).hexdigest(),
+            "schema": catalog.load().schema,
             "quarantined": options.quarantined,
             "licenses": [list(one) for one in made.licenses],
             "left_out": made.left_out,

@@ -276,7 +276,7 @@ def _record_publication(
         "kind": "publish",
         "name": "publish",
         "config": json.dumps(config, sort_keys=True),
-        "version": store.__version__,
+        "version": store.describe_version(),
         "lake_id": made.lake_id,
         "snapshot_id": made.snapshot,
         "started_at": started_at,

@@ -136,6 +136,14 @@ def _read_manifest(file: Path, name: str) -> dict[str, Any]:
                 f"{name} is an edition of format {found['format']!a:.20}",
                 f"This version reads format {FORMAT}: install a newer one.",
             )
+        # Editions of versions before 0.2.0 have no number.
+        schema, known = int(found.get("schema", 0)), catalogs.load().schema
+        if schema > known:
+            raise ImportFailed(
+                f"{name} was published by {found['made_by']!a:.40} (schema {schema}); this is "
+                f"kernel-flywheel {store.__version__} (schema {known}), which would lose values",
+                "Nothing was merged: install that version or a newer one.",
+            )
         for files in found["tables"].values():
             for one in files:
                 path = Path(str(one["path"]))
@@ -258,7 +266,7 @@ def _build_run(
         "kind": "import",
         "name": NAME,
         "config": json.dumps({"repo": repo, "tag": tag}),
-        "version": store.__version__,
+        "version": store.describe_version(),
         "source": repo,
         "source_revision": revision,
         "license": " AND ".join(sorted(set(manifest["licenses"]))) or None,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from store.errors import CatalogError, UnknownName
 from store.ids import FORMS
@@ -44,8 +45,17 @@ class Catalog:
     enums: dict[str, Enum]
     baselines: dict[str, Baseline] = field(default_factory=dict[str, Baseline])
     """By name, the plainest first."""
+    schema: int = 0
+    """Number of the schema, which rises with every change but descriptions. Lakes of versions
+    before 0.2.0 have none, which is 0."""
     definition: str = ""
     """The content of the file as JSON, which each lake keeps in its table `catalogs`."""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The sha256 of the definition without its descriptions."""
+        plain = json.dumps(_remove_descriptions(json.loads(self.definition)))
+        return hashlib.sha256(plain.encode()).hexdigest()
 
     def table(self, name: str) -> Table:
         """Return a table by name; raises UnknownName with the nearest one."""
@@ -193,10 +203,30 @@ def _build_catalog(document: dict[str, Any], origin: str) -> Catalog:
     except (TypeError, ValueError) as error:
         # Such as a date among the fields, which YAML has and JSON has not.
         raise CatalogError(f"{origin} is not a catalog: {error}", _SHAPE) from error
-    catalog = Catalog(tables=tables, enums=enums, baselines=baselines, definition=definition)
+    catalog = Catalog(
+        tables=tables,
+        enums=enums,
+        baselines=baselines,
+        schema=document.get("schema", 0),
+        definition=definition,
+    )
     for table in tables.values():
         _check_table(table, catalog)
     return catalog
+
+
+def _remove_descriptions(part: object) -> object:
+    if isinstance(part, list):
+        return [_remove_descriptions(item) for item in cast("list[object]", part)]
+    if not isinstance(part, dict):
+        return part
+    return {
+        # A column may have one of these names; its value is no text.
+        name: ""
+        if name in ("about", "unbound") and isinstance(value, str)
+        else _remove_descriptions(value)
+        for name, value in cast("dict[str, object]", part).items()
+    }
 
 
 def _build_baseline(name: str, spec: dict[str, str]) -> Baseline:

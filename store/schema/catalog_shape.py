@@ -55,6 +55,8 @@ def _list_faults(document: dict[Any, Any]) -> Iterator[str]:
             yield from _test(document[section], dict, section)
         elif is_required:
             yield f"it has no section {section}"
+    if "schema" in document:
+        yield from _test(document["schema"], int, "schema")
     for name, spec in document.get("baselines", {}).items():
         yield from _test(spec, dict, f"baseline {name}")
     for name, spec in document["enums"].items():

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from store import __version__
+from store import __version__, describe_version
 from store.errors import CatalogError
 from store.ids import uuid7
 from store.schema import widening
@@ -23,79 +24,35 @@ if TYPE_CHECKING:
 AUTHOR = "store init"
 
 
-def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str]:
-    """Bring the attached writable `lake` to the catalog in one commit; call it under the lock.
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """The newest row of a lake's table `catalogs`: the catalog that the lake follows."""
 
-    The comment at the top of catalog.yaml lists the changes that are possible. Returns the changes,
-    one line each. A lake of an earlier version, which stores no catalog, is compared by columns and
-    types.
+    definition: str
+    version: str
+    """Version of this software that stored it."""
 
-    Raises:
-        CatalogError: any other change; nothing is changed then.
-    """
-    if _read_newest_definition(connection) == (catalog.definition, __version__):
-        _set_options(connection, catalog)
-        return []
-    stored = _list_stored_columns(connection)
-    held, version = _read_kept_catalog(connection)
-    try:
-        steps = _plan_changes(connection, stored, held, catalog)
-    except CatalogError as error:
-        if version in (None, __version__):
-            raise
-        raise CatalogError(
-            f"the lake follows the catalog of kernel-flywheel {version}: {error.message}",
-            f"Install kernel-flywheel {version} on this host, which has version {__version__}. "
-            f"Otherwise: {error.hint}",
-        ) from error
-    if "catalogs" in catalog.tables and (held is None or held.definition != catalog.definition):
-        steps.append(("", _store_definition(catalog)))
-    if steps:
-        _apply_changes(connection, steps, new_lake="lakes" not in stored)
-    _set_options(connection, catalog)
-    return [line for line, _ in steps if line]
+    @property
+    def schema(self) -> int:
+        """Number of the schema; a newer one tells why this version cannot read the rest."""
+        try:
+            return int(json.loads(self.definition).get("schema", 0))
+        except (ValueError, TypeError, AttributeError):  # `read` says what is wrong
+            return 0
+
+    def read(self) -> Catalog:
+        """Return the catalog; raises CatalogError if this version cannot read it."""
+        try:
+            return read_definition(self.definition, "the catalog that the lake keeps")
+        except CatalogError as error:
+            raise CatalogError(
+                f"this version cannot read the catalog that the lake follows: {error.message}",
+                f"Install kernel-flywheel {self.version} or newer, which migrated the lake.",
+            ) from error
 
 
-def _plan_changes(
-    connection: duckdb.DuckDBPyConnection,
-    stored: dict[str, dict[str, tuple[str, str | None]]],
-    held: Catalog | None,
-    catalog: Catalog,
-) -> list[tuple[str, str]]:
-    """Return the changes that bring a lake to the catalog, each as a line and a statement."""
-    types = _list_canonical_types(connection, catalog)
-    steps: list[tuple[str, str]] = []
-    for table in catalog.tables.values():
-        if table.name not in stored:
-            steps += _create_table(table)
-        else:
-            steps += _widen_table(table, stored[table.name], types)
-    if held is not None and held.definition != catalog.definition:
-        steps += [(line, "") for line in widening.widen(connection, held, catalog)]
-        steps += _describe_changes(held, catalog)
-    return steps
-
-
-def _read_kept_catalog(
-    connection: duckdb.DuckDBPyConnection,
-) -> tuple[Catalog | None, str | None]:
-    """Return the catalog that the lake follows, and the version that stored it, or Nones."""
-    definition, version = _read_newest_definition(connection)
-    if definition is None:
-        return None, None
-    try:
-        return read_definition(definition, "the catalog that the lake keeps"), version
-    except CatalogError as error:
-        raise CatalogError(
-            f"this version cannot read the catalog that the lake follows: {error.message}",
-            f"Install kernel-flywheel {version} or newer, which migrated the lake.",
-        ) from error
-
-
-def _read_newest_definition(
-    connection: duckdb.DuckDBPyConnection,
-) -> tuple[str | None, str | None]:
-    """Return the text of the catalog that the lake follows, and the version that stored it."""
+def read_record(connection: duckdb.DuckDBPyConnection) -> Record | None:
+    """Return the record of the attached `lake`; None for a new lake or one of an early version."""
     import duckdb
 
     try:
@@ -103,16 +60,84 @@ def _read_newest_definition(
             # In the order of commits, because the clock of a host may be off.
             "SELECT definition, version FROM lake.catalogs ORDER BY rowid DESC LIMIT 1"
         ).fetchone()
-    except duckdb.CatalogException:  # no such table in a new lake, or in one of an early version
-        return None, None
-    return (None, None) if row is None else (str(row[0]), str(row[1]))
+    except duckdb.CatalogException:
+        return None
+    return None if row is None else Record(definition=str(row[0]), version=str(row[1]))
+
+
+def refuse_newer(record: Record | None, catalog: Catalog, what: str = "write to") -> None:
+    """Raise CatalogError if the lake has a later schema than the catalog of this version."""
+    if record is None or record.schema <= catalog.schema:
+        return
+    number = record.version.partition("+")[0]
+    raise CatalogError(
+        f"this lake was written by kernel-flywheel {number} (schema {record.schema}); this is "
+        f"{__version__} (schema {catalog.schema})",
+        f"Install kernel-flywheel {number} or newer to {what} it. This version can still read it.",
+    )
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str]:
+    """Bring the attached writable `lake` to the catalog in one commit; call it under the lock.
+
+    A lake whose catalog differs in descriptions alone is left as it is: two versions would change
+    them in turn. The comment at the top of catalog.yaml lists the changes that are possible.
+    Returns the changes, one line each. A lake of an early version, which stores no catalog, is
+    compared by columns and types.
+
+    Raises:
+        CatalogError: any other change, or a newer version wrote the lake; nothing is changed then.
+    """
+    record = read_record(connection)
+    refuse_newer(record, catalog)
+    if record is not None and record.definition == catalog.definition:
+        steps: list[tuple[str, str]] = []
+    else:
+        steps = _plan_migration(connection, record, catalog)
+    if steps:
+        _apply_changes(connection, steps, new_lake="table lakes" in dict(steps))
+    _set_options(connection, catalog)
+    return [line for line, _ in steps if line]
+
+
+def _plan_migration(
+    connection: duckdb.DuckDBPyConnection, record: Record | None, catalog: Catalog
+) -> list[tuple[str, str]]:
+    """Return the changes that bring a lake to the catalog, each as a line and a statement."""
+    held = None if record is None else record.read()
+    if held is not None and held.digest == catalog.digest:
+        return []
+    stored = _list_stored_columns(connection)
+    types = _list_canonical_types(connection, catalog)
+    steps: list[tuple[str, str]] = []
+    try:
+        for table in catalog.tables.values():
+            if table.name not in stored:
+                steps += _create_table(table)
+            else:
+                steps += _widen_table(table, stored[table.name], types)
+        if held is not None:
+            steps += [(line, "") for line in widening.widen(connection, held, catalog)]
+            steps += _describe_changes(held, catalog)
+    except CatalogError as error:
+        if record is None or held is None or held.schema == catalog.schema:
+            raise
+        # No release made this lake: somebody had changed catalog.yaml.
+        raise CatalogError(
+            f"the lake has a catalog that no version leads on from: {error.message}",
+            f"Read it with this version, and write to it with kernel-flywheel {record.version} and "
+            "the catalog.yaml that it has followed until now.",
+        ) from error
+    if "catalogs" in catalog.tables:
+        steps.append(("", _store_definition(catalog)))
+    return steps
 
 
 def _store_definition(catalog: Catalog) -> str:
     """Return the statement that stores the catalog in the lake."""
     return (
-        f"INSERT INTO lake.catalogs VALUES ({_quote(uuid7())}, {_quote(catalog.definition)}, "
-        f"{_quote(__version__)}, now())"
+        "INSERT INTO lake.catalogs (catalog_id, definition, version, created_at) VALUES "
+        f"({_quote(uuid7())}, {_quote(catalog.definition)}, {_quote(describe_version())}, now())"
     )
 
 

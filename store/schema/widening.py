@@ -1,8 +1,8 @@
 """Check that changes of catalog.yaml only widen the set of valid rows.
 
 Every row that was stored, spooled or published under the old catalog must be valid under the new
-one, with the same meaning: names, keys, rules of ids, types, units, references and `required` stay,
-and values may be added.
+one, with the same meaning: names, keys, rules of ids, types, units and references stay. Values may
+be added, and NULL where a value was required.
 """
 
 from __future__ import annotations
@@ -11,33 +11,38 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from store.errors import CatalogError
+from store.schema import id_checks
 from store.schema.catalog import SENSITIVITIES, Catalog
+from store.schema.sql_text import quote_names
 from store.schema.tables import Column, Enum, Table
 
 if TYPE_CHECKING:
     import duckdb
 
 _ANOTHER = "Put it back. For another meaning, add a column with another name."
-_NEWER = "Put it back. If a newer version migrated this lake, install that version."
 
 
 def widen(connection: duckdb.DuckDBPyConnection, held: Catalog, wanted: Catalog) -> list[str]:
     """Return the changes from the catalog of a lake to the wanted one, one line each.
 
-    Columns that are new, gone or of another type are compared with the lake itself (`schema`).
+    Under a later schema, a check or a rule of ids may be new if all rows of the attached `lake`
+    pass it. Columns that are new, gone or of another type are compared with the lake itself
+    (`store.schema.migrate`).
 
     Raises:
         CatalogError: a change is not a widening; the message names table, column and change.
     """
     lines: dict[str, None] = {}
+    is_later = wanted.schema > held.schema
     for old in held.tables.values():
         new = wanted.tables.get(old.name)
         if new is None:
             raise CatalogError(
-                f"catalog.yaml no longer has the table {old.name}, which this lake stores", _NEWER
+                f"catalog.yaml no longer has the table {old.name}, which this lake stores",
+                "Put it back.",
             )
-        _check_table(old, new)
-        _check_checks(connection, old, new)
+        _check_table(connection, old, new, is_later=is_later)
+        _check_checks(connection, old, new, is_later=is_later)
         for column in old.columns.values():
             changed = new.columns[column.name]
             _check_column(old, column, changed)
@@ -46,7 +51,9 @@ def widen(connection: duckdb.DuckDBPyConnection, held: Catalog, wanted: Catalog)
     return list(lines)
 
 
-def _check_table(old: Table, new: Table) -> None:
+def _check_table(
+    connection: duckdb.DuckDBPyConnection, old: Table, new: Table, *, is_later: bool
+) -> None:
     if old.key != new.key:
         raise CatalogError(
             f"the key of {old.name} is ({', '.join(old.key)}) in this lake and "
@@ -61,12 +68,26 @@ def _check_table(old: Table, new: Table) -> None:
             "`duplicates` never changes. Put it back, or add a table with another name.",
         )
     before, after = _describe_id(old), _describe_id(new)
-    if before != after:
+    if before != after and not (
+        is_later and old.id is None and _has_right_ids(connection, old, new)
+    ):
         raise CatalogError(
             f"the id of {old.name} is {before} in this lake and {after} in catalog.yaml",
             "Rules of ids never change: stored rows have ids by the old one. Put it back, or add a "
             "table with another name.",
         )
+
+
+def _has_right_ids(connection: duckdb.DuckDBPyConnection, old: Table, new: Table) -> bool:
+    """Return whether the stored ids of a table, which had no rule, follow the new one."""
+    import pyarrow as pa
+
+    names = [name for name in id_checks.list_columns(new) if name in old.columns]
+    answer = connection.execute(f"SELECT {quote_names(tuple(names))} FROM lake.{old.name}")
+    return not any(
+        id_checks.find_wrong_ids(new, pa.Table.from_batches([batch]))
+        for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS)
+    )
 
 
 def _describe_id(table: Table) -> str:
@@ -101,12 +122,6 @@ def _check_column(table: Table, old: Column, new: Column) -> None:
             f"{place} is required in catalog.yaml and may be NULL in this lake",
             "Remove `required`: stored rows may have no value for it.",
         )
-    if old.required and not new.required:
-        raise CatalogError(
-            f"{place} is required in this lake and may be NULL in catalog.yaml",
-            "Put `required` back, because readers rely on a value. For another meaning, add a "
-            "column with another name.",
-        )
     if old.null_elements and not new.null_elements:
         raise CatalogError(
             f"elements of {place} may be NULL in this lake and may not in catalog.yaml",
@@ -120,7 +135,9 @@ def _check_column(table: Table, old: Column, new: Column) -> None:
         )
 
 
-def _check_checks(connection: duckdb.DuckDBPyConnection, old: Table, new: Table) -> None:
+def _check_checks(
+    connection: duckdb.DuckDBPyConnection, old: Table, new: Table, *, is_later: bool
+) -> None:
     """Compare checks by their SQL; names only appear in error messages."""
     before = {_normalize_check(check) for check in old.checks.values()}
     after = {_normalize_check(check) for check in new.checks.values()}
@@ -132,28 +149,41 @@ def _check_checks(connection: duckdb.DuckDBPyConnection, old: Table, new: Table)
                 "catalog.yaml",
                 "Checks never change: readers rely on them. Put it back.",
             )
-    added = [column for column in new.columns.values() if column.name not in old.columns]
+    nulls = ", ".join(
+        f'NULL::{column.type} AS "{column.name}"'
+        for column in new.columns.values()
+        if column.name not in old.columns
+    )
+    without_rows = f"(SELECT {nulls or 'NULL'})"
+    stored = f"(SELECT *{nulls and ', '}{nulls} FROM lake.{new.name})"
     for name, check in new.checks.items():
-        if _normalize_check(check) not in before and not _holds_without(connection, added, check):
+        if (
+            _normalize_check(check) not in before
+            and not _holds(connection, check, without_rows)
+            and not (is_later and _holds(connection, check, stored))
+        ):
             raise CatalogError(
                 f'the check "{name}" of {old.name} is new, and stored rows may break it: `{check}`',
                 "Check new columns alone, and let it hold where they are NULL, or leave it out.",
             )
 
 
-def _holds_without(connection: duckdb.DuckDBPyConnection, added: list[Column], check: str) -> bool:
-    """Return whether a check reads only added columns, and is true when these are NULL."""
+def _holds(connection: duckdb.DuckDBPyConnection, check: str, rows: str) -> bool:
+    """Return whether all rows of a relation pass a check that names no other columns."""
     import duckdb
 
-    nulls = ", ".join(f'NULL::{column.type} AS "{column.name}"' for column in added)
     try:
-        row = connection.execute(f"SELECT ({check}) FROM (SELECT {nulls or 'NULL'})").fetchone()
+        row = connection.execute(
+            f"SELECT coalesce(bool_and(coalesce(TRY({check}), false)), true) FROM {rows}"
+        ).fetchone()
     except duckdb.Error:
         return False
     return row is not None and row[0] is True
 
 
 def _list_column_changes(old: Column, new: Column, table: str) -> Iterator[str]:
+    if old.required and not new.required:
+        yield f"NULL in {table}.{old.name}"
     if new.null_elements and not old.null_elements:
         yield f"NULL elements in {table}.{old.name}"
     if old.sensitivity != new.sensitivity:
@@ -178,7 +208,7 @@ def _widen_enum(
     if gone:
         raise CatalogError(
             f"{place} may no longer be {', '.join(gone)}, which rows of this lake may hold",
-            f"Values of an enum are only added. {_NEWER}",
+            "Values of an enum are only added. Put it back.",
         )
     if before.by != after.by:
         raise CatalogError(
@@ -191,7 +221,7 @@ def _widen_enum(
         if lost:
             raise CatalogError(
                 f"{place} may no longer be {', '.join(lost)} where {before.by} is {value}",
-                f"Values of an enum are only added. {_NEWER}",
+                "Values of an enum are only added. Put it back.",
             )
         for one in _list_values(after, value):
             if one not in _list_values(before, value):

@@ -280,6 +280,10 @@ def test_an_id_that_is_not_the_hash_of_its_text_is_refused(
     ("change", "told"),
     [
         ({"format": 2}, "format 2"),
+        (
+            {"schema": 99, "made_by": "kernel-flywheel 9.9.0"},
+            r"published by 'kernel-flywheel 9\.9\.0' \(schema 99\); this is .*\nNothing was merged",
+        ),
         ({"tables": {"kernels": [{"path": "../../x", "bytes": 1, "sha256": "0"}]}}, "path"),
         ({"tables": {"kernels": [{"path": "/etc/passwd", "bytes": 1, "sha256": "0"}]}}, "path"),
         ({"tables": None}, "cannot|no flywheel"),

@@ -106,17 +106,19 @@ def test_a_lake_of_another_version_of_the_format_says_what_to_install(
 def test_a_lake_that_a_newer_version_migrated_names_that_version(
     writer: store.Writer, lake_url: str, tmp_path: Path
 ) -> None:
-    """The lake gets a column that this version lacks, as a newer version would add it."""
+    """The lake gets a column and a number that this version lacks, as a newer one would."""
     writer.close()
     connection = attachment.connect()
     attachment.attach(connection, Location.of(lake_url), writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     connection.execute("ALTER TABLE lake.kernels ADD COLUMN mood VARCHAR")
-    connection.execute("UPDATE lake.catalogs SET version = '9.9.0'")
+    connection.execute(
+        "UPDATE lake.catalogs SET version = '9.9.0', "
+        "definition = json_merge_patch(definition, '{\"schema\": 99}')"
+    )
     connection.close()
-    with pytest.raises(CatalogError, match=r"kernel-flywheel 9\.9\.0.*mood") as refused:
+    with pytest.raises(CatalogError, match=r"written by kernel-flywheel 9\.9\.0 \(schema 99\)"):
         store.writer(lake_url, author="tests")
-    assert "Install kernel-flywheel 9.9.0" in str(refused.value)
     with store.open(lake_url) as lake:  # reading goes on
         assert lake.sql("FROM kernels").rows() == []
 

@@ -22,6 +22,7 @@ from store.lake import checksums
 from store.lake.attachment import attach, connect
 from store.lake.checksums import RESTORE
 from store.lake.location import FolderLocation, Location
+from store.schema import catalog
 from store.upkeep import integrity, maintenance
 
 FILES_RULE = "its files are as they were committed"
@@ -193,7 +194,10 @@ def test_a_lake_without_the_table_is_checked_and_compacted(
     caplog.set_level(logging.INFO, "store")
     _fill(writer)
     _run_past_store(writer.location, "DROP TABLE lake.file_checksums")
-    _run_past_store(writer.location, "UPDATE lake.catalogs SET version = 'an earlier one'")
+    early = json.loads(catalog.load().definition)
+    del early["tables"]["file_checksums"]
+    definition = json.dumps(early).replace("'", "''")
+    _run_past_store(writer.location, f"UPDATE lake.catalogs SET definition = '{definition}'")
     assert _find(writer.location) == []
     assert "no checksum recorded for 3 of 3 data files" in caplog.text
     maintenance.compact(writer.location)

@@ -524,7 +524,7 @@ def test_help_loads_nothing_heavy() -> None:
 def test_every_command_names_the_same_program() -> None:
     for command in ([BIN / "store", "--version"], [sys.executable, "-m", "store", "--version"]):
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == store.__version__
+        assert done.stdout.strip() == store.describe_version()
 
 
 def test_the_package_is_the_one_of_this_repository() -> None:

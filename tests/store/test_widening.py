@@ -181,8 +181,6 @@ REFUSED: list[tuple[str, Change, str]] = [
      r'check "one" of things is new'),
     ("a required column", lambda d: columns(d)["note"].update(required=True),
      r"things\.note is required in catalog\.yaml and may be NULL in this lake\nRemove `required`"),
-    ("a column no longer required", lambda d: columns(d)["other_id"].pop("required"),
-     r"things\.other_id is required in this lake and may be NULL in catalog\.yaml\nPut `required`"),
     ("an id of fewer columns", lambda d: d["tables"]["lids"]["id"].update(of=["note"]),
      r"id of lids is the parts hash of note, alias and the word lid in this lake and the parts "
      r"hash of note and the word lid in catalog\.yaml\nRules of ids never"),
@@ -250,8 +248,8 @@ WIDER: list[tuple[str, Change, dict[str, Any], str]] = [
      {"state": "odd", "reason": "strange"}, "value odd of things.state"),
     ("a reason at another status", lambda d: d["enums"]["reason"]["good"].append("slow"),
      {"state": "good", "reason": "slow"}, "value slow of things.reason where state is good"),
-    ("another reason why an id is not computed",
-     lambda d: d["tables"]["tags"].update(id={"unbound": "It is drawn."}), {}, ""),
+    ("a column no longer required", lambda d: columns(d)["other_id"].pop("required"),
+     {"other_id": None}, "NULL in things.other_id"),
     ("a checked new column",
      lambda d: [columns(d).update(new=column("INTEGER", enum=None)),
                 things(d)["checks"].update(few="new IS NULL OR new < 9")],
@@ -263,8 +261,6 @@ WIDER: list[tuple[str, Change, dict[str, Any], str]] = [
      "sensitivity private of things.weight"),
     ("another order of files", lambda d: things(d).update(sort=["other_id"]), {},
      "order of things"),
-    ("another description", lambda d: things(d).update(about="Things."), {},
-     "description of things"),
     ("another name for a check and an enum",
      lambda d: [things(d).update(checks={"positive": "weight IS NULL  OR weight > 0"}),
                 columns(d)["colour"].update(enum="tints"),
@@ -295,7 +291,7 @@ def test_what_only_widens_is_taken_over(
         assert opened.sql("SELECT count(*) AS n FROM things").rows() == [{"n": 2}]
         kept = opened.sql("SELECT definition, version FROM catalogs ORDER BY created_at").rows()
     assert [json.loads(one["definition"]) for one in kept] == [old, new]
-    assert {one["version"] for one in kept} == {store.__version__}
+    assert {one["version"] for one in kept} == {store.describe_version()}
     with store.open(str(tmp_path / "lake"), OLD) as opened:
         assert opened.sql("SELECT count(*) AS n FROM catalogs").rows() == [{"n": 1}]
     assert integrity.check(location.FolderLocation(tmp_path / "lake")) == []
@@ -304,12 +300,75 @@ def test_what_only_widens_is_taken_over(
         assert writer.flush() == snapshot
 
 
-def test_an_older_program_is_told_to_make_way(follow: Any) -> None:
-    new = document()
+def test_two_versions_that_differ_in_descriptions_alone_change_nothing_in_turn(
+    follow: Any, tmp_path: Path
+) -> None:
+    other = document()
+    things(other)["about"] = "Other words."
+    columns(other)["note"]["about"] = "Other words."
+    other["tables"]["tags"]["id"] = {"unbound": "Other words."}
+
+    def read_state() -> tuple[int, list[tuple[Any, ...]]]:
+        connection = attachment.connect()
+        attachment.attach(connection, location.FolderLocation(tmp_path / "lake"))
+        schema = "SELECT max(schema_version) FROM ducklake_snapshots('lake')"
+        comments = "SELECT comment FROM duckdb_columns() WHERE database_name = 'lake'"
+        state = (
+            attachment.find_newest_snapshot(connection),
+            connection.execute(f"({schema}) UNION ALL BY NAME ({comments})").fetchall(),
+        )
+        connection.close()
+        return state
+
+    snapshot, described = read_state()
+    for number in range(6):
+        with follow([document(), other][number % 2]) as writer:
+            writer.append({"boxes": [{"box_id": str(number)}]}, "in turn")
+    assert read_state() == (snapshot + 6, described)
+    # A change of the schema brings the descriptions with it.
+    columns(other)["new"] = column()
+    follow(other).close()
+    assert read_state()[1] != described
+    with store.open(str(tmp_path / "lake")) as opened:
+        assert opened.sql("SELECT count(*) AS n FROM catalogs").rows() == [{"n": 2}]
+
+
+def test_an_older_version_reads_a_newer_lake_and_says_what_writes_to_it(
+    follow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = document() | {"schema": 7}
     new["enums"]["colour"].append("blue")
-    follow(new).close()
-    with pytest.raises(CatalogError, match=r"no longer be blue.*\nValues .*install that version"):
-        follow(document())
+    columns(new)["mood"] = column()
+    new["tables"]["moods"] = table("mood", {"mood": column(required=True)})
+    with monkeypatch.context() as patch:
+        patch.setattr("store.schema.migrate.describe_version", lambda: "9.9.9+gabcdef12")
+        with follow(new) as writer:
+            row = THING | {"thing_id": "new", "colour": "blue", "mood": "calm"}
+            writer.append({"things": [row], "moods": [{"mood": "calm"}]}, "newer")
+    with pytest.raises(CatalogError) as refused:
+        follow(document() | {"schema": 6})
+    assert str(refused.value) == (
+        "this lake was written by kernel-flywheel 9.9.9 (schema 7); this is "
+        f"{store.__version__} (schema 6)\n"
+        "Install kernel-flywheel 9.9.9 or newer to write to it. This version can still read it."
+    )
+    with store.open(str(tmp_path / "lake")) as opened:
+        rows = opened.sql("SELECT thing_id, colour FROM things ORDER BY thing_id").rows()
+        assert rows == [{"thing_id": "new", "colour": "blue"}, {"thing_id": "t", "colour": "red"}]
+
+
+def test_a_later_schema_may_bring_rules_that_all_stored_rows_keep(follow: Any) -> None:
+    later = document() | {"schema": 1}
+    things(later)["checks"]["named"] = "note IS NULL OR length(note) < 9"
+    later["tables"]["jars"]["columns"]["label"] = column()
+    later["tables"]["jars"]["id"] = {"form": "parts", "of": ["label"]}
+    follow(later).close()
+    broken = copy.deepcopy(later) | {"schema": 2}
+    things(broken)["checks"]["named twice"] = "length(note) > 1"
+    with pytest.raises(CatalogError, match=r'no version leads on from: the check "named twice"'):
+        follow(broken)
+    with follow(later) as writer, pytest.raises(RowsRejected, match="named"):
+        writer.append({"things": [THING | {"thing_id": "long", "note": "n" * 9}]}, "too long")
 
 
 def test_a_catalog_that_only_a_newer_version_can_read_is_named(follow: Any, tmp_path: Path) -> None:

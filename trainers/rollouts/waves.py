@@ -169,7 +169,7 @@ def make_run_row(
         "kind": "rollout",
         "name": name,
         "config": json.dumps(configuration),
-        "version": store.__version__,
+        "version": store.describe_version(),
         "lake_id": origin[0],
         "snapshot_id": origin[1],
         "host": platform.node(),

@@ -100,7 +100,7 @@ class Run:
             "kind": kind,
             "name": self.job.name,
             "config": json.dumps({name: self.state.get(name) for name in names}, sort_keys=True),
-            "version": store.__version__,
+            "version": store.describe_version(),
             "lake_id": self.lake_id,
             "snapshot_id": self.pinned_snapshot,
             "host": platform.node(),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from store import __version__, ids
+from store import describe_version, ids
 from store.code import features, task_families
 from store.importers.reading import sources
 from store.writing.bundle import Bundle
@@ -167,7 +167,7 @@ class BundleRows:
             "kind": "import",
             "name": importer,
             "config": sources.config_json(config),
-            "version": __version__,
+            "version": describe_version(),
             **self.origin(what),
         }
         self.add("runs", (bundle_id,), run)
