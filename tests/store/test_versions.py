@@ -19,8 +19,8 @@ ROOT = Path(store.__file__).parents[1]
 VERSIONS = Path(__file__).with_name("versions.json")
 """Version to its schema, the hash of its catalog, the judge's version and hashes of formats."""
 FORMATS = {
-    "record in the spool": "store/writing/record_format.py",
-    "file of the spool": "store/writing/spool.py:_read_file, _seal, list_files",
+    "record in the spool": "store/writing/record_format.py:encode",
+    "suffixes of the spool": "store/writing/spool.py:OPEN, SEALED",
     "note of the last commit": "store/writing/commit_turns.py:Note",
     "rejected bundle": "store/writing/rejected.py",
     "record of a move": "store/lake/location.py:Move",
@@ -94,10 +94,16 @@ def hash_code(place: str) -> str:
     else:
         wanted = names.split(", ") if names else []
         body = ast.parse(text).body
-        parts = [one for one in body if not wanted or getattr(one, "name", None) in wanted]
+        parts = [one for one in body if not wanted or read_name(one) in wanted]
         assert len(parts) >= len(wanted), place
         code = "\n".join(ast.unparse(remove_docstrings(one)) for one in parts)
     return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def read_name(part: ast.stmt) -> str | None:
+    if isinstance(part, ast.Assign):
+        return ast.unparse(part.targets[0])
+    return getattr(part, "name", None)
 
 
 def remove_docstrings(node: ast.AST) -> ast.AST:
