@@ -57,6 +57,7 @@ def diagnose(
     from evaluators.scheduling.cases import read_cases
     from evaluators.scheduling.judges.process import JudgeProcess
 
+    store.Location.of(common.lake).require()
     nvidia_tools.find_program(tool)
     place = placement.choose_place(device)
     with store.writer(common.lake, author="evaluators diagnose") as writer:

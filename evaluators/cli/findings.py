@@ -77,6 +77,7 @@ def audit(
         raise FlywheelError(
             "--key-env needs an endpoint", "Name the endpoint with --llm and --model."
         )
+    store.Location.of(common.lake).require()
     if llm is not None and model is not None:
         from evaluators.audit import language_model
 
@@ -182,6 +183,7 @@ def _decide(identity: str, decision: str, why: str, common: Common) -> None:
     from evaluators.audit import sweep
     from store.commandline import display
 
+    store.Location.of(common.lake).require()
     finding_id, kernel_id, snapshot = sweep.decide(common.lake, identity, decision, why)
     with store.open(common.lake) as lake:
         held = lake.run(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,9 +13,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from store.commandline.escape import quote_name
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
 from store.lake.host import READERS
 from store.lake.host.durable_file import rename_durably, write_durably
+from store.lake.host.lock_holder import take_lock
 from store.lake.host.mounts import require_local
 from store.lake.host.salt_file import read_salt_file
 
@@ -30,6 +32,11 @@ EDITION_MANIFEST = "flywheel.json"
 SALT = "publish.salt"
 _LEASES = "leases"
 _MOVE = "move.json"
+_OWN_FILES = re.compile(
+    r"(catalog\.(sqlite|new)|keys\.sqlite)(-\w+)?|lock|readers|leases|data|spool|derived"
+    r"|(move|checked)\.json|publish\.salt|(catalog|move|checked|publish)\.partial"
+)
+"""Names in the folder of a lake that has no catalog yet, or has lost it."""
 METADATA = "__ducklake_metadata_lake"
 """What DuckDB calls the catalog database of the lake attached as `lake`."""
 
@@ -134,11 +141,14 @@ class Location(ABC):
         """Give a new lake the salt of the lake that is moved here; call it under the lock."""
 
     @abstractmethod
-    def lock(self, *, moving: bool = False) -> AbstractContextManager[None]:
+    def lock(
+        self, author: str = "a program", *, moving: bool = False
+    ) -> AbstractContextManager[None]:
         """Hold the one lock that commits, migrations and maintenance take; waits for it.
 
-        It is released when the process ends, even if it is killed. Raises LakeUnreachable if the
-        lake cannot be written to, or, unless `moving`, the lake is elsewhere.
+        Programs that wait are told the author. The lock is released when the process ends, even if
+        it is killed. Raises LakeUnreachable if the lake cannot be written to, or, unless `moving`,
+        the lake is elsewhere.
         """
 
     @abstractmethod
@@ -340,6 +350,29 @@ class FolderLocation(Location):
         self.files.create()
         (self.root / READERS).touch()
 
+    def require_own_folder(self) -> None:
+        """Raise LakeUnreachable if a lake made here would be among files of somebody else."""
+        foreign = self._find_foreign_file()
+        if foreign is not None:
+            raise LakeUnreachable(
+                f"no lake can be made in {self.root}: it has other files, such as "
+                f"{quote_name(foreign)}",
+                "A lake needs a folder of its own. Name a new one with --lake or FLYWHEEL_LAKE, "
+                f"such as {quote(str(self.root / 'lake'))}.",
+            )
+
+    def _find_foreign_file(self) -> str | None:
+        """Return a file that no lake has, and no process that was killed while it made one."""
+        if not self.root.is_dir():
+            return None
+        for entry in sorted(self.root.iterdir()):
+            if not _OWN_FILES.fullmatch(entry.name):
+                return entry.name
+        for file in self.data.rglob("*"):
+            if not file.is_dir() and file.suffix not in (".parquet", ".partial"):
+                return str(file.relative_to(self.root))
+        return None
+
     def read_salt(self) -> bytes:
         """Return the salt in a file beside the catalog, readable by its owner only."""
         return read_salt_file(self.root / SALT)
@@ -363,18 +396,21 @@ class FolderLocation(Location):
             write_durably(self.root / _MOVE, json.dumps(asdict(move)).encode())
 
     @contextmanager
-    def lock(self, *, moving: bool = False) -> Generator[None]:
+    def lock(self, author: str = "a program", *, moving: bool = False) -> Generator[None]:
         """Hold the lock of the folder, which the kernel releases when the process ends."""
         require_local(self.root)
+        file = self.root / "lock"
         try:
+            if not self.exists:
+                self.require_own_folder()
             self.root.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise LakeUnreachable(
                 f"cannot write to a lake at {self.root}: {error.strerror}", "Name a folder."
             ) from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            take_lock(descriptor, file, author)
             if not moving:
                 self.refuse_move(self.read_move())
             yield

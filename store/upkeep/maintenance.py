@@ -145,8 +145,10 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
         )
     assert isinstance(location, FolderLocation)
     _check_target(location, target)
+    if not FolderLocation(target.resolve()).exists:
+        log.info("making a new lake at %s", target)
     copied = kept = 0
-    with location.lock():
+    with location.lock("store backup"):
         recorded = {one.path: one.sha256 for one in checksums.list_files(location)}
         for file in sorted(location.data.rglob("*.parquet")):
             path = file.relative_to(location.data).as_posix()
@@ -217,7 +219,7 @@ def open_for_maintenance(location: Location, author: str) -> Generator[duckdb.Du
     location.require()
     connection = connect(to=location)
     try:
-        with location.lock():
+        with location.lock(author):
             attach(connection, location, writable=True)
             connection.execute(f"SET VARIABLE author = '{author}'")
             yield connection

@@ -7,6 +7,7 @@ by the move. An interrupted move is run again: it continues with the files that 
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from store.commandline.progress import Progress
     from store.lake.checksums import DataFile
 
+log = logging.getLogger(__name__)
 AUTHOR = "store move"
 _THREADS = 8
 
@@ -63,10 +65,10 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
         source.require()
         with Writer(source, AUTHOR) as writer:
             writer.flush()
-    with source.lock(moving=True):
+    with source.lock(AUTHOR, moving=True):
         lake_id = _read_lake_id(source)
         _require_room(source, target, lake_id)
-        with target.lock(moving=True):
+        with target.lock(AUTHOR, moving=True):
             return _move(source, target, lake_id, progress)
 
 
@@ -130,6 +132,8 @@ def _list_places(location: Location) -> list[str]:
 
 def _move(source: Location, target: Location, lake_id: str, progress: Progress | None) -> Summary:
     """Copy, compare, and then retire the source and release the target, in this order."""
+    if not target.exists:
+        log.info("making a new lake at %s", target.url)
     target.prepare()
     target.write_move(Move(lake_id=lake_id, url=source.url, is_away=False))
     target.write_salt(source.read_salt())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
+import math
 import shutil
 import time
 from collections.abc import Generator
@@ -11,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from store.lake.host.lock_holder import NOTE_AFTER_S, describe_holder, write_holder
 from store.writing.spool import Place, describe_failure, list_files, name_writer, seal_all, sync
 
+log = logging.getLogger(__name__)
 _TURN = "turn"
 _NOTE = "snapshot"
 _POLL_S = 0.005
@@ -37,8 +41,9 @@ class Note:
 class CommitTurns:
     """The turns to commit one spool, which its writers take one after another."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, author: str = "a program") -> None:
         self._folder = folder
+        self._author = author
         self._began_s = 0.0
         """When this process took its last turn."""
 
@@ -49,18 +54,24 @@ class CommitTurns:
         If another writer commits the record `until` first, yield a snapshot that contains it,
         without holding anything. The turn ends with its process, even if that is killed.
         """
+        file = self._folder / _TURN
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            handle = open(self._folder / _TURN, "ab")  # noqa: SIM115
+            handle = open(file, "ab")  # noqa: SIM115
         except OSError as error:
             raise describe_failure(self._folder, error) from error
+        note_at = time.monotonic() + NOTE_AFTER_S
         with handle:
             while (snapshot := self._find_snapshot(until)) is None:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
+                    if time.monotonic() > note_at:
+                        log.info("waiting for %s", describe_holder(file))
+                        note_at = math.inf
                     time.sleep(_POLL_S)
                     continue
+                write_holder(handle.fileno(), self._author)
                 snapshot = self._find_snapshot(until)
                 break
             if snapshot is None and until is not None:

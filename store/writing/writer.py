@@ -49,7 +49,7 @@ class Writer:
         self._connection = connect(to=location)
         self._keys = KeyIndex(location, self._catalog)
         self._spool = Spool(location.spool)
-        self._turns = CommitTurns(location.spool)
+        self._turns = CommitTurns(location.spool, author)
         self._is_lost = False
         """Whether the connection is to be made again."""
         self._held = ExitStack()
@@ -63,6 +63,7 @@ class Writer:
                         attach(self._connection, new, writable=True, create=True)
                         migrate(self._connection, self._catalog)
                         self._connection.execute("DETACH lake")
+                    log.info("made a new lake at %s", location.url)
                 attach(self._connection, location, writable=True)
                 for line in migrate(self._connection, self._catalog):
                     log.info("lake: %s", line)
@@ -315,7 +316,7 @@ class Writer:
         """Hold the lake's lock, with a connection to it that works."""
         import duckdb
 
-        with self.location.lock(), self._explain_faults():
+        with self.location.lock(self.author), self._explain_faults():
             if self._is_lost:
                 self._attach_again()
             try:

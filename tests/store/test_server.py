@@ -133,7 +133,7 @@ def test_a_holder_whose_session_is_lost_cannot_commit(url: str) -> None:
         late._transaction = lose_lock_first  # pyright: ignore
         location = late.location
         assert isinstance(location, ServerLocation)
-        location.lock = lambda: _Nothing()  # pyright: ignore  # its session is gone
+        location.lock = lambda author: _Nothing()  # pyright: ignore  # its session is gone
         with pytest.raises(LakeUnreachable, match="lost during a commit"):
             late.append(rows, "late")
         with store.open(url) as lake:

@@ -199,7 +199,7 @@ def check_rows(done: Done, steps: int = 2, tasks: int = 2) -> None:
     assert written[0]["n"] > 0
     assert (done.out / "final" / "model.safetensors").exists()
     assert done.stdout.startswith(f"contrastive: {steps} steps on {tasks} tasks")
-    assert "creating a new lake" in done.stderr
+    assert f"made a new lake at {done.lake.url}" in done.stderr
 
 
 def check_done_again(done: Done) -> None:

@@ -61,6 +61,7 @@ class Config(Training, ExemplarOptions):
     """Sample with vLLM: in the training processes (colocate) or through `vllm serve` (server). Give
     further settings with --trl, such as vllm_server_base_url=…"""
     starter: bool = False
-    """Import the starter suite if the lake does not have the tasks; create the lake if needed."""
+    """Import the starter suite if the lake does not have the tasks; create the lake
+    ./lake if needed."""
     overfit: bool = False
     """First overfit the model on a few short answers, so that it writes kernels."""

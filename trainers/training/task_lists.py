@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import store
@@ -56,7 +57,10 @@ def list_steps(tasks: list[str], config: Config) -> datasets.Dataset:
 
 
 def import_starter(job: Job, tasks: tuple[str, ...]) -> None:
-    """Import the starter suite if the lake, or one of the tasks, is missing."""
+    """Import the starter suite if one of the tasks, or the default lake, is missing.
+
+    Raises LakeNotFound if a lake that --lake or FLYWHEEL_LAKE names is missing.
+    """
     from store.importers import starter
     from store.importers.reading.run import run_import, summarize
 
@@ -66,7 +70,8 @@ def import_starter(job: Job, tasks: tuple[str, ...]) -> None:
         if all(map(names.match, tasks)):
             return
     except LakeNotFound:
-        job.say("creating a new lake")
+        if job.lake_url or os.environ.get("FLYWHEEL_LAKE"):
+            raise  # a mistyped name must not become a lake
     with store.writer(job.lake_url, author="store import starter") as writer:
         summary = run_import(writer, starter, None, starter.Config(measured=False))
     job.say(f"starter    {summarize(summary)}")

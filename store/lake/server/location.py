@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from store.commandline.escape import escape_terminal
 from store.errors import LakeUnreachable, summarize_error
 from store.lake.data_files.files import DataFiles, open_data_files
+from store.lake.host.lock_holder import name_holder
 from store.lake.host.salt_file import SALT_BYTES
 from store.lake.leases import Leases
 from store.lake.location import Location, Move
@@ -78,7 +80,7 @@ class ServerLocation(Location):
         """The session that holds the lock."""
         self._lock_session = LockSession(
             connect=self._connect,
-            lock=lambda session: self._run(session, "lock", name=schema),
+            lock=self._take_lock,
             unlock=lambda session: self._run(session, "unlock", name=schema),
         )
         self._is_fenced = False
@@ -242,7 +244,7 @@ class ServerLocation(Location):
         return self._lock_session.keep_open()
 
     @contextmanager
-    def lock(self, *, moving: bool = False) -> Generator[None]:
+    def lock(self, author: str = "a program", *, moving: bool = False) -> Generator[None]:
         """Hold the lock of the database, which it releases when this session ends."""
         with self._lock_session.hold() as session:
             if not moving:
@@ -260,6 +262,18 @@ class ServerLocation(Location):
                 yield
             finally:
                 self._session = None
+
+    def _take_lock(self, session: Session) -> None:
+        with name_holder(self._describe_holder):
+            self._run(session, "lock", name=self._schema)
+
+    def _describe_holder(self) -> str:
+        try:
+            with self._connect() as session:
+                name, host = self._run(session, "lock_holder", name=self._schema)[:2]
+        except (LakeUnreachable, ValueError):  # no session is free, or the lock is
+            return "another program"
+        return f"{escape_terminal(str(name))} at {host or 'the same host'}"
 
     def holds_lock(self) -> bool:
         """Whether the session with the lock lives, and nobody has taken over."""
