@@ -17,6 +17,8 @@ from store.lake.sql_files import read_view
 if TYPE_CHECKING:
     import duckdb
 
+WRITE_DATA_PATH = "UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path' AND scope IS NULL"
+"""SQL that records the place of the data files in a catalog."""
 _VERSIONS = re.compile(r"catalog version is (\S+), but the extension requires version (\d[\d.]*\d)")
 
 
@@ -117,6 +119,24 @@ def attach(
             f"{location.catalog_name} cannot be opened as a lake: {error}",
             "Put back a backup (a folder made by `store backup`), or name another lake.",
         ) from error
+
+
+def record_data_path(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
+    """Record where the data files of an attached lake are, unless its catalog says so already.
+
+    A catalog that was copied or moved names the old place, and a program that attaches it without
+    DATA_PATH would read the files there. Call it under the lock.
+    """
+    path = f"{location.files.url}/"
+    recorded = connection.execute(
+        location.qualify(
+            f"SELECT value FROM {METADATA}.ducklake_metadata "
+            "WHERE key = 'data_path' AND scope IS NULL"
+        )
+    ).fetchone()
+    if recorded != (path,):
+        table = location.qualify(f"{METADATA}.ducklake_metadata")
+        connection.execute(WRITE_DATA_PATH.replace("ducklake_metadata", table), [path])
 
 
 def list_filled_tables(connection: duckdb.DuckDBPyConnection, location: Location) -> set[str]:

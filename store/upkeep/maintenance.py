@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
 from store.lake import checksums
-from store.lake.attachment import attach, connect, find_newest_snapshot
+from store.lake.attachment import WRITE_DATA_PATH, attach, connect, find_newest_snapshot
 from store.lake.checksums import hash_file
 from store.lake.data_files.files import NewFiles
 from store.lake.host.inlined_rows import wait_for_queries
@@ -40,9 +40,10 @@ _MESSAGE = "CALL lake.set_commit_message(getvariable('author'), 'maintenance', e
 _PARTIAL_CATALOG = "catalog.partial"
 _COPY_CATALOG = """
 import sqlite3, sys
-source, copy = map(sqlite3.connect, sys.argv[1:])
+source, copy = map(sqlite3.connect, sys.argv[1:3])
 with source, copy:
     source.backup(copy)
+    copy.execute(sys.argv[3], sys.argv[4:])
 copy.close()
 source.close()
 """
@@ -175,7 +176,11 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
         # In a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file when
         # any other part of the same process closes that file.
         subprocess.run(
-            [sys.executable, "-c", _COPY_CATALOG, str(location.catalog), str(partial)], check=True
+            [
+                *(sys.executable, "-c", _COPY_CATALOG, str(location.catalog), str(partial)),
+                *(WRITE_DATA_PATH, f"{FolderLocation(target.resolve()).files.url}/"),
+            ],
+            check=True,
         )
         # SQLite would apply the journals of the replaced catalog to the new one.
         for journal in target.glob("catalog.sqlite-*"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, RowsRejected
 from store.lake import checksums
-from store.lake.attachment import attach, connect, find_newest_snapshot
+from store.lake.attachment import attach, connect, find_newest_snapshot, record_data_path
 from store.lake.data_files.files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
@@ -65,6 +65,7 @@ class Writer:
                         self._connection.execute("DETACH lake")
                     log.info("made a new lake at %s", location.url)
                 attach(self._connection, location, writable=True)
+                record_data_path(self._connection, location)
                 for line in migrate(self._connection, self._catalog):
                     log.info("lake: %s", line)
                 self._seen = find_newest_snapshot(self._connection)
