@@ -1,5 +1,12 @@
-"""Lets `python -m evaluators` do what the console script does."""
+"""The `evaluators` command, also as `python -m evaluators`."""
 
-from evaluators.cli.app import main
+from store.commandline import interrupts
 
-main()
+
+def main() -> None:
+    """Run the command."""
+    interrupts.start("evaluators.cli.app")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,12 @@
-"""`python -m pipelines`: the command line."""
+"""The `pipelines` command, also as `python -m pipelines`."""
 
-from pipelines.cli.app import main
+from store.commandline import interrupts
 
-main()
+
+def main() -> None:
+    """Run the command."""
+    interrupts.start("pipelines.cli.app")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,12 @@
-"""`python -m store` is the `store` command."""
+"""The `store` command, also as `python -m store`."""
 
-from store.cli.app import main
+from store.commandline import interrupts
 
-main()
+
+def main() -> None:
+    """Run the command."""
+    interrupts.start("store.cli.app")
+
+
+if __name__ == "__main__":
+    main()

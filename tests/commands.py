@@ -34,7 +34,7 @@ LIBRARIES = (
     "store.lake.reader", "store.writing.writer", "duckdb", "httpx2", "jinja2", "pandas",
     "polars", "pyarrow.parquet", "rich.table", "tree_sitter_cuda",
 )  # fmt: skip
-"""What most commands import, beside the modules that pyproject.toml names as their entry points."""
+"""What most commands import, beside the command lines of the rooms."""
 _MESSAGE_BYTES = 1 << 20
 
 
@@ -140,7 +140,7 @@ def _next_job(connection: socket.socket) -> dict[str, Any]:
 
 def _serve() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
-    for name in (*(entry.partition(":")[0] for entry in scripts.values()), *LIBRARIES):
+    for name in (*(f"{room}.cli.app" for room in scripts), *LIBRARIES):
         importlib.import_module(name)
     catalog.load()
     one_thread.use_one_thread()

@@ -24,7 +24,7 @@ from store.commandline.help import CommandApp, HelpFormatter
 
 ROOT = Path(store.__file__).parents[1]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
-APPS = {room: entry.partition(":")[0] for room, entry in SCRIPTS.items()}
+ROOMS = list(SCRIPTS)
 MEMBERS = [
     "store import kernelbench-run",
     "store export cuda-l1",
@@ -35,7 +35,7 @@ MEMBERS = [
 
 
 def app_of(room: str) -> App:
-    return importlib.import_module(APPS[room]).app
+    return importlib.import_module(f"{room}.cli.app").app
 
 
 def commands(app: App, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], App]]:
@@ -45,7 +45,7 @@ def commands(app: App, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
             yield from commands(app[name], (*path, name))
 
 
-PATHS = [f"{room} {' '.join(path)}" for room in APPS for path, _ in commands(app_of(room))]
+PATHS = [f"{room} {' '.join(path)}" for room in ROOMS for path, _ in commands(app_of(room))]
 
 
 def command_of(words: str) -> App:
@@ -88,7 +88,7 @@ def check_page(text: str) -> None:
         assert noise not in text, noise
 
 
-@pytest.mark.parametrize("room", list(APPS))
+@pytest.mark.parametrize("room", ROOMS)
 def test_the_first_page_shows_its_examples(room: str) -> None:
     text = page(room)
     _, examples, rest = text.partition("\nExamples:\n")
@@ -161,7 +161,7 @@ def test_an_example_is_never_taken_for_a_section_of_the_docstring() -> None:
 
 
 def test_help_comes_from_one_formatter() -> None:
-    for room in APPS:
+    for room in ROOMS:
         assert isinstance(app_of(room).help_formatter, HelpFormatter)
 
 

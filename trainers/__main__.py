@@ -1,5 +1,12 @@
-"""`python -m trainers` is the `trainers` command."""
+"""The `trainers` command, also as `python -m trainers`."""
 
-from trainers.cli.app import main
+from store.commandline import interrupts
 
-main()
+
+def main() -> None:
+    """Run the command."""
+    interrupts.start("trainers.cli.app")
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ from evaluators.scheduling.leased_cases import CASES_PER_JUDGE, LeasedCases, nam
 from evaluators.scheduling.pending import Selection, find_pending
 from evaluators.scheduling.prebuild import Builder
 from evaluators.worker.builds.cache import Builds, default_root
-from store.commandline import echo
+from store.commandline import echo, interrupts
 from store.commandline.escape import quote_name
 from store.commandline.progress import Progress
 from store.errors import RowsRejected
@@ -240,7 +240,8 @@ def run(
                     echo.print_note(f"{status:16} {name}")
                 progress(tally.evaluations, cases.total, f"judged, last {status}")
         finally:
-            tally.snapshot = cases.commit()
+            with interrupts.wait_for("the commit of the verdicts"):
+                tally.snapshot = cases.commit()
             tally.elsewhere = cases.elsewhere
     return tally
 

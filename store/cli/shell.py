@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from store.commandline import display, echo
+from store.commandline import display, echo, interrupts
 from store.errors import FlywheelError
 from store.guard.query_process import QueryProcess
 from store.lake.sql_files import list_views, read_view
@@ -34,6 +34,7 @@ def interact(lake: QueryProcess) -> None:
         except EOFError:
             break
         except KeyboardInterrupt:
+            interrupts.dismiss()
             pending = []
             sys.stderr.write("\n")
             continue
@@ -57,6 +58,7 @@ def _run_statement(lake: QueryProcess, statement: str) -> None:
     except FlywheelError as error:
         echo.print_error(error)
     except KeyboardInterrupt:
+        interrupts.dismiss()
         echo.print_note("interrupted")
     else:
         if answer.cut:

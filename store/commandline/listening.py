@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
+import signal
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    import uvicorn
+    from starlette.types import ASGIApp
 
 LOOPBACK = "127.0.0.1"
 
@@ -55,3 +64,28 @@ def listen(host: str, port: int) -> Generator[socket.socket]:
                 "Name another one with --port; --port 0 takes a free one.",
             ) from error
         yield listening
+
+
+def make_server(app: ASGIApp) -> uvicorn.Server:
+    """Return a server that ends on SIGTERM and Ctrl-C, also while clients are connected."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            # Cutting off a client is no error now.
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+            if sig == signal.SIGINT:
+                self.should_exit = True  # uvicorn would raise the signal a second time
+            else:
+                super().handle_exit(sig, frame)
+
+    return Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            timeout_graceful_shutdown=1,
+        )
+    )

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from store.commandline import echo
+from store.commandline import echo, interrupts
 from store.errors import FlywheelError, UnknownName
 
 Format: TypeAlias = Literal["table", "json", "csv"]
@@ -184,20 +184,19 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if argv is None else argv)
     with echo.escape_streams():
         try:
-            for group in groups:
-                group.fill(arguments)
-            app(
-                _move_common_options(app, arguments),
-                console=echo.open_console(),
-                error_console=echo.open_console(stderr=True),
-            )
+            with interrupts.handle():
+                for group in groups:
+                    group.fill(arguments)
+                app(
+                    _move_common_options(app, arguments),
+                    console=echo.open_console(),
+                    error_console=echo.open_console(stderr=True),
+                )
         except FlywheelError as error:
             if {"-v", "--verbose"} & set(arguments):
                 echo.print_traceback(error)
             echo.print_error(error)
             sys.exit(error.exit_code)
-        except KeyboardInterrupt:
-            _exit_interrupted()
         except BrokenPipeError:
             # The reader of our output has ended (`| head`).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -209,25 +208,9 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             echo.print_error(FlywheelError(f"{error.filename}: {error.strerror}", where))
             sys.exit(1)
         except Exception as error:
-            if _is_interrupt(error):
-                _exit_interrupted()
             echo.print_traceback(error)
             echo.print_error(FlywheelError(f"{type(error).__name__}: {error}", _DEFECT))
             sys.exit(1)
-
-
-def _is_interrupt(error: Exception) -> bool:
-    """Return whether an exception is what DuckDB makes of a KeyboardInterrupt.
-
-    >>> _is_interrupt(RuntimeError("Query interrupted")), _is_interrupt(RuntimeError("another"))
-    (True, False)
-    """
-    return type(error) is RuntimeError and str(error) == "Query interrupted"
-
-
-def _exit_interrupted() -> NoReturn:
-    echo.print_note("interrupted; committed rows are kept. Run the command again to resume.")
-    sys.exit(130)
 
 
 def annotate_config(config: type) -> Any:

@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from store.commandline import echo
 from store.commandline.access_token import AccessToken
-from store.commandline.listening import LOOPBACK, is_loopback, listen
+from store.commandline.listening import LOOPBACK, is_loopback, listen, make_server
 from store.errors import FlywheelError
 from store.lake.limits import QueryLimits
 
@@ -28,7 +28,6 @@ TOKEN = "FLYWHEEL_MCP_TOKEN"
 """Environment variable with the token that clients over HTTP must send."""
 _LARGEST_BODY = 4_000_000
 _PATH = "/mcp"
-_GRACE_S = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,11 +158,5 @@ async def _serve_stdio(desk: Desk, server: MCPServer[Any]) -> None:
 
 
 async def _serve_http(desk: Desk, app: ASGIApp, listening: socket.socket) -> None:
-    import uvicorn
-
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, lifespan="on",
-        timeout_graceful_shutdown=_GRACE_S,
-    )  # fmt: skip
     async with desk:
-        await uvicorn.Server(config).serve(sockets=[listening])
+        await make_server(app).serve(sockets=[listening])

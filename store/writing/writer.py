@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from store.commandline import interrupts
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, RowsRejected
 from store.lake import checksums
 from store.lake.attachment import attach, connect, find_newest_snapshot, record_data_path
@@ -43,6 +44,7 @@ class Writer:
     """
 
     def __init__(self, location: Location, author: str) -> None:
+        interrupts.note("committed rows are kept. Run the command again to resume.", replace=False)
         self.location = location
         self.author = author
         self._catalog = catalogs.load()

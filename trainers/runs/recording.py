@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import store
 from store import read_sql
+from store.commandline import interrupts
 from trainers.models import loading
 from trainers.models.loading import Identity
 from trainers.runs import processes
@@ -92,6 +93,10 @@ class Run:
         if not self.resumed:
             self.state |= {"versions": collect_versions(), "processes": processes.count_processes()}
         write_state(self.job.out / RUN_FILE, self.state)
+        interrupts.note(
+            "committed rows and complete checkpoints are kept. To resume from the last checkpoint, "
+            f"run the command again with --out {self.job.out} --resume."
+        )
         self._writer = store.writer(self.job.lake_url, author=f"trainers {self.job.name}")
         self._writer.flush()
         names = ("config", "resolved", "versions", "processes")
@@ -220,7 +225,8 @@ class Run:
     def close(self) -> None:
         """Append pending rows and close the lake."""
         if self._writer is not None:
-            self.flush()
+            with interrupts.wait_for("the commit of the last metrics"):
+                self.flush()
             self._writer.close()
             self._writer = None
 

@@ -22,7 +22,7 @@ from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import list_visible_devices
 from evaluators.processes import cgroup, memory_group
 from evaluators.sandbox.folders import remove_folder
-from store.commandline import echo
+from store.commandline import echo, interrupts
 from store.errors import DeviceUnavailable, SandboxFailed
 
 _ROOT = str(Path(__file__).resolve().parents[3])
@@ -162,11 +162,12 @@ class Channel:
         """End the process, its worker processes and its control groups; remove its files."""
         self._socket.close()
         self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        with interrupts.wait_for("a judge process to end"):
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
         if self._group is not None:
             self._group.kill()
             self._group.remove()

@@ -30,7 +30,7 @@ from evaluators.service.server.client_routes import Desk
 from evaluators.service.server.lake_reads import LakeReads
 from evaluators.service.server.own_worker import OwnWorker
 from evaluators.service.server.recorder import Recorder
-from store.commandline import echo
+from store.commandline import echo, interrupts
 from store.commandline.listening import is_loopback, listen
 from store.errors import FlywheelError
 
@@ -182,11 +182,12 @@ class _Server(uvicorn.Server):
     async def _drain(self) -> None:
         loop, desk = asyncio.get_running_loop(), self._desk
         until = loop.time() + self._drain_s
-        while loop.time() < until:
-            counts = await desk.access.run(desk.judgements.count_waiting)
-            if not any(row["state"] in ("claimed", "answered") for row in counts):
-                break
-            await asyncio.sleep(_LOOK_S)
+        with interrupts.wait_for("the kernels that are being judged"):
+            while loop.time() < until:
+                counts = await desk.access.run(desk.judgements.count_waiting)
+                if not any(row["state"] in ("claimed", "answered") for row in counts):
+                    break
+                await asyncio.sleep(_LOOK_S)
         self.should_exit = True
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from store.commandline import echo
-from store.commandline.listening import LOOPBACK, listen
+from store.commandline.listening import LOOPBACK, listen, make_server
 from store.explore.page.view import EXPORTED_ROWS
 from store.explore.server.app import build_app
 from store.explore.server.decisions import TOKEN, Decider
@@ -37,14 +37,9 @@ def serve(
     location: Location, at: str | None, port: int, timeout: float, include: Sequence[str] = ()
 ) -> None:
     """Serve the pages of a lake on 127.0.0.1 until Ctrl-C."""
-    import uvicorn
-
     app = make_app(location, at, timeout, include)
     with listen(LOOPBACK, port) as listening:  # requests wait until the lake is open
         address = f"http://{LOOPBACK}:{listening.getsockname()[1]}/"
         echo.print_result(f"{address} shows {location.url}")
         echo.print_note(f"Ctrl-C ends it. Decisions need a token in {TOKEN}.")
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, lifespan="on"
-        )
-        uvicorn.Server(config).run(sockets=[listening])
+        make_server(app).run(sockets=[listening])
