@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import resource
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -30,6 +32,9 @@ class Pool:
     """Processes that run detectors; use it as a context manager."""
 
     def __init__(self, only: Sequence[str] | None, processes: int | None = None) -> None:
+        # Threads need these modules, and an interrupt may leave their imports half done.
+        for module in ("popen_spawn_posix", "resource_tracker"):
+            importlib.import_module(f"multiprocessing.{module}")
         count = processes or max(1, len(os.sched_getaffinity(0)))
         self._free: SimpleQueue[_Searcher] = SimpleQueue()
         self._all = [_Searcher(only) for _ in range(count)]
@@ -106,6 +111,7 @@ def _serve(pipe: Connection[Any, Any], only: list[str] | None) -> None:
     # Parsing may not take the machine's memory, nor leave a core of a hostile text behind.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, which also gets Ctrl-C, ends it
     detect.load_detectors()
     pipe.send("ready")
     while True:

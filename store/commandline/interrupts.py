@@ -10,7 +10,6 @@ at once on the second Ctrl-C. A lake loses nothing when its writers are killed.
 
 from __future__ import annotations
 
-import _thread
 import importlib
 import os
 import select
@@ -43,6 +42,7 @@ class _Watch:
         library has a handler of its own."""
         self._raises = True
         self._count = self._own = 0
+        self._main = threading.get_ident()
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._writing, False)
         self._before = (signal.getsignal(signal.SIGINT), sys.unraisablehook)
@@ -99,7 +99,7 @@ class _Watch:
                 if number == _RAISE_AGAIN:
                     time.sleep(_RELAY_S)  # the main thread leaves the hook
                     self._raises, self._own = True, self._own + 1
-                    _thread.interrupt_main()
+                    signal.pthread_kill(self._main, signal.SIGINT)
                 elif number == _DISMISS:
                     self._count, self.is_interrupted, until = 0, False, None
                 elif number == signal.SIGINT and self._own:
@@ -214,13 +214,16 @@ def _write_line(text: str) -> None:
 
 
 def _end_children() -> None:
-    """Kill the children of this process's session; those with their own notice its end."""
-    for file in Path("/proc/self/task").glob("*/children"):
+    """Kill the descendants of this process in its session; others notice its end themselves."""
+    parents: list[int | str] = ["self"]
+    for parent in parents:  # grows: a shell is killed before what it has started
+        for file in Path(f"/proc/{parent}/task").glob("*/children"):
+            with suppress(OSError):
+                parents += map(int, file.read_text().split())
+    for pid in parents[1:]:
         with suppress(OSError):
-            for pid in map(int, file.read_text().split()):
-                with suppress(OSError):
-                    if os.getsid(pid) == os.getsid(0):
-                        os.kill(pid, signal.SIGKILL)
+            if os.getsid(int(pid)) == os.getsid(0):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def _forget(*_: Any) -> None:

@@ -5,6 +5,7 @@ Every function here runs inside the caller's transaction and under the lake's lo
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,10 @@ def load_tables(
     Returns rows inserted per table. Memory is limited to a chunk and a few pieces, and the
     references to rows that have not come yet, which are checked at the end.
     """
+    # Import what threads need now: an interrupt may leave an import of this thread half done, and
+    # another thread would then wait for its lock for ever.
+    for module in ("numpy", "pyarrow.dataset"):  # DuckDB imports both to read a table of pyarrow
+        importlib.import_module(module)
     # Files are sorted as the catalog says; preserving the order of arrival would use only one core.
     connection.execute("SET preserve_insertion_order = false")
     counts: dict[str, int] = {}
