@@ -26,7 +26,7 @@ class OutputChecks:
         self._pool = pool
         self._draw = draw
         self.has_checked = False
-        """Whether a sample has been checked."""
+        """Whether a sample of the session has been checked; samples of the warm-up do not count."""
         self._calls: list[list[Any]] = []
         """Inputs of the last sample, if the state after it is to be checked."""
 
@@ -41,11 +41,11 @@ class OutputChecks:
 
     def note_calls(self, slots: Sequence[int]) -> None:
         """Have the state after these calls checked, which are all calls of the last sample."""
+        self.has_checked = True
         self._calls = [self._pool.sets[slot] for slot in slots]
 
     def check(self, slots: Sequence[int]) -> None:
         """Check some calls of the kernel's last sample. Raises Failed."""
-        self.has_checked = True
         if self._sources.check is None:
             return
         for call in self._draw.sample(range(len(slots)), min(len(slots), _MOST_CALLS)):
