@@ -96,6 +96,7 @@ def publish(
         Lake(location) as now,
         tempfile.TemporaryDirectory(prefix="flywheel-publish-") as scratch,
     ):
+        now.refuse_newer("publish")
         # The card and the upload need memory too, so this reader is closed before them.
         with Lake(location, _choose_snapshot(now, options.tag, at)) as lake:
             say(f"snapshot {lake.snapshot}: writing files")

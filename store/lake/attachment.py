@@ -86,19 +86,20 @@ def attach(
 
     if writable:
         location.require_writable()
-    place, own_options = location.build_attachment(writable=writable)
-    options = [f"DATA_PATH '{_escape(location.files.url)}'", *own_options]
+    place, writing_options = location.build_attachment(writable=writable)
+    _, reading_options = location.build_attachment(writable=False)
+    options = [f"DATA_PATH '{_escape(location.files.url)}'"]
     if not create:
         options += ["OVERRIDE_DATA_PATH true", "CREATE_IF_NOT_EXISTS false"]
     if snapshot is not None:
         options.append(f"SNAPSHOT_VERSION {snapshot}")
-    read_only = ", ".join([*options, "READ_ONLY"])
+    read_only = ", ".join([*options, *reading_options, "READ_ONLY"])
     try:
         if writable and not create:
             # To open a file for writing changes it before DuckLake looks for its tables.
             connection.execute(f"ATTACH 'ducklake:{_escape(place)}' AS {name} ({read_only})")
             connection.execute(f"DETACH {name}")
-        chosen = ", ".join(options) if writable else read_only
+        chosen = ", ".join([*options, *writing_options]) if writable else read_only
         connection.execute(f"ATTACH 'ducklake:{_escape(place)}' AS {name} ({chosen})")
     except duckdb.Error as error:
         if "creating a new DuckLake is explicitly disabled" in str(error):

@@ -19,6 +19,7 @@ from store.lake.result import Parameters, Result, interrupt_after, translate_err
 from store.lake.sql_files import list_views, read_description, read_view
 from store.lake.view_texts import ViewTexts
 from store.schema import catalog as catalogs
+from store.schema import migrate
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -114,6 +115,13 @@ class Lake:
         """The identity of the lake; snapshot numbers have a meaning only together with it."""
         row = self.run("SELECT lake_id FROM lakes ORDER BY created_at LIMIT 1").one()
         return str(row["lake_id"]) if row else ""
+
+    def refuse_newer(self, what: str) -> None:
+        """Raise CatalogError, which says what cannot be done, if a newer version wrote the lake.
+
+        This version does not read the tables and columns that the newer one added.
+        """
+        migrate.refuse_newer(migrate.read_record(self._connection), self.catalog, what)
 
     def sql(
         self, query: str, parameters: Parameters = None, limits: QueryLimits | None = None

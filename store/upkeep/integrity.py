@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.commandline.progress import Progress, ignore_progress
-from store.errors import FlywheelError, summarize_error
+from store.errors import CatalogError, FlywheelError, summarize_error
 from store.lake import checksums
 from store.lake.attachment import find_newest_snapshot, list_filled_tables
 from store.lake.cache import view_cache
@@ -20,6 +20,7 @@ from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.lake.stored_tables import SMALL_ROWS
 from store.schema import catalog as catalogs
+from store.schema import migrate
 from store.schema.catalog import Catalog
 from store.schema.tables import Table
 from store.upkeep import check_record, database
@@ -92,7 +93,7 @@ def inspect(
         with open_for_maintenance(location, "store check") as connection:
             files = checksums.list_attached_files(connection, location)
             if not full:
-                checked = check_record.read_checked(connection, location, catalogs.load())
+                checked = check_record.read_checked(connection, location, _read_rules(connection))
         # Without the lock, because files never change and comparing large ones takes long.
         compared = checksums.compare_files(files, progress, trusted=checked.files)
         _note_unrecorded(files)
@@ -122,7 +123,26 @@ def _record(
 ) -> None:
     """Record that the attached lake is whole; files of later commits have not been compared."""
     whole = Checked(snapshot=find_newest_snapshot(connection), files=compared.stamps)
-    check_record.write_checked(connection, location, catalogs.load(), whole)
+    check_record.write_checked(connection, location, _read_rules(connection), whole)
+
+
+def _read_rules(connection: duckdb.DuckDBPyConnection) -> Catalog:
+    """Return the catalog that the attached lake follows, whose rules its rows must keep.
+
+    It is the installed one where the lake keeps none, or one that is damaged.
+    """
+    import duckdb
+
+    installed, record = catalogs.load(), None
+    try:
+        record = migrate.read_record(connection)
+        held = installed if record is None else record.read()
+    except duckdb.Error:
+        return installed
+    except CatalogError:
+        migrate.refuse_newer(record, installed, "check")
+        return installed
+    return installed if held.digest == installed.digest else held
 
 
 def _check_lake(
@@ -137,7 +157,7 @@ def _check_lake(
     `known` is how files compare, and what need not be read again.
     """
     compared, checked = known
-    catalog = catalogs.load()
+    catalog = _read_rules(connection)
     tables = _list_tables(connection, catalog)
     # One transaction; otherwise DuckLake would read its catalog again for every query.
     connection.execute("BEGIN")
@@ -187,7 +207,10 @@ def _list_tables(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> lis
         for table in catalog.tables.values()
         if table.name != checksums.TABLE or f"{table.name}.path" in there
     ]
-    wanted = [f"{table.name}.{one}" for table in tables for one in table.columns]
+    # What rows of several tables say together is tested by the rules of this version.
+    installed = catalogs.load().tables
+    needed = [installed[name] for name in sorted(SESSION_TABLES) if name in installed]
+    wanted = [f"{table.name}.{one}" for table in (*tables, *needed) for one in table.columns]
     missing = [name for name in wanted if name not in there]
     if missing:
         raise FlywheelError(f"the lake has no {missing[0]} yet", "Run `store init` to migrate it.")

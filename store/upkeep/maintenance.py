@@ -24,6 +24,8 @@ from store.lake.reader import Lake
 from store.lake.server.location import ServerLocation
 from store.lake.sql_files import read_sql
 from store.lake.stored_tables import read_tables
+from store.schema import catalog as catalogs
+from store.schema import migrate
 from store.upkeep import check_record
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def compact(location: Location) -> Compaction:
     merged file would hide that.
     """
     with open_for_maintenance(location, "store compact") as connection:
+        migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         before = _measure_files(connection)
         _require_whole(connection, location)
         _flush(connection, location)
@@ -110,6 +113,7 @@ def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) 
     # Take the lock first: a tag that is added meanwhile waits, and finds its snapshot or is
     # refused.
     with open_for_maintenance(location, "store expire") as connection:
+        migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         with Lake(location) as reader:
             own = {"lake_id": reader.lake_id}
             for row in reader.run(read_sql(__file__, "spared"), own).rows():
