@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from store import errors, ids
+from store import errors, faults, ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +59,7 @@ __all__ = [
     "describe_version",
     "errors",
     "extract_features",
+    "faults",
     "find_kernel",
     "find_task",
     "ids",

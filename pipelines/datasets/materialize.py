@@ -19,6 +19,7 @@ from pipelines.datasets.repeats import choose_rows, join_texts
 from pipelines.rendering.templates import template_hash
 from pipelines.selection.rules import apply_rules
 from pipelines.selection.texts import fetch_texts
+from store import faults
 from store.commandline import outputs
 from store.commandline.progress import Progress, ignore_progress
 from store.errors import DatasetError, EmptyDataset
@@ -159,7 +160,7 @@ def write_dataset(
     selection = select_rows(job)
     dataset = Dataset(job=job)
     base = out.parent if out is not None else Path("datasets") / job.name
-    with outputs.open_partial(base) as folder:
+    with outputs.open_partial(base) as folder, faults.at(out or base):
         shards = Shards(folder / "data" / card.CONFIG_NAME, job.split)
         for table in render_rows(job, dataset, selection, progress):
             shards.write(table)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from store import faults
 from store.commandline import echo, interrupts
 from store.errors import FlywheelError, UnknownName
 
@@ -28,8 +29,6 @@ PageFormat: TypeAlias = Literal["table", "json"]
 Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 """A number of things, at least one."""
 
-_PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""What the system says of a path that cannot be read or written."""
 _DEFECT = "This is a bug. The lines above show where it happened."
 
 
@@ -192,25 +191,17 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                     console=echo.open_console(),
                     error_console=echo.open_console(stderr=True),
                 )
-        except FlywheelError as error:
-            if {"-v", "--verbose"} & set(arguments):
-                echo.print_traceback(error)
-            echo.print_error(error)
-            sys.exit(error.exit_code)
         except BrokenPipeError:
             # The reader of our output has ended (`| head`).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
-        except _PATH_ERRORS as error:
-            if {"-v", "--verbose"} & set(arguments):
-                echo.print_traceback(error)
-            where = "--verbose shows where this happened."
-            echo.print_error(FlywheelError(f"{error.filename}: {error.strerror}", where))
-            sys.exit(1)
         except Exception as error:
-            echo.print_traceback(error)
-            echo.print_error(FlywheelError(f"{type(error).__name__}: {error}", _DEFECT))
-            sys.exit(1)
+            fault = faults.explain(error)
+            if fault is None or {"-v", "--verbose"} & set(arguments):
+                echo.print_traceback(error)
+            fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
+            echo.print_error(fault)
+            sys.exit(fault.exit_code)
 
 
 def annotate_config(config: type) -> Any:

@@ -19,11 +19,13 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from store import faults
 from store.errors import ExportRefused
 from store.ids import uuid7
 
 RECORD = ".flywheel.json"
 """File of a written folder: the command, and the sha256 of every other file."""
+_UNWRITTEN = "Nothing was written."
 _PARTIAL = ".flywheel-{}.partial"
 _ATTRIBUTE = "user.kernel-flywheel"
 _AT_FDCWD = -100
@@ -39,7 +41,7 @@ def write_folder(target: Path, command: str) -> Generator[Path]:
     what `command` wrote.
     """
     require_replaceable(target, command)
-    with open_partial(target.parent) as partial:
+    with open_partial(target.parent) as partial, faults.at(target, note=_UNWRITTEN):
         yield partial
         place_folder(partial, target, command)
 
@@ -54,7 +56,7 @@ def write_file(target: Path, command: str) -> Generator[Path]:
         yield target
         return
     _require_own_file(target, command)
-    with open_partial(target.resolve().parent) as partial:
+    with open_partial(target.resolve().parent) as partial, faults.at(target, note=_UNWRITTEN):
         file = partial / target.name
         yield file
         with suppress(OSError):  # a file system without attributes: the next run asks for a name
@@ -135,7 +137,7 @@ def open_partial(parent: Path) -> Generator[Path]:
 
 def _make_partial(parent: Path) -> Path:
     """Make a folder for an output, and remove those of killed processes."""
-    try:
+    with faults.at(parent, ExportRefused, _UNWRITTEN):
         parent.mkdir(parents=True, exist_ok=True)
         for left in parent.glob(_PARTIAL.format("*")):
             with _lock(left) as is_dead:
@@ -143,11 +145,6 @@ def _make_partial(parent: Path) -> Path:
                     shutil.rmtree(left, ignore_errors=True)
         partial = parent.resolve() / _PARTIAL.format(uuid7()[-12:])
         partial.mkdir()
-    except OSError as error:
-        raise ExportRefused(
-            f"cannot make a folder in {parent}: {error.strerror}",
-            "Name a place where you can write.",
-        ) from error
     return partial
 
 

@@ -26,7 +26,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
-from store import errors
+from store import errors, faults
 from store.errors import FlywheelError, UnknownName, UnsafeSQL
 from store.lake.host.scratch import choose_scratch
 from store.lake.limits import QueryLimits
@@ -41,6 +41,7 @@ OPEN_S = 120.0
 OWN_BYTES = 1_500_000_000
 """Memory of the process that DuckDB does not count: libraries, stacks, batches in transit."""
 _ANSWER = "answer.arrow"
+_STDERR = "stderr"
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); sys.modules['numpy'] = None; "
     "from store.guard.query_process import main; main()"
@@ -152,13 +153,14 @@ class QueryProcess:
             self._child.kill()
 
     def _start(self) -> None:
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, str(Path(errors.__file__).parents[1])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the caller, who decides
-        )
+        with open(self._folder / _STDERR, "wb") as stderr:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-c", _START, str(Path(errors.__file__).parents[1])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,  # Ctrl-C is for the caller, who decides
+            )
         self._unread = b""
         at = self._at if self._place is None else self._place[0]
         asked = {"url": self._url, "at": at, "folder": str(self._folder)}
@@ -211,8 +213,10 @@ class QueryProcess:
         assert self._child is not None
         code = self._child.wait()
         if code > 0 and not self._is_open:
-            return FlywheelError(
-                f"the process that answers queries ended at its start (exit code {code})",
+            lines = (self._folder / _STDERR).read_text("utf-8", "replace").splitlines()
+            last = (lines or [f"exit code {code}"])[-1]
+            return faults.explain(OSError(last)) or FlywheelError(
+                f"the process that answers queries ended at its start ({last})",
                 "Check that this package and its dependencies import in a new interpreter.",
             )
         if code == -signal.SIGABRT:  # an allocation failed where DuckDB cannot say so
@@ -238,9 +242,6 @@ class QueryProcess:
 
 def main() -> None:
     """Answer the queries of a `QueryProcess`; runs in the child."""
-    from store.lake.location import Location
-    from store.lake.reader import Lake
-
     asked = json.loads(sys.stdin.readline())
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no reply
@@ -254,6 +255,9 @@ def main() -> None:
         replies.flush()
 
     try:
+        from store.lake.location import Location
+        from store.lake.reader import Lake
+
         place = Location.of(asked["url"])
         with Lake(place, asked["at"], limits, spill=folder, include=asked["include"]) as lake:
             # Set after the extensions are loaded, because their memory does not count.
@@ -272,9 +276,13 @@ def main() -> None:
                     reply(_describe_error(lake.bounds.explain_memory("the query")))
                 except Exception as error:
                     # A bug in this program or a library; the caller reports it.
-                    reply(_describe_error(FlywheelError(f"the query failed: {error!r:.300}")))
-    except FlywheelError as error:
-        reply(_describe_error(error))
+                    bug = FlywheelError(f"the query failed: {error!r:.300}")
+                    reply(_describe_error(faults.explain(error, folder) or bug))
+    except Exception as error:
+        fault = faults.explain(error, asked["url"])
+        if fault is None:
+            raise
+        reply(_describe_error(fault))
 
 
 def _describe_error(error: FlywheelError) -> dict[str, Any]:

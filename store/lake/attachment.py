@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store import faults
 from store.bounds import Bounds, read_bounds
 from store.errors import LakeUnreachable, SnapshotNotFound, UnknownName
 from store.lake.host.scratch import choose_scratch
@@ -101,7 +102,7 @@ def attach(
             connection.execute(f"DETACH {name}")
         chosen = ", ".join([*options, *writing_options]) if writable else read_only
         connection.execute(f"ATTACH 'ducklake:{_escape(place)}' AS {name} ({chosen})")
-    except duckdb.Error as error:
+    except (duckdb.Error, UnicodeDecodeError) as error:
         if "creating a new DuckLake is explicitly disabled" in str(error):
             raise LakeUnreachable(
                 f"{location.catalog_name} is not the catalog of a lake",
@@ -116,9 +117,9 @@ def attach(
                 "Install the version of kernel-flywheel that the other users of the lake have; "
                 "nothing was changed.",
             ) from error
-        raise LakeUnreachable(
+        raise faults.explain(error, location.catalog_name, LakeUnreachable) or LakeUnreachable(
             f"{location.catalog_name} cannot be opened as a lake: {error}",
-            "Put back a backup (a folder made by `store backup`), or name another lake.",
+            faults.FAULTS["damaged"][1],
         ) from error
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from store import faults
 from store.errors import LakeUnreachable
 
 
@@ -54,12 +55,8 @@ class FolderLeases(Leases):
 
     def __init__(self, file: Path) -> None:
         """Open the file. Raises LakeUnreachable."""
-        try:
+        with faults.at(file, LakeUnreachable):
             self._locks = _share_locks(file, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise LakeUnreachable(
-                f"cannot write to {file}: {error.strerror}", "Use a lake that you may write to."
-            ) from error
 
     def take(self, names: Sequence[str]) -> set[str]:
         """Return those of the names that are held here now."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from store import faults
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
 from store.lake.host import READERS
@@ -400,15 +401,11 @@ class FolderLocation(Location):
         """Hold the lock of the folder, which the kernel releases when the process ends."""
         require_local(self.root)
         file = self.root / "lock"
-        try:
+        with faults.at(self.root, LakeUnreachable):
             if not self.exists:
                 self.require_own_folder()
             self.root.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise LakeUnreachable(
-                f"cannot write to a lake at {self.root}: {error.strerror}", "Name a folder."
-            ) from error
         try:
             take_lock(descriptor, file, author)
             if not moving:

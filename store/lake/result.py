@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from store import faults
 from store.bounds import GB, Bounds
 from store.commandline.escape import encode_json
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
-from store.lake.data_files.refusals import describe_refusal
 from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
@@ -192,13 +192,14 @@ def translate_errors(bounds: Bounds, query: str = "") -> Generator[None]:
         excess = bounds.explain(error, name_query(query))
         if excess is not None:
             raise excess from error
-        refusal = None
-        if isinstance(error, duckdb.IOException):
-            refusal = describe_refusal(error, "the data files of the lake")
         hint = None
         if isinstance(error, (duckdb.IOException, duckdb.InvalidInputException)):
             hint = _DAMAGED if ".parquet" in text else None
-        raise refusal or FlywheelError(text, hint) from error
+        if hint is None or faults.classify(error) not in ("missing", "unusable"):
+            fault = faults.explain(error, "the lake")
+            if fault is not None:
+                raise fault from error
+        raise FlywheelError(text, hint) from error
 
 
 def _rename_columns(answer: pa.RecordBatchReader) -> pa.RecordBatchReader:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import store
+from store.errors import FlywheelError
+from store.faults import replace_file
 from store.lake import checksums
 from store.lake.checksums import DataFile
 from store.lake.data_files.files import Stamp
@@ -103,10 +105,8 @@ def distrust(location: Location, paths: Collection[str]) -> None:
 
 
 def _write(target: Path, record: object) -> None:
-    partial = target.with_suffix(".partial")
-    with suppress(OSError):
+    with suppress(FlywheelError), replace_file(target) as partial:
         partial.write_text(json.dumps(record), "utf-8")
-        partial.rename(target)
 
 
 def _locate(location: Location) -> Path:

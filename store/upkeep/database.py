@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 
-from store.errors import CommitConflict
+from store import faults
+from store.errors import LakeUnreachable
 from store.lake.location import FolderLocation, Location
 
 _TEST_DATABASE = """
@@ -29,6 +30,7 @@ def find_damage(location: Location) -> str | None:
 
     Raises:
         CommitConflict: another program holds the database.
+        LakeUnreachable: it cannot be opened.
     """
     if not isinstance(location, FolderLocation):
         return None
@@ -37,8 +39,10 @@ def find_damage(location: Location) -> str | None:
     if answer.returncode:
         return (answer.stderr.splitlines() or ["no answer"])[-1]
     report = str(json.loads(answer.stdout))
-    if "locked" in report:
-        raise CommitConflict(
-            f"another program holds {location.catalog}", "Let go of it there, and run this again."
-        )
-    return None if report == "ok" else report
+    if report == "ok":
+        return None
+    # What keeps the database from being read is no damage of it.
+    fault = OSError(report)
+    if faults.classify(fault) in (None, "damaged"):
+        return report
+    raise faults.explain(fault, location.catalog, LakeUnreachable) or fault

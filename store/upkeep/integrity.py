@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store import faults
 from store.commandline.progress import Progress, ignore_progress
 from store.errors import CatalogError, FlywheelError, summarize_error
 from store.lake import checksums
@@ -103,6 +104,8 @@ def inspect(
             if not problems:
                 _record(connection, location, compared)
     except (duckdb.Error, UnicodeDecodeError) as error:
+        if faults.classify(error) not in (None, "damaged", "missing", "unusable", "engine"):
+            raise faults.explain(error, location.files.url) or error from error
         problems.append(_report_database(location, summarize_error(error)))
     if not problems and checked is check_record.NOTHING:
         problems += _check_view_cache(location)

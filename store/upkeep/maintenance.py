@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Generator
@@ -13,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.errors import FlywheelError
+from store import faults
+from store.errors import FlywheelError, LakeUnreachable
 from store.lake import checksums
 from store.lake.attachment import WRITE_DATA_PATH, attach, connect, find_newest_snapshot
 from store.lake.checksums import hash_file
@@ -38,6 +40,7 @@ ORPHAN_AGE = timedelta(days=2)
 REPLACED_AGE = timedelta(days=1)
 SMALL_FILE = 32 << 20
 MERGED_AT_ONCE = 64
+_UNCHANGED = "Nothing is lost."
 _MESSAGE = "CALL lake.set_commit_message(getvariable('author'), 'maintenance', extra_info => '{}')"
 _PARTIAL_CATALOG = "catalog.partial"
 _COPY_CATALOG = """
@@ -71,7 +74,10 @@ def compact(location: Location) -> Compaction:
     Raises FlywheelError, with nothing changed, where a file that would be merged is damaged: the
     merged file would hide that.
     """
-    with open_for_maintenance(location, "store compact") as connection:
+    with (
+        open_for_maintenance(location, "store compact") as connection,
+        faults.at(location.files.url, LakeUnreachable, _UNCHANGED),
+    ):
         migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         before = _measure_files(connection)
         _require_whole(connection, location)
@@ -112,7 +118,10 @@ def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) 
     spared: dict[int, list[str]] = {}
     # Take the lock first: a tag that is added meanwhile waits, and finds its snapshot or is
     # refused.
-    with open_for_maintenance(location, "store expire") as connection:
+    with (
+        open_for_maintenance(location, "store expire") as connection,
+        faults.at(location.files.url, LakeUnreachable, _UNCHANGED),
+    ):
         migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         with Lake(location) as reader:
             own = {"lake_id": reader.lake_id}
@@ -153,7 +162,8 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
     if not FolderLocation(target.resolve()).exists:
         log.info("making a new lake at %s", target)
     copied = kept = 0
-    with location.lock("store backup"):
+    note = "What was copied stays; run this again to copy the rest."
+    with location.lock("store backup"), faults.at(target, note=note):
         recorded = {one.path: one.sha256 for one in checksums.list_files(location)}
         for file in sorted(location.data.rglob("*.parquet")):
             path = file.relative_to(location.data).as_posix()
@@ -163,7 +173,11 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
                 continue
             there.parent.mkdir(parents=True, exist_ok=True)
             partial = there.with_suffix(".partial")
-            shutil.copy2(file, partial)
+            try:
+                shutil.copy2(file, partial)
+            except OSError:
+                partial.unlink(missing_ok=True)
+                raise
             if recorded.get(path) not in (None, hash_file(partial)):
                 partial.unlink()
                 check_record.distrust(location, [path])
@@ -179,13 +193,17 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
         partial.unlink(missing_ok=True)
         # In a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file when
         # any other part of the same process closes that file.
-        subprocess.run(
+        copy = subprocess.run(
             [
                 *(sys.executable, "-c", _COPY_CATALOG, str(location.catalog), str(partial)),
                 *(WRITE_DATA_PATH, f"{FolderLocation(target.resolve()).files.url}/"),
             ],
-            check=True,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
+        if copy.returncode:
+            raise sqlite3.OperationalError((copy.stderr.splitlines() or ["it was killed"])[-1])
         # SQLite would apply the journals of the replaced catalog to the new one.
         for journal in target.glob("catalog.sqlite-*"):
             journal.unlink()

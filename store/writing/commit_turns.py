@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from store import faults
+from store.errors import LakeUnreachable
 from store.lake.host.lock_holder import NOTE_AFTER_S, describe_holder, write_holder
-from store.writing.spool import Place, describe_failure, list_files, name_writer, seal_all, sync
+from store.writing.spool import NOTHING_STORED, Place, list_files, name_writer, seal_all, sync
 
 log = logging.getLogger(__name__)
 _TURN = "turn"
@@ -55,11 +57,9 @@ class CommitTurns:
         without holding anything. The turn ends with its process, even if that is killed.
         """
         file = self._folder / _TURN
-        try:
+        with faults.at(self._folder, LakeUnreachable, NOTHING_STORED):
             self._folder.mkdir(parents=True, exist_ok=True)
             handle = open(file, "ab")  # noqa: SIM115
-        except OSError as error:
-            raise describe_failure(self._folder, error) from error
         note_at = time.monotonic() + NOTE_AFTER_S
         with handle:
             while (snapshot := self._find_snapshot(until)) is None:

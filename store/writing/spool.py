@@ -19,11 +19,13 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
+from store import faults
 from store.errors import FlywheelError, LakeUnreachable
 from store.schema.catalog import Catalog
 from store.writing.bundle import Bundle
 from store.writing.record_format import CRC_BYTES, decode, encode
 
+NOTHING_STORED = "Nothing is stored."
 OPEN = ".open"
 """Suffix of files that a writer appends to."""
 SEALED = ".bundle"
@@ -97,17 +99,16 @@ class Spool:
         data = encode(bundles)
         with self._turn, self._lock_file() as (file, handle):
             end = handle.seek(0, os.SEEK_END)
-            try:
-                _write_whole(handle, data)
-                os.fdatasync(handle.fileno())
-            except BaseException as error:
-                # A record after an incomplete one could not be found.
-                with contextlib.suppress(OSError):
-                    handle.truncate(end)
-                self.close()
-                if isinstance(error, OSError):
-                    raise describe_failure(self._folder, error) from error
-                raise
+            with faults.at(file, LakeUnreachable, NOTHING_STORED):
+                try:
+                    _write_whole(handle, data)
+                    os.fdatasync(handle.fileno())
+                except BaseException:
+                    # A record after an incomplete one could not be found.
+                    with contextlib.suppress(OSError):
+                        handle.truncate(end)
+                    self.close()
+                    raise
             place = Place(file=file.with_suffix(""), number=self._records)
             self._records += 1
         return place
@@ -134,21 +135,11 @@ class Spool:
     def _open(self) -> None:
         # The names sort in order of arrival.
         self._file = self._folder / f"{time.time_ns():020d}-{os.getpid()}{OPEN}"
-        try:
+        with faults.at(self._folder, LakeUnreachable, NOTHING_STORED):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._handle = open(self._file, "xb", buffering=0)  # noqa: SIM115
             sync(self._folder)
-        except OSError as error:
-            raise describe_failure(self._folder, error) from error
         self._records = 0
-
-
-def describe_failure(folder: Path, error: OSError) -> LakeUnreachable:
-    """Return what to do if a spool cannot be written to."""
-    return LakeUnreachable(
-        f"nothing is stored, because {folder} cannot be written to: {error.strerror}",
-        "Free space there, or correct its rights, and append again.",
-    )
 
 
 def _write_whole(handle: BinaryIO, data: bytes) -> None:

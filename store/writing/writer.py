@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from store import faults
 from store.commandline import interrupts
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, RowsRejected
 from store.lake import checksums
@@ -20,7 +21,7 @@ from store.lake.data_files.files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
 from store.schema.migrate import migrate
-from store.writing import bulk_load, faults, group_commit, rejected, spool
+from store.writing import bulk_load, group_commit, rejected, spool
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
 from store.writing.commit_turns import CommitTurns
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LOCKED_S = 30.0
+_KEPT = "Nothing is lost: what was spooled is kept, and the next append or `store init` commits it."
 
 
 class Writer:
@@ -272,9 +274,7 @@ class Writer:
                     time.sleep(0.05)
         except Exception as error:
             self._require_lock(error)
-            if faults.is_elsewhere(error):
-                self._is_lost = faults.is_disconnected(error)
-                faults.raise_explained(error, self.location)
+            self._raise_fault(error)
             if len(made) == 1:
                 reason = FlywheelError(f"DuckDB cannot store the rows: {error}")
                 return self._keys.follow(self._connection), {0: reason}
@@ -301,7 +301,7 @@ class Writer:
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()
-            faults.raise_foreign(error, self.location)
+            self._raise_foreign(error)
             raise
 
     def _require_lock(self, error: Exception) -> None:
@@ -312,7 +312,7 @@ class Writer:
                 f"the connection to {self.location.url} was lost during a commit",
                 "Run this again; what was spooled is kept.",
             ) from error
-        faults.raise_foreign(error, self.location)
+        self._raise_foreign(error)
 
     @contextmanager
     def _lock(self) -> Generator[None]:
@@ -336,10 +336,33 @@ class Writer:
         try:
             yield
         except (duckdb.Error, sqlite3.Error) as error:
-            if faults.is_elsewhere(error):
-                self._is_lost = faults.is_disconnected(error)
-                faults.raise_explained(error, self.location)
+            self._raise_fault(error)
             raise
+
+    def _raise_fault(self, error: Exception) -> None:
+        """Raise what disk, memory, network or another program caused; do nothing for the rows."""
+        import duckdb
+
+        if isinstance(error, duckdb.InterruptException):
+            raise error
+        # The key index is a file of this host.
+        is_index = isinstance(error, sqlite3.Error)
+        place = self.location.key_index if is_index else self.location.files.url
+        fault = faults.explain(error, place, LakeUnreachable, _KEPT)
+        if fault is not None:
+            self._is_lost = faults.is_disconnected(error)
+            raise fault from error
+
+    def _raise_foreign(self, error: BaseException) -> None:
+        """Raise KeyboardInterrupt or CommitConflict for DuckDB's forms of them; else do nothing."""
+        is_interrupt = str(error).startswith("KeyboardInterrupt")
+        if is_interrupt or isinstance(error.__cause__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        # A holder that has lost the lock can have committed last, after this transaction had begun,
+        # and SQLite does not wait when a transaction that has read begins to write.
+        fault = faults.explain(error, self.location.catalog_name)
+        if isinstance(fault, CommitConflict):
+            raise fault from error
 
     def _attach_again(self) -> None:
         self._connection.close()

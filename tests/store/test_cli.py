@@ -200,10 +200,7 @@ def test_places_and_texts_of_a_wrong_kind_are_named(
         ended = run(*words)
         assert (ended.code, ended.out) == (1, ""), words
         assert ended.err.startswith(f"error: {said}"), ended.err
-    for target, said in (
-        (inside, f"{file} is not a folder"),
-        (Path("/proc/x"), "cannot make a folder in /proc: "),
-    ):
+    for target, said in ((inside, f"{file} is not a folder"), (Path("/proc/x"), "/proc/")):
         words = ["store", "export", "parquet", str(target), "--lake", str(filled_lake)]
         exported = commands.run(words, cwd=tmp_path)
         assert (exported.returncode, exported.stdout) == (1, "")
@@ -315,13 +312,13 @@ def test_lakes_that_cannot_be_opened_are_refused(run: Run, tmp_path: Path) -> No
     assert "neither a folder nor postgresql://" in run("tables", "--lake", "s3://bucket/lake").err
     (tmp_path / "file").write_text("no lake")
     ended = run("init", "--lake", tmp_path / "file")
-    assert (ended.code, "cannot write to a lake" in ended.err) == (1, True)
+    assert (ended.code, f"{tmp_path / 'file'} is a file" in ended.err) == (1, True)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "catalog.sqlite").write_bytes(os.urandom(5000))
     for command in ("tables", "init"):
         ended = run(command, "--lake", tmp_path / "broken")
         assert (ended.code, ended.out) == (1, "")
-        assert "cannot be opened as a lake" in ended.err
+        assert "catalog.sqlite is damaged, or no database" in ended.err
     ended = run("check", "--lake", tmp_path / "broken")
     assert (ended.code, "the catalog database is whole" in ended.out) == (3, True)
 
@@ -355,7 +352,7 @@ def test_a_path_that_cannot_be_written_is_named_without_a_traceback(
     words = ("query", "SELECT 1", "--format", "csv", "--out", out, "--lake", filled_lake)
     ended = run(*words)
     assert ended.code == 1
-    assert f"error: {out}: " in ended.err
+    assert f"error: {tmp_path / place.partition('/')[0]} " in ended.err
     assert "Traceback" not in ended.err
     assert "Traceback" in run(*words, "--verbose").err
 

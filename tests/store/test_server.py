@@ -18,6 +18,7 @@ import pytest
 from postgres_server import OWNER, PostgresServer
 
 import store
+from store import faults
 from store.errors import (
     CommitConflict,
     FlywheelError,
@@ -29,7 +30,6 @@ from store.errors import (
 from store.lake.location import Location
 from store.lake.server.location import SESSION, ServerLocation
 from store.upkeep import integrity, maintenance
-from store.writing import faults
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
 SIZES = builders.workload(TASK)
@@ -150,8 +150,9 @@ def test_a_late_commit_of_a_lost_holder_is_a_conflict_and_no_fault_of_the_rows(u
         'Transaction conflict - attempting to create table "dataset_rows" in schema "main" - but '
         "this table has been created by another transaction already"
     )
-    with pytest.raises(CommitConflict, match=r"has committed to .* meanwhile"):
-        faults.raise_foreign(duckdb.TransactionException(text), Location.of(url))
+    conflict = faults.explain(duckdb.TransactionException(text), url)
+    assert isinstance(conflict, CommitConflict)
+    assert f"has committed to {url} meanwhile" in conflict.message
 
 
 def test_a_writer_locks_in_one_session_and_opens_another_when_it_ends(

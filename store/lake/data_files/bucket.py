@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from store.errors import LakeUnreachable, summarize_error
+from store import faults
+from store.errors import LakeUnreachable
 from store.lake.data_files.files import CLOCK_SLACK_S, PIECE_BYTES, DataFiles, Stamp, name_file
-from store.lake.data_files.refusals import describe_refusal
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9_.=/-]*")
-_AWS = (
-    "Test bucket and credentials with `aws s3 ls`. They come from where the AWS tools look: "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the host's role; another server "
-    "than AWS is named by AWS_ENDPOINT_URL."
-)
 
 
 @dataclass(frozen=True)
@@ -88,12 +83,8 @@ class BucketFiles(DataFiles):
         """Test that the bucket is there."""
         from pyarrow import fs
 
-        try:
+        with faults.at(self.url, LakeUnreachable):
             is_there = self._store.get_file_info(self.bucket).type == fs.FileType.Directory
-        except OSError as error:
-            raise describe_refusal(error, self.url) or LakeUnreachable(
-                f"{self.url} cannot be used: {summarize_error(error)}", _AWS
-            ) from error
         if not is_there:
             raise LakeUnreachable(
                 f"there is no bucket {self.bucket}, or these credentials cannot see it",
@@ -125,7 +116,9 @@ class BucketFiles(DataFiles):
         try:
             connection.execute(f"CREATE OR REPLACE SECRET lake_data ({', '.join(options)})")
         except duckdb.Error as error:
-            raise LakeUnreachable(f"no credentials for {self.url} were found", _AWS) from error
+            raise LakeUnreachable(
+                f"no credentials for {self.url} were found", faults.FAULTS["bucket"][1]
+            ) from error
 
     def hash(self, path: str) -> str:
         """Return the sha256 of a file's bytes."""

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.errors import LakeUnreachable, summarize_error
+from store import faults
+from store.errors import LakeUnreachable
 
 if TYPE_CHECKING:
     import duckdb
@@ -97,14 +98,11 @@ class DataFiles(ABC):
 
     def write_text(self, path: str, text: str) -> None:
         """Write a small file, or replace it. Raises LakeUnreachable."""
-        try:
-            with self.filesystem.open_output_stream(path) as stream:
-                stream.write(text.encode())
-        except OSError as error:
-            raise LakeUnreachable(
-                f"cannot write to {self.url}: {summarize_error(error)}",
-                "Ask the owner of the lake for the right to write its data files.",
-            ) from error
+        with (
+            faults.at(self.url, LakeUnreachable),
+            self.filesystem.open_output_stream(path) as stream,
+        ):
+            stream.write(text.encode())
 
     @abstractmethod
     def copy_from(self, other: DataFiles, path: str) -> None:
@@ -143,13 +141,8 @@ class FolderFiles(DataFiles):
 
     def create(self) -> None:
         """Make the folder."""
-        try:
+        with faults.at(self.folder, LakeUnreachable):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LakeUnreachable(
-                f"no folder for data files can be made at {self.folder}: {error.strerror}",
-                "Name a folder that you may write to.",
-            ) from error
 
     def authorize(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Do nothing: the user's rights are those of the process."""
