@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from store.errors import CommitConflict, FlywheelError, summarize_error
+from store.errors import CommitConflict, FlywheelError, LakeUnreachable, summarize_error
 
 _AGAIN = "and run this again"
 _OWNER = "or ask its owner for the right"
@@ -452,6 +452,8 @@ def _describe(
     is_clear = isinstance(error, (MemoryError, OSError)) and fault not in _OF_SERVERS
     if isinstance(error, Exception) and not is_clear and fault not in ("expired", "clock"):
         message = f"{message}: {summarize_error(error)}"
+    if fault in _OF_STORAGE and kind is FlywheelError:
+        kind = LakeUnreachable
     return (CommitConflict if fault in ("locked", "conflict") else kind)(
         message, f"{hint} {note}".rstrip()
     )

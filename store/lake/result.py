@@ -196,7 +196,7 @@ def translate_errors(bounds: Bounds, query: str = "") -> Generator[None]:
         if isinstance(error, (duckdb.IOException, duckdb.InvalidInputException)):
             hint = _DAMAGED if ".parquet" in text else None
         if hint is None or faults.classify(error) not in ("missing", "unusable"):
-            fault = faults.explain(error, "the lake")
+            fault = faults.explain(error, "the data files of the lake")
             if fault is not None:
                 raise fault from error
         raise FlywheelError(text, hint) from error
