@@ -9,6 +9,7 @@ does is the same as when it is typed, but for the seconds of its imports. Tests 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -16,6 +17,7 @@ import os
 import runpy
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -45,6 +47,7 @@ def run(
     env: Mapping[str, str] | None = None,
     stdin: str = "",
     timeout: float = 300,
+    unprivileged: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m WORDS` and return its exit code and what it wrote, decoded as UTF-8.
 
@@ -54,6 +57,7 @@ def run(
         env: Its whole environment; None is this process's.
         stdin: Text to read from the standard input.
         timeout: Seconds that it may take.
+        unprivileged: Whether root has no more rights over the files of others than other users.
 
     Raises:
         subprocess.TimeoutExpired: it takes longer than `timeout` seconds; it is killed.
@@ -67,7 +71,12 @@ def run(
         given.seek(0)
         streams = [given.fileno(), out.fileno(), err.fileno()]
         code = _server().run(
-            [*words], str(cwd), dict(os.environ if env is None else env), streams, timeout
+            [*words],
+            str(cwd),
+            dict(os.environ if env is None else env),
+            streams,
+            timeout,
+            unprivileged,
         )
         texts: list[str] = []
         for stream in (out, err):
@@ -90,9 +99,17 @@ class _Server:
         theirs.close()
 
     def run(
-        self, words: list[str], cwd: str, env: dict[str, str], streams: list[int], timeout: float
+        self,
+        words: list[str],
+        cwd: str,
+        env: dict[str, str],
+        streams: list[int],
+        timeout: float,
+        unprivileged: bool,
     ) -> int:
-        job = json.dumps({"words": words, "cwd": cwd, "env": env}).encode()
+        job = json.dumps(
+            {"words": words, "cwd": cwd, "env": env, "unprivileged": unprivileged}
+        ).encode()
         socket.send_fds(self._socket, [job], streams)
         pid = int(self._socket.recv(_MESSAGE_BYTES) or 0)
         assert pid, "the server of commands has ended"
@@ -138,6 +155,13 @@ def _next_job(connection: socket.socket) -> dict[str, Any]:
         connection.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
 
 
+def _drop_capabilities() -> None:
+    """Give up what root may do beyond other users (capset of Linux, its third version)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24)):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
 def _serve() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
     for name in (*(f"{room}.cli.app" for room in scripts), *LIBRARIES):
@@ -146,6 +170,8 @@ def _serve() -> None:
     one_thread.use_one_thread()
     gc.freeze()
     job = _next_job(socket.socket(fileno=int(sys.argv[1])))
+    if job["unprivileged"]:
+        _drop_capabilities()
     os.chdir(job["cwd"])
     os.environ.clear()
     os.environ.update(job["env"])

@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -14,6 +14,9 @@ from store.cli.options import COMMON, locate_lake, print_rows
 from store.commandline import echo
 from store.commandline.members import Common, Format
 from store.errors import FlywheelError
+
+if TYPE_CHECKING:
+    from store.lake.location import Location
 
 
 def add_to(app: App) -> None:
@@ -78,19 +81,64 @@ def check(
         echo.print_result("clean: every id, key, reference, check, count and file holds")
 
 
-def compact(*, common: Common = COMMON) -> None:
+def compact(
+    *,
+    remove_orphans: Annotated[bool, Parameter(negative="")] = False,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+    common: Common = COMMON,
+) -> None:
     """Write inlined rows to Parquet and merge small files. Every snapshot stays readable.
 
-    Also deletes files that no snapshot needs, once they are so old that no running query can need
-    them.
+    Also deletes the files that earlier compactions and expiries have replaced, once they are so old
+    that no running query can need them.
+
+    Examples:
+      store compact
+      store compact --remove-orphans
+
+    Parameters
+    ----------
+    remove_orphans
+        First list data files that the catalog does not know, as failed commits leave them, and
+        delete those that are more than two days old if you agree.
+    yes
+        Agree to that, as from a script.
     """
     from store.upkeep import maintenance
 
+    if remove_orphans:
+        _remove_orphans(locate_lake(common), agreed=yes)
     done = maintenance.compact(locate_lake(common))
     echo.print_result(
         f"files {done.files_before} → {done.files_after}, "
         f"{done.bytes_before / 1e6:.1f} MB → {done.bytes_after / 1e6:.1f} MB"
     )
+
+
+def _remove_orphans(location: Location, *, agreed: bool) -> None:
+    from store.upkeep import maintenance
+
+    orphans = [one for one in maintenance.list_leftovers(location) if one.is_old]
+    for one in orphans:
+        echo.print_note(f"{one.written_at:%Y-%m-%d}  {one.bytes / 1e6:8.1f} MB  {one.path}")
+    if not orphans:
+        echo.print_note("no data file is there that the catalog does not know")
+        return
+    echo.print_note(
+        "If a newer catalog of this lake exists, these files may be its rows: put it back instead."
+    )
+    if not agreed and not sys.stdin.isatty():
+        raise FlywheelError(
+            f"{len(orphans)} files would be deleted, and there is no terminal to ask on",
+            "Nothing was deleted. Add --yes to delete them.",
+        )
+    if not agreed and input(f"Delete these {len(orphans)} files? [y/N] ").lower() not in (
+        "y",
+        "yes",
+    ):
+        raise FlywheelError("nothing was deleted", "Answer y to delete the files.")
+    removed = maintenance.remove_orphans(location, orphans)
+    echo.print_result(f"deleted {removed} data files that the catalog does not know")
 
 
 def expire(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -21,6 +23,7 @@ from store.lake.host.durable_file import rename_durably, write_durably
 from store.lake.host.lock_holder import take_lock
 from store.lake.host.mounts import require_local
 from store.lake.host.salt_file import read_salt_file
+from store.lake.host.scratch import choose_scratch
 
 if TYPE_CHECKING:
     from store.lake.data_files.files import DataFiles
@@ -300,9 +303,24 @@ class FolderLocation(Location):
     def build_attachment(self, *, writable: bool) -> tuple[str, list[str]]:
         """Return what DuckDB's ATTACH names, and its options."""
         options = [f"META_BUSY_TIMEOUT {LOCK_WAIT_MS}"]
-        if writable:
-            options.append("META_JOURNAL_MODE 'WAL'")
-        return f"sqlite:{self.catalog}", options
+        if not writable:
+            return f"sqlite:{self.find_readable_catalog()}", options
+        return f"sqlite:{self.catalog}", [*options, "META_JOURNAL_MODE 'WAL'"]
+
+    def find_readable_catalog(self) -> Path:
+        """Return the file that SQLite can read the catalog from: in a read-only folder, a copy.
+
+        To read a catalog, SQLite uses a file beside it that all who have it open share, and makes
+        this file unless a writer has. The copy is in a private folder of this process.
+        """
+        files = [self.root / f"{self.catalog_file}{suffix}" for suffix in ("", "-wal", "-shm")]
+        if self.is_edition or os.access(self.root, os.W_OK) or files[2].exists():
+            return self.catalog
+        while True:
+            stamps = tuple((file, _stamp(file)) for file in files[:2])
+            copy = _copy_files(os.getpid(), stamps)
+            if all(_stamp(file) == stamp for file, stamp in stamps):
+                return copy / self.catalog_file
 
     def describe_absence(self) -> FlywheelError:
         """Return LakeUnreachable if the folder has what a lake without its catalog has."""
@@ -321,7 +339,7 @@ class FolderLocation(Location):
     def make_catalog(self) -> Generator[FolderLocation]:
         """Make the catalog under another name, which only the holder of the lock uses."""
         new = replace(self, catalog_file="catalog.new")
-        new._delete_catalog()
+        new.delete_catalog()
         try:
             yield new
             # SQLite has deleted the journal, with the last pages in it, if the catalog is closed.
@@ -330,9 +348,10 @@ class FolderLocation(Location):
             self._delete_journals()
             rename_durably(new.catalog, self.catalog)
         finally:
-            new._delete_catalog()
+            new.delete_catalog()
 
-    def _delete_catalog(self) -> None:
+    def delete_catalog(self) -> None:
+        """Delete the catalog and its journals; call it for names that only this program uses."""
         self.catalog.unlink(missing_ok=True)
         self._delete_journals()
 
@@ -434,3 +453,23 @@ def _is_there(file: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+@functools.cache
+def _copy_files(_pid: int, files: tuple[tuple[Path, tuple[int, int, int] | None], ...]) -> Path:
+    """Return a folder of this process with copies of the files that are in these states."""
+    folder = choose_scratch("catalog")
+    folder.mkdir(parents=True)
+    for file, stamp in files:
+        if stamp is not None:
+            with suppress(FileNotFoundError):  # its state has changed
+                shutil.copyfile(file, folder / file.name)
+    return folder

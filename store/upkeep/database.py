@@ -34,7 +34,7 @@ def find_damage(location: Location) -> str | None:
     """
     if not isinstance(location, FolderLocation):
         return None
-    command = [sys.executable, "-c", _TEST_DATABASE, str(location.catalog)]
+    command = [sys.executable, "-c", _TEST_DATABASE, str(location.find_readable_catalog())]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
         return (answer.stderr.splitlines() or ["no answer"])[-1]

@@ -26,7 +26,7 @@ from store.schema.catalog import Catalog
 from store.schema.tables import Table
 from store.upkeep import check_record, database
 from store.upkeep.check_record import Checked
-from store.upkeep.maintenance import list_orphans, open_for_maintenance
+from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, open_for_reading
 from store.upkeep.session_checks import SESSION_TABLES, check_sessions
 from store.upkeep.small_copies import SmallCopies
 from store.upkeep.table_checks import Problem, check_table, select_later
@@ -91,14 +91,13 @@ def inspect(
     if damage is not None:
         return _report(checked, compared, [_report_database(location, damage)])
     try:
-        with open_for_maintenance(location, "store check") as connection:
+        with open_for_reading(location) as connection:
             files = checksums.list_attached_files(connection, location)
             if not full:
                 checked = check_record.read_checked(connection, location, _read_rules(connection))
-        # Without the lock, because files never change and comparing large ones takes long.
         compared = checksums.compare_files(files, progress, trusted=checked.files)
         _note_unrecorded(files)
-        with open_for_maintenance(location, "store check") as connection:
+        with open_for_reading(location) as connection:
             check_record.distrust(location, [one.file.path for one in compared.damaged])
             _check_lake(connection, location, (compared, checked), problems, progress)
             if not problems:
@@ -357,13 +356,15 @@ def _note_unrecorded(files: list[DataFile]) -> None:
 
 
 def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
-    orphans = list_orphans(connection)
+    orphans = list_orphans(connection, location)
     if orphans:
         log.info(
-            "data files that no snapshot of this catalog refers to: %d, such as %s; failed commits "
-            "leave such files, and so does a newer catalog that an older copy has replaced",
+            "data files that this catalog does not know: %d, such as %s; a failed commit leaves "
+            "such files, and so does an older copy of the catalog. `store compact "
+            "--remove-orphans` lists and deletes those that are more than %d days old",
             len(orphans),
-            orphans[0],
+            orphans[0].path,
+            ORPHAN_AGE.days,
         )
     waiting = count_bundles(catalogs.load(), location.spool)
     if waiting:

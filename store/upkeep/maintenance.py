@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,8 +21,9 @@ from store.lake import checksums
 from store.lake.attachment import WRITE_DATA_PATH, attach, connect, find_newest_snapshot
 from store.lake.checksums import hash_file
 from store.lake.data_files.files import NewFiles
-from store.lake.host.inlined_rows import wait_for_queries
-from store.lake.location import FolderLocation, Location
+from store.lake.host.durable_file import rename_durably
+from store.lake.host.inlined_rows import hold_inlined_rows, wait_for_queries
+from store.lake.location import METADATA, FolderLocation, Location
 from store.lake.reader import Lake
 from store.lake.server.location import ServerLocation
 from store.lake.sql_files import read_sql
@@ -49,9 +51,16 @@ source, copy = map(sqlite3.connect, sys.argv[1:3])
 with source, copy:
     source.backup(copy)
     copy.execute(sys.argv[3], sys.argv[4:])
+# Without this, nobody could read the copy in a read-only folder.
+copy.execute("PRAGMA journal_mode = DELETE")
 copy.close()
 source.close()
 """
+_DATA_FILE = re.compile(
+    r"main/[^/]+/ducklake-[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+    r"(-delete)?\.parquet"
+)
+"""Path of a data file as DuckLake names it, with a UUIDv7."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +100,7 @@ def compact(location: Location) -> Compaction:
             f"max_compacted_files => {MERGED_AT_ONCE}, max_file_size => {SMALL_FILE})",
         )
         _record_checksums(connection, location)
-        _clean(connection)
+        _clean(connection, location)
         after = _measure_files(connection)
     with Lake(location) as reader:
         reader.write_cached_views()
@@ -139,17 +148,18 @@ def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) 
                 location,
                 f"CALL ducklake_expire_snapshots('lake', versions => {expired})",
             )
-            _clean(connection)
+            _clean(connection, location)
     return Expiry(expired=expired, spared=spared)
 
 
 def backup(location: Location, target: Path) -> tuple[int, int]:
     """Copy a lake to a folder that opens as a lake; return files copied and files already there.
 
-    Data files never change, so a later backup to the same folder copies what is new. The catalog is
-    copied last and in one piece, under the lock. Raises FlywheelError if the folder contains
-    something else than a backup of this lake, is part of the lake, or a file to copy differs from
-    the committed one.
+    The catalog is copied first and in one piece, and gets its name when the data files that it
+    names are there. These never change, so a later backup to the same folder copies what is new.
+    Nothing is written to the lake, and its lock is not needed: it keeps files that are replaced
+    meanwhile for `REPLACED_AGE`. Raises FlywheelError if the folder contains something else than a
+    backup of this lake, is part of the lake, or a file to copy differs from the committed one.
     """
     location.require()
     if isinstance(location, ServerLocation):
@@ -163,51 +173,49 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
         log.info("making a new lake at %s", target)
     copied = kept = 0
     note = "What was copied stays; run this again to copy the rest."
-    with location.lock("store backup"), faults.at(target, note=note):
-        recorded = {one.path: one.sha256 for one in checksums.list_files(location)}
-        for file in sorted(location.data.rglob("*.parquet")):
-            path = file.relative_to(location.data).as_posix()
-            there = target / "data" / path
-            if there.exists() and there.stat().st_size == file.stat().st_size:
+    with faults.at(target, note=note):
+        target.mkdir(parents=True, exist_ok=True)
+        copy = FolderLocation(target.resolve(), catalog_file=_PARTIAL_CATALOG)
+        copy.delete_catalog()
+        # In a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file when
+        # any other part of the same process closes that file.
+        source = location.find_readable_catalog()
+        done = subprocess.run(
+            [
+                *(sys.executable, "-c", _COPY_CATALOG, str(source), str(copy.catalog)),
+                *(WRITE_DATA_PATH, f"{copy.files.url}/"),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise sqlite3.OperationalError((done.stderr.splitlines() or ["it was killed"])[-1])
+        for one in checksums.list_files(copy):
+            file, there = location.data / one.path, copy.data / one.path
+            if there.exists() and there.stat().st_size == one.bytes:
                 kept += 1
                 continue
             there.parent.mkdir(parents=True, exist_ok=True)
             partial = there.with_suffix(".partial")
             try:
                 shutil.copy2(file, partial)
-            except OSError:
+                if one.sha256 not in (None, hash_file(partial)):
+                    check_record.distrust(location, [one.path])
+                    raise FlywheelError(
+                        f"{file} is damaged: its sha256 is not the one recorded when it was "
+                        "committed",
+                        "The backup's catalog is as it was before. `store check --full` names "
+                        f"every damaged file. {checksums.RESTORE}",
+                    )
+                rename_durably(partial, there)
+            finally:
                 partial.unlink(missing_ok=True)
-                raise
-            if recorded.get(path) not in (None, hash_file(partial)):
-                partial.unlink()
-                check_record.distrust(location, [path])
-                raise FlywheelError(
-                    f"{file} is damaged: its sha256 is not the one recorded when it was committed",
-                    "The backup's catalog is as it was before. `store check --full` names every "
-                    f"damaged file. {checksums.RESTORE}",
-                )
-            partial.rename(there)
             copied += 1
-        target.mkdir(parents=True, exist_ok=True)
-        partial = target / _PARTIAL_CATALOG
-        partial.unlink(missing_ok=True)
-        # In a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file when
-        # any other part of the same process closes that file.
-        copy = subprocess.run(
-            [
-                *(sys.executable, "-c", _COPY_CATALOG, str(location.catalog), str(partial)),
-                *(WRITE_DATA_PATH, f"{FolderLocation(target.resolve()).files.url}/"),
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        if copy.returncode:
-            raise sqlite3.OperationalError((copy.stderr.splitlines() or ["it was killed"])[-1])
         # SQLite would apply the journals of the replaced catalog to the new one.
         for journal in target.glob("catalog.sqlite-*"):
             journal.unlink()
-        partial.rename(target / "catalog.sqlite")
+        rename_durably(copy.catalog, FolderLocation(target).catalog)
     return copied, kept
 
 
@@ -234,8 +242,9 @@ def _is_foreign(there: FolderLocation) -> bool:
     """Return whether a folder without a lake has more than an interrupted first backup leaves."""
     if not there.root.exists():
         return False
-    if any(one.name not in (there.data.name, _PARTIAL_CATALOG) for one in there.root.iterdir()):
-        return True
+    for one in there.root.iterdir():
+        if one.name != there.data.name and not one.name.startswith(_PARTIAL_CATALOG):
+            return True
     files = (one for one in there.data.rglob("*") if not one.is_dir())
     return any(one.suffix not in (".parquet", ".partial") for one in files)
 
@@ -312,8 +321,41 @@ def _call(
         log.info("queries read the lake; rows of small commits stay in its catalog for now")
 
 
-def _clean(connection: duckdb.DuckDBPyConnection) -> None:
-    """Delete the files that the lake's own compactions and expiries replaced long enough ago."""
+@contextmanager
+def open_for_reading(location: Location) -> Generator[duckdb.DuckDBPyConnection]:
+    """Yield a connection to the newest snapshot, without the lock and the right to write.
+
+    Inlined rows stay where they are meanwhile.
+    """
+    location.require()
+    connection = connect(to=location)
+    try:
+        with hold_inlined_rows(location):
+            attach(connection, location, name="newest")
+            newest = find_newest_snapshot(connection, "newest")
+            connection.execute("DETACH newest")
+            attach(connection, location, snapshot=newest)
+            yield connection
+    finally:
+        connection.close()
+
+
+def _clean(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
+    """Delete the files that the lake's own compactions and expiries replaced long enough ago.
+
+    Raises FlywheelError, with nothing deleted, if the catalog schedules what is no data file.
+    """
+    scheduled = connection.execute(
+        f"SELECT path, path_is_relative "
+        f"FROM {location.qualify(f'{METADATA}.ducklake_files_scheduled_for_deletion')}"
+    ).fetchall()
+    for path, is_relative in scheduled:
+        if not is_relative or not _DATA_FILE.fullmatch(path):
+            raise FlywheelError(
+                f"{location.catalog_name} schedules {path} for deletion, which is not named like "
+                "a data file of a lake",
+                "Nothing was deleted. Another program has written this catalog: use a backup.",
+            )
     before = f"TIMESTAMPTZ '{(datetime.now(UTC) - REPLACED_AGE).isoformat()}'"
     connection.execute(
         f"CALL ducklake_cleanup_old_files('lake', older_than => {before})"
@@ -329,15 +371,70 @@ def _measure_files(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     return int(row[0] or 0), int(row[1] or 0)
 
 
-def list_leftovers(location: Location) -> list[str]:
-    """Return the data files that no snapshot refers to: those of commits that were killed."""
-    with open_for_maintenance(location, "store check") as connection:
-        return list_orphans(connection)
+@dataclass(frozen=True, kw_only=True)
+class Orphan:
+    """A data file that the catalog does not know: of a failed commit, or of another catalog."""
+
+    path: str
+    """Path from the lake's data folder."""
+    bytes: int
+    written_at: datetime
+    """By the name of the file or the time of its last change, whichever is later."""
+
+    @property
+    def is_old(self) -> bool:
+        """Whether no commit that is under way can have written it."""
+        return datetime.now(UTC) - self.written_at > ORPHAN_AGE
 
 
-def list_orphans(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the data files of an attached lake that no snapshot refers to."""
-    orphans = connection.execute(
-        "CALL ducklake_delete_orphaned_files('lake', dry_run => true, cleanup_all => true)"
-    ).fetchall()
-    return [str(row[0]) for row in orphans]
+def list_leftovers(location: Location) -> list[Orphan]:
+    """Return the orphans of a lake."""
+    with open_for_reading(location) as connection:
+        return list_orphans(connection, location)
+
+
+def list_orphans(connection: duckdb.DuckDBPyConnection, location: Location) -> list[Orphan]:
+    """Return the files of an attached lake that are named as DuckLake does and not in its catalog.
+
+    Other files are none of the lake's.
+    """
+    there = location.files.list_sizes()
+    # After that list, so that it has no file of a later commit.
+    known = {one.path for one in checksums.list_attached_files(connection, location)}
+    known |= {
+        str(path)
+        for (path,) in connection.execute(
+            "SELECT path FROM "
+            + location.qualify(f"{METADATA}.ducklake_files_scheduled_for_deletion")
+        ).fetchall()
+    }
+    orphans: list[Orphan] = []
+    for path in sorted(path for path in there if path not in known and _DATA_FILE.fullmatch(path)):
+        milliseconds = int(path.rpartition("/ducklake-")[2].replace("-", "")[:12], 16)
+        with suppress(FileNotFoundError):  # removed since
+            size, changed_ns, *_ = location.files.stamp(path)
+            written_at = datetime.fromtimestamp(max(milliseconds / 1e3, changed_ns / 1e9), UTC)
+            orphans.append(Orphan(path=path, bytes=size, written_at=written_at))
+    return orphans
+
+
+def remove_orphans(location: Location, orphans: Sequence[Orphan]) -> int:
+    """Delete those of the files that still are old orphans; return how many were deleted.
+
+    Raises FlywheelError, with nothing deleted, where the data files are not those of the catalog.
+    """
+    paths = {one.path for one in orphans}
+    with open_for_maintenance(location, "store compact") as connection:
+        files = checksums.list_attached_files(connection, location, with_checksums=False)
+        there = location.files.list_sizes()
+        if files and not any(one.path in there for one in files):
+            raise FlywheelError(
+                f"none of the {len(files)} data files that {location.catalog_name} names is in "
+                f"{location.files.url}: this catalog belongs to another lake",
+                "Nothing was deleted. Put back the catalog of this lake from a backup.",
+            )
+        old = [one for one in list_orphans(connection, location) if one.is_old]
+        removed = [one.path for one in old if one.path in paths]
+        for path in removed:
+            location.files.filesystem.delete_file(path)
+    return len(removed)
