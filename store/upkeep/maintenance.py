@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -413,7 +414,8 @@ def list_orphans(connection: duckdb.DuckDBPyConnection, location: Location) -> l
         milliseconds = int(path.rpartition("/ducklake-")[2].replace("-", "")[:12], 16)
         with suppress(FileNotFoundError):  # removed since
             size, changed_ns, *_ = location.files.stamp(path)
-            written_at = datetime.fromtimestamp(max(milliseconds / 1e3, changed_ns / 1e9), UTC)
+            seconds = min(time.time(), max(milliseconds / 1e3, changed_ns / 1e9))
+            written_at = datetime.fromtimestamp(seconds, UTC)
             orphans.append(Orphan(path=path, bytes=size, written_at=written_at))
     return orphans
 

@@ -29,17 +29,19 @@ import logging
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import builders
+import commands
 import duckdb
 import polars as pl
 import pytest
@@ -280,19 +282,56 @@ def test_leftovers_of_killed_commits_are_a_note_and_compaction_leaves_them(
     maintenance.compact(writer.location)
     folder = Path(writer.location.files.url) / "main" / "kernels"
     file = next(folder.glob("*.parquet"))
-    leftover, old = folder / "ducklake-leftover.parquet", folder / "ducklake-old.parquet"
-    shutil.copy(file, leftover)
-    shutil.copy(file, old)
+    leftover, old, foreign = (
+        folder / f"ducklake-{name}.parquet"
+        for name in (
+            "01a223d6-4674-76d3-a714-fd07b73e4b0d",
+            "01a0075c-4674-76d3-a714-fd07b73e4b0d",
+            "mine",
+        )
+    )
+    for copy in (leftover, old, foreign):
+        shutil.copy(file, copy)
     long_ago = time.time() - timedelta(days=3).total_seconds()
-    os.utime(old, (long_ago, long_ago))
+    for copy in (old, foreign):
+        os.utime(copy, (long_ago, long_ago))
     caplog.clear()
     assert integrity.check(writer.location) == []
-    assert "data files that no snapshot of this catalog refers to: 2" in caplog.text
+    assert "data files that this catalog does not know: 2" in caplog.text
     maintenance.compact(writer.location)
     maintenance.expire(writer.location, timedelta(0))
-    assert leftover.exists()
-    assert file.exists()
+    assert all(one.exists() for one in (file, leftover, old, foreign))
+    command = ["store", "compact", "--remove-orphans", "--lake", writer.location.url]
+    refused = commands.run(command, cwd=folder)
+    assert refused.returncode == 1
+    assert old.name in refused.stderr
+    assert "1 files would be deleted, and there is no terminal to ask on" in refused.stderr
     assert old.exists()
+    done = commands.run([*command, "--yes"], cwd=folder)
+    assert "deleted 1 data files" in done.stdout
+    assert not old.exists()
+    assert all(one.exists() for one in (file, leftover, foreign))
+    assert integrity.check(writer.location) == []
+
+
+@pytest.mark.folder
+def test_a_catalog_that_schedules_other_files_for_deletion_is_refused(
+    writer: store.Writer, tmp_path: Path
+) -> None:
+    _fill(writer, 1)
+    writer.close()
+    mine = tmp_path / "mine.parquet"
+    mine.touch()
+    assert isinstance(writer.location, FolderLocation)
+    with closing(sqlite3.connect(writer.location.catalog)) as catalog, catalog:
+        catalog.execute(
+            "INSERT INTO ducklake_files_scheduled_for_deletion "
+            "VALUES (1, ?, 0, '2026-01-01 00:00:00+00')",
+            [str(mine)],
+        )
+    with pytest.raises(FlywheelError, match="is not named like a data file of a lake"):
+        maintenance.compact(writer.location)
+    assert mine.exists()
 
 
 def test_waiting_bundles_are_a_note(writer: store.Writer, caplog: pytest.LogCaptureFixture) -> None:
