@@ -40,6 +40,11 @@ class Size:
     evaluations: int
     tasks: int = 250
     seed: int = 0
+    timed: int = 100
+    """Percentage of evaluations that have a timing session where their kernel is correct."""
+    varied: int = 0
+    """1 for a lake that also has rows of kinds that most views need: a second device, larger
+    sizes, two clocks, claims, a training run, a namespace, and attempts with words."""
 
 
 class Source:
@@ -60,7 +65,7 @@ class Source:
         )
         for name, value in (vars(size) | {"given_texts": rows.num_rows}).items():
             self._database.execute(f"CREATE MACRO {name}() AS {value}::BIGINT")
-        for made in (ids.normalize, ids.task_id, workload_id, kernel_id):
+        for made in (ids.normalize, ids.task_id, workload_id, large_workload_id, kernel_id):
             self._database.create_function(made.__name__, made, ["VARCHAR"], "VARCHAR")
         self._cut(0, size.evaluations)
         self._queries: dict[str, str] = {}
@@ -96,6 +101,11 @@ def kernel_id(code: str) -> str:
 def workload_id(task: str) -> str:
     """Return the id of a task's default workload."""
     return ids.workload_id(task)
+
+
+def large_workload_id(task: str) -> str:
+    """Return the id of a task's larger workload."""
+    return ids.workload_id(task, '{"rows": 4096}')
 
 
 def starter_texts() -> list[str]:
@@ -149,11 +159,16 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=10_000)
     parser.add_argument("--tasks", type=int, default=250)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--varied", action="store_true", help="rows of more kinds")
     parser.add_argument("--texts", type=Path)
     parser.add_argument("--part", type=int, help="number of evaluations in a load (default: all)")
     given = parser.parse_args()
     size = Size(
-        kernels=given.kernels, evaluations=given.evaluations, tasks=given.tasks, seed=given.seed
+        kernels=given.kernels,
+        evaluations=given.evaluations,
+        tasks=given.tasks,
+        seed=given.seed,
+        varied=int(given.varied),
     )
     seconds = make(
         given.lake,

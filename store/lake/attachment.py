@@ -53,6 +53,8 @@ def connect(
     # Rows with lists or structs come in small chunks, but each counts as a full one. They soon
     # reach the default of 1 MB, and then all cores except one wait for the reader.
     connection.execute("SET streaming_buffer_size = '64MB'")
+    # DuckDB would compare all pairs of rows where it expects few, and its estimates are far off.
+    connection.execute("SET asof_loop_join_threshold = 0")
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET autoload_known_extensions = false")
     # DuckLake reads its catalog by connections of its own. They would search Python's variables for

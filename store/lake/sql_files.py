@@ -24,12 +24,17 @@ def read_statement(file: Path) -> str:
     return text
 
 
-def name_query(query: str) -> str:
-    """Return what an error calls a query: the file that it, or the largest part of it, is from."""
+def find_file(query: str) -> Path | None:
+    """Return the file that a query, or the largest part of it, is from; None if it is from none."""
     known = max((text for text in _files if text in query), key=len, default=None)
-    if known is None:
+    return None if known is None else _files[known]
+
+
+def name_query(query: str) -> str:
+    """Return what an error calls a query."""
+    file, installed = find_file(query), VIEWS.parents[1]
+    if file is None:
         return "the query"
-    file, installed = _files[known], VIEWS.parents[1]
     return f"the query in {file.relative_to(installed) if file.is_relative_to(installed) else file}"
 
 

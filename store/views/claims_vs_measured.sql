@@ -68,7 +68,8 @@ LEFT JOIN kernel_speedups AS measured
         AND measured.workload_id = outcomes.workload_id
         AND measured.device_id = outcomes.device_id
         AND measured.equivalent
-        AND weak_tasks.task_id IS NULL
+        -- An equality: with a condition on the left side alone, DuckDB would compare all pairs.
+        AND measured.equivalent = (weak_tasks.task_id IS NULL)
 LEFT JOIN quarantined ON quarantined.kernel_id = claimed.kernel_id
 QUALIFY row_number() OVER (
     PARTITION BY claimed.claim_id, outcomes.device

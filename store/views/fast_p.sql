@@ -4,6 +4,7 @@
 -- baseline. n counts the decided tasks that are not weak. level NULL stands for all levels, and
 -- policy 'any' for the best kernel of all policies. clock and precision are those that rank the
 -- tasks (default_clocks); several are a list.
+-- Grows at CROSS_PRODUCT: each task counts for each of eleven values of p.
 SELECT
     suite, suite_revision, "level", device, baseline, policy_id, policy,
     thresholds.p,

@@ -8,6 +8,7 @@
 -- to, and seconds are those of the search's rounds up to it (view search_rounds), over all of its arms.
 -- arm and seed are parts of a namespace of the form NAME/ARM/SEED. Pulled attempts do not count in a
 -- namespace in which this lake has attempts.
+-- Grows at HASH_JOIN: each point of a curve is a mean over all tasks of its namespace.
 WITH attempts AS (
     SELECT
         namespace, task_id, kernel_id, policy_id, run_id, step,
@@ -64,8 +65,12 @@ rounds AS (
     FROM attempts
     GROUP BY namespace, attempt
 ),
-round_seconds AS (
-    SELECT searches.namespace, search_rounds.round, sum(search_rounds.seconds) AS seconds
+elapsed AS (
+    SELECT
+        searches.namespace, search_rounds.round,
+        sum(sum(search_rounds.seconds)) OVER (
+            PARTITION BY searches.namespace ORDER BY search_rounds.round
+        ) AS seconds
     FROM search_rounds
     INNER JOIN (
         SELECT DISTINCT namespace, run_id FROM attempts
@@ -73,15 +78,10 @@ round_seconds AS (
     GROUP BY searches.namespace, search_rounds.round
 ),
 seconds AS (
-    SELECT
-        rounds.namespace, rounds.attempt, any_value(rounds.round) AS round,
-        sum(round_seconds.seconds) AS seconds
+    SELECT rounds.namespace, rounds.attempt, rounds.round, elapsed.seconds
     FROM rounds
-    LEFT JOIN round_seconds
-        ON
-            round_seconds.namespace = rounds.namespace
-            AND round_seconds.round <= rounds.round
-    GROUP BY rounds.namespace, rounds.attempt
+    ASOF LEFT JOIN elapsed
+        ON elapsed.namespace = rounds.namespace AND rounds.round >= elapsed.round
 ),
 points AS (
     -- A namespace without any speedup has a curve as well.

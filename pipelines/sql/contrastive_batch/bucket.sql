@@ -10,6 +10,7 @@
 -- The kernels of islands with too few scores for a prompt join the first island that has enough, or,
 -- if none has, one another.
 -- `eligible` (task_id, kernel_id, score) and `draws` (row_index, task_id, draw) are registered.
+-- Grows at HASH_JOIN: each draw weighs all buckets of its task and island.
 WITH hashed AS (
     SELECT
         task_id, kernel_id, score,

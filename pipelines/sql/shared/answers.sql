@@ -6,6 +6,7 @@
 -- neither is about exemplars, which the question does not show, and nothing in them reads as a
 -- heading or a code block, so that the answer keeps its form.
 -- `successes` (task_id, kernel_id, device_kind) is registered.
+-- Grows at UNNEST: a kernel has 16 bands.
 WITH trimmed AS (
     SELECT
         task_id, kernel_id, policy_id, generation_id, exemplar_kernel_ids,

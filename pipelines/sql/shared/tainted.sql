@@ -4,6 +4,7 @@
 -- its near-duplicate signature are bands of those: two texts share half of their 16 bands near a
 -- similarity of 0.92. Registered are `picked` (row_index, task_id, kernel_ids),
 -- `another_function` and `test_kernels`.
+-- Grows at UNNEST: a kernel has 16 bands.
 WITH picked_kernels AS (
     SELECT DISTINCT unnest(kernel_ids) AS kernel_id
     FROM picked
@@ -31,7 +32,7 @@ picked_bands AS (
 ),
 -- Few bands of the many test kernels are left by a test of one number.
 test_bands AS (
-    SELECT extractor_version, band
+    SELECT DISTINCT extractor_version, band
     FROM (SELECT extractor_version, unnest(minhash_bands) AS band FROM signed WHERE NOT picked)
     WHERE band IN (SELECT band FROM picked_bands)
 ),
