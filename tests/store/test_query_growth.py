@@ -29,7 +29,7 @@ SAMPLE = (
     "view search_curves",
 )
 """What `make test` runs: together, these read most views."""
-PROGRAMS = Path(bounds.__file__).parent
+PROGRAMS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="session")
