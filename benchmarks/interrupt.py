@@ -88,6 +88,8 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(COMMANDS), nargs="*", default=list(COMMANDS))
     given = parser.parse_args()
     draws = random.Random(given.seed)
+    # A shell that starts this program in the background makes it ignore the signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # What a command leaves behind becomes a child of this process, which then sees it.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     outcomes: dict[str, Outcome] = {}
