@@ -106,6 +106,9 @@ def open_console(
                 else:
                     yield segment
 
+        def on_broken_pipe(self) -> None:
+            raise  # `members.run` ends the command
+
     target = file or (sys.stderr if stderr else sys.stdout)
     return EscapingConsole(file=cast("IO[str]", _unwrap(target)), width=width)
 

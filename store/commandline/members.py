@@ -186,11 +186,15 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             with interrupts.handle():
                 for group in groups:
                     group.fill(arguments)
-                app(
-                    _move_common_options(app, arguments),
-                    console=echo.open_console(),
-                    error_console=echo.open_console(stderr=True),
-                )
+                try:
+                    app(
+                        _move_common_options(app, arguments),
+                        console=echo.open_console(),
+                        error_console=echo.open_console(stderr=True),
+                    )
+                except SystemExit:
+                    sys.stdout.flush()  # the interpreter would not explain a failure
+                    raise
         except BrokenPipeError:
             # The reader of our output has ended (`| head`).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -274,3 +274,21 @@ def test_the_explorer_ends_while_a_page_listens(tmp_path: Path) -> None:
         assert server.returncode == 130
         assert err.endswith("\ninterrupted.\n")
         assert "Traceback" not in err
+
+
+@pytest.mark.repeats(run=1)
+@pytest.mark.parametrize("form", ["table", "csv"])
+def test_a_reader_that_closes_its_pipe_early_is_no_error(tmp_path: Path, form: str) -> None:
+    commands.run(["store", "init"], cwd=tmp_path)
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["query", "--format", form, "SELECT 1 AS n"]
+    done = subprocess.run(
+        [sys.executable, "-m", "store", *words],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+        cwd=tmp_path,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
