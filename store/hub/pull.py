@@ -116,15 +116,15 @@ def pull(
     say(f"{repo}: {len(stated)} files, {sum(int(one['bytes']) for one in stated) / 1e6:.1f} MB")
     paths = [str(one["path"]) for one in stated]
     _check_size(there, paths, int(limits.total_gb * parquet.GB))
-    # A new lake is announced, or refused, before the files are downloaded.
+    folder = hub.download(repo, there.revision, paths)
+    for one in stated:
+        _verify_file(folder, one)
+    say("checking what the files expand to")
+    with parquet.use_limits(limits):
+        parquet.check_files([folder / path for path in paths])
+    say("comparing rows")
+    # An edition that is refused makes no lake.
     with store.writer(url, author="store pull") as writer:
-        folder = hub.download(repo, there.revision, paths)
-        for one in stated:
-            _verify_file(folder, one)
-        say("checking what the files expand to")
-        with parquet.use_limits(limits):
-            parquet.check_files([folder / path for path in paths])
-        say("comparing rows")
         return _merge(writer, repo, there.revision, manifest, folder)
 
 
