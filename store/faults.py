@@ -18,6 +18,11 @@ from typing import Any
 
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, summarize_error
 
+RESTORE_LAKE = (
+    "`store restore BACKUP` puts back a folder that `store backup` wrote; that folder can also be "
+    "read where it is, with --lake."
+)
+"""What to do about a lake whose catalog is missing or damaged."""
 _AGAIN = "and run this again"
 _OWNER = "or ask its owner for the right"
 FAULTS: dict[str, tuple[str, str]] = {
@@ -103,7 +108,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     ),
     "damaged": (
         "{place} is damaged, or no database",
-        "Put back a backup (a folder made by `store backup`), or name another lake.",
+        f"{RESTORE_LAKE} Or name another lake.",
     ),
     "unusable": (
         "{place} cannot be read or written",

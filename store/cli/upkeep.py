@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_to(app: App) -> None:
     """Add these commands to `store`."""
-    for command in (init, check, compact, expire, backup, move):
+    for command in (init, check, compact, expire, backup, restore, move, rejected):
         app.command(command)
 
 
@@ -196,6 +196,29 @@ def backup(target: Path, /, *, common: Common = COMMON) -> None:
     echo.print_result(f"{copied} files copied, {present} already there → {target}")
 
 
+def restore(backup: Path, /, *, common: Common = COMMON) -> None:
+    """Put a backup in the place of a lake whose catalog is missing or cannot be read.
+
+    Data files that are still there stay. The damaged catalog is kept beside the new one. Rows that
+    were committed after the backup are lost. A lake that can be opened is not replaced; a backup
+    can also be read where it is, with --lake.
+
+    Examples:
+      store restore /mnt/backup/lake
+      store restore /mnt/backup/lake --lake ./lake
+
+    Parameters
+    ----------
+    backup
+        Folder that `store backup` wrote.
+    """
+    from store.upkeep import maintenance
+
+    location = locate_lake(common)
+    copied, present = maintenance.restore(location, backup)
+    echo.print_result(f"{copied} files copied, {present} already there → {location.url}")
+
+
 def move(source: str, target: str, /, *, common: Common = COMMON) -> None:
     """Move a lake with its history from one folder or URL to another, and compare every row.
 
@@ -230,3 +253,69 @@ def move(source: str, target: str, /, *, common: Common = COMMON) -> None:
         f"{done.snapshots} snapshots, {done.rows} rows and {done.files} files are equal "
         f"({done.copied} files copied now) → {new.url}"
     )
+
+
+def rejected(
+    *,
+    retry: list[str] | None = None,
+    discard: list[str] | None = None,
+    format: Format = "table",
+    common: Common = COMMON,
+) -> None:
+    """List the bundles that broke a rule when they were committed; store or delete them.
+
+    The spool of this host keeps them. A bundle that refers to a row which the lake lacks can be
+    stored once the row is there. Exits with 3 if a bundle is refused again.
+
+    Examples:
+      store rejected
+      store rejected --retry all
+      store rejected --discard 01764361020123456789-4242-000000-0000
+
+    Parameters
+    ----------
+    retry
+        Store the bundle with this name; all means every bundle. Repeat it for more bundles.
+    discard
+        Delete the bundle with this name, and its rows; all means every bundle.
+    format
+        Format of the list.
+    """
+    import pyarrow as pa
+
+    import store
+    from store.errors import UnknownName
+    from store.schema import catalog
+    from store.writing import rejected as kept
+
+    location, rules = locate_lake(common), catalog.load()
+    location.require()
+    bundles = kept.list_rejected(rules, location.spool)
+    names = [bundle.name for bundle in bundles]
+    given = retry or discard
+    if given is None:
+        rows = [asdict(bundle) for bundle in bundles]
+        columns = [field.name for field in fields(kept.RejectedBundle)]
+        print_rows(pa.table({name: [row[name] for row in rows] for name in columns}), format)
+        return
+    if retry and discard:
+        raise FlywheelError("--retry and --discard cannot be combined", "Run one, then the other.")
+    for name in given:
+        if name not in ("all", *names):
+            raise UnknownName.among("rejected bundle", name, names)
+    chosen = names if "all" in given else list(dict.fromkeys(given))
+    if discard:
+        for name in chosen:
+            kept.discard(location.spool, name)
+        echo.print_result(f"{len(chosen)} bundles deleted")
+        return
+    with store.writer(common.lake, author="store rejected") as writer:
+        places = [kept.put_back(rules, location.spool, name) for name in chosen]
+        snapshot = writer.flush()
+    refused = sum(place is None or kept.is_kept(place) for place in places)
+    echo.print_result(f"{len(chosen) - refused} bundles stored → snapshot {snapshot}")
+    if refused:
+        echo.print_error(
+            FlywheelError(f"{refused} bundles refused again", "`store rejected` says why.")
+        )
+        sys.exit(3)

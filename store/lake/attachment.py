@@ -108,8 +108,8 @@ def attach(
         if "creating a new DuckLake is explicitly disabled" in str(error):
             raise LakeUnreachable(
                 f"{location.catalog_name} is not the catalog of a lake",
-                "Nothing was changed. If a lake was here, put back a backup (a folder made by "
-                "`store backup`); otherwise name another place with --lake.",
+                f"Nothing was changed. {faults.RESTORE_LAKE} If no lake was here, name another "
+                "place with --lake.",
             ) from error
         versions = _VERSIONS.search(str(error))
         if versions is not None:

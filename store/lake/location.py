@@ -37,7 +37,7 @@ SALT = "publish.salt"
 _LEASES = "leases"
 _MOVE = "move.json"
 _OWN_FILES = re.compile(
-    r"(catalog\.(sqlite|new)|keys\.sqlite)(-\w+)?|lock|readers|leases|data|spool|derived"
+    r"(catalog\.(sqlite|new|damaged)|keys\.sqlite)(-\w+)?|lock|readers|leases|data|spool|derived"
     r"|(move|checked)\.json|publish\.salt|(catalog|move|checked|publish)\.partial"
 )
 """Names in the folder of a lake that has no catalog yet, or has lost it."""
@@ -331,8 +331,7 @@ class FolderLocation(Location):
         return LakeUnreachable(
             f"the lake at {self.url} has lost its catalog: {self.catalog.name} is missing, and "
             + (f"{files} data files are there" if files else f"{journal.name} is there"),
-            "Without it nobody can read them as a lake. Put a backup in place of this folder, or "
-            "name it with --lake: a folder that `store backup` wrote opens as a lake.",
+            f"Without it nobody can read them as a lake. {faults.RESTORE_LAKE}",
         )
 
     @contextmanager

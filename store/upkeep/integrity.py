@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store import faults
@@ -30,7 +28,7 @@ from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, open_for_reading
 from store.upkeep.session_checks import SESSION_TABLES, check_sessions
 from store.upkeep.small_copies import SmallCopies
 from store.upkeep.table_checks import Problem, check_table, select_later
-from store.writing.rejected import locate_folder
+from store.writing.rejected import NEXT_STEP, list_rejected, locate_folder
 from store.writing.spool import count_bundles
 
 if TYPE_CHECKING:
@@ -301,25 +299,18 @@ def _check_view_cache(location: Location) -> list[Problem]:
 
 
 def _check_rejected(location: Location) -> list[Problem]:
-    folder = locate_folder(location.spool)
-    rejected = sorted(folder.glob("*.json"))
+    rejected = list_rejected(catalogs.load(), location.spool)
     if not rejected:
         return []
     return [
         Problem(
             table="spool",
-            rule=f"no bundle was rejected (see {folder})",
+            rule=f"no bundle was rejected (see {locate_folder(location.spool)})",
             count=len(rejected),
-            examples=[_read_reason(file) for file in rejected[:3]],
+            examples=[bundle.reason for bundle in rejected[:3]],
+            advice=NEXT_STEP,
         )
     ]
-
-
-def _read_reason(file: Path) -> str:
-    try:
-        return str(json.loads(file.read_text("utf-8"))["reason"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"{file.name} cannot be read: {summarize_error(error)}"
 
 
 def _report_database(location: Location, said: str) -> Problem:
@@ -328,8 +319,7 @@ def _report_database(location: Location, said: str) -> Problem:
         rule="the catalog database is whole",
         count=1,
         examples=[f"{location.catalog_name}: {said[:200]}"],
-        advice="Copy the catalog back from a backup made by `store backup`; rows committed since "
-        "are lost with it.",
+        advice=f"{faults.RESTORE_LAKE} Rows committed since are lost.",
     )
 
 

@@ -31,7 +31,7 @@ from store.lake.sql_files import read_sql
 from store.lake.stored_tables import read_tables
 from store.schema import catalog as catalogs
 from store.schema import migrate
-from store.upkeep import check_record
+from store.upkeep import check_record, database
 
 if TYPE_CHECKING:
     import duckdb
@@ -172,6 +172,10 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
     _check_target(location, target)
     if not FolderLocation(target.resolve()).exists:
         log.info("making a new lake at %s", target)
+    return _copy(location, target)
+
+
+def _copy(location: FolderLocation, target: Path) -> tuple[int, int]:
     copied = kept = 0
     note = "What was copied stays; run this again to copy the rest."
     with faults.at(target, note=note):
@@ -218,6 +222,34 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
             journal.unlink()
         rename_durably(copy.catalog, FolderLocation(target).catalog)
     return copied, kept
+
+
+def restore(location: Location, source: Path) -> tuple[int, int]:
+    """Copy a backup to the place of a lake that has lost its catalog; return what `backup` does.
+
+    Data files that are there stay, and a damaged catalog is kept under another name. Raises
+    FlywheelError, with nothing changed, if the catalog is whole, or the folder has other files.
+    """
+    saved = FolderLocation(source.resolve())
+    if not isinstance(location, FolderLocation):
+        raise FlywheelError(
+            f"the catalog of {location.url} is on a server, which restores its own backups",
+            "docs/cluster.md has the commands.",
+        )
+    saved.require_writable()
+    Lake(saved).close()
+    with location.lock("store restore"):
+        if location.exists:
+            location.catalog.open("rb").close()  # no right to read it is no damage
+            if database.find_damage(location) is None:
+                raise FlywheelError(
+                    f"the catalog of {location.url} is whole; nothing was restored",
+                    "To put the backup in its place, move the folder away first.",
+                )
+            for file in location.root.glob("catalog.sqlite*"):
+                file.rename(file.with_name(file.name.replace("sqlite", "damaged")))
+        log.info("restoring the lake at %s", location.url)
+        return _copy(saved, location.root)
 
 
 def _check_target(location: FolderLocation, target: Path) -> None:

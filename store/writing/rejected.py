@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from store.errors import FlywheelError, RowsRejected
+from store.errors import FlywheelError, RowsRejected, summarize_error
 from store.lake.host.durable_file import write_durably
-from store.writing.record_format import encode
+from store.schema.catalog import Catalog
+from store.writing.bundle import Bundle
+from store.writing.record_format import decode, encode
 from store.writing.spool import SEALED, Place, Record, sync
 
 log = logging.getLogger(__name__)
+NEXT_STEP = (
+    "`store rejected` lists such bundles; --retry stores them after a fix, --discard deletes them."
+)
 _FOLDER = "rejected"
 _MODE = 0o666
 """As files of the spool: a writer takes back what another user's commit rejected."""
@@ -21,6 +30,75 @@ _MODE = 0o666
 def locate_folder(spool: Path) -> Path:
     """Return the folder of a spool's rejected bundles."""
     return spool / _FOLDER
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectedBundle:
+    """A bundle that was refused when it was committed."""
+
+    name: str
+    """Name of its files, without the suffix."""
+    kept_at: datetime
+    author: str | None
+    """Who wrote it; None where it cannot be read."""
+    message: str | None
+    reason: str
+
+
+def list_rejected(catalog: Catalog, spool: Path) -> list[RejectedBundle]:
+    """Return the rejected bundles of a spool in the order in which they were spooled."""
+    kept: list[RejectedBundle] = []
+    for report in sorted(locate_folder(spool).glob("*.json")):
+        try:
+            reason = str(json.loads(report.read_text("utf-8"))["reason"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = f"{report.name} cannot be read: {summarize_error(error)}"
+        bundle = _read_bundle(catalog, report)
+        kept.append(
+            RejectedBundle(
+                name=report.stem,
+                kept_at=datetime.fromtimestamp(report.stat().st_mtime, UTC),
+                author=None if bundle is None else bundle.author,
+                message=None if bundle is None else bundle.message,
+                reason=reason,
+            )
+        )
+    return kept
+
+
+def discard(spool: Path, name: str) -> None:
+    """Delete a rejected bundle."""
+    report = locate_folder(spool) / f"{name}.json"
+    report.with_suffix(SEALED).unlink(missing_ok=True)
+    report.unlink()
+
+
+def put_back(catalog: Catalog, spool: Path, name: str) -> Place | None:
+    """Move a rejected bundle into the spool, for the next commit; return its place there.
+
+    One that cannot be read stays where it is, and the place is None.
+    """
+    report = locate_folder(spool) / f"{name}.json"
+    if _read_bundle(catalog, report) is None:
+        return None
+    place = Place(file=spool / f"{time.time_ns():020d}-{os.getpid()}", number=0)
+    report.with_suffix(SEALED).rename(place.file.with_suffix(SEALED))
+    sync(spool)
+    report.unlink()
+    return place
+
+
+def is_kept(place: Place) -> bool:
+    """Whether the only bundle of a record has been rejected."""
+    return _locate(place).exists()
+
+
+def _read_bundle(catalog: Catalog, report: Path) -> Bundle | None:
+    try:
+        (bundle,) = decode(catalog, report.with_suffix(SEALED).read_bytes())
+    except (OSError, ValueError, FlywheelError):
+        return None
+    return bundle
 
 
 def keep_record(record: Record) -> None:
@@ -39,7 +117,9 @@ def keep_bundle(record: Record, position: int, error: FlywheelError, *, awaited:
         report["rows"] = [error.table, error.rule, error.count, error.examples]
     one, file = record.bundles[position], _locate(record.place, position)
     if not awaited:
-        log.warning("%r is not stored and is kept as %s: %s", one.message, file, error)
+        log.warning(
+            "%r is not stored and is kept as %s: %s\n%s", one.message, file, error, NEXT_STEP
+        )
     _keep(file, encode([one]), report)
 
 
