@@ -185,6 +185,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "store expire": [["--older-than-days", EVIL]],
     "store check": [[]],
     "store backup": [[f"copy {EVIL}"], ["lake"]],
+    "store restore": [[f"copy {EVIL}"], [EVIL]],
+    "store rejected": [["--retry", EVIL], ["--discard", EVIL], []],
     "store move": [["lake", "kernels"], [EVIL, "moved"]],
     "store explore": [["--at", EVIL]],
     "store mcp": [["--at", EVIL], ["--host", EVIL, "--port", "0"], []],
