@@ -54,7 +54,7 @@ test: $(BIN)/.installed lint
 # takes longer than TEST_S seconds fails, and its stack is printed.
 SIXTH ?= $(or $(shell git rev-parse 'HEAD^{tree}' 2>/dev/null),0)
 SAMPLE_S ?= 720
-TEST_S ?= 480
+TEST_S ?= 600
 
 test-sample: $(BIN)/.installed
 	pytest -q -n 3 --dist worksteal -rfERs --no-fold-skipped --durations 10 $(THOROUGH) \
