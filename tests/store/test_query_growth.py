@@ -93,7 +93,7 @@ def test_growth_is_found_unless_the_header_of_the_file_names_the_operator(
     assert find("explained", f"-- Counts.\n-- Grows at {operator}: this is a test.\n") == ""
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_pipelines_and_views_of_a_million_evaluations_stay_within_bounds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
