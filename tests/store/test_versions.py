@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import builders
 import pytest
 
 import store
@@ -33,7 +32,7 @@ FORMATS = {
     "record in the spool": "store/writing/record_format.py:encode",
     "suffixes of the spool": "store/writing/spool.py:OPEN, SEALED",
     "note of the last commit": "store/writing/commit_turns.py:Note",
-    "rejected bundle": "store/writing/rejected.py",
+    "rejected bundle": "store/writing/rejected.py:_keep, _locate",
     "record of a move": "store/lake/location.py:Move",
     "tables of a lake on a server": "store/lake/server/sql/committer.sql",
     "record of a move on a server": "store/lake/server/sql/create_move.sql",
@@ -108,6 +107,8 @@ def test_the_commit_is_that_of_the_checkout_and_of_no_repository_around_it(tmp_p
 @pytest.fixture(scope="module")
 def newer_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a lake of a later schema: it has a table, a column and a value of an enum more."""
+    import builders
+
     folder = tmp_path_factory.mktemp("newer")
     later = json.loads(catalog.load().definition)
     later["schema"] += 1
