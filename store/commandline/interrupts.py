@@ -177,6 +177,11 @@ def note(text: str, *, replace: bool = True) -> None:
         _watch.note = text
 
 
+def is_pending() -> bool:
+    """Return whether an interrupt ends the command, whatever error was made of it."""
+    return _watch is not None and _watch.is_interrupted
+
+
 def dismiss() -> None:
     """Go on after a KeyboardInterrupt, as a prompt does."""
     if _watch is not None:

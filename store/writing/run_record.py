@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from store import __version__
+from store.commandline import interrupts
 from store.errors import FlywheelError, summarize_error
 from store.ids import uuid7
 
@@ -127,7 +128,8 @@ def record_run(
         except BaseException as error:
             end = make_end(run_id, *_describe_end(error), number=number)
             try:
-                writer.append({"run_ends": [end]}, f"{run['name']} {end['outcome']}")
+                with interrupts.wait_for("the end of the run to be stored"):
+                    writer.append({"run_ends": [end]}, f"{run['name']} {end['outcome']}")
             except Exception as fault:
                 # The error that ended the run is the one to report.
                 log.warning("the end of run %s is not stored: %s", run_id, summarize_error(fault))
@@ -152,7 +154,7 @@ def _count_ends(writer: Writer, run_id: str) -> int | None:
 
 def _describe_end(error: BaseException) -> tuple[str, str | None]:
     """Return the outcome of a run that an error ended, and the first line of the error."""
-    if isinstance(error, KeyboardInterrupt | CancelledError):
+    if isinstance(error, KeyboardInterrupt | CancelledError) or interrupts.is_pending():
         return "interrupted", None
     lines = str(error).splitlines() or [""]
     text = lines[0] if isinstance(error, FlywheelError) else f"{type(error).__name__}: {lines[0]}"
