@@ -34,6 +34,7 @@ from store.hub.edition import FORMAT, MANIFEST
 from store.hub.incoming import IncomingTable, Preparation, list_tables, replace_column
 from store.hub.redact import Redactor
 from store.lake.checksums import hash_file
+from store.lake.location import Location
 from store.lake.reader import Lake
 from store.schema import catalog as catalogs
 from store.schema.tables import Table
@@ -116,6 +117,7 @@ def pull(
     say(f"{repo}: {len(stated)} files, {sum(int(one['bytes']) for one in stated) / 1e6:.1f} MB")
     paths = [str(one["path"]) for one in stated]
     _check_size(there, paths, int(limits.total_gb * parquet.GB))
+    Location.of(url).announce_lake()
     folder = hub.download(repo, there.revision, paths)
     for one in stated:
         _verify_file(folder, one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from store.lake.data_files.files import DataFiles
     from store.lake.leases import Leases
 
+log = logging.getLogger(__name__)
 DEFAULT_LAKE = "./lake"
 LOCK_WAIT_MS = 30_000
 EDITION_MANIFEST = "flywheel.json"
@@ -37,8 +39,8 @@ SALT = "publish.salt"
 _LEASES = "leases"
 _MOVE = "move.json"
 _OWN_FILES = re.compile(
-    r"(catalog\.(sqlite|new|damaged)|keys\.sqlite)(-\w+)?|lock|readers|leases|data|spool|derived"
-    r"|(move|checked)\.json|publish\.salt|(catalog|move|checked|publish)\.partial"
+    r"(catalog\.(sqlite|new|damaged|partial)|(keys|service)\.sqlite)(-\w+)?|(service\.)?lock|readers"
+    r"|leases|data|spool|derived|(move|checked)\.json|publish\.salt|(move|checked|publish)\.partial"
 )
 """Names in the folder of a lake that has no catalog yet, or has lost it."""
 METADATA = "__ducklake_metadata_lake"
@@ -227,6 +229,18 @@ class Location(ABC):
             f"the lake at {self.url} is incomplete: it is being moved from {move.url}",
             f"If it was interrupted: `store move {quote(move.url)} {quote(self.url)}`.",
         )
+
+    def announce_lake(self) -> None:
+        """Log that a command will make a lake here, unless there is one; call it first.
+
+        Raises LakeUnreachable if no lake can be made here.
+        """
+        if not self.exists:
+            self.require_own_folder()
+            log.info("making a new lake at %s", self.url)
+
+    def require_own_folder(self) -> None:  # noqa: B027
+        """Raise LakeUnreachable if a lake made here would be among files of somebody else."""
 
     def require_writable(self) -> None:
         """Raise LakeUnreachable if this is a published edition, which is read-only."""

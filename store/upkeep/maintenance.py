@@ -170,8 +170,7 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
         )
     assert isinstance(location, FolderLocation)
     _check_target(location, target)
-    if not FolderLocation(target.resolve()).exists:
-        log.info("making a new lake at %s", target)
+    FolderLocation(target.resolve()).announce_lake()
     return _copy(location, target)
 
 

@@ -7,7 +7,6 @@ by the move. An interrupted move is run again: it continues with the files that 
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from store.commandline.progress import Progress
     from store.lake.checksums import DataFile
 
-log = logging.getLogger(__name__)
 AUTHOR = "store move"
 _THREADS = 8
 
@@ -133,8 +131,7 @@ def _list_places(location: Location) -> list[str]:
 
 def _move(source: Location, target: Location, lake_id: str, progress: Progress | None) -> Summary:
     """Copy, compare, and then retire the source and release the target, in this order."""
-    if not target.exists:
-        log.info("making a new lake at %s", target.url)
+    target.announce_lake()
     target.prepare()
     target.write_move(Move(lake_id=lake_id, url=source.url, is_away=False))
     target.write_salt(source.read_salt())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hub import lakes
 from hub.server import TOKEN, HubServer
 
 import store
-from store.errors import FlywheelError, ImportFailed, RowsRejected
+from store.errors import FlywheelError, ImportFailed, LakeUnreachable, RowsRejected
 from store.hub.client import Hub
 from store.hub.edition import MANIFEST, Options
 from store.hub.publish import publish
@@ -299,6 +300,23 @@ def test_a_manifest_is_not_trusted(
     with pytest.raises(ImportFailed, match=told):
         pull(str(tmp_path / "mine"), ONE, hub=hub)
     assert not (tmp_path / "mine").exists()
+
+
+def test_a_pull_says_first_that_it_makes_a_lake_and_makes_none_among_other_files(
+    hub: Hub, server: HubServer, published_files: dict[str, bytes], tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    server.hold(ONE, {MANIFEST: published_files[MANIFEST]})  # its files are missing
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    with pytest.raises(LakeUnreachable, match=r"other files, such as notes\.txt"):
+        pull(str(mine), ONE, hub=hub)
+    assert [file.name for file in mine.iterdir()] == ["notes.txt"]
+    with caplog.at_level(logging.INFO, logger="store"), pytest.raises(FlywheelError):
+        pull(str(tmp_path / "new"), ONE, hub=hub)
+    assert caplog.messages[0] == f"making a new lake at {tmp_path / 'new'}"
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_is_not_there_or_no_edition_is_refused(

@@ -121,7 +121,12 @@ def test_a_lake_without_its_catalog_is_restored_from_a_backup(
     writer.append({"kernels": many}, "a file", bundle_id="many")
     maintenance.backup(location, tmp_path / "saved")
     writer.append({"policies": [person("late")]}, "after the backup", bundle_id="late")
+    location.read_salt()
+    location.open_leases().close()
+    assert integrity.check(location) == []
     writer.close()
+    for left in ("catalog.partial-journal", "service.lock", "service.sqlite-wal", "catalog.new"):
+        (location.root / left).touch()  # no file of a lake keeps it from being restored
     DAMAGES[name](location.catalog)
     before = {file for file in location.root.rglob("*.parquet")}
     assert before
