@@ -121,7 +121,9 @@ class Lake:
 
         This version does not read the tables and columns that the newer one added.
         """
-        migrate.refuse_newer(migrate.read_record(self._connection), self.catalog, what)
+        with translate_errors():
+            record = migrate.read_record(self._connection)
+        migrate.refuse_newer(record, self.catalog, what)
 
     def sql(
         self, query: str, parameters: Parameters = None, limits: QueryLimits | None = None

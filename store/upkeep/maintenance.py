@@ -88,9 +88,9 @@ def compact(location: Location) -> Compaction:
         open_for_maintenance(location, "store compact") as connection,
         faults.at(location.files.url, LakeUnreachable, _UNCHANGED),
     ):
-        migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         before = _measure_files(connection)
         _require_whole(connection, location)
+        migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         _flush(connection, location)
         # Merging wide texts takes memory per thread.
         connection.execute("SET threads = 1")

@@ -165,6 +165,7 @@ def test_a_dataset_is_recorded_with_its_lineage(
         assert json.loads(stored["recipe"])["config"]["per_task"] == 3
         [run] = later.sql("FROM runs").rows()
         assert (run["kind"], run["name"]) == ("pipeline", "contrastive-batch")
+        assert run["version"] == store.describe_version()
         table = pq.read_table(folder / "data").sort_by("prompt_id")
         rows = later.sql("FROM dataset_rows ORDER BY prompt_id").arrow()
         assert rows["prompt_id"].to_pylist() == table["prompt_id"].to_pylist()

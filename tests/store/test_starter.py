@@ -147,6 +147,8 @@ def test_tasks_kernels_and_origins_are_stored(imported_lake: store.Lake) -> None
     }
     assert {row["license"] for row in found} == {"Apache-2.0"}
     assert {row["kind"] for row in found} == {"person"}
+    [run] = imported_lake.sql("SELECT version FROM runs WHERE name = 'starter'").rows()
+    assert run["version"] == store.describe_version()
 
 
 def test_examples_of_commands_name_what_the_starter_lake_has(imported_lake: store.Lake) -> None:

@@ -35,6 +35,7 @@ FORMATS = {
     "tables of a lake on a server": "store/lake/server/sql/committer.sql",
     "record of a move on a server": "store/lake/server/sql/create_move.sql",
     "manifest of an edition": "store/hub/edition_writer.py:_write_manifest",
+    "record of what a command wrote": "store/commandline/outputs.py:RECORD, _mark, _read_record",
     "catalog of an edition": "store/hub/frozen_catalog.py",
     "files of an edition": "store/hub/shards.py",
     "queue of the judge service": "evaluators/service/queue/sql/schema.sql",
