@@ -40,6 +40,20 @@ class Record:
         except (ValueError, TypeError, AttributeError):  # `read` says what is wrong
             return 0
 
+    @property
+    def number(self) -> str:
+        """The version without its commit."""
+        return self.version.partition("+")[0]
+
+    def describe_refusal(self, catalog: Catalog, what: str) -> CatalogError:
+        """Return the error of a lake that a newer version has written."""
+        return CatalogError(
+            f"this lake was written by kernel-flywheel {self.number} (schema {self.schema}); this "
+            f"is {__version__} (schema {catalog.schema})",
+            f"Install kernel-flywheel {self.number} or newer to {what} it. This version can still "
+            "read it.",
+        )
+
     def read(self) -> Catalog:
         """Return the catalog; raises CatalogError if this version cannot read it."""
         try:
@@ -47,7 +61,7 @@ class Record:
         except CatalogError as error:
             raise CatalogError(
                 f"this version cannot read the catalog that the lake follows: {error.message}",
-                f"Install kernel-flywheel {self.version} or newer, which migrated the lake.",
+                f"Install kernel-flywheel {self.number} or newer, which migrated the lake.",
             ) from error
 
 
@@ -67,14 +81,8 @@ def read_record(connection: duckdb.DuckDBPyConnection) -> Record | None:
 
 def refuse_newer(record: Record | None, catalog: Catalog, what: str = "write to") -> None:
     """Raise CatalogError if the lake has a later schema than the catalog of this version."""
-    if record is None or record.schema <= catalog.schema:
-        return
-    number = record.version.partition("+")[0]
-    raise CatalogError(
-        f"this lake was written by kernel-flywheel {number} (schema {record.schema}); this is "
-        f"{__version__} (schema {catalog.schema})",
-        f"Install kernel-flywheel {number} or newer to {what} it. This version can still read it.",
-    )
+    if record is not None and record.schema > catalog.schema:
+        raise record.describe_refusal(catalog, what)
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str]:
@@ -120,17 +128,23 @@ def _plan_migration(
             steps += [(line, "") for line in widening.widen(connection, held, catalog)]
             steps += _describe_changes(held, catalog)
     except CatalogError as error:
+        if record is not None and _split_version(record.number) > _split_version(__version__):
+            raise record.describe_refusal(catalog, "write to") from error
         if record is None or held is None or held.schema == catalog.schema:
             raise
         # No release made this lake: somebody had changed catalog.yaml.
         raise CatalogError(
             f"the lake has a catalog that no version leads on from: {error.message}",
-            f"Read it with this version, and write to it with kernel-flywheel {record.version} and "
+            f"Read it with this version, and write to it with kernel-flywheel {record.number} and "
             "the catalog.yaml that it has followed until now.",
         ) from error
     if "catalogs" in catalog.tables:
         steps.append(("", _store_definition(catalog)))
     return steps
+
+
+def _split_version(number: str) -> list[int]:
+    return [int(part) for part in number.split(".") if part.isdigit()]
 
 
 def _store_definition(catalog: Catalog) -> str:

@@ -357,6 +357,18 @@ def test_an_older_version_reads_a_newer_lake_and_says_what_writes_to_it(
         assert rows == [{"thing_id": "new", "colour": "blue"}, {"thing_id": "t", "colour": "red"}]
 
 
+def test_a_newer_version_is_named_even_if_it_did_not_raise_the_number_of_the_schema(
+    follow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = document()
+    columns(new)["mood"] = column()
+    with monkeypatch.context() as patch:
+        patch.setattr("store.schema.migrate.describe_version", lambda: "0.10.0")
+        follow(new).close()
+    with pytest.raises(CatalogError, match=r"^this lake was written by kernel-flywheel 0\.10\.0 "):
+        follow(document())
+
+
 def test_a_later_schema_may_bring_rules_that_all_stored_rows_keep(follow: Any) -> None:
     later = document() | {"schema": 1}
     things(later)["checks"]["named"] = "note IS NULL OR length(note) < 9"
