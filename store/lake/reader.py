@@ -121,7 +121,7 @@ class Lake:
 
         This version does not read the tables and columns that the newer one added.
         """
-        with translate_errors():
+        with translate_errors(self.bounds):
             record = migrate.read_record(self._connection)
         migrate.refuse_newer(record, self.catalog, what)
 
