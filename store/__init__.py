@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from store.schema import catalog
     from store.writing.bundle import Bundle, conform
+    from store.writing.run_record import RunRecord, make_end, make_run, record_run
     from store.writing.writer import Writer
 
 __version__ = "0.2.0"
@@ -50,6 +51,7 @@ __all__ = [
     "ParsedCompletion",
     "QueryLimits",
     "Result",
+    "RunRecord",
     "Writer",
     "catalog",
     "clean_text",
@@ -65,6 +67,8 @@ __all__ = [
     "ids",
     "languages",
     "list_views",
+    "make_end",
+    "make_run",
     "open",
     "parse_completion",
     "python_syntax",
@@ -72,6 +76,7 @@ __all__ = [
     "read_sql",
     "read_statement",
     "read_view",
+    "record_run",
     "run_import",
     "viewer",
     "writer",
@@ -92,6 +97,7 @@ _HOMES = {
     "ParsedCompletion": "store.code.completion",
     "QueryLimits": "store.lake.limits",
     "Result": "store.lake.result",
+    "RunRecord": "store.writing.run_record",
     "Writer": "store.writing.writer",
     "clean_text": "store.code.completion",
     "conform": "store.writing.bundle",
@@ -99,11 +105,14 @@ _HOMES = {
     "find_kernel": "store.dossier.names",
     "find_task": "store.dossier.names",
     "list_views": "store.lake.sql_files",
+    "make_end": "store.writing.run_record",
+    "make_run": "store.writing.run_record",
     "parse_completion": "store.code.completion",
     "read_description": "store.lake.sql_files",
     "read_sql": "store.lake.sql_files",
     "read_statement": "store.lake.sql_files",
     "read_view": "store.lake.sql_files",
+    "record_run": "store.writing.run_record",
     "run_import": "store.importers.reading.run",
 }
 """Name of a class or function to the module that defines it."""

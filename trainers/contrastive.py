@@ -131,8 +131,7 @@ def run(job: Job, config: Config) -> str:
             _make_feed(running, config, pool, draw, (rule, terms), start, parent) if pool else None
         )
         fitted = train_grpo(running, config, settings, feed, start, parent, dataset, tasks)
-        snapshot = running.flush()
-    return fitted + f", snapshot {snapshot})"
+    return fitted + f", snapshot {running.snapshot})"
 
 
 def _open_pool(

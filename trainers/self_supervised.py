@@ -131,11 +131,10 @@ def run(job: Job, config: Config) -> str:
         rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)
         for number in range(len(rounds.done) + 1, config.rounds + 1):
             rounds.run_round(number)
-        snapshot = run.flush()
     rates = ", ".join(f"{one['success_rate']:.3g}" for one in rounds.done)
     return (
         f"self-supervised: {len(rounds.done)} rounds, {rounds.steps} steps, success rate {rates} → "
-        f"{rounds.folder} (policy {rounds.policy_id[:12]}, snapshot {snapshot})"
+        f"{rounds.folder} (policy {rounds.policy_id[:12]}, snapshot {run.snapshot})"
     )
 
 

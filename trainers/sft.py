@@ -84,10 +84,9 @@ def run(job: Job, config: Config) -> str:
         if found.over:
             job.say(f"left out   {found.over} rows over {config.max_length} tokens")
         fitted = supervised.train_supervised(run, fit, rows, found.kept, resume=run.resumed)
-        snapshot = run.flush()
     loss = "" if fitted.loss is None else f", loss {fitted.loss:.4g}"
     several = f" on {fitted.processes} processes" * (fitted.processes > 1)
     return (
         f"sft: {fitted.steps} steps{several} on {len(found.kept)} rows{loss} → {fit.final} "
-        f"(policy {fitted.policy_id[:12]}, snapshot {snapshot})"
+        f"(policy {fitted.policy_id[:12]}, snapshot {run.snapshot})"
     )

@@ -90,19 +90,19 @@ def ask_about_wins(
     with (
         _Model(endpoint, key) as model,
         store.writer(lake_url, author="evaluators audit") as writer,
+        writer.reader() as lake,
     ):
-        with writer.reader() as lake:
-            checks.snapshot = lake.snapshot
-            # A win takes at least one call.
-            most = min(endpoint.max_calls, sys.maxsize if limit is None else limit)
-            total, wins = _read_wins(lake, detector, where, most)
-            checks.left = total if limit is None else min(total, limit)
-            if not total:
-                return checks
-            # Neither the key nor the URL, which may hold one, is stored.
-            checks.run_id = sweep.start_run(
-                writer, lake, name, {"detectors": [detector], "where": where}
-            )
+        checks.snapshot = lake.snapshot
+        # A win takes at least one call.
+        most = min(endpoint.max_calls, sys.maxsize if limit is None else limit)
+        total, wins = _read_wins(lake, detector, where, most)
+        checks.left = total if limit is None else min(total, limit)
+        if not total:
+            return checks
+        # Neither the key nor the URL, which may hold one, is stored.
+        config = {"detectors": [detector], "where": where}
+        with sweep.record_audit(writer, lake, name, config) as record:
+            checks.run_id = record.run_id
             for win in wins:
                 if model.calls >= endpoint.max_calls:
                     break
@@ -115,13 +115,12 @@ def ask_about_wins(
                 if answer is None:
                     checks.unanswered += 1
                     continue
-                tables = _make_rows(win, messages, answer, name, checks.run_id)
+                tables = _make_rows(win, messages, answer, name, record.run_id)
                 checks.kernels += 1
                 checks.findings += len(tables.get("findings", []))
                 message = f"asked {name} about {win['kernel_id'][:12]}"
                 writer.append(tables, message, wait=False)
-            checks.calls = model.calls
-        checks.snapshot = writer.flush()
+        checks.calls, checks.snapshot = model.calls, record.snapshot
     return checks
 
 

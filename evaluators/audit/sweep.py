@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import getpass
-import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import store
@@ -74,39 +72,42 @@ def sweep(
     chosen = detect.choose_detectors(detector)
     keys = sorted(one.key for one in chosen)
     done = Audit()
-    with store.writer(lake_url, author="evaluators audit") as writer:
-        with writer.reader() as lake:
-            done.snapshot = lake.snapshot
-            query, given = read_query("unsearched_kernels"), {"wanted": keys}
-            cut = "" if limit is None else f" LIMIT {int(limit)}"
-            columns = "SELECT kernel_id, code, other_files FROM pending"
-            if where is None:
-                kernels_left = lake.run(f"WITH pending AS ({query}) {columns}{cut}", given)
-                count = f"WITH pending AS ({query}) SELECT count(*) AS n FROM pending"
-                total = lake.run(count, given).one()
-            else:
-                # What the user writes goes through the guard, with our own text around it.
-                guarded = f"WITH pending AS ({query}) {columns} WHERE ({where}\n)"
-                counted = f"SELECT count(*) AS n FROM ({guarded}) AS found"
-                total = lake.sql(counted, given, QueryLimits()).one()
-                kernels_left = lake.sql(guarded + cut, given)
-            waiting = min(int(total["n"]) if total else 0, limit or sys.maxsize)
-            if not waiting:
-                return done
-            done.run_id = start_run(writer, lake, "detectors", {"detectors": keys, "where": where})
-            began = time.monotonic()
-            only = None if detector is None else [one.name for one in chosen]
-            with Pool(only, processes) as pool:
-                for kernels in _read_batches(kernels_left):
-                    rows = [row | {"run_id": done.run_id} for row in pool.search(kernels)]
-                    scans = [{"kernel_id": k, "run_id": done.run_id} for k, _, _ in kernels]
-                    message = f"audited {len(kernels)} kernels"
-                    writer.append({"findings": rows, "scans": scans}, message, wait=False)
-                    done.kernels += len(kernels)
-                    done.findings += len(rows)
-                    progress(done.kernels, waiting, "searched")
-            done.seconds = time.monotonic() - began
-        done.snapshot = writer.flush()
+    with store.writer(lake_url, author="evaluators audit") as writer, writer.reader() as lake:
+        done.snapshot = lake.snapshot
+        query, given = read_query("unsearched_kernels"), {"wanted": keys}
+        cut = "" if limit is None else f" LIMIT {int(limit)}"
+        columns = "SELECT kernel_id, code, other_files FROM pending"
+        if where is None:
+            kernels_left = lake.run(f"WITH pending AS ({query}) {columns}{cut}", given)
+            count = f"WITH pending AS ({query}) SELECT count(*) AS n FROM pending"
+            total = lake.run(count, given).one()
+        else:
+            # What the user writes goes through the guard, with our own text around it.
+            guarded = f"WITH pending AS ({query}) {columns} WHERE ({where}\n)"
+            counted = f"SELECT count(*) AS n FROM ({guarded}) AS found"
+            total = lake.sql(counted, given, QueryLimits()).one()
+            kernels_left = lake.sql(guarded + cut, given)
+        waiting = min(int(total["n"]) if total else 0, limit or sys.maxsize)
+        if not waiting:
+            return done
+        began = time.monotonic()
+        only = None if detector is None else [one.name for one in chosen]
+        config = {"detectors": keys, "where": where}
+        with (
+            record_audit(writer, lake, "detectors", config) as record,
+            Pool(only, processes) as pool,
+        ):
+            done.run_id = record.run_id
+            for kernels in _read_batches(kernels_left):
+                rows = [row | {"run_id": done.run_id} for row in pool.search(kernels)]
+                scans = [{"kernel_id": k, "run_id": done.run_id} for k, _, _ in kernels]
+                message = f"audited {len(kernels)} kernels"
+                writer.append({"findings": rows, "scans": scans}, message, wait=False)
+                done.kernels += len(kernels)
+                done.findings += len(rows)
+                progress(done.kernels, waiting, "searched")
+        done.seconds = time.monotonic() - began
+        done.snapshot = record.snapshot
     return done
 
 
@@ -179,22 +180,14 @@ def find_marked_datasets(lake: store.Lake, kernel_id: str | None = None) -> pa.T
     return lake.run(read_query("marked_datasets"), given).arrow()
 
 
-def start_run(writer: store.Writer, lake: store.Lake, name: str, config: dict[str, Any]) -> str:
-    """Append the row of an audit run and return its id."""
-    run_id = uuid7()
-    started = {
-        "run_id": run_id,
-        "kind": "audit",
-        "name": name,
-        "config": json.dumps(config),
-        "version": store.describe_version(),
-        "lake_id": lake.lake_id,
-        "snapshot_id": lake.snapshot,
-        "host": os.uname().nodename,
-        "started_at": datetime.now(UTC),
-    }
-    writer.append({"runs": [started]}, message=f"audit by {name} begins")
-    return run_id
+def record_audit(
+    writer: store.Writer, lake: store.Lake, name: str, config: dict[str, Any]
+) -> AbstractContextManager[store.RunRecord]:
+    """Return a context that stores an audit run, and how it ended."""
+    run = store.make_run(
+        kind="audit", name=name, config=config, lake_id=lake.lake_id, snapshot_id=lake.snapshot
+    )
+    return store.record_run(writer, run, f"audit by {name} begins")
 
 
 def _read_batches(kernels_left: store.Result) -> Iterator[list[Kernel]]:

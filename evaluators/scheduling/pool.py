@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import store
@@ -24,7 +25,7 @@ from evaluators.device.identity import select_alike
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import choose_leaders, read_cases
 from evaluators.scheduling.judge_threads import Case, judge_cases
-from evaluators.scheduling.run import append_result, open_judges, start_run
+from evaluators.scheduling.run import append_result, open_judges, record_evaluation
 from store import read_sql
 from store.errors import EvaluatorError, FlywheelError, UnknownName
 
@@ -182,17 +183,22 @@ class Pool(Requests):
                 origin = (lake.lake_id, lake.snapshot)
             options = {"evaluator": asdict(config), "pool": {"remeasure": self._remeasure}}
             devices = list(self._devices.values())
-            self.run_id = start_run(self._writer, self._evaluator, devices, options, origin)
+            run = record_evaluation(self._writer, self._evaluator, devices, options, origin)
+            self.run_id = stack.enter_context(run).run_id
             """Run that all of the pool's rows belong to."""
-            stack.callback(self._writer.flush)
             self._worker = stack.enter_context(ThreadPoolExecutor(1, "evaluators-pool"))
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
         """Commit all rows and end the judges. A batch being judged ends with the next verdict."""
         self._closing.set()
-        self._stack.close()
+        self._stack.__exit__(kind, error, trace)
 
     @property
     def device(self) -> dict[str, Any]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import store
@@ -25,7 +23,7 @@ from store.commandline import echo, interrupts
 from store.commandline.escape import quote_name
 from store.commandline.progress import Progress
 from store.errors import RowsRejected
-from store.ids import content_id, uuid7
+from store.ids import content_id
 
 log = logging.getLogger(__name__)
 
@@ -106,14 +104,14 @@ def find_idle(
             return Tally(snapshot=lake.snapshot)
 
 
-def start_run(
+def record_evaluation(
     writer: store.Writer,
     evaluator: Evaluator,
     devices: Sequence[dict[str, Any]],
     config: dict[str, Any],
     origin: tuple[str, int],
-) -> str:
-    """Append the row of a run, and its devices; return its id.
+) -> AbstractContextManager[store.RunRecord]:
+    """Return a context that stores a run with its devices, and how it ended.
 
     Args:
         writer: Where to append.
@@ -122,20 +120,14 @@ def start_run(
         config: Options of the run.
         origin: Lake and snapshot that the run reads.
     """
-    run_id = uuid7()
-    row = {
-        "run_id": run_id,
-        "kind": "evaluation",
-        "name": name_of(evaluator),
-        "config": json.dumps(config),
-        "version": store.describe_version(),
-        "lake_id": origin[0],
-        "snapshot_id": origin[1],
-        "host": devices[0]["host"],
-        "started_at": datetime.now(UTC),
-    }
-    writer.append({"runs": [row], "devices": list(devices)}, message="evaluation begins")
-    return run_id
+    run = store.make_run(
+        kind="evaluation",
+        name=name_of(evaluator),
+        config=config,
+        lake_id=origin[0],
+        snapshot_id=origin[1],
+    )
+    return store.record_run(writer, run, "evaluation begins", {"devices": list(devices)})
 
 
 def append_result(
@@ -220,29 +212,29 @@ def run(
         if not cases.total:
             return tally
         options = {"evaluator": asdict(config), "wanted": asdict(selection)}
-        run_id = start_run(writer, evaluator, devices, options, cases.origin)
         committed = time.monotonic()
         settle = find_settle(evaluator)
-        try:
-            for result in judge_cases(cases.read_batches(), judges, builders, settle):
-                if result.device not in devices:  # a judge has restarted elsewhere
-                    devices.append(result.device)
-                    writer.append({"devices": [result.device]}, message="a device joins")
-                tables = append_result(writer, evaluator, run_id, result)
-                cases.finish(result.case)
-                if time.monotonic() - committed > COMMIT_EVERY_S:
+        with record_evaluation(writer, evaluator, devices, options, cases.origin) as record:
+            try:
+                for result in judge_cases(cases.read_batches(), judges, builders, settle):
+                    if result.device not in devices:  # a judge has restarted elsewhere
+                        devices.append(result.device)
+                        writer.append({"devices": [result.device]}, message="a device joins")
+                    tables = append_result(writer, evaluator, record.run_id, result)
+                    cases.finish(result.case)
+                    if time.monotonic() - committed > COMMIT_EVERY_S:
+                        cases.commit()
+                        committed = time.monotonic()
+                    tally.count(tables)
+                    status = tables["evaluations"][0]["status"]
+                    if log.isEnabledFor(logging.DEBUG):
+                        name = f"{result.case['kernel_id'][:8]} {quote_name(result.case['path'])}"
+                        echo.print_note(f"{status:16} {name}")
+                    progress(tally.evaluations, cases.total, f"judged, last {status}")
+            finally:
+                with interrupts.wait_for("the commit of the verdicts"):
                     cases.commit()
-                    committed = time.monotonic()
-                tally.count(tables)
-                status = tables["evaluations"][0]["status"]
-                if log.isEnabledFor(logging.DEBUG):
-                    name = f"{result.case['kernel_id'][:8]} {quote_name(result.case['path'])}"
-                    echo.print_note(f"{status:16} {name}")
-                progress(tally.evaluations, cases.total, f"judged, last {status}")
-        finally:
-            with interrupts.wait_for("the commit of the verdicts"):
-                tally.snapshot = cases.commit()
-            tally.elsewhere = cases.elsewhere
+        tally.snapshot, tally.elsewhere = record.snapshot, cases.elsewhere
     return tally
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any, Self
 
 import store
 from evaluators.scheduling.pool import Pair, Requests, Verdict
 from evaluators.service.client import Client, Judgement, Kernel
 from store.errors import DeviceUnavailable, FlywheelError, UnknownName
-from store.ids import content_id, uuid7
+from store.ids import content_id
 
 
 class RemotePool(Requests):
@@ -56,8 +55,13 @@ class RemotePool(Requests):
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
     @property
     def device(self) -> dict[str, Any]:
@@ -113,28 +117,24 @@ class RemotePool(Requests):
     def _store(self, judgement: Judgement, bundle_id: str) -> None:
         """Spool the rows of a verdict."""
         tables = self._get(f"/v1/judgements/{judgement.id}/rows")
-        run_id = self._begin_run(tables["devices"][0])
+        run_id = self._begin_run()
         for row in (*tables["evaluations"], *tables["findings"]):
             row["run_id"] = run_id
         message = f"judged by a service {judgement.source['kernel_id'][:12]}"
         self._writer.append(tables, message, bundle_id=bundle_id, wait=False)
 
-    def _begin_run(self, device: Mapping[str, Any]) -> str:
+    def _begin_run(self) -> str:
         """Append the run that the rows belong to, with the first of them; return its id."""
         if self._run_id is None:
-            self._run_id = uuid7()
-            row = {
-                "run_id": self._run_id,
-                "kind": "evaluation",
-                "name": "judge service",
-                "config": json.dumps({"device": self._device["name"]}),
-                "version": store.describe_version(),
-                "lake_id": self._origin[0],
-                "snapshot_id": self._origin[1],
-                "host": device["host"],
-                "started_at": datetime.now(UTC),
-            }
-            self._writer.append({"runs": [row]}, message="evaluation begins")
+            run = store.make_run(
+                kind="evaluation",
+                name="judge service",
+                config={"device": self._device["name"]},
+                lake_id=self._origin[0],
+                snapshot_id=self._origin[1],
+            )
+            record = store.record_run(self._writer, run, "evaluation begins")
+            self._run_id = self._stack.enter_context(record).run_id
         return self._run_id
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
 import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
 import store
@@ -56,6 +53,8 @@ class JudgeDesk(Desk):
         self._config = config
         self._writing = ThreadPoolExecutor(1, "submissions")
         self._writer: store.Writer | None = None
+        self._stack = ExitStack()
+        """The writer, and the run of this server."""
         self._leases: Leases | None = None
         self._run_id = ""
         self._opening: asyncio.Task[Pool] | None = None
@@ -66,19 +65,18 @@ class JudgeDesk(Desk):
         self._start_judges()  # while the agent reads
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         for task in self._verdicts.values():
             task.cancel()
         if self._opening is not None:
             [pool] = await asyncio.gather(self._opening, return_exceptions=True)
             if isinstance(pool, Pool):
                 await asyncio.to_thread(pool.__exit__)
-        if self._writer is not None:
-            await self._write(self._writer.close)
+        await self._write(lambda: self._stack.__exit__(*error))
         if self._leases is not None:
             self._leases.close()
         self._writing.shutdown()
-        await super().__aexit__()
+        await super().__aexit__(*error)
 
     async def submit(self, submission: Submission) -> Attempt:
         """Store an attempt and ask for the verdict on its kernel.
@@ -173,25 +171,19 @@ class JudgeDesk(Desk):
     def _open_writer(self) -> store.Writer:
         """Return the writer; the first call appends the run of this server."""
         if self._writer is None:
-            writer = store.writer(self.location.url, author=SOURCE)
-            try:
+            with ExitStack() as stack:
+                writer = stack.enter_context(store.writer(self.location.url, author=SOURCE))
                 with writer.reader() as lake:
-                    origin = {"lake_id": lake.lake_id, "snapshot_id": lake.snapshot}
-                self._run_id = store.ids.uuid7()
-                row = {
-                    "run_id": self._run_id,
-                    "kind": "rollout",
-                    "name": "mcp",
-                    "config": json.dumps(self._config),
-                    "version": store.describe_version(),
-                    "host": socket.gethostname(),
-                    "started_at": datetime.now(UTC),
-                    **origin,
-                }
-                writer.append({"runs": [row]}, "agents begin to submit")
-            except BaseException:
-                writer.close()
-                raise
+                    run = store.make_run(
+                        kind="rollout",
+                        name="mcp",
+                        config=self._config,
+                        lake_id=lake.lake_id,
+                        snapshot_id=lake.snapshot,
+                    )
+                record = store.record_run(writer, run, "agents begin to submit")
+                self._run_id = stack.enter_context(record).run_id
+                self._stack = stack.pop_all()
             self._writer = writer
         return self._writer
 

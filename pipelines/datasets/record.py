@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import store
@@ -15,7 +15,6 @@ def record_dataset(dataset: Dataset, folder: Path, started_at: datetime) -> int 
     import pyarrow as pa
 
     job, dataset_id = dataset.job, dataset.dataset_id
-    run_id = store.ids.uuid7()
     recipe = json.dumps(job.recipe(), sort_keys=True)
     lineage = pa.concat_tables(dataset.lineage)
     rows = lineage.append_column(
@@ -23,18 +22,17 @@ def record_dataset(dataset: Dataset, folder: Path, started_at: datetime) -> int 
     ).append_column("row_index", pa.array(range(lineage.num_rows), pa.int64()))
     rows = rows.append_column("split", pa.repeat(pa.scalar(job.split), lineage.num_rows))
     common = {"lake_id": job.lake.lake_id, "snapshot_id": job.lake.snapshot}
-    run = common | {
-        "run_id": run_id,
-        "kind": "pipeline",
-        "name": job.pipeline,
-        "config": recipe,
-        "version": store.describe_version(),
-        "started_at": started_at,
-        "finished_at": datetime.now(UTC),
-    }
+    run = store.make_run(
+        kind="pipeline",
+        name=job.pipeline,
+        config=recipe,
+        lake_id=job.lake.lake_id,
+        snapshot_id=job.lake.snapshot,
+        started_at=started_at,
+    )
     described = common | {
         "dataset_id": dataset_id,
-        "run_id": run_id,
+        "run_id": run["run_id"],
         "name": job.name,
         "pipeline": job.pipeline,
         "dataset_type": dataset.dataset_type,
@@ -48,7 +46,12 @@ def record_dataset(dataset: Dataset, folder: Path, started_at: datetime) -> int 
     }
     with store.writer(job.lake.url, author=f"pipelines {job.pipeline}") as writer:
         return writer.load(
-            {"runs": [run], "datasets": [described], "dataset_rows": rows},
+            {
+                "runs": [run],
+                "run_ends": [store.make_end(run["run_id"])],
+                "datasets": [described],
+                "dataset_rows": rows,
+            },
             f"dataset {job.name}: {dataset.rows} rows",
             bundle_id=store.ids.content_id("dataset", dataset_id),
         )

@@ -272,19 +272,18 @@ def _record_publication(
     if now.run("SELECT run_id FROM runs WHERE run_id = $1", [run_id]).one() is not None:
         return
     config: dict[str, Any] = asdict(options) | {"repo": made.repo, "revision": revision}
-    run = {
-        "run_id": run_id,
-        "kind": "publish",
-        "name": "publish",
-        "config": json.dumps(config, sort_keys=True),
-        "version": store.describe_version(),
-        "lake_id": made.lake_id,
-        "snapshot_id": made.snapshot,
-        "started_at": started_at,
-        "finished_at": datetime.now(UTC),
-    }
+    run = store.make_run(
+        kind="publish",
+        name="publish",
+        config=config,
+        run_id=run_id,
+        lake_id=made.lake_id,
+        snapshot_id=made.snapshot,
+        started_at=started_at,
+    )
+    rows = {"runs": [run], "run_ends": [store.make_end(run_id)]}
     with store.writer(now.url, author="store publish") as writer:
-        writer.append({"runs": [run]}, f"published {made.repo}@{made.tag}")
+        writer.append(rows, f"published {made.repo}@{made.tag}")
 
 
 def _list_notices(made: Edition) -> list[str]:

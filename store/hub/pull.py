@@ -213,12 +213,12 @@ def _merge(
                 raise ImportFailed(f"{part.table.name} cannot be read: {error}") from error
     bundle_id = _compute_bundle_id(manifest, parts)
     run = _build_run(repo, revision, manifest, bundle_id, started_at)
+    own = {"runs": [run], "run_ends": [store.make_end(run["run_id"])]}
     rows: dict[str, Any] = {}
     for part in parts:
         if any(mask.any() for mask in part.fresh):
-            own = [run] if part.table.name == "runs" else []
-            rows[part.table.name] = _open_reader(part, repo, revision, own)
-    rows.setdefault("runs", [run])
+            rows[part.table.name] = _open_reader(part, repo, revision, own.get(part.table.name, []))
+    rows = own | rows
     message = f"{repo}@{revision[:12]}: snapshot {manifest['snapshot_id']} of another lake"
     # If lake and edition are unchanged, there is no commit, because the bundle is known.
     stored = writer.load(rows, message, bundle_id=bundle_id)
@@ -263,18 +263,17 @@ def _build_run(
 ) -> dict[str, Any]:
     """Return the row of `runs` that records a pull."""
     tag = manifest.get("tag")
-    return {
+    return store.make_run(
+        kind="import",
+        name=NAME,
+        config={"repo": repo, "tag": tag},
         # The same rows under another repository name are another pull.
-        "run_id": ids.content_id(NAME, repo, str(tag), bundle_id),
-        "kind": "import",
-        "name": NAME,
-        "config": json.dumps({"repo": repo, "tag": tag}),
-        "version": store.describe_version(),
+        run_id=ids.content_id(NAME, repo, str(tag), bundle_id),
+        started_at=started_at,
+    ) | {
         "source": repo,
         "source_revision": revision,
         "license": " AND ".join(sorted(set(manifest["licenses"]))) or None,
-        "started_at": started_at,
-        "finished_at": datetime.now(UTC),
     }
 
 

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "measured"
-TABLES = ("devices", "runs", "evaluations", "timings", "findings", "analyses", "task_audits")
+TABLES = (
+    *("devices", "runs", "run_ends", "evaluations", "timings", "findings", "analyses"),
+    "task_audits",
+)
 _SIGNS = {
     "evaluations": {"evaluation_id", "evaluator_version", "kernel_id"},
     "task_audits": {"task_id", "auditor_version", "passes"},

@@ -226,6 +226,7 @@ def _remove_descriptions(part: object) -> object:
         if name in ("about", "unbound") and isinstance(value, str)
         else _remove_descriptions(value)
         for name, value in cast("dict[str, object]", part).items()
+        if name != "null_means"
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from store import __version__
+from store import describe_version
 from store.commandline import interrupts
 from store.errors import FlywheelError, summarize_error
 from store.ids import uuid7
@@ -45,7 +45,6 @@ def make_run(
     lake_id: str | None = None,
     snapshot_id: int | None = None,
     started_at: datetime | None = None,
-    **source: str | None,
 ) -> dict[str, Any]:
     """Return the row of a run of this process.
 
@@ -57,19 +56,17 @@ def make_run(
         lake_id: Lake that the run reads.
         snapshot_id: Snapshot that the run reads.
         started_at: When the run began (default: now).
-        source: Columns that say what an import read: source, source_revision, license.
     """
     return {
         "run_id": run_id or uuid7(),
         "kind": kind,
         "name": name,
         "config": config if isinstance(config, str) else json.dumps(config, sort_keys=True),
-        "version": __version__,
+        "version": describe_version(),
         "lake_id": lake_id,
         "snapshot_id": snapshot_id,
         "host": platform.node(),
         "started_at": started_at or datetime.now(UTC),
-        **source,
     }
 
 

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from types import TracebackType
 from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
@@ -275,8 +276,13 @@ class _Pool:
     def __enter__(self) -> _Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
     @property
     def device_name(self) -> str:

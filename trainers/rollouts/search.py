@@ -16,6 +16,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -24,9 +25,15 @@ import store
 from pipelines import ExemplarOptions
 from store.commandline.progress import Progress
 from store.errors import FlywheelError
-from store.ids import content_id, uuid7
+from store.ids import content_id
 from trainers.policies.endpoint import Endpoint
-from trainers.policies.interface import Budget, BudgetReached, Policy, Sampling
+from trainers.policies.interface import (
+    Budget,
+    BudgetReached,
+    EndpointFailed,
+    Policy,
+    Sampling,
+)
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.exemplars import (
     Draw,
@@ -53,7 +60,7 @@ from trainers.rollouts.search_record import (
     read_cost,
     read_seconds,
 )
-from trainers.rollouts.waves import SearchJudge, Work, make_run_row
+from trainers.rollouts.waves import SearchJudge, Work, record_rollout
 
 log = logging.getLogger(__name__)
 
@@ -190,21 +197,26 @@ class _PolicySearch:
         budget_s = self._options.budget_s
         with self._writer.reader() as lake:
             missing = [n for n in range(1, rounds + 1) if not self._is_done(lake, n)]
-        for number in missing:
-            if budget_s is not None and self._spent_s >= budget_s:
-                self._tally.stopped = BudgetReached(
-                    f"the budget of {budget_s:g} s is spent before round {number}"
-                )
-                return
-            self.run_id = self.run_id or self._begin()
-            begun = time.monotonic()
-            self._count_all_rounds(missing.index(number), len(missing))
-            try:
-                self._run_round(number)
-            finally:
-                self._store_seconds(self.run_id, number, time.monotonic() - begun)
-            if self._tally.stopped is not None:
-                return
+        with ExitStack() as stack:
+            record: store.RunRecord | None = None
+            for number in missing:
+                if budget_s is not None and self._spent_s >= budget_s:
+                    self._tally.stopped = BudgetReached(
+                        f"the budget of {budget_s:g} s is spent before round {number}"
+                    )
+                    return
+                record = record or stack.enter_context(self._record())
+                self.run_id = self.work.run_id = record.run_id
+                begun = time.monotonic()
+                self._count_all_rounds(missing.index(number), len(missing))
+                try:
+                    self._run_round(number)
+                finally:
+                    self._store_seconds(record.run_id, number, time.monotonic() - begun)
+                if isinstance(self._tally.stopped, EndpointFailed):
+                    record.error = self._tally.stopped
+                if self._tally.stopped is not None:
+                    return
 
     def _store_seconds(self, run_id: str, number: int, took_s: float) -> None:
         """Store what a round took, also where it was interrupted."""
@@ -212,15 +224,11 @@ class _PolicySearch:
         metric = {"run_id": run_id, "name": "search/seconds", "step": number, "value": took_s}
         self._writer.append({"metrics": [metric]}, message=f"search round {number}", wait=False)
 
-    def _begin(self) -> str:
-        """Store the row of the run and return its id."""
-        run_id = self.work.run_id = uuid7()
+    def _record(self) -> AbstractContextManager[store.RunRecord]:
+        """Return a context that stores the run."""
         with self._writer.reader() as lake:
             origin = (lake.lake_id, lake.snapshot)
-        run = make_run_row(run_id, NAME, self._describe(), origin)
-        rows = {"runs": [run], "policies": [self.policy.row]}
-        self._writer.append(rows, message="search begins")
-        return run_id
+        return record_rollout(self._writer, NAME, self._describe(), origin, [self.policy.row])
 
     def _describe(self) -> dict[str, Any]:
         """Return the configuration of the run."""

@@ -8,17 +8,15 @@ these, so that an interrupted rollout finds its attempts and requests only the r
 
 from __future__ import annotations
 
-import json
 import logging
-import platform
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
 
 import store
 from store.commandline.progress import Progress
-from store.ids import content_id, uuid7
+from store.ids import content_id
 from trainers.policies.endpoint import Endpoint
 from trainers.policies.interface import (
     Budget,
@@ -114,7 +112,7 @@ def run_rollout(
     """
     with store.writer(lake_url, author=f"trainers {NAME}") as writer:
         # Include the rows that an earlier run has only spooled.
-        snapshot = writer.flush()
+        writer.flush()
         work = Work(writer, sampling, config, judge, progress)
         plans: list[tuple[Policy, Tally, list[Unit]]] = []
         with writer.reader() as lake:
@@ -133,7 +131,6 @@ def run_rollout(
             return Outcome(
                 run_id=None, tallies=[tally for _, tally, _ in plans], snapshot=writer.flush()
             )
-        work.run_id = uuid7()
         rows = [one.row for one in policies]
         # Policies by their ids: what names them on the command line may be a private URL.
         configuration = {
@@ -144,37 +141,43 @@ def run_rollout(
             "prompts": len(prompts),
             **(told or {}),
         }
-        run = make_run_row(work.run_id, NAME, configuration, origin)
-        writer.append({"runs": [run], "policies": rows}, message="rollout begins")
-        for one, tally, units in plans:
-            try:
-                work.sample_all(one, tally, units)
-            finally:
-                snapshot = writer.flush()
-                one.close()
+        with record_rollout(writer, NAME, configuration, origin, rows) as record:
+            work.run_id = record.run_id
+            for one, tally, units in plans:
+                try:
+                    work.sample_all(one, tally, units)
+                finally:
+                    writer.flush()
+                    one.close()
+                if isinstance(tally.stopped, EndpointFailed):
+                    record.error = tally.stopped
     return Outcome(
-        run_id=work.run_id,
+        run_id=record.run_id,
         tallies=[tally for _, tally, _ in plans],
-        snapshot=snapshot,
+        snapshot=record.snapshot,
         kernel_ids=list(work.written),
     )
 
 
-def make_run_row(
-    run_id: str, name: str, configuration: Mapping[str, Any], origin: tuple[str, int]
-) -> dict[str, Any]:
-    """Return the row of a rollout that reads this lake (id) and snapshot."""
-    return {
-        "run_id": run_id,
-        "kind": "rollout",
-        "name": name,
-        "config": json.dumps(configuration),
-        "version": store.describe_version(),
-        "lake_id": origin[0],
-        "snapshot_id": origin[1],
-        "host": platform.node(),
-        "started_at": datetime.now(UTC),
-    }
+def record_rollout(
+    writer: store.Writer,
+    name: str,
+    configuration: Mapping[str, Any],
+    origin: tuple[str, int],
+    policies: Sequence[dict[str, Any]],
+) -> AbstractContextManager[store.RunRecord]:
+    """Return a context that stores a rollout with its policies, and how it ended.
+
+    The rollout reads this lake (id) and snapshot.
+    """
+    run = store.make_run(
+        kind="rollout",
+        name=name,
+        config=configuration,
+        lake_id=origin[0],
+        snapshot_id=origin[1],
+    )
+    return store.record_run(writer, run, f"{name} begins", {"policies": policies})
 
 
 class Work:

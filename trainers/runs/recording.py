@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import store
@@ -48,6 +49,9 @@ class Run:
         """Content of run.json: run_id, lake_id, snapshot_id, config, resolved, started_at."""
         self.resumed = resumed
         self._writer: Writer | None = None
+        self._stack = ExitStack()
+        """The writer, and the row of the run."""
+        self._record: store.RunRecord | None = None
         self._known: set[tuple[str, int]] = set()
         self._waiting: list[dict[str, Any]] = []
         self._flushed = time.monotonic()
@@ -77,8 +81,20 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Append pending metrics and how the run ended, and close the lake."""
+        try:
+            self.flush()
+        finally:
+            self._writer = None
+            self._stack.__exit__(kind, error, trace)
+            if self._record is not None:
+                self.snapshot = self._record.snapshot
 
     def start(self, resolved: Mapping[str, Any], kind: str = "training") -> None:
         """Append the row of the run, with its configuration and the resolved options.
@@ -93,25 +109,32 @@ class Run:
         if not self.resumed:
             self.state |= {"versions": collect_versions(), "processes": processes.count_processes()}
         write_state(self.job.out / RUN_FILE, self.state)
+<<<<<<< HEAD
         interrupts.note(
             "committed rows and complete checkpoints are kept. To resume from the last checkpoint, "
             f"run the command again with --out {self.job.out} --resume."
         )
         self._writer = store.writer(self.job.lake_url, author=f"trainers {self.job.name}")
         self._writer.flush()
+=======
+        self._writer = self._stack.enter_context(
+            store.writer(self.job.lake_url, author=f"trainers {self.job.name}")
+        )
+>>>>>>> bf0c8eae (Every command records how its run ended)
         names = ("config", "resolved", "versions", "processes")
-        row = {
-            "run_id": self.run_id,
-            "kind": kind,
-            "name": self.job.name,
-            "config": json.dumps({name: self.state.get(name) for name in names}, sort_keys=True),
-            "version": store.describe_version(),
-            "lake_id": self.lake_id,
-            "snapshot_id": self.pinned_snapshot,
-            "host": platform.node(),
-            "started_at": datetime.fromisoformat(self.state["started_at"]),
-        }
-        self.append({"runs": [row]}, f"{self.job.name} begins")
+        row = store.make_run(
+            kind=kind,
+            name=self.job.name,
+            config={name: self.state.get(name) for name in names},
+            run_id=self.run_id,
+            lake_id=self.lake_id,
+            snapshot_id=self.pinned_snapshot,
+            started_at=datetime.fromisoformat(self.state["started_at"]),
+        )
+        self._record = self._stack.enter_context(
+            store.record_run(self._writer, row, f"{self.job.name} begins", resumed=self.resumed)
+        )
+        self.snapshot = self._record.snapshot
         if self.resumed:
             with self._writer.reader() as lake:
                 known = lake.run(read_sql(__file__, "known_metrics"), [self.run_id])
@@ -222,6 +245,7 @@ class Run:
         name = model.rstrip("/").split("/")[-1]
         return self.add_policy(folder, stage="base", round=0, name=name, identity=identity)
 
+<<<<<<< HEAD
     def close(self) -> None:
         """Append pending rows and close the lake."""
         if self._writer is not None:
@@ -230,6 +254,8 @@ class Run:
             self._writer.close()
             self._writer = None
 
+=======
+>>>>>>> bf0c8eae (Every command records how its run ended)
 
 def begin_run(job: Job, config: Any) -> Run:
     """Create a run, or resume the one in the folder; every rank gets the same.

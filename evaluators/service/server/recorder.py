@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.leased_cases import name_verdict
 from evaluators.scheduling.pool import make_verdict, select_verdicts
-from evaluators.scheduling.run import append_results, start_run
+from evaluators.scheduling.run import append_results, record_evaluation
 from evaluators.service.queue.judgements import Judgements, Outcome, Row
 from evaluators.service.queue.workers import Workers
 from store.errors import RowsRejected
@@ -68,6 +69,7 @@ class Recorder:
         self._stale: set[str] = set()
         self._leased: dict[str, list[str]] = {}
         """Names that are leased, by judgment."""
+        self._run = ExitStack()
         self._run_id: str | None = None
         self.fault: str | None = None
         """Why the lake cannot be written to at the moment."""
@@ -91,6 +93,7 @@ class Recorder:
         with (
             store.writer(self._location.url, author=AUTHOR) as writer,
             self._location.open_leases() as leases,
+            self._run,
         ):
             self._lease_claimed(leases)
             credit_s, ended = _CREDIT_S, time.monotonic()
@@ -146,7 +149,8 @@ class Recorder:
             with writer.reader() as lake:
                 origin = (lake.lake_id, lake.snapshot)
             options = {"evaluator": asdict(self._config), "service": {}}
-            self._run_id = start_run(writer, self._evaluator, rows, options, origin)
+            run = record_evaluation(writer, self._evaluator, rows, options, origin)
+            self._run_id = self._run.enter_context(run).run_id
         elif fresh := [device["row"] for device in devices if not device["recorded"]]:
             writer.append({"devices": fresh}, message="devices join")
         self._workers.mark_recorded([row["device_id"] for row in rows])

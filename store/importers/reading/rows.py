@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from store import describe_version, ids
+from store import ids
 from store.code import features, task_families
 from store.importers.reading import sources
 from store.writing.bundle import Bundle
+from store.writing.run_record import make_end, make_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +35,8 @@ class BundleRows:
     tables: dict[str, dict[tuple[str, ...], dict[str, Any]]] = field(
         default_factory=dict[str, dict[tuple[str, ...], dict[str, Any]]]
     )
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """When the import of the bundle began."""
 
     def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> bool:
         """Add a row unless its key is there already; return whether it was added."""
@@ -162,15 +166,15 @@ class BundleRows:
         self, bundle_id: str, message: str, *, importer: str, config: Any, what: str
     ) -> Bundle:
         """Return all rows as a bundle, with the run and the features of the kernels."""
-        run = {
-            "run_id": bundle_id,
-            "kind": "import",
-            "name": importer,
-            "config": sources.config_json(config),
-            "version": describe_version(),
-            **self.origin(what),
-        }
-        self.add("runs", (bundle_id,), run)
+        run = make_run(
+            kind="import",
+            name=importer,
+            config=sources.config_json(config),
+            run_id=bundle_id,
+            started_at=self.began,
+        )
+        self.add("runs", (bundle_id,), run | self.origin(what))
+        self.add("run_ends", (bundle_id,), make_end(bundle_id))
         tables: dict[str, Any] = {name: list(rows.values()) for name, rows in self.tables.items()}
         if "kernels" in tables:
             tables["kernel_features"] = features.extract_features(_texts(tables["kernels"]))

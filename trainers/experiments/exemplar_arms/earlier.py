@@ -57,7 +57,7 @@ def choose_verdicts(
     evaluations = _keep(_keep(tables["evaluations"], "kernel_id", kernel_ids), "task_id", task_ids)
     return {
         **{name: _keep(tables[name], "task_id", task_ids) for name in ("tasks", "workloads")},
-        **{name: tables[name] for name in ("devices", "runs")},
+        **{name: tables[name] for name in ("devices", "runs", "run_ends") if name in tables},
         "evaluations": evaluations,
         "timings": _keep(tables["timings"], "evaluation_id", evaluations["evaluation_id"]),
     }
