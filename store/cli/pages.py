@@ -30,20 +30,23 @@ def show(
     format: PageFormat = "table",
     common: Common = COMMON,
 ) -> None:
-    """Show everything the lake knows about a kernel, or about a task and its kernels.
+    """Show everything the lake knows about a kernel, a task and its kernels, or a run.
 
     For a kernel: code, evaluations, timings, claims, lineage, findings. For a task: published
-    claims by GPU, verdicts, speedups and findings of its kernels.
+    claims by GPU, verdicts, speedups and findings of its kernels. For a run: whether it finished,
+    failed, was interrupted, still runs or was killed, its rows and its options.
 
     Examples:
       store show 82db91
       store show diag_matmul
       store show 82db91 --lineage
+      store show 019a4c1e-7d
 
     Parameters
     ----------
     name
-        Name of a task, such as level1/9 or L1-9, or the id of a kernel or its first characters.
+        Name of a task, such as level1/9 or L1-9, or the id of a kernel or run or its first
+        characters.
     lineage
         Show only the kernels that this one was made from: its parents, the exemplars in its
         prompts, and theirs in turn.

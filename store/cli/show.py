@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from store.code.languages import find_fence
 from store.commandline import display, echo
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
 from store.commandline.python_rows import list_rows
-from store.dossier.pages import Ancestry, KernelPage, TaskPage
+from store.dossier.pages import Ancestry, KernelPage, RunPage, TaskPage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ _EMPTY_TASK = {
 }
 
 
-def print_page(page: KernelPage | TaskPage | Ancestry, form: str) -> None:
+def print_page(page: KernelPage | TaskPage | RunPage | Ancestry, form: str) -> None:
     """Print a page as text and tables, or as one JSON object."""
     if isinstance(page, Ancestry):
         if form == "json":
@@ -40,11 +41,16 @@ def print_page(page: KernelPage | TaskPage | Ancestry, form: str) -> None:
         else:
             _print_ancestry(page)
     elif form == "json":
-        about = page.task if isinstance(page, TaskPage) else page.kernel
+        if isinstance(page, RunPage):
+            about = page.run | {"config": json.loads(page.run["config"])}
+        else:
+            about = page.task if isinstance(page, TaskPage) else page.kernel
         tables = {title.lower(): list_rows(rows) for title, rows in page.sections.items()}
         echo.print_json(about | tables)
     elif isinstance(page, TaskPage):
         _print_task(page)
+    elif isinstance(page, RunPage):
+        _print_run(page)
     else:
         _print_kernel(page)
 
@@ -122,6 +128,31 @@ def _print_task(page: TaskPage) -> None:
     console.print(Text(escape_terminal(about), style="bold"))
     _print_sections(console, page.sections, _EMPTY_TASK)
     console.print(Text("`store show KERNEL` shows one kernel with its code."))
+
+
+def _print_run(page: RunPage) -> None:
+    from rich.text import Text
+
+    console = echo.open_console()
+    row = page.run
+    console.print(Text(f"{row['kind']} run {row['run_id']}", style="bold"))
+    facts: dict[str, Any] = {
+        "member": row["name"],
+        "state": row["state"],
+        "error": row["error"],
+        "started": row["started_at"],
+        "ended": row["ended_at"],
+        "seconds": None if row["seconds"] is None else f"{row['seconds']:.3g}",
+        "host": row["host"],
+        "version": row["version"],
+        "snapshot": row["snapshot_id"],
+        "source": row["source"],
+        "origin": row["origin"],
+    }
+    for name, fact in facts.items():
+        if fact is not None:
+            console.print(Text(f"{name:<10} {escape_terminal(str(fact))}"))
+    _print_sections(console, page.sections, {"Ends": "no end is stored"})
 
 
 def _print_sections(

@@ -6,7 +6,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from store.dossier.names import find_kernel, find_task, read_task_names
+from store.dossier.names import (
+    KERNELS,
+    RUNS,
+    choose_id,
+    expand_name,
+    find_kernel,
+    find_task,
+    read_task_names,
+)
+from store.dossier.run_states import find_state
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
@@ -32,10 +41,13 @@ TASK_SECTIONS = {
     "Findings": "findings",
 }
 """Title of each section of a task, and its query."""
-_HEXADECIMAL = re.compile("[0-9a-f]+")
+RUN_SECTIONS = {"Ends": "ends", "Rows": "rows", "Options": "options"}
+"""Title of each section of a run, and its query."""
+_START_OF_ID = re.compile("[0-9a-f-]+")
 _HOW_TO_SHOW = (
-    "Give the name of a task, such as level1/9 or L1-9, or the id of a kernel or its first "
-    'characters. `store query "SELECT kernel_id, source FROM kernels LIMIT 5"` lists kernels.'
+    "Give the name of a task, such as level1/9 or L1-9, or the id of a kernel or run or its first "
+    'characters. `store query "SELECT kernel_id, source FROM kernels LIMIT 5"` lists kernels, '
+    '`store query "FROM run_states"` lists runs.'
 )
 
 
@@ -56,6 +68,14 @@ class KernelPage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunPage:
+    """One run: its row, with its state and what its lease says, and one table per section."""
+
+    run: dict[str, Any]
+    sections: dict[str, pa.Table]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ancestry:
     """One kernel and every edge on the paths back to the first kernels it was made from."""
 
@@ -65,15 +85,22 @@ class Ancestry:
     kernel, score as shown, attempts, policy, run, step, written_at, quarantined (the parent)."""
 
 
-def read_page(lake: Lake, wanted: str) -> KernelPage | TaskPage:
-    """Read the page of a task, by its name (level1/9, L1-9), or of a kernel, by its id.
+def read_page(lake: Lake, wanted: str) -> KernelPage | TaskPage | RunPage:
+    """Read the page of a task, by its name (level1/9, L1-9), or of a kernel or run, by its id.
 
-    Raises UnknownName if no task or kernel matches, or more than one.
+    Raises UnknownName if no task, kernel or run matches, or more than one.
     """
+    kinds = "task, kernel or run"
     names = read_task_names(lake, wanted)
-    if names.match(wanted) or not _HEXADECIMAL.fullmatch(wanted.lower()):
-        return _read_task_page(lake, names.find(wanted, "task or kernel", _HOW_TO_SHOW))
-    return _read_kernel_page(lake, find_kernel(lake, wanted, "task or kernel", _HOW_TO_SHOW))
+    start = expand_name(wanted).lower()
+    if names.match(wanted) or not _START_OF_ID.fullmatch(start):
+        return _read_task_page(lake, names.find(wanted, kinds, _HOW_TO_SHOW))
+    kernels, runs = (
+        [str(row[key]) for row in lake.run(file.read_text("utf-8"), {"start": start}).rows()]
+        for file, key in ((KERNELS, "kernel_id"), (RUNS, "run_id"))
+    )
+    chosen = choose_id(kinds, wanted, [*kernels, *runs], _HOW_TO_SHOW)
+    return _read_kernel_page(lake, chosen) if chosen in kernels else _read_run_page(lake, chosen)
 
 
 def read_task_page(lake: Lake, wanted: str) -> TaskPage:
@@ -106,6 +133,17 @@ def _read_task_page(lake: Lake, task: dict[str, Any]) -> TaskPage:
         for title, query in TASK_SECTIONS.items()
     }
     return TaskPage(task=task, sections=sections)
+
+
+def _read_run_page(lake: Lake, run_id: str) -> RunPage:
+    arguments = {"run_id": run_id}
+    row = lake.run(read_sql(__file__, "run/run"), arguments).one()
+    assert row is not None
+    sections = {
+        title: lake.run(read_sql(__file__, f"run/{query}"), arguments).arrow()
+        for title, query in RUN_SECTIONS.items()
+    }
+    return RunPage(run=row | {"state": find_state(lake.location, row)}, sections=sections)
 
 
 def _read_kernel_page(lake: Lake, kernel_id: str) -> KernelPage:

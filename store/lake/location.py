@@ -180,6 +180,11 @@ class Location(ABC):
         Raises LakeUnreachable.
         """
 
+    @property
+    def sees_every_host(self) -> bool:
+        """Whether `find_held` sees the leases of all hosts that use the lake."""
+        return False
+
     @abstractmethod
     def find_held(self, names: Sequence[str]) -> set[str]:
         """Return the names that some process has leased, this one included.

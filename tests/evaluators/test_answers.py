@@ -21,7 +21,7 @@ from evaluators import judge
 from evaluators.scheduling import answers
 from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.judges.process import JudgeProcess
-from evaluators.scheduling.run import append_result, append_results, start_run
+from evaluators.scheduling.run import append_result, append_results, record_evaluation
 from store.errors import SandboxFailed
 from store.ids import content_id
 
@@ -391,13 +391,14 @@ def store_tables(
     def store_all(*given: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
         results = [make_result(tables) for tables in given]
         member = SimpleNamespace(__name__="evaluators.judge", VERSION=judge.VERSION)
-        with store.writer(url, author="tests") as writer:
-            run_id = start_run(writer, member, [device], {}, ("lake", 1))  # type: ignore[arg-type]
+        with (
+            store.writer(url, author="tests") as writer,
+            record_evaluation(writer, member, [device], {}, ("lake", 1)) as run,  # type: ignore[arg-type]
+        ):
             if len(results) == 1:
-                append_result(writer, member, run_id, results[0])  # type: ignore[arg-type]
+                append_result(writer, member, run.run_id, results[0])  # type: ignore[arg-type]
             else:
-                append_results(writer, member, run_id, results)  # type: ignore[arg-type]
-            writer.flush()
+                append_results(writer, member, run.run_id, results)  # type: ignore[arg-type]
         with store.open(url) as lake:
             return {name: lake.run(f"SELECT * FROM {name}").rows() for name in TABLES}
 

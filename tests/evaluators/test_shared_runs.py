@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from evaluators.scheduling import contract
 from evaluators.scheduling.judge_threads import Judge, JudgedCase
 from evaluators.scheduling.leased_cases import LeasedCases
 from evaluators.scheduling.pending import Selection
-from evaluators.scheduling.run import append_result, run, start_run
+from evaluators.scheduling.run import append_result, record_evaluation, run
 from store.errors import SandboxFailed
 
 ROOT = Path(contract.__file__).parents[2]
@@ -116,6 +117,7 @@ def test_of_two_runs_that_judged_one_case_the_lake_takes_one_verdict(lake: str) 
     with (
         store.writer(lake, author="tests") as writer,
         store.Location.of(lake).open_leases() as leases,
+        ExitStack() as stack,
     ):
         cases = next(select(writer, leases, lake).read_batches())
 
@@ -129,7 +131,8 @@ def test_of_two_runs_that_judged_one_case_the_lake_takes_one_verdict(lake: str) 
             tables = {"evaluations": [row], "timings": []}
             append_result(writer, module, run_id, JudgedCase(case, device, tables))
 
-        runs = [start_run(writer, module, [device], {}, ("l", 1)) for _ in range(2)]
+        opened = [record_evaluation(writer, module, [device], {}, ("l", 1)) for _ in range(2)]
+        runs = [stack.enter_context(one).run_id for one in opened]
         for run_id in runs:
             append(cases[0], run_id)
         writer.flush()
@@ -221,9 +224,10 @@ def test_a_fault_of_one_run_keeps_out_no_verdict_of_another(lake: str) -> None:
     ):
         case = next(select(writer, leases, lake).read_batches())[0]
         for tables in (None, judge.judge(case)):
-            run_id = start_run(writer, module, [device], {}, ("l", 1))
-            # Text that cannot be stored as it is ends no run.
-            append_result(writer, module, run_id, JudgedCase(case, device, tables, "lost \ud800"))
+            with record_evaluation(writer, module, [device], {}, ("l", 1)) as record:
+                # Text that cannot be stored as it is ends no run.
+                judged = JudgedCase(case, device, tables, "lost \ud800")
+                append_result(writer, module, record.run_id, judged)
         writer.flush()
     with store.open(lake) as opened:
         rows = opened.sql("SELECT status FROM evaluations ORDER BY status").rows()

@@ -50,7 +50,7 @@ class Run:
         self.resumed = resumed
         self._writer: Writer | None = None
         self._stack = ExitStack()
-        """The writer, and the row of the run."""
+        """The writer, the record of the run, and the last metrics."""
         self._record: store.RunRecord | None = None
         self._known: set[tuple[str, int]] = set()
         self._waiting: list[dict[str, Any]] = []
@@ -88,13 +88,10 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         """Append pending metrics and how the run ended, and close the lake."""
-        try:
-            self.flush()
-        finally:
-            self._writer = None
-            self._stack.__exit__(kind, error, trace)
-            if self._record is not None:
-                self.snapshot = self._record.snapshot
+        self._stack.__exit__(kind, error, trace)
+        self._writer = None
+        if self._record is not None:
+            self.snapshot = self._record.snapshot
 
     def start(self, resolved: Mapping[str, Any], kind: str = "training") -> None:
         """Append the row of the run, with its configuration and the resolved options.
@@ -134,6 +131,7 @@ class Run:
         self._record = self._stack.enter_context(
             store.record_run(self._writer, row, f"{self.job.name} begins", resumed=self.resumed)
         )
+        self._stack.callback(self.flush)
         self.snapshot = self._record.snapshot
         if self.resumed:
             with self._writer.reader() as lake:

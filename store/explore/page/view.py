@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, UnknownName
@@ -31,6 +31,10 @@ class Reader(Protocol):
 
     async def resolve(self, at: str | None) -> int:
         """Return the number of a snapshot by tag, number or time."""
+        ...
+
+    async def find_run_state(self, run: Mapping[str, Any]) -> str:
+        """Return the state of a run, for which the lease of an open one is asked."""
         ...
 
 
@@ -78,6 +82,10 @@ class View:
     async def resolve(self, at: str | None) -> int:
         """Return the number of another snapshot; None is the view's. Raises SnapshotNotFound."""
         return self.snapshot if at is None else await self._reader.resolve(at)
+
+    async def find_run_state(self, run: Row) -> str:
+        """Return what became of a run; an open one still runs, or was killed."""
+        return await self._reader.find_run_state(run)
 
     def choose_tab(self, *names: str) -> str:
         """Return the tab of the view; the first one is the default."""

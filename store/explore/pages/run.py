@@ -60,7 +60,7 @@ async def build(view: View) -> Page:
     return Page(
         kind=f"{run['kind'].capitalize()} run",
         title=f"{run['name']} {run_id[:8]}",
-        facts=_list_facts(run),
+        facts=_list_facts(run, await view.find_run_state(run)),
         links=[(f"/compare/runs?a={run_id}", "Compare with another run")],
         tabs=_TABS,
         choices=choices,
@@ -75,11 +75,14 @@ async def find_run(view: View, text: str) -> Row:
     return found[choose_id("run", text, list(found), "See Runs.")]
 
 
-def _list_facts(run: Row) -> list[Fact]:
-    finished = run["finished_at"]
+def _list_facts(run: Row, state: str) -> list[Fact]:
+    ended, seconds = run["ended_at"], run["seconds"]
     facts = [
+        Fact(name="State", text=state),
+        Fact(name="Error", text=run["error"] or ""),
         Fact(name="Started", text=f"{run['started_at']:%Y-%m-%d %H:%M} UTC"),
-        Fact(name="Finished", text=f"{finished:%Y-%m-%d %H:%M} UTC" if finished else ""),
+        Fact(name="Ended", text=f"{ended:%Y-%m-%d %H:%M} UTC" if ended else ""),
+        Fact(name="Seconds", text="" if seconds is None else f"{seconds:.3g}"),
         Fact(name="Snapshot read", text=str(run["snapshot_id"] or "")),
         Fact(name="Source", text=run["source"] or ""),
         Fact(name="Version", text=run["version"] or ""),

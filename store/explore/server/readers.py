@@ -12,10 +12,10 @@ import contextlib
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from store.commandline import echo
 from store.errors import FlywheelError, summarize_error
@@ -103,6 +103,12 @@ class Readers:
     async def resolve(self, at: str | None) -> int:
         """Return the number of a snapshot by tag, number or time; raises SnapshotNotFound."""
         return self.newest if at is None else await self._run(self._finder.resolve, at)
+
+    async def find_run_state(self, run: Mapping[str, Any]) -> str:
+        """Return the state of a run, for which the lease of an open one is asked."""
+        from store.dossier.run_states import find_state
+
+        return await self._run(find_state, self._location, run)
 
     async def ask(self, snapshot: int, sql: str) -> pa.Table:
         """Return the rows of one SELECT-like statement at a snapshot.

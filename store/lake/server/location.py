@@ -288,6 +288,11 @@ class ServerLocation(Location):
         """Return leases among the processes of all hosts, which are locks of the database."""
         return ServerLeases(self._connect(), self._schema)
 
+    @property
+    def sees_every_host(self) -> bool:
+        """The database has the leases of all hosts."""
+        return True
+
     def find_held(self, names: Sequence[str]) -> set[str]:
         """Ask the database, which knows the sessions of all hosts."""
         with ServerLeases(self._connect(), self._schema) as leases:

@@ -9,12 +9,14 @@ FROM (
     SELECT 3, 'started', strftime(started_at AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S')
     FROM runs WHERE run_id = $run
     UNION ALL
-    SELECT 4, 'finished', strftime(finished_at AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S')
-    FROM runs WHERE run_id = $run
+    SELECT 4, 'ended', strftime(ended_at AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S')
+    FROM run_states WHERE run_id = $run
     UNION ALL
-    SELECT 5, 'snapshot read', snapshot_id::VARCHAR FROM runs WHERE run_id = $run
+    SELECT 5, 'state', state FROM run_states WHERE run_id = $run
     UNION ALL
-    SELECT 6, 'option ' || options."key", json_extract_string(options."value", '$')
+    SELECT 6, 'snapshot read', snapshot_id::VARCHAR FROM runs WHERE run_id = $run
+    UNION ALL
+    SELECT 7, 'option ' || options."key", json_extract_string(options."value", '$')
     FROM runs, json_each(runs.config) AS options
     WHERE runs.run_id = $run
 )

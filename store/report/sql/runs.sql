@@ -16,11 +16,12 @@ logged AS (
 )
 SELECT
     runs.run_id, runs."name" AS run, runs.kind, runs.started_at AS started,
-    runs.finished_at AS finished, runs.snapshot_id AS "snapshot read",
+    states.state, states.ended_at AS ended, runs.snapshot_id AS "snapshot read",
     coalesce(written.attempts, 0) AS attempts, coalesce(written.kernels, 0) AS kernels,
     coalesce(written.tasks, 0) AS tasks, logged."last step logged",
     count(*) OVER () AS total
 FROM runs
+INNER JOIN run_states AS states ON states.run_id = runs.run_id
 LEFT JOIN written ON written.run_id = runs.run_id
 LEFT JOIN logged ON logged.run_id = runs.run_id
 WHERE runs.kind IN ('training', 'rollout')

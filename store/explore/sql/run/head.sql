@@ -1,5 +1,6 @@
 -- The run
-SELECT *
+SELECT runs.*, states.state, states.ended_at, states.seconds, states.error
 FROM runs
-WHERE starts_with(run_id, $run)
-ORDER BY run_id
+INNER JOIN run_states AS states ON states.run_id = runs.run_id
+WHERE starts_with(runs.run_id, $run)
+ORDER BY runs.run_id

@@ -1,6 +1,6 @@
 -- Runs
 -- Imports, trainings, rollouts, evaluations, pipelines and audits, newest first. Training and
--- rollout runs have attempts.
+-- rollout runs have attempts. The page of an open run says whether it still runs.
 -- Empty: No run matches.
 WITH attempts AS (
     SELECT
@@ -15,10 +15,12 @@ judged AS (
     GROUP BY run_id
 )
 SELECT
-    runs.name || ' ' || left(runs.run_id, 8) AS run, runs.kind, runs.started_at, runs.finished_at,
+    runs.name || ' ' || left(runs.run_id, 8) AS run, runs.kind, states.state, runs.started_at,
+    states.ended_at,
     attempts.attempts, attempts.kernels, attempts.last_step, judged.evaluations, runs."version",
     runs.snapshot_id, runs.run_id
 FROM runs
+INNER JOIN run_states AS states ON states.run_id = runs.run_id
 LEFT JOIN attempts ON attempts.run_id = runs.run_id
 LEFT JOIN judged ON judged.run_id = runs.run_id
 WHERE true
