@@ -89,6 +89,25 @@ def test_types_are_those_that_survive_inlining() -> None:
             assert not column.type.startswith(("ENUM", "DECIMAL"))
 
 
+def test_the_catalog_says_what_null_means() -> None:
+    for table in CATALOG.tables.values():
+        for column in table.columns.values():
+            place = f"{table.name}.{column.name}"
+            if column.required:
+                assert column.null_means is None, f"{place} is required, and never NULL"
+            else:
+                assert column.null_means, f"{place} may be NULL: say what NULL means (null_means)"
+                assert column.null_means.endswith("."), place
+                assert (
+                    column.null_means
+                    in reference.list_columns(table)[list(table.columns).index(column.name)][
+                        "about"
+                    ]
+                )
+            # One place says it.
+            assert "NULL" not in column.about, place
+
+
 def test_docs_follow_the_catalog() -> None:
     page = (ROOT / "docs" / "tables.md").read_text("utf-8")
     assert page == reference.render_tables_page(CATALOG), "stale: run `make docs`"

@@ -17,7 +17,7 @@ import os
 import secrets
 import shlex
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, cast
@@ -295,7 +295,7 @@ class ServerLocation(Location):
 
     def find_held(self, names: Sequence[str]) -> set[str]:
         """Ask the database, which knows the sessions of all hosts."""
-        with ServerLeases(self._connect(), self._schema) as leases:
+        with closing(ServerLeases(self._connect(), self._schema)) as leases:
             return leases.find_held(names)
 
     def _connect(self) -> Session:
