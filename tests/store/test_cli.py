@@ -247,7 +247,7 @@ def test_sql_may_come_from_standard_input_or_a_file(
         (("tag", "rm", "nothing"), 'no tag "nothing"'),
         (("diff", "2", "1"), "Name the older one first"),
         (("diff", "1", "2", "--table", "kernal"), 'Did you mean "kernels"?'),
-        (("show", "ffff"), 'no task or kernel "ffff"'),
+        (("show", "ffff"), 'no task, kernel or run "ffff"'),
         (("views", "leaderbord"), 'Did you mean "leaderboard"?'),
         (("check", "--catalog", "/nowhere.yaml"), "cannot read the catalog"),
     ],
@@ -411,7 +411,7 @@ def test_show_says_what_can_be_shown(run: Run, filled_lake: Path) -> None:
     for words in (("show", "nosuch"), ("show", "12ab"), ("show", "\x1b[2J")):
         ended = run(*words, "--lake", filled_lake)
         assert (ended.code, ended.out) == (1, "")
-        assert 'error: no task or kernel "' in ended.err
+        assert 'error: no task, kernel or run "' in ended.err
         assert "the name of a task, such as level1/9 or L1-9, or the id of a kernel" in ended.err
         assert "hexadecimal" not in ended.err
         assert "\x1b" not in ended.err
