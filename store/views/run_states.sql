@@ -38,6 +38,9 @@ states AS (
 SELECT
     run_id, kind, "name", state, started_at,
     CASE WHEN state <> 'open' THEN last_at END AS ended_at,
-    CASE WHEN state <> 'open' THEN greatest(epoch(last_at) - epoch(started_at), 0) END AS seconds,
+    CASE
+        WHEN state <> 'open' AND last_at IS NOT NULL
+            THEN greatest(epoch(last_at) - epoch(started_at), 0)
+    END AS seconds,
     error, host, origin
 FROM states
