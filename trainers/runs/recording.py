@@ -88,7 +88,8 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         """Append pending metrics and how the run ended, and close the lake."""
-        self._stack.__exit__(kind, error, trace)
+        with interrupts.wait_for("the commit of the last metrics"):
+            self._stack.__exit__(kind, error, trace)
         self._writer = None
         if self._record is not None:
             self.snapshot = self._record.snapshot
@@ -106,18 +107,13 @@ class Run:
         if not self.resumed:
             self.state |= {"versions": collect_versions(), "processes": processes.count_processes()}
         write_state(self.job.out / RUN_FILE, self.state)
-<<<<<<< HEAD
         interrupts.note(
             "committed rows and complete checkpoints are kept. To resume from the last checkpoint, "
             f"run the command again with --out {self.job.out} --resume."
         )
-        self._writer = store.writer(self.job.lake_url, author=f"trainers {self.job.name}")
-        self._writer.flush()
-=======
         self._writer = self._stack.enter_context(
             store.writer(self.job.lake_url, author=f"trainers {self.job.name}")
         )
->>>>>>> bf0c8eae (Every command records how its run ended)
         names = ("config", "resolved", "versions", "processes")
         row = store.make_run(
             kind=kind,
@@ -243,17 +239,6 @@ class Run:
         name = model.rstrip("/").split("/")[-1]
         return self.add_policy(folder, stage="base", round=0, name=name, identity=identity)
 
-<<<<<<< HEAD
-    def close(self) -> None:
-        """Append pending rows and close the lake."""
-        if self._writer is not None:
-            with interrupts.wait_for("the commit of the last metrics"):
-                self.flush()
-            self._writer.close()
-            self._writer = None
-
-=======
->>>>>>> bf0c8eae (Every command records how its run ended)
 
 def begin_run(job: Job, config: Any) -> Run:
     """Create a run, or resume the one in the folder; every rank gets the same.
