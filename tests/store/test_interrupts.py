@@ -293,3 +293,17 @@ def test_a_reader_that_closes_its_pipe_early_is_no_error(tmp_path: Path, form: s
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.slow
+def test_random_interrupts_end_commands_and_leave_a_lake_clean() -> None:
+    """The short form of benchmarks/interrupt.py."""
+    words = ["--interrupts", "12", "--only", "import", "query", "compact", "backup"]
+    done = subprocess.run(
+        [sys.executable, "benchmarks/interrupt.py", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=commands.ROOT,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
