@@ -147,6 +147,16 @@ def test_what_is_behind_a_link_is_replaced_where_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "out").is_symlink()
 
 
+def test_a_file_system_that_cannot_exchange_names_has_the_new_folder_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "_RENAME_EXCHANGE", 1 << 20)  # the system refuses this flag alike
+    for text in ("one", "two", "three"):
+        write(tmp_path / "out", text)
+        assert read(tmp_path / "out")["page.txt"] == text
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
 def test_an_equal_folder_stays_as_it_is(tmp_path: Path) -> None:
     write(tmp_path / "out", "one")
     before = (tmp_path / "out").stat()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 import time
@@ -272,7 +273,8 @@ class ArmStudy(Study):
     def write_result(self) -> None:
         """Write OUT/result: the answers of the queries, the curves, and the tables."""
         folder = self.out / "result"
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         self._write_answer("search_curves", ["FROM search_curves"], folder)
         for name in QUERIES:
             file = Path(store.__file__).parent.parent / "docs" / "runs" / f"{name}.sql"
