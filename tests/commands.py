@@ -23,6 +23,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ LIBRARIES = (
     "polars", "pyarrow.parquet", "rich.table", "tree_sitter_cuda",
 )  # fmt: skip
 """What most commands import, beside the command lines of the rooms."""
+ORPHAN_AGE_S = "FLYWHEEL_TESTS_ORPHAN_AGE_S"
+"""Variable of the environment that makes orphans of a lake old at another age."""
+KILL_AT = "FLYWHEEL_TESTS_KILL_AT"
+"""Variable of the environment that kills a command when it changes files for the nth time."""
 _MESSAGE_BYTES = 1 << 20
 
 
@@ -155,6 +160,22 @@ def _next_job(connection: socket.socket) -> dict[str, Any]:
         connection.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
 
 
+def _kill_at(step: int) -> None:
+    """Kill this process at its nth change of files, as Python reports them to audit hooks."""
+    changes = ("os.rename", "os.mkdir", "os.remove", "os.chmod", "os.truncate", "shutil.copyfile")
+    seen = 0
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & 3
+        if writes or event in changes:
+            seen += 1
+            if seen == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
 def _drop_capabilities() -> None:
     """Give up what root may do beyond other users (capset of Linux, its third version)."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -175,6 +196,11 @@ def _serve() -> None:
     os.chdir(job["cwd"])
     os.environ.clear()
     os.environ.update(job["env"])
+    if step := os.environ.pop(KILL_AT, None):
+        _kill_at(int(step))
+    if age_s := os.environ.pop(ORPHAN_AGE_S, None):
+        maintenance = importlib.import_module("store.upkeep.maintenance")
+        maintenance.ORPHAN_AGE = timedelta(seconds=float(age_s))
     sys.path[0] = job["cwd"]
     sys.argv = job["words"]
     code = 0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from store.ids import uuid7
 from store.lake.attachment import attach, connect
-from store.lake.location import FolderLocation, Location
+from store.lake.location import MARKER, FolderLocation, Location
 from store.schema import catalog
 from store.writing.key_index import KeyIndex, hash_key
 from store.writing.writer import Writer
@@ -76,6 +76,8 @@ def _give_id(location: FolderLocation) -> None:
         [(inlined,)] = connection.execute(
             "SELECT table_name FROM ducklake_inlined_data_tables WHERE table_id = ?", [table]
         ).fetchall()
+        connection.execute("UPDATE ducklake_schema SET schema_uuid = ?", [lake_id])
+        (location.data / MARKER).write_text(lake_id)
         done = connection.execute(f"UPDATE {inlined} SET lake_id = ?", [lake_id])
         assert done.rowcount == 1
         connection.execute(

@@ -118,15 +118,19 @@ def compact(
 def _remove_orphans(location: Location, *, agreed: bool) -> None:
     from store.upkeep import maintenance
 
-    orphans = [one for one in maintenance.list_leftovers(location) if one.is_old]
+    unknown = maintenance.list_leftovers(location)
+    orphans = [one for one in unknown if one.is_removable]
     for one in orphans:
         echo.print_note(f"{one.written_at:%Y-%m-%d}  {one.bytes / 1e6:8.1f} MB  {one.path}")
+    newer = sum(one.is_newer for one in unknown)
+    if newer:
+        echo.print_note(
+            f"{newer} more files stay, which are newer than the last commit of rows: if an older "
+            "copy of the catalog was put back, they are what is missing in it"
+        )
     if not orphans:
-        echo.print_note("no data file is there that the catalog does not know")
+        echo.print_note("no file to delete is there")
         return
-    echo.print_note(
-        "If a newer catalog of this lake exists, these files may be its rows: put it back instead."
-    )
     if not agreed and not sys.stdin.isatty():
         raise FlywheelError(
             f"{len(orphans)} files would be deleted, and there is no terminal to ask on",

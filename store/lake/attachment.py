@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from store import faults
 from store.bounds import Bounds, read_bounds
 from store.errors import LakeUnreachable, SnapshotNotFound, UnknownName
+from store.lake.host.durable_file import write_durably
 from store.lake.host.scratch import choose_scratch
-from store.lake.location import METADATA, FolderLocation, Location
+from store.lake.location import MARKER, METADATA, FolderLocation, Location
 from store.lake.sql_files import read_view
 
 if TYPE_CHECKING:
@@ -123,6 +124,50 @@ def attach(
             f"{location.catalog_name} cannot be opened as a lake: {error}",
             faults.FAULTS["damaged"][1],
         ) from error
+    if not create:
+        _require_own_files(connection, location, name)
+
+
+def _require_own_files(
+    connection: duckdb.DuckDBPyConnection, location: Location, name: str
+) -> None:
+    """Raise LakeUnreachable if a folder has the catalog of one lake and the files of another."""
+    if not isinstance(location, FolderLocation):
+        return  # `prepare` compares them
+    marked = location.read_marker()
+    if marked is not None and marked != _read_identity(connection, name):
+        raise LakeUnreachable(
+            f"{location.catalog} is not the catalog of the data files in {location.data}: "
+            f"{MARKER} there names another lake",
+            "Nothing was changed. Put back the catalog of this lake from a backup. If you are sure "
+            "that both are of one lake, delete that file.",
+        )
+
+
+def mark_files(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
+    """Mark the data files of an attached lake in a folder as its own; call it under the lock."""
+    if not isinstance(location, FolderLocation) or location.read_marker() is not None:
+        return
+    rows = connection.execute(
+        f"SELECT path FROM {METADATA}.ducklake_data_file WHERE path_is_relative"
+    ).fetchall()
+    there = {path.rpartition("/")[2] for path in location.files.list_sizes()}
+    if rows and there and not any(path in there for (path,) in rows):
+        raise LakeUnreachable(
+            f"none of the data files in {location.data} is one that {location.catalog} names",
+            "Nothing was changed. Put back the catalog of this lake from a backup.",
+        )
+    write_durably(location.data / MARKER, _read_identity(connection, "lake").encode(), mode=0o644)
+
+
+def _read_identity(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Return the identity of an attached catalog, which its copies keep."""
+    row = connection.execute(
+        f"SELECT schema_uuid FROM __ducklake_metadata_{name}.ducklake_schema "
+        "ORDER BY schema_id LIMIT 1"
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
 
 
 def record_data_path(connection: duckdb.DuckDBPyConnection, location: Location) -> None:

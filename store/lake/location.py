@@ -40,9 +40,11 @@ _LEASES = "leases"
 _MOVE = "move.json"
 _OWN_FILES = re.compile(
     r"(catalog\.(sqlite|new|damaged|partial)|(keys|service)\.sqlite)(-\w+)?|(service\.)?lock|readers"
-    r"|leases|data|spool|derived|(move|checked)\.json|publish\.salt|(move|checked|publish)\.partial"
+    r"|leases|data|spool|derived|(move\.json|checked\.json|publish\.salt)(\.partial)?"
 )
 """Names in the folder of a lake that has no catalog yet, or has lost it."""
+MARKER = "flywheel.lake"
+"""File among the data files that names the lake they belong to."""
 METADATA = "__ducklake_metadata_lake"
 """What DuckDB calls the catalog database of the lake attached as `lake`."""
 
@@ -161,6 +163,11 @@ class Location(ABC):
     def read_move(self) -> Move | None:
         """Return where the lake was moved, or from where it is being moved here."""
 
+    @property
+    @abstractmethod
+    def how_to_return(self) -> str:
+        """How to use the lake here again after a move that was given up, in the imperative."""
+
     @abstractmethod
     def write_move(self, move: Move | None) -> None:
         """Record a move durably, or forget it; call it under the lock."""
@@ -228,11 +235,14 @@ class Location(ABC):
             raise LakeUnreachable(
                 f"the lake at {self.url} was moved to {move.url}",
                 "Use that URL. If bundles still wait in a spool of this host, run "
-                f"`store move {quote(self.url)} {quote(move.url)}` here, which commits them there.",
+                f"`store move {quote(self.url)} {quote(move.url)}` here, which commits them there. "
+                f"If you have given up the move, {self.how_to_return}.",
             )
         raise LakeUnreachable(
             f"the lake at {self.url} is incomplete: it is being moved from {move.url}",
-            f"If it was interrupted: `store move {quote(move.url)} {quote(self.url)}`.",
+            "If the move was interrupted, continue it with "
+            f"`store move {quote(move.url)} {quote(self.url)}`, or give it up: empty {self.url}, "
+            "and use the lake where it was.",
         )
 
     def announce_lake(self) -> None:
@@ -344,12 +354,13 @@ class FolderLocation(Location):
     def describe_absence(self) -> FlywheelError:
         """Return LakeUnreachable if the folder has what a lake without its catalog has."""
         files = sum(1 for _ in self.data.glob("**/*.parquet"))
-        journal = self.root / f"{self.catalog_file}-wal"
-        if not files and not _is_there(journal):
+        others = (self.root / f"{self.catalog_file}-wal", self.data / MARKER)
+        rest = next((file.name for file in others if _is_there(file)), None)
+        if not files and rest is None:
             return super().describe_absence()
         return LakeUnreachable(
             f"the lake at {self.url} has lost its catalog: {self.catalog.name} is missing, and "
-            + (f"{files} data files are there" if files else f"{journal.name} is there"),
+            + (f"{files} data files are there" if files else f"{rest} is there"),
             f"Without it nobody can read them as a lake. {faults.RESTORE_LAKE}",
         )
 
@@ -399,6 +410,16 @@ class FolderLocation(Location):
                 f"such as {quote(str(self.root / 'lake'))}.",
             )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the folder has no file but those that come before a catalog or a copied file."""
+        if not self.root.exists():
+            return True
+        early = re.compile(r"lock|readers|data|move\.json\.partial|catalog\.new.*")
+        return all(early.fullmatch(entry.name) for entry in self.root.iterdir()) and not any(
+            not file.is_dir() for file in self.data.rglob("*")
+        )
+
     def _find_foreign_file(self) -> str | None:
         """Return a file that no lake has, and no process that was killed while it made one."""
         if not self.root.is_dir():
@@ -407,9 +428,16 @@ class FolderLocation(Location):
             if not _OWN_FILES.fullmatch(entry.name):
                 return entry.name
         for file in self.data.rglob("*"):
-            if not file.is_dir() and file.suffix not in (".parquet", ".partial"):
+            if not file.is_dir() and file.suffix not in (".parquet", ".partial", ".lake"):
                 return str(file.relative_to(self.root))
         return None
+
+    def read_marker(self) -> str | None:
+        """Return the identity of the catalog to which the data files belong, if they are marked."""
+        try:
+            return (self.data / MARKER).read_text("utf-8", "replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def read_salt(self) -> bytes:
         """Return the salt in a file beside the catalog, readable by its owner only."""
@@ -425,6 +453,16 @@ class FolderLocation(Location):
             return Move(**json.loads((self.root / _MOVE).read_text("utf-8")))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except (ValueError, TypeError) as error:
+            raise LakeUnreachable(
+                f"{self.root / _MOVE} is damaged: it says where this lake was moved, or from where",
+                "Put it back from a copy. If the lake is here and nowhere else, delete that file.",
+            ) from error
+
+    @property
+    def how_to_return(self) -> str:
+        """Delete the record."""
+        return f"delete {self.root / _MOVE}"
 
     def write_move(self, move: Move | None) -> None:
         """Write the file, or delete it."""

@@ -169,7 +169,8 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
             f"Run these in this order:\n{location.describe_backup()}",
         )
     assert isinstance(location, FolderLocation)
-    _check_target(location, target)
+    with open_for_reading(location):
+        _check_target(location, target)
     FolderLocation(target.resolve()).announce_lake()
     return _copy(location, target)
 
@@ -278,7 +279,7 @@ def _is_foreign(there: FolderLocation) -> bool:
         if one.name != there.data.name and not one.name.startswith(_PARTIAL_CATALOG):
             return True
     files = (one for one in there.data.rglob("*") if not one.is_dir())
-    return any(one.suffix not in (".parquet", ".partial") for one in files)
+    return any(one.suffix not in (".parquet", ".partial", ".lake") for one in files)
 
 
 @contextmanager
@@ -412,11 +413,14 @@ class Orphan:
     bytes: int
     written_at: datetime
     """By the name of the file or the time of its last change, whichever is later."""
+    is_newer: bool
+    """Whether it was written after the last commit of rows that the catalog has: if an older copy
+    of the catalog was put back, the file has rows of the newer one."""
 
     @property
-    def is_old(self) -> bool:
-        """Whether no commit that is under way can have written it."""
-        return datetime.now(UTC) - self.written_at > ORPHAN_AGE
+    def is_removable(self) -> bool:
+        """Whether no commit that is under way, and no newer catalog, can have written it."""
+        return not self.is_newer and datetime.now(UTC) - self.written_at > ORPHAN_AGE
 
 
 def list_leftovers(location: Location) -> list[Orphan]:
@@ -440,6 +444,8 @@ def list_orphans(connection: duckdb.DuckDBPyConnection, location: Location) -> l
             + location.qualify(f"{METADATA}.ducklake_files_scheduled_for_deletion")
         ).fetchall()
     }
+    last = connection.execute(read_sql(__file__, "last_rows")).fetchone()
+    last_s = 0.0 if last is None or last[0] is None else float(last[0])
     orphans: list[Orphan] = []
     for path in sorted(path for path in there if path not in known and _DATA_FILE.fullmatch(path)):
         milliseconds = int(path.rpartition("/ducklake-")[2].replace("-", "")[:12], 16)
@@ -447,12 +453,13 @@ def list_orphans(connection: duckdb.DuckDBPyConnection, location: Location) -> l
             size, changed_ns, *_ = location.files.stamp(path)
             seconds = min(time.time(), max(milliseconds / 1e3, changed_ns / 1e9))
             written_at = datetime.fromtimestamp(seconds, UTC)
-            orphans.append(Orphan(path=path, bytes=size, written_at=written_at))
+            is_newer = milliseconds / 1e3 > last_s
+            orphans.append(Orphan(path=path, bytes=size, written_at=written_at, is_newer=is_newer))
     return orphans
 
 
 def remove_orphans(location: Location, orphans: Sequence[Orphan]) -> int:
-    """Delete those of the files that still are old orphans; return how many were deleted.
+    """Delete those of the files that still are orphans and removable; return how many were deleted.
 
     Raises FlywheelError, with nothing deleted, where the data files are not those of the catalog.
     """
@@ -466,8 +473,11 @@ def remove_orphans(location: Location, orphans: Sequence[Orphan]) -> int:
                 f"{location.files.url}: this catalog belongs to another lake",
                 "Nothing was deleted. Put back the catalog of this lake from a backup.",
             )
-        old = [one for one in list_orphans(connection, location) if one.is_old]
-        removed = [one.path for one in old if one.path in paths]
+        removed = [
+            one.path
+            for one in list_orphans(connection, location)
+            if one.is_removable and one.path in paths
+        ]
         for path in removed:
             location.files.filesystem.delete_file(path)
     return len(removed)

@@ -99,10 +99,8 @@ def _require_room(source: Location, target: Location, lake_id: str) -> None:
     coming = target.read_move()
     if coming is not None and not coming.is_away and coming.lake_id == lake_id:
         return
-    is_used = coming is not None or target.exists
-    if isinstance(target, FolderLocation) and target.root.exists():
-        is_used = is_used or any(one.name != "lock" for one in target.root.iterdir())
-    if is_used:
+    is_folder = isinstance(target, FolderLocation)
+    if coming is not None or target.exists or (is_folder and not target.is_empty):
         raise FlywheelError(
             f"{target.url} is not empty", "Name a new folder, schema or prefix; nothing was moved."
         )
@@ -132,8 +130,9 @@ def _list_places(location: Location) -> list[str]:
 def _move(source: Location, target: Location, lake_id: str, progress: Progress | None) -> Summary:
     """Copy, compare, and then retire the source and release the target, in this order."""
     target.announce_lake()
-    target.prepare()
+    # What a full disk stops from here on finds this record, and goes on.
     target.write_move(Move(lake_id=lake_id, url=source.url, is_away=False))
+    target.prepare()
     target.write_salt(source.read_salt())
     files = checksums.list_files(source)
     note = "Nothing is lost, and the lake is unchanged: the same command resumes the move."

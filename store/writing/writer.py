@@ -16,7 +16,13 @@ from store import faults
 from store.commandline import interrupts
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, RowsRejected
 from store.lake import checksums
-from store.lake.attachment import attach, connect, find_newest_snapshot, record_data_path
+from store.lake.attachment import (
+    attach,
+    connect,
+    find_newest_snapshot,
+    mark_files,
+    record_data_path,
+)
 from store.lake.data_files.files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
@@ -69,6 +75,7 @@ class Writer:
                         self._connection.execute("DETACH lake")
                     log.info("made a new lake at %s", location.url)
                 attach(self._connection, location, writable=True)
+                mark_files(self._connection, location)
                 record_data_path(self._connection, location)
                 for line in migrate(self._connection, self._catalog):
                     log.info("lake: %s", line)

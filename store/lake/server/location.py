@@ -29,7 +29,7 @@ from store.lake.data_files.files import DataFiles, open_data_files
 from store.lake.host.lock_holder import name_holder
 from store.lake.host.salt_file import SALT_BYTES
 from store.lake.leases import Leases
-from store.lake.location import Location, Move
+from store.lake.location import MARKER, Location, Move
 from store.lake.server.leases import ServerLeases
 from store.lake.server.lock_session import LockSession
 from store.lake.sql_files import read_sql
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[tuple[Any, ...]]
 
 DEFAULT_SCHEMA = "lake"
-MARKER = "flywheel.lake"
-"""File among the data files that names the lake they belong to."""
 SESSION = "kernel-flywheel "
 """Beginning of the names of sessions; the number of the process follows."""
 _TIMEOUTS = {
@@ -201,6 +199,14 @@ class ServerLocation(Location):
             )
         if marked is None:
             self.files.write_text(MARKER, own)
+        elif marked == own and not self.exists and self.read_move() is None:
+            files = len(self.files.list_sizes())
+            if files:
+                raise LakeUnreachable(
+                    f"the lake at {self.url} has lost its catalog: the schema has no tables of a "
+                    f"lake, and {files} data files of it are in {self.files.url}",
+                    "Put back the schema from a backup, as with pg_restore.",
+                )
         elif marked != own:
             raise LakeUnreachable(
                 f"{self.files.url} holds the data files of another lake (see {MARKER} there)",
@@ -231,6 +237,11 @@ class ServerLocation(Location):
             return None
         found = self._run(session, "move")[0]
         return None if found is None else Move(**found)
+
+    @property
+    def how_to_return(self) -> str:
+        """Delete the record."""
+        return f'DELETE FROM "{self._schema}".flywheel_move on the server'
 
     def write_move(self, move: Move | None) -> None:
         """Replace the row of the table of moves."""
