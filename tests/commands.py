@@ -200,7 +200,7 @@ def _serve() -> None:
         _kill_at(int(step))
     if age_s := os.environ.pop(ORPHAN_AGE_S, None):
         maintenance = importlib.import_module("store.upkeep.maintenance")
-        maintenance.ORPHAN_AGE = timedelta(seconds=float(age_s))
+        vars(maintenance)["ORPHAN_AGE"] = timedelta(seconds=float(age_s))
     sys.path[0] = job["cwd"]
     sys.argv = job["words"]
     code = 0
