@@ -44,7 +44,7 @@ FAULTS: dict[str, tuple[str, str]] = {
         f"Delete files there, or name a place on another disk, {_AGAIN}.",
     ),
     "large": (
-        "{place} is larger than a file may be here",
+        "a file would be larger than files may be, in {place}",
         f"Raise the limit (`ulimit -f`), or name a place on another disk, {_AGAIN}.",
     ),
     "denied": (
@@ -53,8 +53,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     ),
     "read-only": (
         "{place} is on a read-only file system",
-        "Remount it writable, or name a place on another one. Copy a lake with `store backup` to "
-        "write to the copy.",
+        f"Remount it writable, or name a place on another one, {_AGAIN}.",
     ),
     "device": (
         "the device of {place} reports an input/output error",
@@ -285,7 +284,13 @@ _OF_SERVERS = _OF_STORAGE | {
     "connections", "lost",
 }  # fmt: skip
 """Faults whose place is an address; their libraries say more than the kind."""
-_TEMPORARY = ("kernel-flywheel-", "flywheel-")
+_CLEAR = {
+    "full", "temporary", "quota", "large", "read-only", "denied", "files", "processes", "memory",
+    "locked", "conflict", "damaged", "expired", "clock",
+}  # fmt: skip
+"""Faults of which the text of a library says no more."""
+_SCRATCH = re.compile(r"(.+)/(kernel-flywheel-[0-9]+|flywheel-query-[^/]+)(/|$)")
+"""A path of ours in the folder for temporary files; Python takes another one if that is full."""
 _OWN = {"store", "pipelines", "evaluators", "trainers"}
 
 
@@ -346,6 +351,20 @@ def replace_file(file: Path) -> Generator[Path]:
             raise
 
 
+def raise_unless_damage(error: Exception, place: Path | str) -> None:
+    """Raise a fault of the host that keeps a file from being read; do nothing for other errors.
+
+    A file that is missing, or that its disk cannot read, is damaged.
+    """
+    kind = classify(error)
+    if kind is not None and not (isinstance(error, OSError) and error.errno):
+        kind = _test_place(kind, _find_place(error) or str(place))
+    if kind not in (None, "missing", "unusable", "device", "damaged", "engine"):
+        fault = explain(error, place, LakeUnreachable)
+        assert fault is not None
+        raise fault from error
+
+
 def classify(error: BaseException) -> str | None:
     """Return the kind of a fault of the world, a key of `FAULTS`, or None; no cause counts.
 
@@ -395,6 +414,9 @@ def _classify_text(error: BaseException, text: str, names: set[str]) -> str | No
     if fault is None and "OutOfMemoryException" in names:
         return "query memory"
     if fault is None and is_file_error:
+        folder = _find_folder(_find_place(error))
+        if folder is not None and not os.access(folder, os.R_OK | os.X_OK):
+            return "denied"  # DuckDB finds no file there
         return "missing" if "no such file" in text else "unusable"
     return fault
 
@@ -440,22 +462,25 @@ def _describe(
     fault: str, error: BaseException, place: str | None, kind: type[FlywheelError], note: str
 ) -> FlywheelError:
     named = _find_place(error)
-    where = place if place is not None and fault in _OF_STORAGE else named or place
-    if fault in ("device", "denied", "unopened") and not isinstance(error, OSError):
-        # SQLite says the same of a folder that is read-only, or has no room for shared memory.
-        fault = _test_place(where) or fault
+    where = named or place
+    if where is not None and fault in _OF_STORAGE:
+        where = where.partition("/main/")[0]  # the prefix of a lake
+    if not (isinstance(error, OSError) and error.errno):
+        fault = _test_place(fault, where)
     if fault == "full" and named is None and not _is_scarce(where):
         where = _find_full_place() or where
-    if fault == "full" and where is not None and _is_temporary(where):
+    scratch = None if fault != "full" or where is None else _SCRATCH.search(where)
+    if scratch is not None or (fault == "full" and where == tempfile.gettempdir()):
         fault = "temporary"
+        where = where if scratch is None else scratch[1]
     if fault in ("missing", "file", "exists") and where is not None and "://" not in where:
         fault, where = _find_obstacle(fault, Path(where))
     if where is None:
         where = "the server" if fault in _OF_SERVERS else "a file"
     message, hint = FAULTS[fault]
     message = message.format(place=where)
-    is_clear = isinstance(error, (MemoryError, OSError)) and fault not in _OF_SERVERS
-    if isinstance(error, Exception) and not is_clear and fault not in ("expired", "clock"):
+    is_clear = fault in _CLEAR or (isinstance(error, OSError) and fault not in _OF_SERVERS)
+    if isinstance(error, Exception) and not is_clear:
         message = f"{message}: {summarize_error(error)}"
     if fault in _OF_STORAGE and kind is FlywheelError:
         kind = LakeUnreachable
@@ -495,11 +520,14 @@ def _find_place(error: BaseException) -> str | None:
     return None if match is None else match[1]
 
 
-def _test_place(place: str | None) -> str | None:
-    """Return what keeps a file, or new files beside it, from being written; None if unknown."""
+def _test_place(fault: str, place: str | None) -> str:
+    """Return what keeps a place from being written, where SQLite knows only that it cannot be.
+
+    It says the same of a folder that is read-only, and of one without room for shared memory.
+    """
     folder = _find_folder(place)
-    if folder is None or place is None:
-        return None
+    if fault not in ("device", "denied", "unopened") or folder is None or place is None:
+        return fault
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return "read-only"
     existing = [folder, *([Path(place)] if os.path.exists(place) else [])]
@@ -508,7 +536,7 @@ def _test_place(place: str | None) -> str | None:
     if _is_scarce(place):
         return "full"
     is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
-    return "large" if is_limited else None
+    return "large" if is_limited else fault
 
 
 def _find_obstacle(fault: str, path: Path) -> tuple[str, str]:
@@ -541,15 +569,6 @@ def _find_folder(place: str | None) -> Path | None:
         return None
     path = Path(place).absolute()
     return next((folder for folder in (path, *path.parents) if os.path.isdir(folder)), None)
-
-
-def _is_temporary(place: str) -> bool:
-    """Return whether a place is the folder for temporary files, or one of ours in it."""
-    folder = tempfile.gettempdir()
-    if place == folder:
-        return True
-    parts = Path(place).parts[len(Path(folder).parts) :]
-    return Path(place).is_relative_to(folder) and parts[0].startswith(_TEMPORARY)
 
 
 def _find_words(text: str, table: tuple[tuple[str, tuple[str, ...]], ...]) -> str | None:

@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import signal
 import socket
@@ -53,6 +54,7 @@ def run(
     stdin: str = "",
     timeout: float = 300,
     unprivileged: bool = False,
+    limits: Mapping[str, int] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m WORDS` and return its exit code and what it wrote, decoded as UTF-8.
 
@@ -63,6 +65,7 @@ def run(
         stdin: Text to read from the standard input.
         timeout: Seconds that it may take.
         unprivileged: Whether root has no more rights over the files of others than other users.
+        limits: Limits of its resources by their names, such as RLIMIT_NOFILE.
 
     Raises:
         subprocess.TimeoutExpired: it takes longer than `timeout` seconds; it is killed.
@@ -75,14 +78,11 @@ def run(
         given.write(stdin.encode("utf-8", "surrogatepass"))
         given.seek(0)
         streams = [given.fileno(), out.fileno(), err.fileno()]
-        code = _server().run(
-            [*words],
-            str(cwd),
-            dict(os.environ if env is None else env),
-            streams,
-            timeout,
-            unprivileged,
-        )
+        job = {
+            "words": [*words], "cwd": str(cwd), "env": dict(os.environ if env is None else env),
+            "unprivileged": unprivileged, "limits": dict(limits or {}),
+        }  # fmt: skip
+        code = _server().run(job, streams, timeout)
         texts: list[str] = []
         for stream in (out, err):
             stream.seek(0)
@@ -103,19 +103,8 @@ class _Server:
         )
         theirs.close()
 
-    def run(
-        self,
-        words: list[str],
-        cwd: str,
-        env: dict[str, str],
-        streams: list[int],
-        timeout: float,
-        unprivileged: bool,
-    ) -> int:
-        job = json.dumps(
-            {"words": words, "cwd": cwd, "env": env, "unprivileged": unprivileged}
-        ).encode()
-        socket.send_fds(self._socket, [job], streams)
+    def run(self, job: dict[str, Any], streams: list[int], timeout: float) -> int:
+        socket.send_fds(self._socket, [json.dumps(job).encode()], streams)
         pid = int(self._socket.recv(_MESSAGE_BYTES) or 0)
         assert pid, "the server of commands has ended"
         self._socket.settimeout(timeout)
@@ -125,7 +114,7 @@ class _Server:
             os.kill(pid, signal.SIGKILL)
             self._socket.settimeout(None)
             self._socket.recv(_MESSAGE_BYTES)
-            raise subprocess.TimeoutExpired(words, timeout) from None
+            raise subprocess.TimeoutExpired(job["words"], timeout) from None
         finally:
             self._socket.settimeout(None)
 
@@ -203,6 +192,8 @@ def _serve() -> None:
         vars(maintenance)["ORPHAN_AGE"] = timedelta(seconds=float(age_s))
     sys.path[0] = job["cwd"]
     sys.argv = job["words"]
+    for name, value in job["limits"].items():
+        resource.setrlimit(getattr(resource, name), (value, value))
     code = 0
     try:
         runpy.run_module(job["words"][0], run_name="__main__", alter_sys=True)

@@ -139,8 +139,26 @@ class EscapingStream:
 
     def write(self, text: str) -> int:
         """Write a text; return its length."""
-        self.unguarded.write(text if text.isascii() and text.isprintable() else self._escape(text))
+        with self._name_errors():
+            is_plain = text.isascii() and text.isprintable()
+            self.unguarded.write(text if is_plain else self._escape(text))
         return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        with self._name_errors():
+            self.unguarded.flush()
+
+    @contextmanager
+    def _name_errors(self) -> Generator[None]:
+        """Name the stream in an error such as that of a full disk."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            error.filename = getattr(self.unguarded, "name", "the output")
+            raise
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write each of the texts."""

@@ -197,15 +197,22 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                     raise
         except BrokenPipeError:
             # The reader of our output has ended (`| head`).
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             sys.exit(0)
         except Exception as error:
+            if isinstance(error, OSError) and error.filename == "<stdout>":
+                _discard_output()
             fault = faults.explain(error)
             if fault is None or {"-v", "--verbose"} & set(arguments):
                 echo.print_traceback(error)
             fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
             echo.print_error(fault)
             sys.exit(fault.exit_code)
+
+
+def _discard_output() -> None:
+    """Keep the interpreter from writing what is buffered when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def annotate_config(config: type) -> Any:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from store import faults
 from store.errors import FlywheelError, summarize_error
 from store.lake.attachment import attach, connect
 from store.lake.data_files.files import DataFiles, Stamp
@@ -227,6 +228,7 @@ def find_undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
                 for batch in opened.iter_batches():
                     batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as error:
+            faults.raise_unless_damage(error, one.files.locate(one.path))
             yield Damage(file=one, what=f"cannot be decoded: {summarize_error(error)}")
 
 
@@ -252,6 +254,7 @@ def _test_file(one: DataFile) -> str | None:
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
+        faults.raise_unless_damage(error, one.files.locate(one.path))
         return f"cannot be read: {error.strerror or error}"
     return None
 
@@ -264,5 +267,6 @@ def _test_footer(one: DataFile) -> str | None:
     try:
         count = pq.read_metadata(one.path, filesystem=one.files.filesystem).num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
+        faults.raise_unless_damage(error, one.files.locate(one.path))
         return f"is not a whole Parquet file: {summarize_error(error)}"
     return None if count == one.rows else f"holds {count} rows, {one.rows} were committed"

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 from store import faults
-from store.errors import LakeUnreachable
 from store.lake.location import FolderLocation, Location
 
 _TEST_DATABASE = """
@@ -41,8 +40,5 @@ def find_damage(location: Location) -> str | None:
     report = str(json.loads(answer.stdout))
     if report == "ok":
         return None
-    # What keeps the database from being read is no damage of it.
-    fault = OSError(report)
-    if faults.classify(fault) in (None, "damaged"):
-        return report
-    raise faults.explain(fault, location.catalog, LakeUnreachable) or fault
+    faults.raise_unless_damage(OSError(report), location.catalog)
+    return report

@@ -101,8 +101,7 @@ def inspect(
             if not problems:
                 _record(connection, location, compared)
     except (duckdb.Error, UnicodeDecodeError) as error:
-        if faults.classify(error) not in (None, "damaged", "missing", "unusable", "engine"):
-            raise faults.explain(error, location.files.url) or error from error
+        faults.raise_unless_damage(error, location.url)
         problems.append(_report_database(location, summarize_error(error)))
     if not problems and checked is check_record.NOTHING:
         problems += _check_view_cache(location)
@@ -238,6 +237,7 @@ def _check_readable(
             return []
         return check_table(connection, catalog, table, later, broken, copies)
     except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        faults.raise_unless_damage(error, files[0].files.url if files else "the lake")
         # The error has ended the transaction.
         connection.execute("ROLLBACK")
         connection.execute("BEGIN")

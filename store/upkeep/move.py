@@ -68,7 +68,9 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
         lake_id = _read_lake_id(source)
         _require_room(source, target, lake_id)
         with target.lock(AUTHOR, moving=True):
-            return _move(source, target, lake_id, progress)
+            note = "Nothing is lost: the same command resumes the move."
+            with faults.at(target.url, LakeUnreachable, note):
+                return _move(source, target, lake_id, progress)
 
 
 def _forward_spool(source: Location, target: Location) -> int:
@@ -135,9 +137,7 @@ def _move(source: Location, target: Location, lake_id: str, progress: Progress |
     target.prepare()
     target.write_salt(source.read_salt())
     files = checksums.list_files(source)
-    note = "Nothing is lost, and the lake is unchanged: the same command resumes the move."
-    with faults.at(target.files.url, LakeUnreachable, note):
-        copied = _copy_files(files, target.files, progress)
+    copied = _copy_files(files, target.files, progress)
     with target.make_catalog() as place:
         if not place.exists:
             _create_lake(place)

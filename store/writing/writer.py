@@ -352,9 +352,9 @@ class Writer:
 
         if isinstance(error, duckdb.InterruptException):
             raise error
-        # The key index is a file of this host.
+        # Our own use of SQLite is the key index, a file of this host.
         is_index = isinstance(error, sqlite3.Error)
-        place = self.location.key_index if is_index else self.location.files.url
+        place = self.location.key_index if is_index else self.location.url
         fault = faults.explain(error, place, LakeUnreachable, _KEPT)
         if fault is not None:
             self._is_lost = faults.is_disconnected(error)

@@ -551,7 +551,7 @@ def test_a_full_disk_costs_one_append(writer: Writer) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 50, limits[1]))
     try:
-        with pytest.raises(LakeUnreachable, match=r"larger than a file may be"):
+        with pytest.raises(LakeUnreachable, match=r"larger than files may be"):
             writer.append({"policies": [_policy("lost")]}, "lost", wait=False)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
