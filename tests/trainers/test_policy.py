@@ -15,6 +15,7 @@ import pytest
 from chat_server import ChatServer, completion
 from starlette.responses import Response
 
+from store import faults
 from store.errors import FlywheelError, UnknownName
 from trainers.policies import local_model
 from trainers.policies.interface import (
@@ -593,6 +594,28 @@ def test_a_gpu_samples_in_bf16_and_greedily_as_one_by_one(model: Path) -> None:
         # bf16 rounds: where two tokens are equally likely a batch may take the other one.
         assert together[place][0].text[:2] == alone[0][0].text[:2]
         assert together[place][0] == together[place][1]
+
+
+def test_memory_that_torch_cannot_have_is_a_fault_of_the_host() -> None:
+    import torch
+
+    with pytest.raises(RuntimeError) as failed:
+        torch.empty(1 << 50)
+    assert "there is not enough memory" in str(faults.explain(failed.value))
+
+
+@pytest.mark.gpu
+def test_memory_that_a_gpu_does_not_have_is_a_fault_of_the_host() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    with pytest.raises(torch.OutOfMemoryError) as failed:
+        torch.empty(1 << 44, device="cuda")
+    fault = faults.explain(failed.value)
+    assert fault is not None
+    assert "the GPU has not enough memory" in fault.message
+    assert "nvidia-smi" in str(fault.hint)
 
 
 def test_more_completions_than_a_batch_holds(model: Path) -> None:
