@@ -40,8 +40,6 @@ WRITES = {
     "store compact": "",
     "store expire": "--older-than-days 0",
     "store backup": "OUT/backup",
-    "store restore": "OUT/saved",
-    "store rejected": "--retry",
     "store move": "LAKE OUT/moved",
     "pipelines run": "sft --out OUT/dataset",
     "evaluators audit": "",
@@ -52,6 +50,7 @@ WRITES = {
 }
 """Commands that write, with arguments by which they do."""
 NEED_MORE = {
+    "store restore": "a damaged lake", "store rejected": "rejected bundles",
     "store publish": "a Hub", "store pull": "a Hub", "evaluators run": "a judge",
     "evaluators serve": "a judge", "evaluators mcp": "an agent", "evaluators join": "a service",
     "evaluators diagnose": "a GPU", "evaluators tasks": "a judge", "trainers run": "a judge",
