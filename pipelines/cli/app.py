@@ -111,7 +111,11 @@ def _make_command(one: Member) -> Callable[..., None]:
         "request": Annotated[Request | None, Parameter(name="*")],
         "at": _option("Read the lake at this tag, snapshot number or ISO time (default: newest)."),
         "name": _option("Name of the dataset (default: the pipeline's name)."),
-        "out": _option("Folder to write (default: ./datasets/NAME/SNAPSHOT-HASH).", Path),
+        "out": _option(
+            "Folder to write. A dataset that this pipeline wrote there is replaced (default: "
+            "./datasets/NAME/SNAPSHOT-HASH).",
+            Path,
+        ),
         "max_tokens": _option("Leave out rows with more than N tokens.", int),
         "tokenizer": _option(
             "Count tokens with this tokenizer.json or model folder (default: bytes / 4).", Path

@@ -101,8 +101,8 @@ def cut(file: Path) -> None:
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "missing": Path.unlink,
     "empty": lambda file: file.write_bytes(b""),
+    "missing": Path.unlink,
     "cut": cut,
     "random": lambda file: file.write_bytes(bytes(range(256)) * 100),
     "another database": lambda file: shutil.copyfile(file.with_name("keys.sqlite"), file),
@@ -110,7 +110,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.folder
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_lake_without_its_catalog_is_restored_from_a_backup(
     writer: store.Writer, lake_url: str, tmp_path: Path, name: str
@@ -144,12 +144,12 @@ def test_a_lake_without_its_catalog_is_restored_from_a_backup(
     assert restored.returncode == 0, restored.stderr
     assert restored.stdout.startswith("0 files copied, 1 already there")
     assert before <= {file for file in location.root.rglob("*.parquet")}
-    assert run("check", "--full").returncode == 0
+    assert integrity.check(location) == []
     with store.writer(lake_url, author="tests") as again:
         # What is kept beside the lake does not know the rows that are lost as stored.
         again.append({"policies": [person("late")]}, "once more", bundle_id="late")
     assert (count(lake_url, "policies"), count(lake_url, "kernels")) == (1, 300)
-    assert run("check", "--full").returncode == 0
+    assert integrity.check(location) == []
     refused = run("restore", "saved")
     assert refused.returncode == 1
     assert "move the folder away first" in refused.stderr
