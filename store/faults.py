@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import tempfile
+import traceback
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,9 +36,9 @@ FAULTS: dict[str, tuple[str, str]] = {
         f"Free space there, or set TMPDIR to a folder on another disk, {_AGAIN}.",
     ),
     "spill": (
-        "the query spilled more data to disk than it may",
-        "Ask for less (a filter, a limit), free space in the folder for temporary files, or set "
-        f"TMPDIR to a folder on a larger disk, {_AGAIN}.",
+        "a query of {query} needs more than {size} of disk space for temporary data",
+        "Ask for less (a filter, fewer columns), raise FLYWHEEL_SPILL_GB, or set TMPDIR to a "
+        f"folder on a larger disk, {_AGAIN}.",
     ),
     "quota": (
         "the disk quota of {place} is used up",
@@ -74,8 +75,8 @@ FAULTS: dict[str, tuple[str, str]] = {
         f"with FLYWHEEL_MEMORY_GB, {_AGAIN}.",
     ),
     "query memory": (
-        "a query needs more memory than it may use",
-        f"Ask for less (a filter, a limit), or raise FLYWHEEL_MEMORY_GB, {_AGAIN}.",
+        "a query of {query} needs more than {size} of memory",
+        f"Ask for less (a filter, fewer columns), or raise FLYWHEEL_MEMORY_GB, {_AGAIN}.",
     ),
     "gpu memory": (
         "the GPU has not enough memory",
@@ -264,6 +265,8 @@ _WORDS = (
     ("engine", ("database has been invalidated", "internal error")),
 )
 """Words by which texts of DuckDB, SQLite, Arrow and PostgreSQL tell a kind; the first that fits."""
+_BOUND = re.compile(r"/([\d.]+ \wiB) used\)")
+"""The size of the bound at which DuckDB ended a query."""
 _NAMED = re.compile(r"""["']((?:/|[a-z0-9]+://)[^"'\n]*)["']""")
 _PARTIAL = re.compile(r"/\.flywheel-[0-9a-f]+\.partial")
 """Folder of an output until it is complete; people know the place that it will have."""
@@ -286,7 +289,7 @@ _OF_SERVERS = _OF_STORAGE | {
 """Faults whose place is an address; their libraries say more than the kind."""
 _CLEAR = {
     "full", "temporary", "quota", "large", "read-only", "denied", "files", "processes", "memory",
-    "locked", "conflict", "damaged", "expired", "clock",
+    "locked", "conflict", "damaged", "expired", "clock", "spill", "query memory",
 }  # fmt: skip
 """Faults of which the text of a library says no more."""
 _SCRATCH = re.compile(r"(.+)/(kernel-flywheel-[0-9]+|flywheel-query-[^/]+)(/|$)")
@@ -478,7 +481,10 @@ def _describe(
     if where is None:
         where = "the server" if fault in _OF_SERVERS else "a file"
     message, hint = FAULTS[fault]
-    message = message.format(place=where)
+    size = _BOUND.search(str(error))
+    message = message.format(
+        place=where, query=_find_module(error), size="it may use" if size is None else size[1]
+    )
     is_clear = fault in _CLEAR or (isinstance(error, OSError) and fault not in _OF_SERVERS)
     if isinstance(error, Exception) and not is_clear:
         message = f"{message}: {summarize_error(error)}"
@@ -501,6 +507,16 @@ def _list_causes(error: BaseException) -> Iterator[BaseException]:
         waiting += getattr(cause, "exceptions", ())
         if cause.__cause__ is not None:
             waiting.append(cause.__cause__)
+
+
+def _find_module(error: BaseException) -> str:
+    """Return the last file of ours that an error passed through: the one that asked the query."""
+    own = Path(__file__).parents[1]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_relative_to(own) and file.relative_to(own).parts[0] in _OWN:
+            return str(file.relative_to(own))
+    return "this command"
 
 
 def _find_place(error: BaseException) -> str | None:

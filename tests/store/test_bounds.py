@@ -17,9 +17,11 @@ import pytest
 
 import pipelines
 import store
+from store import faults
 from store.errors import FlywheelError
 from store.guard.query_process import QueryProcess
 from store.lake.attachment import connect
+from store.lake.cache.kept_files import copy_rows
 from store.lake.limits import QueryLimits
 from store.lake.sql_files import name_query
 
@@ -33,6 +35,7 @@ SPILLING = """
 import sys
 from store.lake.attachment import connect
 connection = connect()
+connection.execute("SET enable_progress_bar = false")
 connection.execute("CREATE TABLE t AS SELECT r, hash(r) AS h FROM range(3000000) AS t(r)")
 print("spilled", flush=True)
 sys.stdin.readline()
@@ -198,3 +201,22 @@ def test_a_folder_of_another_user_is_not_used(scratch: Path) -> None:
         [row] = connection.execute("SELECT current_setting('temp_directory')").fetchall()
     assert not list(scratch.iterdir())
     assert not Path(row[0]).is_relative_to(scratch)
+
+
+@pytest.mark.parametrize(
+    ("query", "bound", "option"),
+    [
+        (SORT, "4.7 MiB of disk space for temporary data", "FLYWHEEL_SPILL_GB"),
+        (AGGREGATE, "57.2 MiB of memory", "FLYWHEEL_MEMORY_GB"),
+    ],
+)
+def test_an_error_of_a_writer_names_the_bound_the_option_and_what_asked(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, query: str, bound: str, option: str
+) -> None:
+    monkeypatch.setenv("FLYWHEEL_MEMORY_GB", "0.08")
+    monkeypatch.setenv("FLYWHEEL_SPILL_GB", "0.005")
+    with closing(connect()) as connection, pytest.raises(FlywheelError) as error, faults.at("x"):
+        copy_rows(connection, query, scratch / "rows.parquet")
+    module = "store/lake/cache/kept_files.py"
+    assert error.value.message == f"a query of {module} needs more than {bound}"
+    assert option in str(error.value.hint)
