@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import store
@@ -17,6 +15,7 @@ from store.errors import FlywheelError
 from store.hub import card, edition_writer
 from store.hub.client import REPO, Hub, RepositoryState, compute_identity
 from store.hub.edition import MANIFEST, Edition, Options
+from store.lake.host.scratch import open_scratch
 from store.lake.location import Location
 from store.lake.reader import Lake
 from store.upkeep import history
@@ -92,16 +91,13 @@ def publish(
     _check_names(repo, options.tag)
     location = Location.of(url)
     location.require()
-    with (
-        Lake(location) as now,
-        tempfile.TemporaryDirectory(prefix="flywheel-publish-") as scratch,
-    ):
+    with Lake(location) as now, open_scratch("publish") as scratch:
         now.refuse_newer("publish")
         # The card and the upload need memory too, so this reader is closed before them.
         with Lake(location, _choose_snapshot(now, options.tag, at)) as lake:
             say(f"snapshot {lake.snapshot}: writing files")
             made = edition_writer.write_edition(
-                lake, now, Path(scratch), repo, options, location.read_salt()
+                lake, now, scratch, repo, options, location.read_salt()
             )
         card.write_card(made)
         hub = hub or Hub()

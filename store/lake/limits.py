@@ -53,10 +53,10 @@ class QueryLimits:
             bounds = replace(bounds, spill_bytes=size, spill_option="--spill-gb")
         return bounds
 
-    def timeout_error(self) -> FlywheelError:
+    def timeout_error(self, query: str = "the query") -> FlywheelError:
         """Return the error for a query that exceeded its time."""
         return FlywheelError(
-            f"the query was ended: it took longer than {self.timeout:g} s",
+            f"{query} was ended: it took longer than {self.timeout:g} s",
             "Ask for less (a filter, an aggregate), or raise --timeout.",
         )
 

@@ -128,7 +128,7 @@ class Result:
     def _ask(self) -> Generator[None]:
         with (
             translate_errors(self._bounds, self._query),
-            interrupt_after(self._connection, self._limits),
+            interrupt_after(self._connection, self._limits, self._query),
             hold_inlined_rows(self._location),
         ):
             yield
@@ -150,8 +150,10 @@ class Interruptible(Protocol):
 
 
 @contextmanager
-def interrupt_after(connection: Interruptible, limits: QueryLimits | None) -> Generator[None]:
-    """Interrupt the connection when the block exceeds the time limit."""
+def interrupt_after(
+    connection: Interruptible, limits: QueryLimits | None, query: str = ""
+) -> Generator[None]:
+    """Interrupt the connection when the block, which asks a query, exceeds the time limit."""
     if limits is None:
         yield
         return
@@ -168,7 +170,7 @@ def interrupt_after(connection: Interruptible, limits: QueryLimits | None) -> Ge
         yield
     except Exception as error:
         if over.is_set():
-            raise limits.timeout_error() from error
+            raise limits.timeout_error(name_query(query)) from error
         raise
     finally:
         timer.cancel()

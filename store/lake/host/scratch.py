@@ -15,6 +15,8 @@ import secrets
 import shutil
 import stat
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from store.lake.host.mounts import find_filesystem
@@ -36,6 +38,17 @@ def choose_scratch(purpose: str) -> Path:
         # A full disk. Whoever makes the folder fails with the reason; most queries need none.
         own = base
     return own / f"{purpose}-{secrets.token_hex(4)}"
+
+
+@contextmanager
+def open_scratch(purpose: str) -> Generator[Path]:
+    """Make a private folder, and remove it at the end."""
+    folder = choose_scratch(purpose)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @functools.cache
