@@ -1,9 +1,10 @@
 -- One row per run: its state, when it began and ended, and its error.
 -- state is finished, failed or interrupted by the newest row of the run in run_ends. It is open if
 -- the run has no such row, or if the newest one says that the run was resumed: it still runs, or it
--- was killed, which only its lease can tell (store show RUN). It is unknown if there is no row because
--- the run is from before this lake recorded ends, or was pulled without one. seconds is the time from
--- the first start to the last end, with the pauses of a run that was resumed.
+-- was killed, which only its lease can tell (store show RUN). An import, a pipeline and a publication
+-- are stored once they are complete, and have finished. Other runs without such a row are unknown if
+-- they are from before this lake recorded ends, or were pulled. seconds is the time from the first
+-- start to the last end, with the pauses of a run that was resumed.
 WITH newest AS (
     SELECT
         run_id,
@@ -26,6 +27,7 @@ states AS (
             WHEN newest.event.outcome = 'resumed' THEN 'open'
             WHEN newest.event.outcome IS NOT NULL THEN newest.event.outcome
             WHEN runs.finished_at IS NOT NULL THEN 'finished'
+            WHEN runs.kind IN ('import', 'pipeline', 'publish') THEN 'finished'
             WHEN runs.origin IS NULL AND runs.started_at >= recorded.since THEN 'open'
             ELSE 'unknown'
         END AS state,

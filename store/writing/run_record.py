@@ -153,6 +153,6 @@ def _describe_end(error: BaseException) -> tuple[str, str | None]:
     """Return the outcome of a run that an error ended, and the first line of the error."""
     if isinstance(error, KeyboardInterrupt | CancelledError) or interrupts.is_pending():
         return "interrupted", None
-    lines = str(error).splitlines() or [""]
-    text = lines[0] if isinstance(error, FlywheelError) else f"{type(error).__name__}: {lines[0]}"
+    kind = None if isinstance(error, FlywheelError) else type(error).__name__
+    text = ": ".join(filter(None, [kind, *str(error).splitlines()[:1]]))
     return "failed", text[:LONGEST_ERROR]

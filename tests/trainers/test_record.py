@@ -67,6 +67,9 @@ def test_metrics_are_numbers_and_those_of_a_resumed_run_are_not_doubled(job) -> 
     assert [(row["name"], row["step"]) for row in found] == [("loss", 1), ("loss", 2), ("loss", 3)]
     assert [row["value"] for row in found] == [2.0, 0.0, 0.5]
     assert len(rows(run.job.lake_url, "FROM runs")) == 1
+    ends = rows(run.job.lake_url, "SELECT outcome FROM run_ends ORDER BY number")
+    assert [row["outcome"] for row in ends] == ["finished", "resumed", "finished"]
+    assert again.snapshot == store.open(run.job.lake_url).snapshot
 
 
 def test_metrics_that_wait_are_stored_when_a_run_fails(job) -> None:
@@ -75,6 +78,8 @@ def test_metrics_that_wait_are_stored_when_a_run_fails(job) -> None:
         run.add_metrics(1, {"loss": 1.0})
         raise RuntimeError
     assert len(rows(job().lake_url, "FROM metrics")) == 1
+    [row] = rows(job().lake_url, "SELECT state, error FROM run_states")
+    assert row == {"state": "failed", "error": "RuntimeError"}
 
 
 def test_a_resumed_run_reads_the_snapshot_that_it_began_with(job, writer) -> None:

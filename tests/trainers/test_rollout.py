@@ -354,6 +354,10 @@ def test_one_lost_endpoint_does_not_stop_the_others(lake: str, tmp_path: Path) -
     outcome = roll(lake, gone, open_scripted(tmp_path, "no"), attempts=1, limit=2)
     assert isinstance(outcome.tallies[0].stopped, EndpointFailed)
     assert [tally.attempts for tally in outcome.tallies] == [0, 2]
+    with store.open(lake) as opened:
+        query = "SELECT state, error FROM run_states WHERE run_id = $1"
+        [row] = opened.sql(query, [outcome.run_id]).rows()
+    assert (row["state"], row["error"]) == ("failed", outcome.tallies[0].stopped.message)
 
 
 @pytest.fixture

@@ -516,6 +516,8 @@ def test_an_interrupted_round_stores_its_seconds(lake: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         search(lake, Climber(stop_after=1), "bucket")
     assert rows_of(lake, "SELECT step FROM metrics WHERE name = 'search/seconds'") == [{"step": 1}]
+    states = "SELECT kind, state FROM run_states WHERE kind = 'rollout'"
+    assert rows_of(lake, states) == [{"kind": "rollout", "state": "interrupted"}]
 
 
 def test_budgets_count_what_other_arms_and_seeds_of_the_search_have_spent(lake: str) -> None:
