@@ -562,7 +562,8 @@ def _find_obstacle(fault: str, path: Path) -> tuple[str, str]:
             return fault, str(part)
         if fault != "missing" and os.path.isfile(part):
             return "file", str(part)
-    return fault, str(path)
+    # A folder that is there but takes no new files, as /proc.
+    return "unusable" if fault == "missing" else fault, str(path)
 
 
 def _find_full_place() -> str | None:
