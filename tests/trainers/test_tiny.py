@@ -138,6 +138,7 @@ def test_a_step_of_the_preset_trains(
 @pytest.mark.slow
 def test_the_preset_trains(tmp_path: Path) -> None:
     done = train_tiny(tmp_path)
+    assert f"made a new lake at {done.lake.url}" in done.stderr
     check_judged(done)
     check_rows(done)
     check_exemplars(done)
@@ -199,7 +200,6 @@ def check_rows(done: Done, steps: int = 2, tasks: int = 2) -> None:
     assert written[0]["n"] > 0
     assert (done.out / "final" / "model.safetensors").exists()
     assert done.stdout.startswith(f"contrastive: {steps} steps on {tasks} tasks")
-    assert f"made a new lake at {done.lake.url}" in done.stderr
 
 
 def check_done_again(done: Done) -> None:
