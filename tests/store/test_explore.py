@@ -513,6 +513,9 @@ class Nobody:
     async def resolve(self, at: str | None) -> int:
         raise AssertionError(at)
 
+    async def find_run_state(self, run: Any) -> str:
+        raise AssertionError(run)
+
 
 @given(st.dictionaries(st.sampled_from(["at", "tab", "page.list", "sort.list"]), st.text()))
 def test_any_query_of_an_address_is_a_view_or_refused(query: dict[str, str]) -> None:

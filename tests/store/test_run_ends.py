@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import platform
 import re
@@ -23,6 +24,9 @@ import store
 from store.dossier import pages
 from store.dossier.run_states import find_state
 from store.errors import FlywheelError
+from store.explore.page.view import View
+from store.explore.pages import run as run_page
+from store.explore.server.readers import Readers
 from store.lake.leases import FolderLeases
 from store.schema import catalog as catalogs
 
@@ -130,6 +134,25 @@ def start_here(url: str, run_id: str) -> Iterator[store.RunRecord]:
         run = store.make_run(kind="training", name="sft", config={}, run_id=run_id)
         with store.record_run(writer, run, "sft begins", resumed=True) as record:
             yield record
+
+
+def test_the_page_of_a_run_asks_its_lease(lake_url: str) -> None:
+    async def read_facts(run_id: str) -> dict[str, str]:
+        async with Readers(store.Location.of(lake_url), None, store.QueryLimits()) as readers:
+            view = View(readers, readers.newest, f"/run/{run_id}", {"run": run_id}, {})
+            page = await run_page.build(view)
+        return {fact.name: fact.text for fact in page.facts}
+
+    run_id = store.ids.uuid7()
+    with start(lake_url, run_id) as process:
+        assert asyncio.run(read_facts(run_id))["State"] == "running"
+        process.kill()
+        process.wait()
+        assert asyncio.run(read_facts(run_id))["State"].startswith("killed")
+    with pytest.raises(ValueError, match="<b>"), start_here(lake_url, run_id):
+        raise ValueError("<b>")
+    facts = asyncio.run(read_facts(run_id))
+    assert (facts["State"], facts["Error"]) == ("failed", "ValueError: <b>")
 
 
 def test_the_first_line_of_an_error_is_kept_short_and_shown_harmlessly(lake_url: str) -> None:
