@@ -151,7 +151,7 @@ def _print_run(page: RunPage) -> None:
     }
     for name, fact in facts.items():
         if fact is not None:
-            console.print(Text(f"{name:<10} {escape_terminal(str(fact))}"))
+            console.print(Text(f"{name:<10} {escape_terminal(str(fact))}"), soft_wrap=True)
     _print_sections(console, page.sections, {"Ends": "no end is stored"})
 
 

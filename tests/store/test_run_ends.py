@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,7 +44,7 @@ with store.writer(url, author="tests") as writer:
 
 
 @contextmanager
-def start(url: str, run_id: str, resumed: str = "new") -> Iterator[subprocess.Popen[str]]:
+def start(url: str, run_id: str, resumed: str = "new") -> Generator[subprocess.Popen[str]]:
     """Start a run in a process of its own; it ends when it gets a line, which may be an error."""
     words = [sys.executable, "-c", RUN, url, run_id, resumed]
     with subprocess.Popen(
@@ -128,7 +128,7 @@ def test_a_killed_run_an_interrupted_one_a_failed_one_and_one_that_finished(lake
 
 
 @contextmanager
-def start_here(url: str, run_id: str) -> Iterator[store.RunRecord]:
+def start_here(url: str, run_id: str) -> Generator[store.RunRecord]:
     """Run in this process, as the run of another process."""
     with store.writer(url, author="tests") as writer:
         run = store.make_run(kind="training", name="sft", config={}, run_id=run_id)
