@@ -485,6 +485,8 @@ def _describe(
     message = message.format(
         place=where, query=_find_module(error), size="it may use" if size is None else size[1]
     )
+    if fault == "damaged":
+        note = ""  # what is kept in a damaged file cannot be promised
     is_clear = fault in _CLEAR or (isinstance(error, OSError) and fault not in _OF_SERVERS)
     if isinstance(error, Exception) and not is_clear:
         message = f"{message}: {summarize_error(error)}"

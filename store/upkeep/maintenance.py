@@ -86,7 +86,7 @@ def compact(location: Location) -> Compaction:
     """
     with (
         open_for_maintenance(location, "store compact") as connection,
-        faults.at(location.url, LakeUnreachable, _UNCHANGED),
+        faults.at(location.catalog_name, LakeUnreachable, _UNCHANGED),
     ):
         before = _measure_files(connection)
         _require_whole(connection, location)
@@ -130,7 +130,7 @@ def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) 
     # refused.
     with (
         open_for_maintenance(location, "store expire") as connection,
-        faults.at(location.url, LakeUnreachable, _UNCHANGED),
+        faults.at(location.catalog_name, LakeUnreachable, _UNCHANGED),
     ):
         migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         with Lake(location) as reader:

@@ -354,7 +354,7 @@ class Writer:
             raise error
         # Our own use of SQLite is the key index, a file of this host.
         is_index = isinstance(error, sqlite3.Error)
-        place = self.location.key_index if is_index else self.location.url
+        place = self.location.key_index if is_index else self.location.catalog_name
         fault = faults.explain(error, place, LakeUnreachable, _KEPT)
         if fault is not None:
             self._is_lost = faults.is_disconnected(error)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from store import read_sql
+from store import faults, read_sql
 from store.errors import FlywheelError
 from store.lake.location import Location
 
@@ -50,6 +50,7 @@ class Database:
             self._connection.executescript(read_sql(__file__, "schema"))
             self._connection.execute(f"PRAGMA user_version = {_FORMAT}")
         except sqlite3.DatabaseError as error:
+            faults.raise_unless_damage(error, self.file)
             raise FlywheelError(
                 f"{self.file} cannot be used: {error}",
                 "Move the file away to start an empty queue; verdicts are in the lake.",
@@ -58,7 +59,7 @@ class Database:
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
         """Yield the connection in a write transaction, which is durable when the block ends."""
-        with self._lock:
+        with self._lock, faults.at(self.file):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
