@@ -180,7 +180,7 @@ def test_no_room_for_the_key_index_loses_nothing(writer: store.Writer) -> None:
     writer.close()
     location.key_index.unlink(missing_ok=True)
     said = run_limited(48, location.url, APPEND)
-    assert f"{location.key_index} " in said
+    assert f"{location.key_index}\n" in said
     assert "Nothing is lost" in said
     with store.writer(location.url, author="tests") as again:
         again.flush()
