@@ -166,7 +166,7 @@ def _kill_at(step: int) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Give up what root may do beyond other users (capset of Linux, its third version)."""
+    """Give up what root may do beyond other users, also for programs that are started."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(28, 3, 0, 0, 0)  # PR_SET_SECUREBITS: nor does a child of this process get it back
     if libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24)):

@@ -13,6 +13,7 @@ import builders
 import store
 from store.importers import generated, starter
 from store.importers.reading.run import run_import
+from store.lake.location import FolderLocation
 from store.upkeep import history, maintenance
 
 READS: dict[str, str] = {
@@ -34,6 +35,7 @@ READS: dict[str, str] = {
     "store export kernelbench-run": "exported --suite starter",
     "store export parquet": "exported",
     "store publish": "someone/lake --tag v1 --dry-run",
+    "store rejected": "",
     "store check": "--full",
     "store backup": "copy",
     "evaluators findings": "",
@@ -45,6 +47,7 @@ WRITES: dict[str, str] = {
     "store tag rm": "v1",
     "store import kernels": "KERNELS",
     "store pull": "someone/lake",
+    "store restore": "BACKUP",
     "store init": "",
     "store compact": "--remove-orphans --yes",
     "store expire": "--older-than-days 0",
@@ -70,6 +73,9 @@ ELSEWHERE = {
     "evaluators diagnose": "needs a GPU",
     "evaluators join": "serves until it is stopped, without a lake",
     "evaluators token": "needs no lake",
+    "evaluators token create": "needs no lake",
+    "evaluators token list": "needs no lake",
+    "evaluators token revoke": "needs no lake",
     "evaluators doctor": "needs no lake",
     "trainers list": "needs no lake",
     "trainers show": "needs no lake",
@@ -98,7 +104,10 @@ def make_lake(folder: Path) -> dict[str, str]:
             ).one()
         writer.location.read_salt()
     assert ids is not None
-    return {"KERNELS": str(starter.FOLDER), **{name: str(value) for name, value in ids.items()}}
+    copy = folder.with_name(f"{folder.name} backup")
+    maintenance.backup(FolderLocation(folder), copy)
+    names = {"KERNELS": str(starter.FOLDER), "BACKUP": str(copy)}
+    return {**names, **{name: str(value) for name, value in ids.items()}}
 
 
 def list_words(command: str, names: dict[str, str]) -> list[str]:
