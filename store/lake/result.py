@@ -196,7 +196,7 @@ def translate_errors(bounds: Bounds, query: str = "") -> Generator[None]:
             raise excess from error
         hint = None
         if isinstance(error, (duckdb.IOException, duckdb.InvalidInputException)):
-            hint = _DAMAGED if ".parquet" in text else None
+            hint = _DAMAGED if "parquet" in text.lower() else None
         if hint is None or faults.classify(error) not in ("missing", "unusable"):
             fault = faults.explain(error, "the data files of the lake")
             if fault is not None:
