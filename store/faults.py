@@ -83,10 +83,6 @@ FAULTS: dict[str, tuple[str, str]] = {
         "`nvidia-smi` shows what uses it. End other programs there, or take smaller batches, a "
         f"smaller model or shorter answers, {_AGAIN}.",
     ),
-    "killed": (
-        "a process of this command was killed, most often because the host has too little memory",
-        f"Use fewer processes at a time or end other programs, {_AGAIN}.",
-    ),
     "name": ("the name {place} is too long", "Name a shorter path."),
     "missing": ("{place} does not exist", "Correct the path. --verbose shows where it is used."),
     "folder": ("{place} is a folder, not a file", "Name a file."),
@@ -146,10 +142,14 @@ FAULTS: dict[str, tuple[str, str]] = {
         f"Test the address and the network, {_AGAIN}.",
     ),
     "timeout": ("{place} did not answer in time", f"Test the network, {_AGAIN} later."),
-    "broken": ("{place} ended the connection", f"Test the network and that server, {_AGAIN}."),
+    "broken": (
+        "{place} ended the connection",
+        f"Test the network and whether the other program still runs, {_AGAIN}.",
+    ),
     "tls": (
         "the certificate of {place} is not trusted",
-        "Test the address and this host's clock. For a certificate of your own, set SSL_CERT_FILE.",
+        "Test the address and this host's clock. Name a certificate of your own with SSL_CERT_FILE "
+        "(in the URL of a lake on PostgreSQL with sslrootcert=FILE).",
     ),
     "forbidden": (
         "{place} does not accept the credentials",
@@ -194,6 +194,7 @@ _ERRNOS = {
     errno.ETXTBSY: "in use",
     errno.EBUSY: "in use",
     errno.ECONNREFUSED: "network",
+    errno.EPIPE: "broken",
     errno.ECONNRESET: "broken",
     errno.ECONNABORTED: "broken",
     errno.EHOSTUNREACH: "network",
@@ -252,13 +253,16 @@ _WORDS = (
     ("files", ("too many open files",)),
     ("conflict", ("transaction conflict",)),
     ("locked", ("database is locked", "database table is locked", "could not set lock on file")),
-    ("damaged", ("is not a database", "image is malformed")),
+    ("damaged", ("is not a database", "image is malformed", "corrupt database file")),
     ("unopened", ("unable to open database",)),
+    ("folder", (": is a directory",)),
+    ("file", (": not a directory",)),
     ("forbidden", ("authentication failed", "no password supplied", "no pg_hba.conf entry")),
     ("connections", ("too many connections", "too many clients", "remaining connection slots")),
     ("absent", ('" does not exist',)),
     ("network", ("connection refused", "could not translate host", "failed: no such file")),
     ("timeout", ("timeout expired", "timed out")),
+    ("tls", ("certificate",)),
     ("lost", _LOST),
     ("memory", ("bad allocation", "bad_alloc", "cannot allocate memory", "malloc of size")),
     ("processes", ("resource temporarily unavailable",)),
@@ -385,8 +389,6 @@ def classify(error: BaseException) -> str | None:
         return next((words[one] for one in words if one in text), None)
     if isinstance(error, MemoryError):
         return "memory"
-    if "BrokenProcessPool" in names:
-        return "killed"
     if libraries & _HTTP:
         return _classify_http(error, text)
     if libraries & _LIBRARIES or (isinstance(error, OSError) and error.errno is None):
@@ -479,7 +481,8 @@ def _describe(
     if fault in ("missing", "file", "exists") and where is not None and "://" not in where:
         fault, where = _find_obstacle(fault, Path(where))
     if where is None:
-        where = "the server" if fault in _OF_SERVERS else "a file"
+        is_pipe = isinstance(error, BrokenPipeError)
+        where = "another program" if is_pipe else "the server" if fault in _OF_SERVERS else "a file"
     message, hint = FAULTS[fault]
     size = _BOUND.search(str(error))
     message = message.format(

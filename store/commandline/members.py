@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import select
 import sys
 import traceback
 import typing
@@ -195,19 +196,24 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                 except SystemExit:
                     sys.stdout.flush()  # the interpreter would not explain a failure
                     raise
-        except BrokenPipeError:
-            # The reader of our output has ended (`| head`).
-            _discard_output()
-            sys.exit(0)
         except Exception as error:
-            if isinstance(error, OSError) and error.filename == "<stdout>":
+            is_closed = isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout.fileno())
+            if is_closed or (isinstance(error, OSError) and error.filename == "<stdout>"):
                 _discard_output()
+            if is_closed:  # `| head` has read enough
+                sys.exit(0)
             fault = faults.explain(error)
             if fault is None or {"-v", "--verbose"} & set(arguments):
                 echo.print_traceback(error)
             fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
             echo.print_error(fault)
             sys.exit(fault.exit_code)
+
+
+def _has_no_reader(pipe: int) -> bool:
+    poll = select.poll()
+    poll.register(pipe, 0)  # errors and hang-ups are always reported
+    return bool(poll.poll(0))
 
 
 def _discard_output() -> None:

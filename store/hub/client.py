@@ -64,6 +64,8 @@ class Hub:
         import huggingface_hub
         from huggingface_hub.utils import disable_progress_bars
 
+        if huggingface_hub.is_offline_mode():
+            raise FlywheelError("HF_HUB_OFFLINE keeps the Hub from being asked", "Unset it.")
         if not sys.stderr.isatty():
             disable_progress_bars()
         huggingface_hub.get_session().timeout = timeout_s
