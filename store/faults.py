@@ -247,6 +247,7 @@ _WORDS = (
     ("full", ("no space left", "disk is full", "could not extend file")),
     ("quota", ("disk quota",)),
     ("large", ("file too large",)),
+    ("file", ("it exists and is a file",)),
     ("read-only", ("read-only file system",)),
     ("denied", ("permission denied", "operation not permitted", "attempt to write a readonly")),
     ("device", ("disk i/o error", "input/output error")),

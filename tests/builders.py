@@ -25,7 +25,7 @@ from store import ids
 Row: TypeAlias = dict[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 PROCESSORS: set[str] = set()
-"""Ids of the processors among the devices that were returned."""
+"""Ids of the processors among the devices of verdicts."""
 
 TASK = '''"""{name}"""
 import torch
@@ -164,13 +164,10 @@ def generation(
 
 def device(name: str = "laptop", **columns: Any) -> Row:
     """Return a device."""
-    row: Row = {
+    return {
         "device_id": ids.content_id("device", name), "name": name, "kind": "cpu", "model": name,
         "created_at": START,
     } | columns
-    if row["kind"] == "cpu":
-        PROCESSORS.add(row["device_id"])
-    return row
 
 
 def run(name: str = "tests", kind: str = "evaluation", **columns: Any) -> Row:
@@ -194,6 +191,8 @@ def evaluation(
     **columns: Any,
 ) -> Row:
     """Return a verdict; a failure without a given reason is unspecified."""
+    # Tests of one process give one name to devices of both kinds.
+    (PROCESSORS.add if device["kind"] == "cpu" else PROCESSORS.discard)(device["device_id"])
     keys = [
         kernel["kernel_id"], task["task_id"], workload["workload_id"], device["device_id"],
         evaluator,

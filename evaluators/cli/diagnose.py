@@ -57,8 +57,8 @@ def diagnose(
     from evaluators.scheduling.cases import read_cases
     from evaluators.scheduling.judges.process import JudgeProcess
 
-    store.Location.of(common.lake).require()
     nvidia_tools.find_program(tool)
+    store.Location.of(common.lake).require()
     place = placement.choose_place(device)
     with store.writer(common.lake, author="evaluators diagnose") as writer:
         with writer.reader() as lake:

@@ -51,8 +51,9 @@ def command(folder: Path, *more: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of the command; it finds this checkout from any folder."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    """Return the environment of the command: this checkout from any folder, the default lake."""
+    own = {name: value for name, value in os.environ.items() if name != "FLYWHEEL_LAKE"}
+    return own | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
 
 
 def attempts(url: str) -> list[dict[str, Any]]:
@@ -124,6 +125,7 @@ def test_a_step_of_the_preset_trains(
     from trainers.cli.app import main
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FLYWHEEL_LAKE", raising=False)
     monkeypatch.setattr(sys, "argv", command(tmp_path, *SMALL))
     with pytest.raises(SystemExit) as ended:
         main()
