@@ -320,7 +320,7 @@ def explain(
         if isinstance(cause, FlywheelError):
             return cause
         if isinstance(cause, ModuleNotFoundError):
-            return _explain_missing_module(cause)
+            return _explain_missing_module(cause, kind)
         fault = classify(cause)
         if fault is not None:
             return _describe(fault, cause, None if place is None else str(place), kind, note)
@@ -443,7 +443,9 @@ def _classify_http(error: BaseException, text: str) -> str | None:
     return _ERRNOS.get(error.errno or 0) if isinstance(error, OSError) else None
 
 
-def _explain_missing_module(error: ModuleNotFoundError) -> FlywheelError | None:
+def _explain_missing_module(
+    error: ModuleNotFoundError, kind: type[FlywheelError]
+) -> FlywheelError | None:
     """Return which packages to install for a module; None for a module that we should have."""
     from importlib import metadata, util
 
@@ -459,9 +461,7 @@ def _explain_missing_module(error: ModuleNotFoundError) -> FlywheelError | None:
             if extra not in ("all", "dev"):
                 package = f"'kernel-flywheel[{extra}]'" if extra else "kernel-flywheel"
                 break
-    return FlywheelError(
-        f"the package {name} is not installed", f"Install it: pip install {package}"
-    )
+    return kind(f"the package {name} is not installed", f"Install it: pip install {package}")
 
 
 def _describe(

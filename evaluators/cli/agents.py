@@ -57,13 +57,11 @@ def make_mcp(module: Evaluator) -> Callable[..., None]:
         workers
             Number of judges on the CPU or on each GPU, each with its own cores.
         """
-        from store.mcp.serving import require_package, serve
-
-        require_package()
         import store
         from evaluators.scheduling.pool import Pool
         from evaluators.submissions.desk import JudgeDesk
         from store.mcp.server import READING_ROOMS, build_server
+        from store.mcp.serving import serve
 
         def build(desk: Desk) -> MCPServer[Any]:
             return build_server(desk, (*READING_ROOMS, contract.ROOM))

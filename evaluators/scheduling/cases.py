@@ -105,10 +105,6 @@ def choose_leaders(
 def _read_task_file(file: Path) -> str:
     try:
         return store.ids.normalize(file.read_text("utf-8"))
-    except OSError as error:
-        raise FlywheelError(
-            f"cannot read the task file {file}: {error.strerror}", "Check its permissions."
-        ) from error
     except UnicodeDecodeError as error:
         raise FlywheelError(
             f"the task file {file} is not UTF-8 text", "Save it with the encoding UTF-8."

@@ -42,10 +42,8 @@ def mcp(
     at
         Read the lake at this tag, snapshot number or ISO time (default: newest at each call).
     """
-    from store.mcp.serving import require_package, serve
-
-    require_package()
     from store.mcp.desk import Desk
     from store.mcp.server import build_server
+    from store.mcp.serving import serve
 
     serve(Desk(locate_lake(common), at, limits), build_server, address)

@@ -12,7 +12,6 @@ from cyclopts.validators import Number
 from store.cli.options import COMMON, INCLUDING, At, Include, open_lake
 from store.commandline import echo
 from store.commandline.members import Common, PageFormat
-from store.errors import FlywheelError
 
 
 def add_to(app: App) -> None:
@@ -169,13 +168,6 @@ def explore(
     timeout
         End the SQL of a page or of the console after this many seconds.
     """
-    from importlib.util import find_spec
-
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise FlywheelError(
-            "`store explore` needs starlette and uvicorn",
-            "Install them: pip install 'kernel-flywheel[explore]'",
-        )
     from store.cli.options import locate_lake
     from store.explore.server.serve import serve
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from store import faults
 from store.cli.options import (
     COMMON,
     INCLUDING,
@@ -202,7 +203,7 @@ def _read_statement(sql: str | None, file: Path | None) -> str:
         try:
             return file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise FlywheelError(f"cannot read {file}: {error}") from error
+            raise faults.explain(error) or FlywheelError(f"cannot read {file}: {error}") from error
     if sys.stdin.isatty():
         raise FlywheelError("no SQL was given", 'For example: store query "FROM leaderboard"')
     return sys.stdin.read()

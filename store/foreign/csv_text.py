@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from store import faults
 from store.errors import ImportFailed
 from store.foreign.fields import NOTHING_STORED, Fields
 
@@ -51,7 +52,9 @@ def read_rows(
                     values[name] = _read_flag(values.get(name), name, where)
                 yield Fields(values=values, where=where, size=sum(map(len, row.values())))
     except (csv.Error, UnicodeDecodeError, OSError) as error:
-        raise ImportFailed(f"{file} cannot be read as CSV: {error}", NOTHING_STORED) from error
+        raise faults.explain(error, file, ImportFailed) or ImportFailed(
+            f"{file} cannot be read as CSV: {error}", NOTHING_STORED
+        ) from error
 
 
 def _read_number(text: str | None, name: str, where: str) -> float | None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
+from store import faults
 from store.errors import ImportFailed
 
 MAX_DEPTH = 100
@@ -85,10 +86,8 @@ def read_lines(file: Path) -> Iterator[tuple[dict[str, Any], str, int]]:
 
 def open_bytes(file: Path) -> IO[bytes]:
     """Open a file for reading, decompressed if its name ends in .gz."""
-    try:
+    with faults.at(file, ImportFailed):
         return cast("IO[bytes]", gzip.open(file)) if file.suffix == ".gz" else open(file, "rb")
-    except OSError as error:
-        raise ImportFailed(f"cannot read {file}: {error}") from error
 
 
 def read_line(handle: IO[bytes], file: Path) -> bytes:
@@ -96,7 +95,9 @@ def read_line(handle: IO[bytes], file: Path) -> bytes:
     try:
         return handle.readline(MAX_LINE_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise ImportFailed(f"{file} cannot be read: {error}", NOTHING_STORED) from error
+        raise faults.explain(error, file, ImportFailed) or ImportFailed(
+            f"{file} cannot be read: {error}", NOTHING_STORED
+        ) from error
 
 
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

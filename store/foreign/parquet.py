@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
+from store import faults
 from store.errors import FlywheelError, ImportFailed
 
 PROGRAM = Path(__file__).parent / "parquet_size.py"
@@ -83,6 +84,8 @@ def check_files(files: Sequence[Path]) -> None:
     found = [json.loads(line) for line in done.stdout.splitlines()]
     for file, one in zip(files, found, strict=False):
         if one.get("damaged"):
+            with faults.at(file, ImportFailed):
+                file.open("rb").close()
             raise ImportFailed(f"{file.name} {one['error']}", "Copy or download it again.")
         if "error" in one:
             raise _refuse_size(file, str(one["error"]))

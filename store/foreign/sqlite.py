@@ -27,11 +27,10 @@ _HEADER = b"SQLite format 3\x00"
 
 def is_sqlite(file: Path) -> bool:
     """Return whether a file begins as a SQLite database does."""
-    try:
-        with open(file, "rb") as handle:
-            return handle.read(len(_HEADER)) == _HEADER
-    except OSError:
+    if not file.is_file():
         return False
+    with open(file, "rb") as handle:
+        return handle.read(len(_HEADER)) == _HEADER
 
 
 def list_columns(file: Path, table: str) -> list[str]:

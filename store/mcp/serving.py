@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -78,15 +77,6 @@ class Address:
                 f"anybody who reaches {self.host} could use this server",
                 f"Set {TOKEN} to a secret that clients send as a bearer token.",
             )
-
-
-def require_package() -> None:
-    """Raise FlywheelError if the package mcp is not installed."""
-    if find_spec("mcp") is None:
-        raise FlywheelError(
-            "this command needs the package mcp",
-            "Install it: pip install 'kernel-flywheel[mcp]'",
-        )
 
 
 def serve(desk: Desk, build: Callable[[Desk], MCPServer[Any]], address: Address) -> None:

@@ -460,6 +460,35 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         assert f"pip install {package}" in str(faults.explain(failed.value))
 
 
+@pytest.mark.repeats(run=1)
+@pytest.mark.parametrize(("command", "module"), [("explore", "starlette"), ("mcp", "mcp")])
+def test_a_command_whose_extra_is_not_installed_names_it(
+    place: Place, command: str, module: str
+) -> None:
+    code = (
+        f"import runpy, sys; sys.modules[{module!r}] = None; sys.argv = ['store', {command!r}]\n"
+        "runpy.run_module('store', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=place.folder, capture_output=True, text=True,
+        check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert_explained(
+        done, f"the package {module} is not installed", f"'kernel-flywheel[{command}]'"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", ["import kernelbook", "import openevolve", "import shinka", "query --file"]
+)
+def test_a_file_that_may_not_be_read_is_named(place: Place, words: str) -> None:
+    file = place.folder / ("source.sqlite" if "shinka" in words else "source.jsonl")
+    file.write_text("{}\n")
+    file.chmod(0)
+    done = Place(place.folder, unprivileged=True).run(f"store {words} {file}")
+    assert_explained(done, f"you have no right to {file}", "ls -ld")
+
+
 def test_the_causes_of_an_error_and_the_members_of_a_group_count(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file") as failed:
         (tmp_path / "missing" / "file").read_text()

@@ -213,7 +213,7 @@ def test_a_broken_task_stops_the_import_with_its_line(writer: store.Writer, chec
         (lambda file: file.write_bytes(b"x\0"), "byte 1 is zero"),
         (lambda file: file.write_bytes(b"#" * (20 << 20) + b"##"), "larger than 20 MiB"),
         (lambda file: file.symlink_to("/etc/hostname"), "a link to /etc/hostname"),
-        (lambda file: file.symlink_to("nowhere"), "cannot read"),
+        (lambda file: file.symlink_to("nowhere"), "nowhere does not exist"),
         (lambda file: os.mkfifo(file), "not a regular file"),
         (lambda file: file.write_text("(" * 100_000), "line 1|cannot be parsed"),
         (lambda file: file.write_text("class Model: pass"), "get_inputs, get_init_inputs"),

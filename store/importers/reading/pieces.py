@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from store import faults
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import Fields, measure
@@ -184,11 +185,8 @@ def check_regular(file: Path, root: Path) -> None:
 
 def hash_file(file: Path) -> str:
     """Return the sha256 of a file, read in parts."""
-    try:
-        with open(file, "rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise ImportFailed(f"cannot read {file}: {error}") from error
+    with faults.at(file, ImportFailed), open(file, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def name_inside(file: Path, root: Path) -> str:

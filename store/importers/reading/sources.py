@@ -6,12 +6,14 @@ import ast
 import dataclasses
 import hashlib
 import json
+import os
 import stat
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from store import faults
 from store.errors import ImportFailed
 from store.ids import content_id
 
@@ -35,8 +37,8 @@ def read_bytes(file: Path, root: Path, limit: int = MAX_FILE_BYTES) -> bytes:
     Raises ImportFailed for a link that leaves `root`, for anything but a regular file, and for a
     file with more than `limit` bytes.
     """
-    try:
-        target = file.resolve(strict=True)
+    with faults.at(file, ImportFailed):
+        target = Path(os.path.realpath(file, strict=True))
         if not target.is_relative_to(root.resolve()):
             raise ImportFailed(
                 f"{file} is a link to {target}, outside of {root}",
@@ -46,8 +48,6 @@ def read_bytes(file: Path, root: Path, limit: int = MAX_FILE_BYTES) -> bytes:
             raise ImportFailed(f"{file} is not a regular file")
         with open(target, "rb") as handle:
             data = handle.read(limit + 1)
-    except (OSError, RuntimeError) as error:
-        raise ImportFailed(f"cannot read {file}: {error}") from error
     if len(data) > limit:
         raise ImportFailed(f"{file} is larger than {limit >> 20} MiB")
     return data

@@ -6,6 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
+from store import faults
 from store.errors import FlywheelError
 
 SALT_BYTES = 32
@@ -30,10 +31,8 @@ def read_salt_file(file: Path) -> bytes:
             handle.write(secrets.token_bytes(SALT_BYTES))
             handle.flush()
             os.fsync(handle.fileno())
-    try:
+    with faults.at(file):
         found = file.read_bytes()
-    except OSError as error:
-        raise FlywheelError(f"{file} cannot be read: {error.strerror}") from error
     if len(found) < SALT_BYTES:
         raise FlywheelError(
             f"{file} is not whole", "Put it back from a copy, or delete it to begin anew."

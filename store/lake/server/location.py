@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from store import faults
 from store.commandline.escape import escape_terminal
 from store.errors import LakeUnreachable, summarize_error
 from store.lake.data_files.files import DataFiles, open_data_files
@@ -51,7 +52,6 @@ _TIMEOUTS = {
     "tcp_user_timeout": 30_000,
 }
 _LONGEST_NAME = 63
-_INSTALL = "pip install 'kernel-flywheel[server]'"
 
 
 class ServerLocation(Location):
@@ -311,18 +311,14 @@ class ServerLocation(Location):
 
     def _connect(self) -> Session:
         """Return a session of the database. Raises LakeUnreachable."""
-        try:
+        with faults.at(self.url, LakeUnreachable):
             import psycopg
-        except ModuleNotFoundError as error:
-            raise LakeUnreachable(
-                "a lake on a PostgreSQL server needs further packages", f"Run {_INSTALL}."
-            ) from error
         own = {"application_name": f"{SESSION}{os.getpid()}"}
         parameters: dict[str, Any] = own | _TIMEOUTS | self._connection
         try:
             return psycopg.connect(**parameters, autocommit=True)
         except psycopg.Error as error:
-            raise LakeUnreachable(
+            raise faults.explain(error, self.url, LakeUnreachable) or LakeUnreachable(
                 f"no connection to {self.url}: {summarize_error(error)}",
                 "Test host, port, database and user with psql; passwords come from PGPASSWORD or "
                 "~/.pgpass. Besides schema= and data=, a URL has only parameters of libpq.",
