@@ -608,12 +608,9 @@ def test_a_server_without_free_connections_is_named(server: PostgresServer) -> N
         assert "max_connections" in str(fault.hint)
 
 
-def test_a_full_disk_of_a_server_is_named(server: PostgresServer, tmp_path: Path) -> None:
-    folder = tmp_path / "space"
-    folder.mkdir()
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(parent.stat().st_mode | 0o011)
-    mount("-t", "tmpfs", "-o", "size=1m,uid=nobody", "tmpfs", str(folder))
+def test_a_full_disk_of_a_server_is_named(server: PostgresServer) -> None:
+    folder = tempfile.mkdtemp()  # not inside tmp_path, where the server's user has no right
+    mount("-t", "tmpfs", "-o", "size=1m,uid=nobody", "tmpfs", folder)
     address = f"host=127.0.0.1 port={server.port} dbname=postgres user={OWNER}"
     try:
         with psycopg.connect(address, autocommit=True) as session:
@@ -627,6 +624,7 @@ def test_a_full_disk_of_a_server_is_named(server: PostgresServer, tmp_path: Path
             session.execute("DROP TABLESPACE small")
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
+        os.rmdir(folder)
     fault = faults.explain(failed.value, "postgresql://127.0.0.1/postgres")
     assert "the disk of postgresql://127.0.0.1/postgres is full" in str(fault)
 
