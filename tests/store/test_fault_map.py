@@ -11,6 +11,7 @@ import sqlite3
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import tomllib
 from collections.abc import Callable, Iterator
