@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 GB = 1_000_000_000
 MEMORY_GB = 4.0
 THREADS = 8
+MOST_GB = 1e9
+"""DuckDB takes no larger sizes."""
 SPILL_SHARE = 0.5
 """Part of the free disk space that temporary data may take."""
 _DUCKDB_SHARE = 0.75
@@ -112,9 +114,9 @@ def _read_bytes(variable: str) -> int | None:
         size = float(text)
     except ValueError:
         size = 0.0
-    if not 0 < size < float("inf"):
+    if not 0 < size <= MOST_GB:
         raise FlywheelError(
-            f'{variable} is "{text}", which is not a positive number',
+            f'{variable} is "{text}", which is not a positive number of at most {MOST_GB:g}',
             "Set it to a number of GB, or unset it.",
         )
     return int(size * GB)

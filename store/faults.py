@@ -85,9 +85,9 @@ FAULTS: dict[str, tuple[str, str]] = {
     ),
     "name": ("the name {place} is too long", "Name a shorter path."),
     "missing": ("{place} does not exist", "Correct the path. --verbose shows where it is used."),
-    "folder": ("{place} is a folder, not a file", "Name a file."),
-    "file": ("{place} is a file, not a folder", "Name a folder."),
-    "exists": ("{place} exists already, or is not empty", "Name another path."),
+    "folder": ("{place} is a folder, not a file", "Name a file, or move that folder away."),
+    "file": ("{place} is a file, not a folder", "Name a folder, or move that file away."),
+    "exists": ("{place} exists already, or is not empty", "Name another path, or move it away."),
     "links": ("{place} is a circle of symbolic links", "Name another path."),
     "stale": (
         "{place} was replaced or deleted on its file server",
@@ -101,6 +101,10 @@ FAULTS: dict[str, tuple[str, str]] = {
     "conflict": (
         "another program has committed to {place} meanwhile",
         "Run this again; what was spooled is kept.",
+    ),
+    "data file": (
+        "{place} is damaged",
+        "`store check --full` names every damaged file. Copy it back from a backup.",
     ),
     "damaged": (
         "{place} is damaged, or no database",
@@ -255,6 +259,7 @@ _WORDS = (
     ("locked", ("database is locked", "database table is locked", "could not set lock on file")),
     ("damaged", ("is not a database", "image is malformed", "corrupt database file")),
     ("unopened", ("unable to open database",)),
+    ("data file", ("to be a parquet file", "no magic bytes", "equal to footer length")),
     ("folder", (": is a directory",)),
     ("file", (": not a directory", "it exists and is a file")),
     ("forbidden", ("authentication failed", "no password supplied", "no pg_hba.conf entry")),
@@ -276,6 +281,8 @@ _PARTIAL = re.compile(r"/\.flywheel-[0-9a-f]+\.partial")
 """Folder of an output until it is complete; people know the place that it will have."""
 _SCARCE_BYTES = 1 << 20
 """A disk with less free space is full for what this program writes."""
+_DATABASE_FILES = 16
+"""Files that a database has open at a time, at most."""
 _LIBRARIES = {"_duckdb", "duckdb", "sqlite3", "pyarrow", "psycopg", "polars"}
 """Libraries whose errors tell their kind in their text only."""
 _OF_SQL = {
@@ -385,7 +392,7 @@ def classify(error: BaseException) -> str | None:
         return "gpu memory"
     if type(error) is RuntimeError:  # of torch, and of the interpreter
         words = {"cuda out of memory": "gpu memory", "defaultcpuallocator": "memory"}
-        words["can't start new thread"] = "processes"
+        words |= {"can't start new thread": "processes", "symlink loop": "links"}
         return next((words[one] for one in words if one in text), None)
     if isinstance(error, MemoryError):
         return "memory"
@@ -549,6 +556,8 @@ def _test_place(fault: str, place: str | None) -> str:
     folder = _find_folder(place)
     if fault not in ("device", "denied", "unopened") or folder is None or place is None:
         return fault
+    if _lacks_descriptors():
+        return "files"
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return "read-only"
     existing = [folder, *([Path(place)] if os.path.exists(place) else [])]
@@ -558,6 +567,15 @@ def _test_place(fault: str, place: str | None) -> str:
         return "full"
     is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
     return "large" if is_limited else fault
+
+
+def _lacks_descriptors() -> bool:
+    """Return whether this process may open so few more files that a database may need more."""
+    try:
+        count = len(os.listdir("/proc/self/fd"))
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - count < _DATABASE_FILES
 
 
 def _find_obstacle(fault: str, path: Path) -> tuple[str, str]:

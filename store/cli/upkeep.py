@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from store.cli.options import COMMON, locate_lake, print_rows
 from store.commandline import echo
@@ -69,7 +70,7 @@ def check(
         report = integrity.inspect(locate_lake(common), show, full=full)
     if report.problems:
         print_rows(pa.Table.from_pylist([asdict(problem) for problem in report.problems]), format)
-        echo.print_error(FlywheelError(f"{len(report.problems)} rules broken"))
+        echo.print_error(FlywheelError(f"rules broken: {len(report.problems)}"))
         sys.exit(3)
     if report.is_partial:
         echo.print_result(
@@ -129,7 +130,7 @@ def _remove_orphans(location: Location, *, agreed: bool) -> None:
             "copy of the catalog was put back, they are what is missing in it"
         )
     if not orphans:
-        echo.print_note("no file to delete is there")
+        echo.print_note("no orphan to delete")
         return
     if not agreed and not sys.stdin.isatty():
         raise FlywheelError(
@@ -147,7 +148,7 @@ def _remove_orphans(location: Location, *, agreed: bool) -> None:
 
 def expire(
     *,
-    older_than_days: float,
+    older_than_days: Annotated[float, Parameter(validator=Number(gte=0, lte=100_000))],
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     common: Common = COMMON,
 ) -> None:
@@ -320,6 +321,6 @@ def rejected(
     echo.print_result(f"{len(chosen) - refused} bundles stored → snapshot {snapshot}")
     if refused:
         echo.print_error(
-            FlywheelError(f"{refused} bundles refused again", "`store rejected` says why.")
+            FlywheelError(f"bundles refused again: {refused}", "`store rejected` says why.")
         )
         sys.exit(3)

@@ -9,6 +9,7 @@ its own sequences.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 import sys
@@ -185,11 +186,15 @@ class EscapingStream:
 def escape_streams() -> Generator[None]:
     """Escape all output to `sys.stdout` and `sys.stderr`, and log warnings, in this context."""
     before = sys.stdout, sys.stderr
-    for stream in before:
+    # A process that is started with a closed stream has None in its place.
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in before)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A character that the terminal cannot encode must not end the command.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.stdout, sys.stderr = (cast("TextIO", EscapingStream(stream)) for stream in before)
+    sys.stdout, sys.stderr = (
+        cast("TextIO", EscapingStream(stream)) for stream in (sys.stdout, sys.stderr)
+    )
     logging.captureWarnings(True)
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from store.bounds import GB, THREADS, Bounds, read_bounds
+from store.bounds import GB, MOST_GB, THREADS, Bounds, read_bounds
 from store.errors import FlywheelError
 
 
@@ -36,9 +36,9 @@ class QueryLimits:
         """Refuse limits under which no query can be answered."""
         sizes = (self.timeout, self.memory_gb, self.spill_gb, self.max_result_gb, self.threads)
         counts = (self.max_rows, self.max_chars)
-        if not all(size is None or 0 < size < float("inf") for size in sizes) or min(counts) < 0:
+        if not all(size is None or 0 < size <= MOST_GB for size in sizes) or min(counts) < 0:
             raise FlywheelError(
-                "a limit on queries must be a positive number",
+                f"a limit on queries must be a positive number of at most {MOST_GB:g}",
                 "Only --max-rows and --max-chars may be 0, which gives all rows.",
             )
 

@@ -40,9 +40,11 @@ _LEASES = "leases"
 _MOVE = "move.json"
 _OWN_FILES = re.compile(
     r"(catalog\.(sqlite|new|damaged|partial)|(keys|service)\.sqlite)(-\w+)?|(service\.)?lock|readers"
-    r"|leases|data|spool|derived|(move\.json|checked\.json|publish\.salt)(\.partial)?"
+    r"|leases|data|spool|derived|(move\.json|checked\.json|publish\.salt(\.\w+)?)(\.partial)?"
 )
 """Names in the folder of a lake that has no catalog yet, or has lost it."""
+_SHARED_BYTES = 1 << 16
+"""Room that SQLite needs for the file that all who have a catalog open share."""
 MARKER = "flywheel.lake"
 """File among the data files that names the lake they belong to."""
 METADATA = "__ducklake_metadata_lake"
@@ -86,7 +88,12 @@ class Location(ABC):
                 f'cannot open a lake at "{text}": neither a folder nor postgresql://',
                 "Give a path such as ./lake, file:///data/lake, or postgresql://HOST/DATABASE.",
             )
-        return FolderLocation(Path(rest if separator else text).expanduser().resolve())
+        try:
+            return FolderLocation(Path(rest if separator else text).expanduser().resolve())
+        except RuntimeError as error:  # a circle of symbolic links, or a user without a home
+            raise LakeUnreachable(
+                f'cannot open a lake at "{text}": {error}', "Name another folder."
+            ) from error
 
     @property
     @abstractmethod
@@ -332,18 +339,27 @@ class FolderLocation(Location):
     def build_attachment(self, *, writable: bool) -> tuple[str, list[str]]:
         """Return what DuckDB's ATTACH names, and its options."""
         options = [f"META_BUSY_TIMEOUT {LOCK_WAIT_MS}"]
+        if self.exists and not self.catalog.is_file():  # such as a pipe, which would never answer
+            raise LakeUnreachable(
+                f"{self.catalog} is not the catalog of a lake: it is no file",
+                f"Nothing was changed. {faults.RESTORE_LAKE} If no lake was here, name another "
+                "place with --lake.",
+            )
         if not writable:
             return f"sqlite:{self.find_readable_catalog()}", options
         return f"sqlite:{self.catalog}", [*options, "META_JOURNAL_MODE 'WAL'"]
 
     def find_readable_catalog(self) -> Path:
-        """Return the file that SQLite can read the catalog from: in a read-only folder, a copy.
+        """Return the file that SQLite can read the catalog from, a copy where it needs one.
 
         To read a catalog, SQLite uses a file beside it that all who have it open share, and makes
         this file unless a writer has. The copy is in a private folder of this process.
         """
         files = [self.root / f"{self.catalog_file}{suffix}" for suffix in ("", "-wal", "-shm")]
-        if self.is_edition or os.access(self.root, os.W_OK) or files[2].exists():
+        if self.is_edition or files[2].exists():
+            return self.catalog
+        has_room = shutil.disk_usage(self.root).free >= _SHARED_BYTES
+        if has_room and os.access(self.root, os.W_OK):
             return self.catalog
         while True:
             stamps = tuple((file, _stamp(file)) for file in files[:2])
@@ -358,6 +374,11 @@ class FolderLocation(Location):
         rest = next((file.name for file in others if _is_there(file)), None)
         if not files and rest is None:
             return super().describe_absence()
+        if _is_there(self.root / "catalog.partial"):
+            return LakeUnreachable(
+                f"the backup at {self.url} is incomplete: it was stopped",
+                "Run the same `store backup` again, which copies the rest.",
+            )
         return LakeUnreachable(
             f"the lake at {self.url} has lost its catalog: {self.catalog.name} is missing, and "
             + (f"{files} data files are there" if files else f"{rest} is there"),

@@ -269,6 +269,12 @@ def _check_target(location: FolderLocation, target: Path) -> None:
                 raise FlywheelError(
                     f"{target} holds another lake", "Name a new folder, or this lake's backup."
                 )
+            if other.snapshot > own.snapshot:
+                raise FlywheelError(
+                    f"the backup in {target} has snapshot {other.snapshot}, and this lake only "
+                    f"{own.snapshot}: it was restored from an older one",
+                    "Nothing was copied. Name a new folder, or delete that backup.",
+                )
 
 
 def _is_foreign(there: FolderLocation) -> bool:

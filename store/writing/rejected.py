@@ -54,6 +54,10 @@ def list_rejected(catalog: Catalog, spool: Path) -> list[RejectedBundle]:
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"{report.name} cannot be read: {summarize_error(error)}"
         bundle = _read_bundle(catalog, report)
+        if bundle is None:
+            file = report.with_suffix(SEALED)
+            what = "is damaged" if file.exists() else "is missing"
+            reason = f"{file.name} {what}, so it cannot be stored; before: {reason}"
         kept.append(
             RejectedBundle(
                 name=report.stem,

@@ -18,6 +18,7 @@ import pytest
 import pipelines
 import store
 from store import faults
+from store.bounds import read_bounds
 from store.errors import FlywheelError
 from store.guard.query_process import QueryProcess
 from store.lake.attachment import connect
@@ -220,3 +221,15 @@ def test_an_error_of_a_writer_names_the_bound_the_option_and_what_asked(
     module = "store/lake/cache/kept_files.py"
     assert error.value.message == f"a query of {module} needs more than {bound}"
     assert option in str(error.value.hint)
+
+
+@pytest.mark.parametrize("variable", ["FLYWHEEL_MEMORY_GB", "FLYWHEEL_SPILL_GB"])
+@pytest.mark.parametrize("size", ["0", "-1", "nan", "inf", "1e99", "1e10", "1,5", ""])
+def test_a_size_that_duckdb_does_not_take_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, size: str
+) -> None:
+    monkeypatch.setenv(variable, size)
+    with pytest.raises(FlywheelError, match=f"^{variable} is"):
+        read_bounds(None)
+    with pytest.raises(FlywheelError, match="positive number of at most"):
+        store.QueryLimits(memory_gb=1e99)

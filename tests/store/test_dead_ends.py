@@ -94,6 +94,28 @@ def test_a_rejected_bundle_that_cannot_be_read_stays(
     assert kept.read_bytes() == damaged
     (row,) = json.loads(rejected("--format", "json").stdout)
     assert (row["author"], row["message"]) == (None, None)
+    assert "is damaged, so it cannot be stored" in row["reason"]
+
+
+def test_a_backup_with_later_snapshots_is_not_replaced(tmp_path: Path) -> None:
+    lake, older, copy = tmp_path / "lake", tmp_path / "older", tmp_path / "copy"
+    store.writer(str(lake), author="tests").close()
+    shutil.copytree(lake, older)
+    with store.writer(str(lake), author="tests") as writer:
+        writer.append({"policies": [person("later")]}, "a person")
+    maintenance.backup(FolderLocation(lake), copy)
+    with pytest.raises(FlywheelError, match="restored from an older one"):
+        maintenance.backup(FolderLocation(older), copy)
+    assert count(str(copy), "policies") == 1
+
+
+def test_a_stopped_backup_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "copy" / "data").mkdir(parents=True)
+    (tmp_path / "copy" / "catalog.partial").touch()
+    (tmp_path / "copy" / "data" / "a.parquet").touch()
+    with pytest.raises(FlywheelError, match="incomplete") as refused:
+        store.open(str(tmp_path / "copy"))
+    assert "store backup" in str(refused.value.hint)
 
 
 def cut(file: Path) -> None:

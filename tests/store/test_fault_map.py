@@ -251,6 +251,12 @@ def test_a_full_disk_is_named(full_disk: Place, command: str) -> None:
         assert again.returncode == 0, again.stderr
 
 
+def test_a_lake_on_a_full_disk_is_read_and_backed_up(full_disk: Place, tmp_path: Path) -> None:
+    for line in ("store tables", "store check", f"store backup {tmp_path / 'backup'}"):
+        done = full_disk.run(line)
+        assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("command", WRITES)
 def test_a_read_only_file_system_is_named(read_only_disk: Place, command: str) -> None:
@@ -300,6 +306,20 @@ def test_a_full_folder_for_temporary_files_is_named(full_disk: Place) -> None:
     assert fault is not None
     assert f"{full_disk.folder}, the folder for temporary files, is full" in fault.message
     assert "TMPDIR" in str(fault.hint)
+
+
+def test_a_database_without_files_to_open_is_no_matter_of_rights(place: Place) -> None:
+    words = [sys.executable, "-m", "store", "check", "--full", "--lake", str(place.lake)]
+    done = subprocess.run(
+        ["prlimit", "--nofile=14", *words], capture_output=True, text=True, cwd=ROOT
+    )
+    assert_explained(done, "may not open more files", "ulimit -n")
+
+
+def test_a_closed_standard_output_is_no_bug(place: Place) -> None:
+    line = f"{sys.executable} -m store tables --lake {place.lake} >&-"
+    done = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("size", [1, 100_000])

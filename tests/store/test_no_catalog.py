@@ -61,13 +61,21 @@ def _spoil(catalog: Path, kind: str) -> None:
             other.execute("CREATE TABLE notes (text)")
     elif kind == "a folder":
         catalog.mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(catalog)
+    elif kind == "a circle of links":
+        catalog.symlink_to(catalog)
     else:
         catalog.symlink_to(catalog.with_name("nowhere"))
 
 
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
-    "kind", ["empty", "cut", "random", "of another program", "a folder", "a dangling link"]
+    "kind",
+    [
+        *("empty", "cut", "random", "of another program"),
+        *("a folder", "a pipe", "a dangling link", "a circle of links"),
+    ],
 )
 def test_what_is_not_a_catalog_stays_and_so_do_all_data_files(
     old_lake: Path, tmp_path: Path, kind: str

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from store import faults
 from store.errors import FlywheelError
@@ -18,19 +20,21 @@ def read_salt_file(file: Path) -> bytes:
     Raises FlywheelError if it cannot be made or read.
     """
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        pass
+        if not file.exists():
+            # A file gets this name when it is whole, and only if no other process was faster.
+            with NamedTemporaryFile(
+                dir=file.parent, prefix=f"{file.name}.", suffix=".partial"
+            ) as new:
+                new.write(secrets.token_bytes(SALT_BYTES))
+                new.flush()
+                os.fsync(new.fileno())
+                with suppress(FileExistsError):
+                    os.link(new.name, file)
     except OSError as error:
         raise FlywheelError(
             f"no salt can be kept at {file}: {error.strerror}",
             "Names are hashed with it: publish from a lake that you may write to.",
         ) from error
-    else:
-        with os.fdopen(descriptor, "wb") as handle:
-            handle.write(secrets.token_bytes(SALT_BYTES))
-            handle.flush()
-            os.fsync(handle.fileno())
     with faults.at(file):
         found = file.read_bytes()
     if len(found) < SALT_BYTES:
