@@ -17,6 +17,7 @@ from typing import Any
 import builders
 import commands
 import duckdb
+import psycopg
 import pytest
 from hub import lakes
 from hub.server import TOKEN, HubServer
@@ -180,10 +181,13 @@ def read_data_path(lake: location.FolderLocation) -> str:
 
 
 def test_a_lake_on_a_server(server: PostgresServer, tmp_path: Path, home: Path) -> None:
-    url = server.build_url("lake", tmp_path / "data")
+    # In a database of its own: other tests have a schema of this name in the default one.
+    admin = f"host=127.0.0.1 port={server.port} user={OWNER}"
+    with psycopg.connect(f"{admin} dbname=postgres", autocommit=True) as session:
+        session.execute("CREATE DATABASE page")
+    url = server.build_url("lake", tmp_path / "data").replace("/postgres?", "/page?")
     with store.writer(url, author="tests") as writer:
         writer.append({"tasks": [builders.task()]}, "a task")
-    named = f"host=127.0.0.1 port={server.port} dbname=postgres user={OWNER}"
-    code = SERVER.replace("host=db dbname=kernels user=alice", named)
+    code = SERVER.replace("host=db dbname=kernels user=alice", f"{admin} dbname=page")
     assert code != SERVER
     assert run(code, "served_tasks", tmp_path, home) == [1]

@@ -120,6 +120,7 @@ def test_only_one_kernel_waits_for_a_timeout() -> None:
 
 def test_a_file_named_by_the_labels_but_missing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_bytes((starter.FOLDER / "suite.yaml").read_bytes())
+    (tmp_path / "tasks").mkdir()
     with pytest.raises(ImportFailed, match="gelu_scale_bias"):
         starter.read_suite(tmp_path)
 
