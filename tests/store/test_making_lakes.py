@@ -1,4 +1,4 @@
-"""What makes a lake says so first, and never does it among files of somebody else."""
+"""Commands that make a lake print where, and make none among files of somebody else."""
 
 from __future__ import annotations
 
