@@ -64,8 +64,6 @@ class Hub:
         import huggingface_hub
         from huggingface_hub.utils import disable_progress_bars
 
-        if huggingface_hub.is_offline_mode():
-            raise FlywheelError("HF_HUB_OFFLINE keeps the Hub from being asked", "Unset it.")
         if not sys.stderr.isatty():
             disable_progress_bars()
         huggingface_hub.get_session().timeout = timeout_s
@@ -191,6 +189,10 @@ class Hub:
     @contextmanager
     def _translate_errors(self, what: str) -> Generator[None]:
         """Turn the client's exceptions into errors with a next step and without a token."""
+        import huggingface_hub
+
+        if huggingface_hub.is_offline_mode():  # the client would try again and again
+            raise FlywheelError("HF_HUB_OFFLINE keeps the Hub from being asked", "Unset it.")
         try:
             yield
         except FlywheelError:
