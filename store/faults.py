@@ -302,7 +302,7 @@ _CLEAR = {
     "full", "temporary", "quota", "large", "read-only", "denied", "files", "processes", "memory",
     "locked", "conflict", "damaged", "expired", "clock", "spill", "query memory",
 }  # fmt: skip
-"""Faults of which the text of a library says no more."""
+"""Faults to which the text of a library adds nothing."""
 _SCRATCH = re.compile(r"(.+)/(kernel-flywheel-[0-9]+|flywheel-query-[^/]+)(/|$)")
 """A path of ours in the folder for temporary files; Python takes another one if that is full."""
 _OWN = {"store", "pipelines", "evaluators", "trainers"}

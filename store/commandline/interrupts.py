@@ -196,7 +196,7 @@ def _end() -> NoReturn:
         sys.stderr.write(("interrupted." if _watch is None else _watch.describe()) + "\n")
         sys.stderr.flush()
     _end_children()
-    # Python would wait for threads first, of which some may never end.
+    # A normal exit waits for all threads, and some may never end.
     os._exit(EXIT_CODE)
 
 

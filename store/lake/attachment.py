@@ -171,7 +171,7 @@ def _read_identity(connection: duckdb.DuckDBPyConnection, name: str) -> str:
 
 
 def record_data_path(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
-    """Record where the data files of an attached lake are, unless its catalog says so already.
+    """Record where the data files of an attached lake are, if its catalog names another place.
 
     A catalog that was copied or moved names the old place, and a program that attaches it without
     DATA_PATH would read the files there. Call it under the lock.

@@ -26,7 +26,7 @@ REPORTED = {
     for kind in ("catalog.sqlite", "a data file")
     for way in ("empty", "cut", "flipped", "another lake's", "removed")
 }
-"""Damage of which `store check` must not say that all is well."""
+"""Damage that `store check` must report."""
 
 
 def _list_parts() -> Iterator[tuple[str, str, tuple[str, ...]]]:

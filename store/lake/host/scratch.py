@@ -35,7 +35,7 @@ def choose_scratch(purpose: str) -> Path:
     try:
         own = _make_own(os.getpid(), base)
     except OSError:
-        # A full disk. Whoever makes the folder fails with the reason; most queries need none.
+        # Such as a full disk. A query that needs the folder fails with the reason; most need none.
         own = base
     return own / f"{purpose}-{secrets.token_hex(4)}"
 
