@@ -290,8 +290,10 @@ def test_a_lake_that_may_not_be_read_is_not_called_damaged(
 
 
 def test_too_many_open_files_are_no_damage(place: Place) -> None:
-    done = place.run("store compact", RLIMIT_NOFILE=16)
-    assert_explained(done, "this process may not open more files, such as", "ulimit -n")
+    # How many are open at once depends on how DuckDB's threads take turns, hence no one limit.
+    runs = (place.run("store compact", RLIMIT_NOFILE=limit) for limit in range(16, 6, -1))
+    failed = next(done for done in runs if done.returncode)
+    assert_explained(failed, "this process may not open more files, such as", "ulimit -n")
 
 
 def test_a_full_folder_for_temporary_files_is_named(full_disk: Place) -> None:
