@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from evaluators.timing.plan import Plan
     from evaluators.worker.handle import Deadlines
 
-VERSION = 8
+VERSION = 9
 """Version of the rules; rows of an older one do not count in verdicts."""
 _MESSAGE_LIMIT = 500
 _FEWEST_BLOCKS = 20
