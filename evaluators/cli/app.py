@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -44,6 +44,7 @@ def main() -> None:
 @app.command
 def doctor(
     *,
+    limits: Annotated[bool, Parameter(negative="")] = False,
     device: str = "auto",
     format: Format = "table",
     common: Common = _DEFAULT,
@@ -55,15 +56,28 @@ def doctor(
     Examples:
       evaluators doctor
       evaluators doctor --device cpu --format json
+      evaluators doctor --limits
 
     Parameters
     ----------
+    limits
+        List the kinds of tasks and kernels that the judge cannot judge instead. A verdict that
+        refuses one names its limit.
     device
         cpu, or a GPU such as cuda:0. cuda means the first GPU; auto means the first GPU, or the CPU
         if there is none.
     format
         Format of the list.
     """
+    if limits:
+        from evaluators.limits import kinds
+
+        if format != "table":
+            _write_rows(kinds.list_limits(), format)
+            return
+        for line in kinds.format_lines(echo.terminal_width(sys.stdout)):
+            echo.print_result(line)
+        return
     from evaluators.device import placement
     from evaluators.sandbox import doctor as walls
     from evaluators.scheduling.judges.process import JudgeProcess
@@ -73,16 +87,20 @@ def doctor(
         rows = walls.describe_walls(*judge.read_walls())
         name = judge.row["name"]
     if format != "table":
-        import pyarrow as pa
-
-        from store.commandline import display
-
-        display.write_rows(pa.Table.from_pylist(rows), format)
+        _write_rows(rows, format)
         return
     for line in walls.format_lines(rows):
         echo.print_result(line)
     absent = sum(not row["holds"] for row in rows)
     echo.print_result(f"{len(rows) - absent} of {len(rows)} sandbox mechanisms work on {name}")
+
+
+def _write_rows(rows: list[dict[str, Any]], format: str) -> None:
+    import pyarrow as pa
+
+    from store.commandline import display
+
+    display.write_rows(pa.Table.from_pylist(rows), format)
 
 
 @app.command

@@ -1,7 +1,7 @@
-"""Generate the reference tables in evaluators/README.md: statuses and flags.
+"""Generate the reference tables in evaluators/README.md: statuses, flags and limits.
 
 `make docs` runs `python -m evaluators.cli.reference`. Run it after a change of the sources:
-evaluators/judging/flags.py, or the statuses in catalog.yaml.
+evaluators/judging/flags.py, evaluators/limits/kinds.py, or the statuses in catalog.yaml.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evaluators.judging.flags import FLAGS, NONEQUIVALENT
+from evaluators.limits.kinds import LIMITS
 from store.schema import catalog
 
 _README = Path(__file__).parents[1] / "README.md"
@@ -42,13 +43,20 @@ def flags_table() -> str:
     return "\n".join(lines)
 
 
+def limits_table() -> str:
+    """Return every kind that the judge cannot judge."""
+    lines = ["| limit | the judge cannot judge | cause |", "|---|---|---|"]
+    lines += [f"| `{name}` | {kind.sentence} | {kind.cause} |" for name, kind in LIMITS.items()]
+    return "\n".join(lines)
+
+
 def fill_tables(page: str) -> str:
     """Replace the text between each pair of markers `<!-- NAME -->` and `<!-- /NAME -->`.
 
     Raises:
         ValueError: the page lacks a marker.
     """
-    tables = {"statuses": statuses_table(), "flags": flags_table()}
+    tables = {"statuses": statuses_table(), "flags": flags_table(), "limits": limits_table()}
     for name, table in tables.items():
         begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
         if begin not in page or end not in page:

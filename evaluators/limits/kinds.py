@@ -1,0 +1,86 @@
+"""Kinds of inputs, outputs, modules and calls that the judge cannot judge, each with a name.
+
+A refusal names its limit by `refuse_limit`. `evaluators doctor --limits` and evaluators/README.md
+list all of them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+LISTED_BY = "`evaluators doctor --limits` lists what the judge cannot judge"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One kind that the judge refuses."""
+
+    sentence: str
+    """What it refuses."""
+    cause: Literal["judge", "task"] = "judge"
+    """task: the task breaks the rules of its format. judge: another judge could judge it."""
+
+
+LIMITS = {
+    "backward": Limit("gradients: the judge calls `forward` without gradients, and no `backward`"),
+    "value_types": Limit(
+        "inputs, outputs and constructor arguments other than tensors, numbers, text, None, and "
+        "lists, tuples, named tuples, dataclasses and dicts of them"
+    ),
+    "dict_keys": Limit("dicts with keys other than text"),
+    "nesting": Limit("values that are nested more than 8 deep, or that contain themselves"),
+    "value_count": Limit("inputs or outputs of so many parts that their description exceeds 1 MB"),
+    "value_bytes": Limit("inputs or outputs of more than half of the memory of the host or GPU"),
+    "sparse": Limit("sparse tensors"),
+    "nested_tensors": Limit("nested and jagged tensors"),
+    "quantized": Limit("quantized tensors"),
+    "tensor_subclasses": Limit("subclasses of torch.Tensor other than parameters"),
+    "element_types": Limit("element types that torch cannot compute with, such as bits8 and uint4"),
+    "devices": Limit("tensors on another device than the one that judges, or on several"),
+    "several_processes": Limit("tasks that start processes, or need more than one GPU or host"),
+    "module_copies": Limit("modules that can be neither copied nor built again"),
+    "module_types": Limit("a class `Model` that is no torch.nn.Module", "task"),
+    "task_form": Limit("tasks that are in none of the formats that `--task` reads", "task"),
+}
+"""Every limit by its name."""
+
+
+def refuse_limit(name: str, detail: str) -> str:
+    """Return the text of a refusal: what was refused, and its limit.
+
+    >>> print(refuse_limit("sparse", "input 0 is a sparse tensor"))
+    input 0 is a sparse tensor (limit sparse; `evaluators doctor --limits` lists what the judge \
+cannot judge)
+    """
+    if name not in LIMITS:
+        raise KeyError(name)
+    return f"{detail} (limit {name}; {LISTED_BY})"
+
+
+def list_limits() -> list[dict[str, str]]:
+    """Return a row per limit: limit, cannot_judge, cause."""
+    return [
+        {"limit": name, "cannot_judge": limit.sentence, "cause": limit.cause}
+        for name, limit in LIMITS.items()
+    ]
+
+
+def format_lines(width: int | None = None) -> Iterator[str]:
+    """Yield the lines of the list for a terminal, each at most `width` columns wide.
+
+    >>> print(*list(format_lines())[:2], sep="\\n")
+    The judge cannot judge (names are those that refusals print):
+      backward           gradients: the judge calls `forward` without gradients, and no `backward`
+    """
+    yield "The judge cannot judge (names are those that refusals print):"
+    for name, limit in LIMITS.items():
+        ends = " (the task breaks its format)" if limit.cause == "task" else ""
+        yield from textwrap.wrap(
+            f"  {name:17}  {limit.sentence}{ends}",
+            max(width or 100, 40),
+            subsequent_indent=" " * 21,
+            break_on_hyphens=False,
+        )
