@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from store.commandline.progress import Progress, ignore_progress
 from store.dossier.names import choose_id
 from store.errors import FlywheelError
 from store.ids import content_id, uuid7
+from store.lake.host.user import name_user
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def decide(lake_url: str | None, prefix: str, decision: str, why: str) -> tuple[
                 f"{identity[:12]} is a kernel, and only a finding can be dismissed",
                 f"List its findings: evaluators findings {identity[:12]}",
             )
-        author = getpass.getuser()
+        author = name_user()
         tables: dict[str, list[dict[str, Any]]] = {}
         if kind == "kernel":
             identity = content_id("finding", kernel_id, PERSON, "1", "reported", author, why)

@@ -222,6 +222,7 @@ def _make_environment(directory: Path, build: Path | None) -> dict[str, str]:
     }
     (directory / "tmp").mkdir(exist_ok=True)
     private = {"HOME": str(directory), **{k: str(directory / v) for k, v in inside.items()}}
+    private["LOGNAME"] = "worker"  # torch.compile asks for a name, and a user id may have none
     return private if build is None else {**private, "TORCH_EXTENSIONS_DIR": str(build)}
 
 

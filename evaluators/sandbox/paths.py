@@ -38,9 +38,11 @@ def find_readable_paths() -> list[str]:
         paths += os.environ.get(name, "").split(os.pathsep)
     paths += [str(Path(os.environ.get(name, "")).parent) for name in ("CC", "CXX")]
     # The environment's HOME is the sandbox's own; the user's is in the user database.
-    homes = {Path.home(), Path(os.path.expanduser(f"~{_find_user()}"))}
+    homes = [Path(home) for home in (os.environ.get("HOME"), _find_home()) if home]
     barred = {part for home in homes for part in (home, *home.parents)}
-    return [p for p in dict.fromkeys(paths) if Path(p).is_absolute() and Path(p) not in barred]
+    absolute = [path for path in dict.fromkeys(paths) if Path(path).is_absolute()]
+    # The home of a system's account may be a folder of the system.
+    return [path for path in absolute if path in _SYSTEM or Path(path) not in barred]
 
 
 def _holds_packages(folder: Path) -> bool:
@@ -48,13 +50,13 @@ def _holds_packages(folder: Path) -> bool:
     return folder.is_absolute() and any(folder.glob("*.dist-info"))
 
 
-def _find_user() -> str:
+def _find_home() -> str | None:
     import pwd
 
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
-        return ""
+        return None
 
 
 def list_machine_figures() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError, UnknownName
 from store.ids import uuid7
+from store.lake.host.user import name_user
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.writing.writer import Writer
@@ -69,7 +69,7 @@ def _append(
         "name": name,
         "snapshot_id": snapshot,
         "note": note,
-        "author": getpass.getuser(),
+        "author": name_user(),
         "created_at": writer.choose_time("tags"),
     }
     writer.append({"tags": [row]}, message)

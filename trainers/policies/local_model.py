@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from pipelines import Message
 from store.ids import content_id
+from store.lake.host.user import choose_cache
 from trainers.models import loading
 from trainers.policies.interface import FAILED, Completion, Sampling, Serving
 
@@ -29,7 +28,7 @@ class Local:
             FlywheelError: there is no such model.
         """
         self._serving = serving
-        self._folder = loading.find_model(model, find_scratch_folder())
+        self._folder = loading.find_model(model, choose_cache("models"))
         self._name = model.rstrip("/").split("/")[-1].removesuffix(".gguf")
         self._row: dict[str, Any] = {}
         self._model: Any = None
@@ -224,15 +223,6 @@ class Local:
 
     def _context(self) -> int:
         return int(getattr(self._model.config, "max_position_embeddings", None) or 1 << 20)
-
-
-def find_scratch_folder() -> Path:
-    """Return the folder of models that were unpacked or made: FLYWHEEL_CACHE, or that of caches."""
-    given = os.environ.get("FLYWHEEL_CACHE")
-    if given:
-        return Path(given).absolute() / "models"
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "flywheel" / "models"
 
 
 def _combine_seeds(seeds: Sequence[int]) -> int:

@@ -22,6 +22,7 @@ from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import list_visible_devices
 from evaluators.processes import cgroup, memory_group
 from evaluators.sandbox.folders import remove_folder
+from evaluators.worker.builds.cache import default_root
 from store.commandline import echo, interrupts
 from store.errors import DeviceUnavailable, SandboxFailed
 
@@ -34,7 +35,7 @@ _START = (
 _PASSED_ON = (
     *("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "CC", "CXX", "CUDA_HOME"),
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST"),
-    *("FLYWHEEL_CACHE", "XDG_CACHE_HOME", "FLYWHEEL_CATALOG"),
+    "FLYWHEEL_CATALOG",
 )
 _DEVICE_LIMIT_S = 3600.0
 """How long a process waits for a device that others use: a training may have it for minutes."""
@@ -247,6 +248,7 @@ def _environment(device: str) -> dict[str, str]:
     """Return the variables to pass on; the wanted GPU alone is visible, as number 0."""
     kind, _, number = device.partition(":")
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    environment["FLYWHEEL_CACHE"] = str(default_root().parent)  # its HOME and TMPDIR are others
     if kind == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     elif kind == "cuda":

@@ -29,6 +29,7 @@ from pathlib import Path
 from evaluators.sandbox.folders import OpenFolder, remove_folder
 from evaluators.worker.builds.failures import RECORD
 from store.errors import SandboxFailed
+from store.lake.host.user import choose_cache
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +62,8 @@ class _Entry:
 
 
 def default_root() -> Path:
-    """Return the folder of this user's builds: in FLYWHEEL_CACHE, or the usual place of caches."""
-    given = os.environ.get("FLYWHEEL_CACHE")
-    if given:
-        return Path(given).absolute() / "builds"
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "flywheel" / "builds"
+    """Return the folder of this user's builds."""
+    return choose_cache("builds")
 
 
 def make_folders(root: Path) -> None:

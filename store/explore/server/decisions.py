@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import hashlib
 import hmac
 import os
@@ -15,6 +14,7 @@ import store
 from store.commandline.access_token import AccessToken
 from store.errors import FlywheelError
 from store.explore.server.protection import is_own_origin
+from store.lake.host.user import name_user
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -85,7 +85,7 @@ class Decider:
             "standing_id": store.ids.uuid7(),
             "finding_id": finding_id,
             "decision": decision,
-            "author": getpass.getuser(),
+            "author": name_user(),
             "why": why,
         }
         with store.writer(self._lake_url, author="store explore") as writer:

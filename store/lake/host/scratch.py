@@ -31,7 +31,7 @@ def choose_scratch(purpose: str) -> Path:
 
     The caller, or DuckDB, makes the folder and removes it; the end of the process removes it too.
     """
-    base = _find_base(Path(tempfile.gettempdir()))
+    base = find_user_scratch(Path(tempfile.gettempdir()))
     try:
         own = _make_own(os.getpid(), base)
     except OSError:
@@ -52,7 +52,7 @@ def open_scratch(purpose: str) -> Generator[Path]:
 
 
 @functools.cache
-def _find_base(parent: Path) -> Path:
+def find_user_scratch(parent: Path) -> Path:
     """Return the folder of this user's processes in the folder for temporary files."""
     base = parent / f"kernel-flywheel-{os.getuid()}"
     try:

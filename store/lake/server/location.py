@@ -29,6 +29,7 @@ from store.errors import LakeUnreachable, summarize_error
 from store.lake.data_files.files import DataFiles, open_data_files
 from store.lake.host.lock_holder import name_holder
 from store.lake.host.salt_file import SALT_BYTES
+from store.lake.host.user import choose_state
 from store.lake.leases import Leases
 from store.lake.location import MARKER, Location, Move
 from store.lake.server.leases import ServerLeases
@@ -343,10 +344,9 @@ class ServerLocation(Location):
 
     def _choose_root(self) -> Path:
         """Return this host's folder for the lake; spooled bundles in it wait to be committed."""
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         names = (self._connection.get(name, "") for name in ("host", "port", "dbname"))
         identity = hashlib.sha256("\0".join((*names, self._schema)).encode()).hexdigest()
-        return Path(state) / "kernel-flywheel" / "lakes" / identity[:16]
+        return choose_state() / "kernel-flywheel" / "lakes" / identity[:16]
 
     def _has_table(self, session: Session, name: str) -> bool:
         return bool(self._run(session, "has_table", schema=self._schema, table=name)[0])
