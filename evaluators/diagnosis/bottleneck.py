@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from evaluators.diagnosis.profile import MOST_KERNELS, MOST_NAME
 from store.commandline.escape import escape_terminal
 from store.ids import uuid7
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from evaluators.device.roofline import Floor
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_LARGEST = 10**15
 _DECIDES = 0.3
 """Least share of the time at which a cause counts as the bottleneck."""
 _COPIED = 128 << 20
@@ -75,32 +73,10 @@ class Peaks:
 
 
 def read_profile(answer: Mapping[str, Any]) -> Profile:
-    """Return the profile in a worker's answer. Raises ValueError for other forms."""
-    kernels = answer.get("kernels")
-    if not isinstance(kernels, list) or len(kernels) > MOST_KERNELS:
-        raise ValueError("kernels")
-    numbers = {
-        name: _read_number(answer.get(name)) for name in ("busy_ns", "wall_ns", "launches", "waits")
-    }
-    if type(answer.get("own_code")) is not bool:
-        raise ValueError("own_code")
-    return Profile(
-        kernels=tuple(map(_read_kernel, kernels)), own_code=bool(answer["own_code"]), **numbers
-    )
-
-
-def _read_kernel(entry: Any) -> Kernel:
-    match entry:
-        case [str(name), ns, calls] if len(name) <= MOST_NAME:
-            return Kernel(escape_terminal(name), _read_number(ns), _read_number(calls))
-        case _:
-            raise ValueError("kernels")
-
-
-def _read_number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _LARGEST:
-        raise ValueError("a number")
-    return value
+    """Return the profile in a worker's answer."""
+    numbers = dict(answer)
+    kernels = (Kernel(escape_terminal(name), *own) for name, *own in numbers.pop("kernels"))
+    return Profile(kernels=tuple(kernels), **numbers)
 
 
 def share(profile: Profile, device: str) -> float | None:

@@ -16,8 +16,8 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile  # torch.profiler's own, without seconds of imports
 
-MOST_KERNELS = 100
-MOST_NAME = 200
+from evaluators.processes.schema import MOST_KERNELS, MOST_NAME
+
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 _LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch")
 _IN_MEMORY = ("/memfd:", "/dev/shm/")

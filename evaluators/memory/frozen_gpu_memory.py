@@ -7,18 +7,15 @@ itself, while nothing of the worker runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from evaluators.memory.cuda_memory import OpenedMemory
 from evaluators.memory.frozen_memory import TensorEntry, Unreadable, count_extent
-from evaluators.processes.messages import Malformed
 
-_MOST_PIECES = 64
 _MOST_OPEN = 32
 
 
@@ -33,12 +30,11 @@ class Pieces:
         self._open: dict[str, OpenedMemory] = {}
         self._at: dict[int, tuple[int, OpenedMemory]] = {}
 
-    def open(self, named: Any) -> None:
-        """Open the pieces that a worker names as [[address, bytes, handle], ...].
+    def open(self, pieces: Sequence[tuple[int, int, str]]) -> None:
+        """Open the pieces that a worker names, each an address, bytes and a handle.
 
-        Raises Malformed for anything else, Unreadable where a piece cannot be opened.
+        Raises Unreadable where a piece cannot be opened.
         """
-        pieces = _check_pieces(named)
         missing = [(size, handle) for _, size, handle in pieces if handle not in self._open]
         if missing:
             with self._let_run():
@@ -78,16 +74,3 @@ class Pieces:
             memory.close()
         self._open.clear()
         self._at.clear()
-
-
-def _check_pieces(named: Any) -> list[tuple[int, int, str]]:
-    if not isinstance(named, list) or len(named) > _MOST_PIECES:
-        raise Malformed("the pieces of memory of an answer are not listed")
-    pieces: list[tuple[int, int, str]] = []
-    for piece in named:
-        match piece:
-            case [int(address), int(size), str(handle)] if address >= 0 and size > 0:
-                pieces.append((address, size, handle))
-            case _:
-                raise Malformed("a piece of memory has no address, size and handle")
-    return pieces

@@ -17,13 +17,11 @@ from typing import Any, TypeAlias
 
 import torch
 
-from evaluators.memory.tensors import DTYPES, MOST_DEPTH
-from evaluators.processes.messages import Malformed
+from evaluators.memory import tensors
+from evaluators.memory.tensors import DTYPES, iterate_tensor_entries
 
 TensorEntry: TypeAlias = tuple[torch.dtype, list[int], list[int], int]
 """Element type, shape, strides and address of a tensor."""
-_MOST_EXTENT = 1 << 40
-_MOST_ADDRESS = 1 << 63
 _MOST_RUNS = 1024
 _DENSE = 4
 """A tensor whose memory spans up to this many times its own bytes is read in one piece."""
@@ -57,11 +55,10 @@ def read_value(pid: int, spec: Any, limit_bytes: int) -> Any:
     Args:
         pid: The frozen worker.
         spec: {"tensor": [dtype, shape, strides, address]}, {"list": [...]}, {"tuple": [...]},
-            {"dict": [[key, spec], ...]} or {"value": plain value}.
+            {"dict": [[key, spec], ...]} or {"value": plain value}, as the schema has checked it.
         limit_bytes: Most bytes to read.
 
     Raises:
-        Malformed: the description has another form.
         Unreadable: the memory cannot be read.
     """
     return build_value(spec, functools.partial(_read_tensor, pid), limit_bytes)
@@ -72,69 +69,33 @@ def build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor], limit_by
 
     Takes and raises what `read_value` does.
     """
-    entries = list(_iterate_entries(spec, 0))
-    held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in entries)
-    return _build_value(spec, read if held <= limit_bytes else _make_without_data)
+    held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in _iterate_entries(spec))
+    make = read if held <= limit_bytes else _make_without_data
+    return tensors.build_value(spec, lambda entry: make(_read_entry(entry)))
 
 
 def list_memory_spans(spec: Any) -> list[tuple[int, int]]:
-    """Return the first and the past-the-last address of each described tensor. Raises Malformed."""
+    """Return the first and the past-the-last address of each described tensor."""
     return [
         (address, address + count_extent(shape, strides) * dtype.itemsize)
-        for dtype, shape, strides, address in _iterate_entries(spec, 0)
+        for dtype, shape, strides, address in _iterate_entries(spec)
         if math.prod(shape)
     ]
 
 
-def _build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor]) -> Any:
-    [(kind, body)] = spec.items()
-    if kind == "tensor":
-        return read(_check_entry(body))
-    if kind == "value":
-        return body
-    if kind == "dict":
-        return {key: _build_value(item, read) for key, item in body}
-    items = [_build_value(item, read) for item in body]
-    return items if kind == "list" else tuple(items)
-
-
 def _make_without_data(entry: TensorEntry) -> torch.Tensor:
     dtype, shape, _, _ = entry
-    return torch.empty(shape, dtype=dtype, device="meta")
+    # Expanded, since the bytes of an expanded tensor may exceed 64 bits.
+    return torch.empty((), dtype=dtype, device="meta").expand(shape)
 
 
-def _iterate_entries(spec: Any, depth: int) -> Iterator[TensorEntry]:
-    """Yield the tensors of a description, and check its whole form."""
-    if not isinstance(spec, dict) or len(spec) != 1 or depth > MOST_DEPTH:
-        raise Malformed("a value has no known structure")
-    [(kind, body)] = spec.items()
-    if kind == "tensor":
-        yield _check_entry(body)
-    elif kind in ("list", "tuple") and isinstance(body, list):
-        for item in body:
-            yield from _iterate_entries(item, depth + 1)
-    elif kind == "dict" and isinstance(body, list):
-        for pair in body:
-            match pair:
-                case [str(_), item]:
-                    yield from _iterate_entries(item, depth + 1)
-                case _:
-                    raise Malformed("a dict has a key that is no text")
-    elif kind != "value" or not (body is None or isinstance(body, bool | int | float | str)):
-        raise Malformed(f"a value has the unknown kind {kind!r:.40}")
+def _iterate_entries(spec: Any) -> Iterator[TensorEntry]:
+    return map(_read_entry, iterate_tensor_entries(spec))
 
 
-def _check_entry(entry: Any) -> TensorEntry:
-    match entry:
-        case [str(name), [*shape], [*strides], int(address)] if (
-            name in DTYPES
-            and len(shape) == len(strides)
-            and all(type(n) is int and 0 <= n < _MOST_EXTENT for n in (*shape, *strides))
-            and 0 <= address < _MOST_ADDRESS
-        ):
-            return DTYPES[name], shape, strides, address
-        case _:
-            raise Malformed("a tensor has no known element type, shape, strides and address")
+def _read_entry(entry: Any) -> TensorEntry:
+    name, shape, strides, address = entry
+    return DTYPES[name], shape, strides, address
 
 
 def _read_tensor(pid: int, entry: TensorEntry) -> torch.Tensor:

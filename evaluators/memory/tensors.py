@@ -18,17 +18,12 @@ from torch import Tensor
 
 from evaluators.memory.cuda_memory import wrap_memory
 from evaluators.processes.messages import Malformed
+from evaluators.processes.schema import ITEM_BYTES
 
 ALIGN_BYTES = 512
 """Alignment of tensors, the same as torch's in GPU memory."""
-MOST_DEPTH = 8
-"""Nesting limit of containers in a value."""
 _FIRST_ELEMENTS = 1 << 18
-_NAMES = (
-    "float64 float32 float16 bfloat16 complex128 complex64 int64 int32 int16 int8 uint8 bool "
-    "float8_e4m3fn float8_e5m2"
-)
-DTYPES: dict[str, torch.dtype] = {n: getattr(torch, n) for n in _NAMES.split() if hasattr(torch, n)}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BYTES}
 
 
 # Bound before any code of a candidate runs: a replaced method could otherwise compute an answer
@@ -84,56 +79,36 @@ class Box:
     def get(self, spec: Any, device: str = "cpu") -> Any:
         """Return the value of a structure, its tensors copied to a device. Raises Malformed.
 
-        On the device `meta` the tensors have no data. Elsewhere their total size may not exceed the
-        memory, since overlapping tensors could otherwise fill the reader's own memory.
+        Their total size may not exceed the memory, since overlapping tensors could otherwise fill
+        the reader's own memory.
         """
-        if device != "meta" and _count_stated_bytes(spec, 0) > self.size_bytes:
+        held_bytes = sum(
+            math.prod(shape) * ITEM_BYTES[name] for name, shape, _ in iterate_tensor_entries(spec)
+        )
+        if held_bytes > self.size_bytes:
             raise Malformed("the tensors of a value are larger than its memory")
-        value = self._get(spec, device, 0)
+        value = build_value(spec, lambda entry: self._view(entry).to(device, copy=True))
         self._settle()
         return value
 
     def view(self, spec: Any) -> Any:
         """Return the value of a structure, its tensors in the shared memory. Raises Malformed."""
-        return self._get(spec, "here", 0)
+        return build_value(spec, self._view)
 
     def views(self, spec: Any) -> list[Tensor]:
         """Return the tensors of a structure in the shared memory."""
-        return [self._view(entry) for entry in _iterate_tensor_entries(spec)]
+        return [self._view(entry) for entry in iterate_tensor_entries(spec)]
 
     def share(self, spec: Any) -> Any:
         """Return the value of a structure whose tensors have storages in the shared memory.
 
         Each storage begins and ends with its tensor, as if torch had made it. Raises Malformed.
         """
-        return self._get(spec, "shared", 0)
-
-    def _get(self, spec: Any, device: str, depth: int) -> Any:
-        if not isinstance(spec, dict) or len(spec) != 1 or depth > MOST_DEPTH:
-            raise Malformed("a value has no known structure")
-        [(kind, body)] = spec.items()
-        if kind == "tensor" and device == "meta":
-            dtype, shape, _ = _check_entry(body)
-            return torch.empty(shape, dtype=dtype, device="meta")
-        if kind == "tensor" and device == "here":
-            return self._view(body)
-        if kind == "tensor" and device == "shared":
-            view = self._view(body)
-            return view if view.numel() == 0 else _give_own_storage(view)
-        if kind == "tensor":
-            return self._view(body).to(device, copy=True)
-        if kind in ("list", "tuple") and isinstance(body, list):
-            items = [self._get(item, device, depth + 1) for item in body]
-            return items if kind == "list" else tuple(items)
-        if kind == "dict" and isinstance(body, list):
-            return {_read_key(pair): self._get(pair[1], device, depth + 1) for pair in body}
-        if kind == "value" and (body is None or isinstance(body, bool | int | float | str)):
-            return body
-        raise Malformed(f"a value has the unknown kind {kind!r:.40}")
+        return build_value(spec, lambda entry: _give_own_storage(self._view(entry)))
 
     def _view(self, entry: Any) -> Tensor:
-        dtype, shape, at = _check_entry(entry)
-        count = math.prod(shape)
+        name, shape, at = entry
+        dtype, count = DTYPES[name], math.prod(shape)
         if at % ALIGN_BYTES or at + count * dtype.itemsize > self.size_bytes:
             raise Malformed(f"a tensor of shape {shape} at {at} is outside its memory")
         if count == 0:
@@ -148,47 +123,14 @@ class Box:
 
 def _give_own_storage(view: Tensor) -> Tensor:
     """Return a contiguous view of shared memory as a tensor with a storage of its own."""
+    if view.numel() == 0:
+        return view
     size = view.numel() * view.element_size()
     if view.is_cuda:  # the box lives as long as its process
         return wrap_memory(view.data_ptr(), size).view(view.dtype).view(view.shape)
     piece = (ctypes.c_char * size).from_address(view.data_ptr())
     vars(piece)["box"] = view  # keeps the memory mapped while the tensor exists
     return torch.frombuffer(piece, dtype=view.dtype).view(view.shape)
-
-
-def _read_key(pair: Any) -> str:
-    match pair:
-        case [str(key), _]:
-            return key
-        case _:
-            raise Malformed("a dict has a key that is no text")
-
-
-def _count_stated_bytes(spec: Any, depth: int) -> int:
-    """Return the bytes of all tensors of a structure. Raises Malformed."""
-    if not isinstance(spec, dict) or depth > MOST_DEPTH:
-        return 0
-    held = 0
-    for kind, body in spec.items():
-        if kind == "tensor":
-            dtype, shape, _ = _check_entry(body)
-            held += math.prod(shape) * dtype.itemsize
-        elif kind == "dict" and isinstance(body, list):
-            held += sum(_count_stated_bytes(pair[-1], depth + 1) for pair in body if pair)
-        elif isinstance(body, list):
-            held += sum(_count_stated_bytes(item, depth + 1) for item in body)
-    return held
-
-
-def _check_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
-    """Return element type, shape and offset of a tensor's entry. Raises Malformed."""
-    match entry:
-        case [str(name), [*shape], int(at)] if (
-            name in DTYPES and at >= 0 and all(type(n) is int and 0 <= n < 2**40 for n in shape)
-        ):
-            return DTYPES[name], shape, at
-        case _:
-            raise Malformed("a tensor has no known element type and shape")
 
 
 def get_dtype_name(dtype: torch.dtype) -> str:
@@ -289,13 +231,27 @@ def add_gaps(value: Any) -> Any:
     return map_tensors(value, spread)
 
 
-def _iterate_tensor_entries(spec: Any) -> Iterator[Any]:
+def build_value(spec: Any, make: Callable[[Any], Tensor]) -> Any:
+    """Return the value of a structure that the schema has checked, with tensors from `make`."""
+    [(kind, body)] = spec.items()
+    if kind == "tensor":
+        return make(body)
+    if kind == "value":
+        return body
+    if kind == "dict":
+        return {key: build_value(item, make) for key, item in body}
+    items = [build_value(item, make) for item in body]
+    return items if kind == "list" else tuple(items)
+
+
+def iterate_tensor_entries(spec: Any) -> Iterator[Any]:
+    """Yield the descriptions of the tensors of a structure, in order."""
     [(kind, body)] = spec.items()
     if kind == "tensor":
         yield body
     elif kind in ("list", "tuple"):
         for item in body:
-            yield from _iterate_tensor_entries(item)
+            yield from iterate_tensor_entries(item)
     elif kind == "dict":
         for _, item in body:
-            yield from _iterate_tensor_entries(item)
+            yield from iterate_tensor_entries(item)

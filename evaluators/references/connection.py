@@ -25,7 +25,6 @@ CALL_LIMIT_S = 300.0
 _BUILD_LIMIT_S = 300.0
 """Time limit for making the module, and for an answer while a compiler is running."""
 _MOST_TEXT = 4000
-_MOST_COUNT = 1 << 62
 _KEPT_BYTES = 2 << 30
 """A larger box is freed once it has been read."""
 
@@ -121,8 +120,8 @@ class TaskConnection:
         except (Malformed, ValueError) as error:
             raise self.break_off(str(error)) from error
         if "error" in answer:
-            reason = make_readable(str(answer["error"])[:_MOST_TEXT])
-            if answer.get("lost") is True:
+            reason = make_readable(answer["error"][:_MOST_TEXT])
+            if answer.get("lost"):
                 raise self.break_off(reason)
             raise ReferenceFailed(reason)
         return answer
@@ -171,27 +170,23 @@ class TaskConnection:
         try:
             place = self._read_place(answer)
             if "needs" in answer:
-                needed = answer["needs"]
-                if type(needed) is not int or not 0 <= needed <= _MOST_COUNT:
-                    raise Malformed("a value has no size")
-                self._box("outbox", place, needed)
+                self._box("outbox", place, answer["needs"])
                 answer = self.ask("fetch")
                 if self._read_place(answer) != place:
                     raise Malformed("a value has moved")
             held = self._boxes.get(("outbox", place))
             if held is None:
                 raise Malformed("a value has no memory")
-            yield held.box, answer.get("spec"), place
+            yield held.box, answer["spec"], place
         except (Malformed, RuntimeError, ValueError, OverflowError) as error:
             raise self.break_off(str(error)) from error
         if held.box.size_bytes > _KEPT_BYTES:
             self._drop("outbox", place)
 
     def _read_place(self, answer: Mapping[str, Any]) -> str:
-        place = answer.get("place")
-        if place not in ("cpu", self._device):
-            raise Malformed("the place of a value is unknown")
-        return str(place)
+        if answer["place"] not in ("cpu", self._device):
+            raise Malformed("a value is on another device")
+        return answer["place"]
 
     def _box(self, side: Side, place: str, needed: int) -> Box:
         """Return a box of at least `needed` bytes, a new one if the present one is too small."""
@@ -216,7 +211,7 @@ class TaskConnection:
             if place == "cpu":
                 made = MappedBox(self._files[side], size)
             else:
-                made = self._open_box(str(answer.get("handle")), size)
+                made = self._open_box(answer.get("handle", ""), size)
         except (OSError, RuntimeError, TimedOut, ValueError) as error:
             raise self.break_off(f"there are no {size} bytes to pass a value: {error}") from error
         self._boxes[side, place] = made

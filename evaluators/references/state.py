@@ -13,7 +13,6 @@ from evaluators.references.connection import TaskConnection
 
 _PERTURBATION = 0.3
 _MOST_TENSORS = 100_000
-_MOST_NAME = 4000
 _PAGE_ENTRIES = 256
 _PAGE_BYTES = 1 << 30
 _PAGE_NAMES = 1 << 16
@@ -60,24 +59,18 @@ def read_state(connection: TaskConnection, *, now: bool) -> ModuleState:
     state = ModuleState()
     while True:
         answer = connection.ask("state", start=len(state.values), now=now)
-        page, total = answer.get("page"), answer.get("total")
+        page = answer["page"]
         values = connection.take_list(answer, "cpu", "the state")
-        if not isinstance(page, list) or len(page) != len(values) or type(total) is not int:
+        if len(page) != len(values):
             raise connection.break_off("the state is not described")
-        for entry, value in zip(page, values, strict=True):
-            match entry:
-                case [str(name), bool(is_parameter), int(owner)] if (
-                    len(name) <= _MOST_NAME
-                    and name not in state.values
-                    and isinstance(value, torch.Tensor)
-                ):
-                    state.values[name] = value
-                    state.owners[name] = owner
-                    if is_parameter:
-                        state.parameters.add(name)
-                case _:
-                    raise connection.break_off("the state is not described")
-        if len(state.values) >= total:
+        for (name, is_parameter, owner), value in zip(page, values, strict=True):
+            if name in state.values or not isinstance(value, torch.Tensor):
+                raise connection.break_off("the state is not described")
+            state.values[name] = value
+            state.owners[name] = owner
+            if is_parameter:
+                state.parameters.add(name)
+        if len(state.values) >= answer["total"]:
             return state
         if not page or len(state.values) > _MOST_TENSORS:
             raise connection.break_off("the state has no end")

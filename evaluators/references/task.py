@@ -24,7 +24,6 @@ from evaluators.sandbox.launcher import ForkServer
 
 __all__ = ["Expected", "Reference", "ReferenceFailed", "call_seed", "has_same_bits"]
 
-_MOST_COUNT = 1 << 62
 _SEED_BITS = 48
 
 
@@ -147,33 +146,22 @@ class Reference:
         """
         place, spec = self._connection.put(inputs)
         answer = self._connection.ask("answer", place=place, inputs=spec, seed=seed)
-        draws, mutates = answer.get("draws"), answer.get("mutates")
-        if type(draws) is not bool or type(mutates) is not bool:
-            raise self._connection.break_off("an answer does not tell what its call has done")
         value, exact = self._connection.take_pair(answer)
-        self.draws |= draws
-        self.mutates = mutates if self.mutates is None else self.mutates
+        self.draws |= answer["draws"]
+        self.mutates = answer["mutates"] if self.mutates is None else self.mutates
         return Expected(value, exact, inputs)
 
     def count_bytes(self) -> tuple[int, int] | None:
         """Return the bytes of a call's inputs and of its answer; None if only a call can tell."""
         answer = self._connection.ask("count_bytes", seed=secrets.randbits(_SEED_BITS))
-        match answer.get("bytes"):
-            case [int(inputs), int(outputs)] if min(inputs, outputs) >= 0:
-                return inputs, outputs
-            case None:
-                return None
-            case _:
-                raise self._connection.break_off("its sizes are no numbers")
+        return None if answer["bytes"] is None else tuple(answer["bytes"])
 
     def depends_on_tf32(self) -> bool:
         """Whether answers change with the flag for TF32 in convolutions; asked once."""
         if self._depends_on_tf32 is None:
             answer = self._connection.ask("depends_on_tf32", seed=secrets.randbits(_SEED_BITS))
-            if type(answer.get("depends")) is not bool:
-                raise self._connection.break_off("it does not tell whether a flag matters")
-            self._depends_on_tf32 = answer["depends"]
-        return bool(self._depends_on_tf32)
+            self._depends_on_tf32 = bool(answer["depends"])
+        return self._depends_on_tf32
 
     def choices(self, inputs: list[Any], seed: int = 0) -> list[Choice]:
         """Return the choices of indices that a call makes, without changing the module's memory."""
@@ -209,16 +197,7 @@ class Reference:
 
     def count(self, seeds: Sequence[int]) -> Counts:
         """Return the least work of a call, which the worker counts on inputs of two seeds."""
-        answer = self._connection.ask("count", seeds=list(seeds))
-        moved, operations, single = (
-            answer.get(name) for name in ("moved_bytes", "operations", "single")
-        )
-        for number in (moved, operations):
-            if type(number) is not int or not 0 <= number <= _MOST_COUNT:
-                raise self._connection.break_off("a count is no number")
-        if type(single) is not bool:
-            raise self._connection.break_off("a count does not tell its element type")
-        return Counts(int(moved or 0), int(operations or 0), single)
+        return Counts(**self._connection.ask("count", seeds=list(seeds)))
 
     def _initial_state(self) -> ModuleState:
         if self._initial is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from evaluators.processes.text import make_readable
@@ -73,21 +74,16 @@ def explain_end(ended: Ended) -> Failed:
     return Failed("crash", "early_exit", message)
 
 
-def explain_error(stage: Stage, error: Any) -> Failed:
+def explain_error(stage: Stage, error: Mapping[str, Any]) -> Failed:
     """Return the failure of a worker that reported an exception."""
-    if not isinstance(error, dict):
-        return Failed("rejected", "malformed_output", "an error is not described")
-    named = error.get("types")
-    types = {str(name) for name in named} if isinstance(named, list) else set[str]()
-    text = make_readable(str(error.get("text", "")))
-    name = make_readable(str(error.get("type", "")))
+    types, text, name = set(error["types"]), make_readable(error["text"]), error["type"]
     lines = text.strip().splitlines() or [""]
-    message = f"{name}: {lines[0]}"
+    message = f"{make_readable(name)}: {lines[0]}"
     complaints = (line for line in lines[1:] if any(part in line for part in _COMPLAINTS))
     if complaint := next(complaints, None):
         message = f"{message[:_MOST_OF_COMMAND]} … {complaint}"
     message = message[:500]
-    detail = make_readable(str(error.get("trace", "")))
+    detail = make_readable(error["trace"])
     if types & _MEMORY_ERRORS or any(part in text for part in _MEMORY_TEXTS):
         return Failed("crash", "out_of_memory", message, detail)
     if types & _BUILD_ERRORS or any(part in text for part in _BUILD_TEXTS):

@@ -18,9 +18,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from evaluators.processes import messages
+from evaluators.processes import messages, schema
 from evaluators.processes.freezer import open_freezer
 from evaluators.sandbox import isolation
 from evaluators.sandbox.folders import OpenFolder, remove_folder, write_files
@@ -113,15 +113,20 @@ class ForkServer:
         """Wait until the process can fork workers. Raises SandboxFailed if it does not start."""
         self.begin()
         if not self.limits:
-            ready = self.receive(_START_LIMIT_S)
+            ready = self.receive("ready", _START_LIMIT_S)
             self.pid, self.limits, self.missing = ready["pid"], ready["limits"], ready["missing"]
 
-    def receive(self, limit_s: float) -> dict[str, Any]:
-        """Return the next message of the fork server. Raises SandboxFailed when there is none."""
+    def receive(self, event: schema.Event, limit_s: float) -> dict[str, Any]:
+        """Return the next message of the fork server, which tells of an event.
+
+        Raises SandboxFailed when there is none, or it has another form.
+        """
         ready, _, _ = select.select([self._control], [], [], limit_s)
         try:
             if ready:
-                return messages.receive(self._control)
+                message = messages.receive(self._control)
+                schema.check_event(event, message)
+                return message
         except (messages.Closed, messages.Malformed):
             pass
         raise SandboxFailed(
@@ -148,7 +153,7 @@ class ForkServer:
         inbox: int,
         outbox: int,
         build: OpenFolder | None = None,
-        loop: Literal["candidate", "task"] = "candidate",
+        loop: schema.Loop = "candidate",
     ) -> WorkerProcess:
         """Fork a worker into a fresh directory that holds only `files` (path to text).
 
@@ -179,9 +184,8 @@ class ForkServer:
         folders = [own, *([build.descriptor] if build is not None else [])]
         try:
             self.send(order, [theirs.fileno(), inbox, outbox, log, *folders])
-            started = self.receive(_START_LIMIT_S)
-            pid = started.get("started")
-            if not isinstance(pid, int):
+            started = self.receive("started", _START_LIMIT_S)
+            if "ended" in started:
                 raise SandboxFailed(
                     "a worker cannot be started",
                     "`evaluators doctor` says what this machine grants. Check the free memory and "
@@ -194,8 +198,9 @@ class ForkServer:
         finally:
             os.close(own)
             theirs.close()
-        freezer = open_freezer(started.get("group"), pid)
-        return WorkerProcess(self, ours, self._control, pid, directory, log, freezer)
+        pid = started["started"]
+        freezer = open_freezer(started["group"], pid)
+        return WorkerProcess(self, ours, self._control, pid, directory, log, freezer, loop)
 
     def close(self) -> None:
         """End the fork server and everything below it."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from evaluators.processes import messages
+from evaluators.processes import messages, schema
 from evaluators.processes.freezer import Freezer, StillRunning
 from evaluators.processes.process_tree import find_descendants
 from evaluators.processes.text import make_readable
@@ -31,8 +31,8 @@ _LOG_PART_BYTES = 16 * 1024
 class Starter(Protocol):
     """The fork server that has started a worker process."""
 
-    def receive(self, limit_s: float) -> dict[str, Any]:
-        """Return its next message. Raises SandboxFailed."""
+    def receive(self, event: schema.Event, limit_s: float) -> dict[str, Any]:
+        """Return its next message, which tells of an event. Raises SandboxFailed."""
         ...
 
     def send(self, message: Mapping[str, Any], fds: list[int] | None = None) -> None:
@@ -102,6 +102,7 @@ class WorkerProcess:
         directory: Path,
         log: int,
         freezer: Freezer,
+        loop: schema.Loop = "candidate",
     ) -> None:
         self._fork_server = fork_server
         self._channel = channel
@@ -109,6 +110,7 @@ class WorkerProcess:
         self._directory = directory
         self._log = log
         self._freezer = freezer
+        self._loop: schema.Loop = loop
         self._freezes = False
         self._end_report: dict[str, Any] | None = None
         self.pid = pid
@@ -134,7 +136,8 @@ class WorkerProcess:
         such as a compiler runs below the worker, and `build_limit_s`, if longer, all of the time.
         While another judge wants the device of `share`, the worker is frozen and the clock of the
         limits stands still.
-        Raises TimedOut, Died, and Malformed when the answer belongs to another request.
+        Raises TimedOut, Died, Malformed where the answer has another form or belongs to another
+        request, and ValueError where the request is too long.
         """
         if select.select([self._channel], [], [], 0)[0]:
             self._refuse_unrequested()
@@ -165,6 +168,7 @@ class WorkerProcess:
             raise Died from None
         if answer.pop("number", None) != number:
             raise messages.Malformed("the answer does not carry the number of its request")
+        schema.check_reply(self._loop, do, answer)
         return answer
 
     def _wait(
@@ -297,7 +301,7 @@ class WorkerProcess:
         """Store how the worker ended, where the fork server reports it within the limit."""
         if self._end_report is None and select.select([self._control], [], [], limit_s)[0]:
             try:
-                self._end_report = self._fork_server.receive(_END_LIMIT_S)["ended"]
+                self._end_report = self._fork_server.receive("ended", _END_LIMIT_S)["ended"]
             except SandboxFailed:
                 # The fork server has ended, and its only worker with it.
                 self._end_report = {

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evaluators.memory.tensors import MOST_DEPTH, suspend_modes
+from evaluators.memory.tensors import suspend_modes
+from evaluators.processes.schema import MOST_DEPTH
 
 _DTYPE = Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _SHAPE = Tensor.shape.__get__  # pyright: ignore[reportAttributeAccessIssue]

@@ -24,7 +24,6 @@ from evaluators.memory.frozen_memory import Unreadable, read_value
 from evaluators.memory.tensors import tensors_of
 from evaluators.processes import cgroup
 from evaluators.processes.freezer import Freezer, GroupFreezer, SignalFreezer
-from evaluators.processes.messages import Malformed
 from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
 from evaluators.worker.description import describe
 
@@ -172,59 +171,6 @@ def test_memory_that_nobody_may_touch_cannot_be_read() -> None:
     closed = libc.mmap(None, ctypes.c_size_t(8192), 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
     spec = {"tensor": ["float32", [4], [1], closed]}
     with pytest.raises(Unreadable):
-        read_value(os.getpid(), spec, 100)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        None,
-        {},
-        {"tensor": ["float32", [4], [1]]},
-        {"tensor": ["float32", [4], [-1], 4096]},
-        {"tensor": ["float32", [4], [1, 1], 4096]},
-        {"tensor": ["float32", [1e9], [1], 4096]},
-        {"tensor": ["float32", [True], [1], 4096]},
-        {"tensor": ["object", [4], [1], 4096]},
-        {"tensor": ["float32", [4], [1], -4096]},
-        {"tensor": ["float32", [4], [1], "here"]},
-        {"list": {"value": 1}},
-        {"dict": [[1, {"value": 1}]]},
-        {"dict": {"a": {"value": 1}}},
-        {"value": {"a": 1}},
-        {
-            "list": [
-                {
-                    "list": [
-                        {
-                            "list": [
-                                {
-                                    "list": [
-                                        {
-                                            "list": [
-                                                {
-                                                    "list": [
-                                                        {
-                                                            "list": [
-                                                                {"list": [{"list": [{"value": 1}]}]}
-                                                            ]
-                                                        }
-                                                    ]
-                                                }
-                                            ]
-                                        }
-                                    ]
-                                }
-                            ]
-                        }
-                    ]
-                }
-            ]
-        },
-    ],
-)
-def test_what_is_no_description_is_malformed(spec: Any) -> None:
-    with pytest.raises(Malformed):
         read_value(os.getpid(), spec, 100)
 
 

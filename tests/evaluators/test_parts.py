@@ -134,25 +134,13 @@ def test_what_is_too_large_or_no_value_is_refused(box: Box) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        None,
-        {},
         {"tensor": ["float32", [4], 4096]},
-        {"tensor": ["float32", [4], -64]},
         {"tensor": ["float32", [4], 3]},
-        {"tensor": ["float32", [-4], 0]},
-        {"tensor": ["float32", [2**39, 2**39], 0]},
-        {"tensor": ["float32", [True], 0]},
-        {"tensor": ["float32", [1e9], 0]},
-        {"tensor": ["object", [1], 0]},
-        {"tensor": ["float32", "4", 0]},
-        {"list": {"tensor": ["float32", [1], 0]}},
-        {"value": {"a": 1}},
-        {"pickle": "gASVBQAAAAAAAABL"},
-        {"list": [{"list": [{"list": [{"list": [{"list": [{"list": [{"list": [{"list": [
-            {"list": [{"value": 1}]}]}]}]}]}]}]}]}]},
+        {"tensor": ["float32", [2**39], 0]},
+        {"list": [{"tensor": ["float32", [1000], 0]}] * 2},
     ],
-)  # fmt: skip
-def test_a_hostile_structure_is_malformed(box: Box, spec: Any) -> None:
+)
+def test_tensors_outside_of_their_memory_are_malformed(box: Box, spec: Any) -> None:
     with pytest.raises(messages.Malformed):
         box.get(spec)
 

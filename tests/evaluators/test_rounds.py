@@ -13,8 +13,6 @@ import torch
 
 from evaluators.clock.gate import GATE_BYTES, Gate
 from evaluators.clock.rounds import Round, RoundTime, Unfinished, time_rounds
-from evaluators.memory.frozen_gpu_memory import Pieces
-from evaluators.processes.messages import Malformed
 
 _CYCLES = 2_000_000  # 1 ms at 2 GHz
 _CALLS = 8
@@ -134,12 +132,3 @@ def test_a_call_that_never_ends_is_given_up(gate: Gate) -> None:
     rounds = [Round([(x, torch.ones_like(x))], [])]
     with pytest.raises(Unfinished):
         time_rounds(gate, 1, rounds, None, 0.2)
-
-
-@pytest.mark.parametrize(
-    "named", [None, {}, [[1, 2]], [[1, 2, 3]], [[-1, 2, "00"]], [[1, 0, "00"]], [[1, 2, "0"]] * 65]
-)
-def test_pieces_of_memory_of_another_form_are_malformed(named: object) -> None:
-    pieces = Pieces(lambda: pytest.fail("nothing is to be opened"))
-    with pytest.raises(Malformed):
-        pieces.open(named)

@@ -9,6 +9,7 @@ from typing import Any
 
 from evaluators.processes.messages import Malformed
 from evaluators.processes.text import make_readable
+from evaluators.references.connection import ReferenceFailed
 from evaluators.sandbox.failures import Failed, Stage, explain_error, explain_timeout
 from evaluators.sandbox.worker_process import Late, Meanwhile, Share, TimedOut, WorkerProcess
 
@@ -57,7 +58,7 @@ class TimedRequests:
         share: Share | None,
         fields: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Send one request and return its answer. Raises Failed, Died."""
+        """Send one request and return its answer. Raises Failed, ReferenceFailed, Died."""
         deadlines = self._deadlines
         left_s = deadlines.total_s - (time.monotonic() - self._started)
         if left_s <= 0:
@@ -79,6 +80,8 @@ class TimedRequests:
             raise explain_timeout(stage, limit_s, deadlines.build_s, error.compiling) from error
         except Malformed as error:
             raise Failed("rejected", "malformed_output", make_readable(str(error))) from error
+        except ValueError as error:  # it describes inputs or names of the task
+            raise ReferenceFailed(f"the task has too many inputs or names: {error}") from error
         finally:
             self.excuse(process.paused_s - paused_s)
         if "error" in answer:

@@ -60,7 +60,7 @@ class OutputReader:
         if "boxed" in answer:
             return self.take(answer["boxed"], self._device)
         limit_bytes = self._limit_bytes if self.can_read_memory else -1
-        return _refuse_malformed(lambda: read_value(self._pid, answer.get("output"), limit_bytes))
+        return _refuse_malformed(lambda: read_value(self._pid, answer["output"], limit_bytes))
 
     def prepare(
         self, answer: Mapping[str, Any]
@@ -90,29 +90,24 @@ class OutputReader:
             if "boxed" in answer:
                 return self._outbox.view(answer["boxed"])
             self._pieces.open(answer.get("pieces", []))
-            return build_value(answer.get("output"), self._pieces.view, self._limit_bytes)
+            return build_value(answer["output"], self._pieces.view, self._limit_bytes)
 
         return _refuse_malformed(build)
 
     def _refuse_misplaced(self, answer: Mapping[str, Any]) -> None:
-        refuse_odd(answer.get("odd"))
-        devices = answer.get("devices")
-        if not isinstance(devices, list):
-            raise Failed("rejected", "malformed_output", "an output does not name its devices")
-        names = [str(name)[:20] for name in devices]
-        wrong = [name for name in names if name != self._device]
+        _refuse_odd(answer)
+        wrong = [name for name in answer["devices"] if name != self._device]
         if wrong:
-            raise Failed("incorrect", "incorrect_device", f"an output is on {wrong[0]}")
+            raise Failed("incorrect", "incorrect_device", f"an output is on {wrong[0][:20]}")
 
 
-def refuse_odd(odd: Any) -> None:
+def _refuse_odd(answer: Mapping[str, Any]) -> None:
     """Raise Failed where an output is no plain tensor, container or value."""
+    odd = answer.get("odd")
     if odd is None:
         return
-    if not isinstance(odd, dict):
-        raise Failed("rejected", "malformed_output", "an output's type is not described")
-    name = make_readable(str(odd.get("type"))[:80])
-    if odd.get("lazy"):
+    name = make_readable(odd["type"][:80])
+    if odd["lazy"]:
         message = f"an output is a {name}, which may compute later"
         raise Failed("rejected", "lazy_output", message)
     raise Failed("incorrect", "incorrect_type", f"an output is a {name}")
@@ -120,21 +115,18 @@ def refuse_odd(odd: Any) -> None:
 
 def read_outputs(answer: Mapping[str, Any], calls: int) -> list[Any]:
     """Return the descriptions of a sample's outputs, one per call. Raises Failed."""
-    outputs = answer.get("outputs")
-    if not isinstance(outputs, list) or len(outputs) != calls:
-        message = "the outputs of a sample are not described"
+    outputs = answer["outputs"]
+    if len(outputs) != calls:
+        message = f"{len(outputs)} outputs of {calls} calls are described"
         raise Failed("rejected", "malformed_output", message)
     for output in outputs:
-        refuse_odd(output.get("odd") if isinstance(output, dict) else "no object")
+        _refuse_odd(output)
     return outputs
 
 
 def share_memory(answers: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether outputs of two calls share memory. Raises Failed."""
-    try:
-        spans_by_call = [list_memory_spans(answer.get("output")) for answer in answers]
-    except Malformed as error:
-        raise Failed("rejected", "malformed_output", str(error)) from error
+    """Whether outputs of two calls share memory."""
+    spans_by_call = [list_memory_spans(answer["output"]) for answer in answers]
     end, owner = 0, -1
     for first, past, call in sorted(
         (*span, call) for call, spans in enumerate(spans_by_call) for span in spans

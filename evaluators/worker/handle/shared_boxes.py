@@ -34,13 +34,13 @@ class SharedBoxes:
         for fd in self.fds:
             os.close(fd)
 
-    def open(self, handles: Sequence[object], sizes: Sequence[int]) -> None:
+    def open(self, handles: Sequence[str], sizes: Sequence[int]) -> None:
         """Open memory of these sizes that a worker on a GPU names. Raises RuntimeError, ValueError.
 
         Does nothing on a processor.
         """
         for handle, size in zip(handles, sizes, strict=False):
-            self._opened.append(OpenedMemory(str(handle), size))
+            self._opened.append(OpenedMemory(handle, size))
         if self._gate_fd is not None:
             self.gate = Gate(self._gate_fd)
         if self._opened:

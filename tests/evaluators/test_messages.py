@@ -1,0 +1,191 @@
+"""What workers send: messages of other forms are refused, and none ends the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evaluators.processes import schema
+from evaluators.processes.messages import Malformed
+
+Judged = Callable[..., dict[str, Any]]
+DEEP: dict[str, Any] = {"value": 1}
+for _ in range(9):
+    DEEP = {"list": [DEEP]}
+PLACED = {"tensor": ["float32", [4], [1], 4096]}
+BOXED = {"tensor": ["float32", [4], 0]}
+PROFILE = {
+    "kernels": [["relu", 1, 1]],
+    "busy_ns": 1,
+    "wall_ns": 2,
+    "launches": 1,
+    "waits": 0,
+    "own_code": False,
+}
+HANDLE = "0f" * 64
+
+
+def call(spec: Any) -> dict[str, Any]:
+    return {"output": spec, "devices": ["cpu"]}
+
+
+GENUINE: list[tuple[schema.Loop, str, dict[str, Any]]] = [
+    ("candidate", "prepare", {"handles": [HANDLE, HANDLE]}),
+    ("candidate", "load", {"found": True}),
+    ("candidate", "construct", {}),
+    ("candidate", "state", {"state": [["weight", "float32", [4, 0]]], "total": 1}),
+    ("candidate", "current_state", {"values": {"list": [BOXED]}}),
+    ("candidate", "call", call({"dict": [["a", PLACED], ["b", {"value": float("nan")}]]})),
+    ("candidate", "call", call(PLACED) | {"pieces": [[0, 512, HANDLE]], "boxed": BOXED}),
+    # An expanded number: its bytes exceed 64 bits.
+    ("candidate", "call", call({"tensor": ["float32", [2**31, 2**31], [0, 0], 4096]})),
+    ("candidate", "call", {"odd": {"type": "Later", "lazy": True}}),
+    ("candidate", "time", {"outputs": [call(PLACED), call({"tuple": []})]}),
+    ("candidate", "clocks", {"replaced": ["time.time"]}),
+    ("candidate", "variant", {"seconds": 0.5}),
+    ("candidate", "profile", PROFILE),
+    ("candidate", "call", {"error": {"type": "E", "types": ["E"], "text": "\ud800", "trace": ""}}),
+    ("task", "inputs", {"place": "cpu", "spec": {"list": [BOXED]}}),
+    ("task", "inputs", {"place": "cpu", "needs": 4096}),
+    ("task", "answer", {"place": "cpu", "spec": BOXED, "draws": False, "mutates": True}),
+    ("task", "state", {"place": "cpu", "needs": 1, "page": [["w", True, 0]], "total": 1}),
+    ("task", "count", {"moved_bytes": 1, "operations": 2, "single": True}),
+    ("task", "count_bytes", {"bytes": [1, 2]}),
+    ("task", "count_bytes", {"bytes": None}),
+    ("task", "reset", {"error": "ValueError: no", "lost": False}),
+]
+
+
+@pytest.mark.parametrize(("loop", "request_", "reply"), GENUINE)
+def test_genuine_messages_are_of_the_schema(
+    loop: schema.Loop, request_: str, reply: dict[str, Any]
+) -> None:
+    schema.check_reply(loop, request_, reply)
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply"),
+    [
+        *(
+            ("call", call(spec))
+            for spec in [
+                None,
+                {},
+                5,
+                {"tensor": ["float32", [4], [1]]},
+                {"tensor": ["float32", [4], [-1], 4096]},
+                {"tensor": ["float32", [4], [1, 1], 4096]},
+                {"tensor": ["float32", [1e9], [1], 4096]},
+                {"tensor": ["float32", [True], [1], 4096]},
+                {"tensor": ["object", [4], [1], 4096]},
+                {"tensor": [["float32"], [4], [1], 4096]},
+                {"tensor": ["float32", [4], [1], -4096]},
+                {"tensor": ["float32", [4], [1], "here"]},
+                {"tensor": ["float32", [4], [1], 10**30]},
+                {"tensor": ["float32", [4], [1], (1 << 63) - 4]},
+                {"tensor": ["float32", [2**39, 2**39, 0], [1, 1, 1], 4096]},
+                {"tensor": ["float32", [2**39, 2**39], [0, 0], 4096]},
+                {"tensor": ["float32", [2**31, 2**31], [2**31, 1], 4096]},
+                {"tensor": ["float32", [1] * 65, [1] * 65, 4096]},
+                {"list": {"value": 1}},
+                {"list": [5]},
+                {"dict": [5]},
+                {"dict": [[]]},
+                {"dict": [[1, {"value": 1}]]},
+                {"dict": [["a", {"value": 1}], ["a", {"value": 1}]]},
+                {"dict": {"a": {"value": 1}}},
+                {"value": {"a": 1}},
+                {"value": 1, "list": []},
+                {"pickle": "gASVBQAAAAAAAABL"},
+                DEEP,
+            ]
+        ),
+        ("call", {"output": PLACED}),
+        ("call", call(PLACED) | {"devices": [1]}),
+        ("call", call(PLACED) | {"verdict": "correct"}),
+        *(
+            ("call", call(PLACED) | {"pieces": pieces})
+            for pieces in [
+                {},
+                [[1, 2]],
+                [[1, 2, 3]],
+                [[-1, 2, HANDLE]],
+                [[1, 0, HANDLE]],
+                [[1, 2, "0f"]],
+                [[1, 2, HANDLE]] * 65,
+            ]
+        ),
+        ("call", {"odd": {"type": 1, "lazy": True}}),
+        ("call", {"odd": None}),
+        ("time", {"outputs": [None]}),
+        ("time", {"outputs": call(PLACED)}),
+        ("load", {"found": 1}),
+        ("construct", {"found": True}),
+        ("state", {"state": [["\ud800", "float32", []]], "total": 1}),
+        ("state", {"state": [["weight", "float32", [4]]] * 257, "total": 257}),
+        ("state", {"state": [["weight", "float32", "44"]], "total": 1}),
+        ("current_state", {"values": {"dict": [5]}}),
+        ("current_state", {"values": {"tensor": ["float32", [2**39, 2**39, 0], 0]}}),
+        ("current_state", {"values": PLACED}),
+        ("clocks", {"replaced": [1]}),
+        ("variant", {"seconds": float("nan")}),
+        ("variant", {"seconds": 10**400}),
+        *(
+            ("profile", PROFILE | change)
+            for change in [
+                {"kernels": None},
+                {"kernels": [["a", 1, 1]] * 101},
+                {"kernels": [["a" * 201, 1, 1]]},
+                {"kernels": [["a", -1, 1]]},
+                {"kernels": [["a", 1]]},
+                {"busy_ns": 1.5},
+                {"wall_ns": 10**16},
+                {"launches": True},
+                {"own_code": 1},
+            ]
+        ),
+        ("call", {"error": "no"}),
+        ("call", {"error": {"type": "E", "types": 5, "text": "", "trace": ""}}),
+    ],
+)
+def test_messages_of_another_form_are_malformed(request_: str, reply: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        schema.check_reply("candidate", request_, reply)
+
+
+FORGING = """
+import sys
+
+MESSAGES = sys.modules["evaluators.processes.messages"]
+REAL = MESSAGES.send
+MESSAGES.send = lambda end, message, fds=(): REAL(end, change(dict(message)), fds)
+
+
+def change(message):
+    if {field!r} in message:
+        message[{field!r}] = {forged!r}
+    return message
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "forged"),
+    [
+        ("output", {"tensor": ["float32", [2**39, 2**39, 0], [1, 1, 1], 4096]}),
+        pytest.param("values", {"dict": [5]}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_forges_its_answers_is_rejected(
+    field: str, forged: Any, judge_code: Judged, right_candidate: str
+) -> None:
+    row = judge_code(FORGING.format(field=field, forged=forged) + right_candidate)
+    assert (row["status"], row["reason"]) == ("rejected", "malformed_output"), row
+
+
+def test_an_expanded_number_beyond_64_bits_has_another_shape(
+    judge_code: Judged, candidate: Callable[[str], str]
+) -> None:
+    row = judge_code(candidate("return x.new_zeros(1).expand(2**31, 2**31)"))
+    assert (row["status"], row["reason"]) == ("incorrect", "incorrect_shape"), row
