@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,9 +14,10 @@ import torch
 from example_counts import count_examples
 from hypothesis import given, settings
 
+from evaluators.judging.case import Policy
 from evaluators.judging.comparison import pieces
 from evaluators.judging.comparison.outputs import compare, is_same_answer
-from evaluators.judging.comparison.precision_class import is_below_policy
+from evaluators.judging.comparison.precision_class import is_below
 from evaluators.judging.comparison.tolerance import TF32_TOLERANCE, TOLERANCE
 from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.task import Expected
@@ -221,10 +223,11 @@ def test_a_sum_in_any_order_has_full_precision_and_rounded_factors_have_not() ->
     assert compare(wanted, one_by_one).precision_class == "fp32"
     for rounded, expected in ((torch.half, "tf32"), (torch.bfloat16, "bf16")):
         product = a.to(rounded).float() @ b.to(rounded).float()
-        found = compare(wanted, product)
-        assert found.precision_class == expected
-        assert is_below_policy(found.precision_class, "fp32_strict")
-        assert is_below_policy(found.precision_class, "allow_tf32") == (expected == "bf16")
+        for policy in ("fp32_strict", "torch_default", "allow_tf32"):
+            found = compare(wanted, product, policy)
+            assert found.precision_class == expected
+            ranks = (policy, expected) == ("allow_tf32", "tf32")
+            assert is_below(found.precision_class, found.lowest_class) == (not ranks)
     half_of_it = torch.cat([a[:, :2048].half().float(), a[:, 2048:]], 1) @ b
     assert compare(wanted, half_of_it).precision_class == "tf32"
 
@@ -236,7 +239,8 @@ def test_under_tf32_eagers_own_error_hides_no_lower_precision() -> None:
     wanted = Expected(eager, [a.double() @ b.double()], [a, b])
     lower = a.bfloat16().float() @ b.bfloat16().float()
     assert compare(wanted, lower, "allow_tf32").precision_class == "bf16"
-    assert not is_below_policy(compare(wanted, a @ b, "allow_tf32").precision_class, "allow_tf32")
+    found = compare(wanted, a @ b, "allow_tf32")
+    assert not is_below(found.precision_class, found.lowest_class)
 
 
 def test_by_torch_default_a_kernel_may_round_as_much_as_eager() -> None:
@@ -249,10 +253,90 @@ def test_by_torch_default_a_kernel_may_round_as_much_as_eager() -> None:
         (a @ b, ((rounded, "tf32", True), (a @ b, "fp32", False))),
     ):
         wanted = Expected(eager, exact, [a, b])
-        for output, expected, is_below in outputs:
+        for output, expected, ranks_nothing in outputs:
             found = compare(wanted, output, "torch_default")
             assert found.precision_class == expected
-            assert is_below_policy(expected, "torch_default", found.eager_class) == is_below
+            assert is_below(expected, found.lowest_class) == ranks_nothing
+
+
+def to_integers(tensor: torch.Tensor, dim: int, block: int) -> torch.Tensor:
+    """Round to whole numbers of eight bits, scaled by blocks along a dimension."""
+    parts = tensor.float().split(block, dim)
+    scales = [part.abs().amax(dim, keepdim=True) / 127 for part in parts]
+    return torch.cat([(p / s).round() * s for p, s in zip(parts, scales, strict=True)], dim)
+
+
+def to_floats(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """Round to scaled floats of eight bits."""
+    scale = tensor.float().abs().amax(dim, keepdim=True) / 448
+    return (tensor.float() / scale).to(torch.float8_e4m3fn).float() * scale
+
+
+def add_in_parts(a: torch.Tensor, b: torch.Tensor, parts: int) -> torch.Tensor:
+    """Multiply in parts along the common dimension, each rounded and added in the own type."""
+    products = [x @ y for x, y in zip(a.chunk(parts, 1), b.chunk(parts, 0), strict=True)]
+    return functools.reduce(torch.add, products)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_product_in_half_precision_has_the_class_of_its_type(dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    a, b = torch.randn(64, 1024, generator=draw), torch.randn(1024, 64, generator=draw)
+    a, b = a.to(dtype), b.to(dtype)
+    wanted = Expected(a @ b, [a.double() @ b.double()], [a, b])
+    wide_a, wide_b = a.float(), b.float()
+    own = "bf16" if dtype == torch.bfloat16 else "fp16"
+    for honest in (
+        (wide_a @ wide_b).to(dtype),
+        add_in_parts(wide_a, wide_b, 32).to(dtype),
+        *(add_in_parts(a, b, parts) for parts in (2, 4, 8)),
+    ):
+        found = compare(wanted, honest)
+        assert (found.reason, found.precision_class, found.lowest_class) == (None, own, own)
+    for cheat in (
+        *(to_integers(a, 1, block) @ to_integers(b, 0, block) for block in (16, 32, 128, 1024)),
+        *(to_integers(a, 1, block) @ wide_b for block in (32, 128, 1024)),
+        to_floats(a, 1) @ to_floats(b, 0),
+        wide_a @ to_floats(b, 0),
+        add_in_parts(a, b, 64),
+    ):
+        found = compare(wanted, cheat.to(dtype))
+        assert is_below(found.precision_class, found.lowest_class)
+
+
+def test_an_answer_in_half_precision_hides_nothing_beside_one_in_float32() -> None:
+    draw = torch.Generator().manual_seed(0)
+    a, b = torch.rand(64, 4096, generator=draw), torch.rand(4096, 64, generator=draw) - 0.5
+    exact = a.double() @ b.double()
+    wanted = Expected([a @ b, (a @ b).bfloat16()], [exact, exact], [a, b])
+    rounded = a.half().float() @ b.half().float()
+    found = compare(wanted, [rounded, (a @ b).bfloat16()], "allow_tf32")
+    assert (found.precision_class, found.lowest_class) == ("tf32", "tf32")
+    found = compare(wanted, [a @ b, a.bfloat16() @ b.bfloat16()], "fp32_strict")
+    assert (found.precision_class, found.lowest_class) == ("fp32", "fp32")
+
+
+def test_an_error_of_lower_precision_names_the_policy_that_accepts_it() -> None:
+    draw = torch.Generator().manual_seed(0)
+    a, b = torch.randn(64, 512, generator=draw), torch.randn(512, 64, generator=draw)
+    wanted = Expected(a @ b, [a.double() @ b.double()], [a, b])
+
+    def explain(output: torch.Tensor, policy: Policy = "torch_default") -> str:
+        found = compare(wanted, output, policy)
+        assert found.reason == "incorrect_numerical"
+        return (found.message or "").rpartition("; ")[2]
+
+    half, short = (a.to(d).float() @ b.to(d).float() for d in (torch.half, torch.bfloat16))
+    accepted = "--policy allow_tf32 would accept this error: it has the size of TF32's or fp16's"
+    assert explain(half) == explain(half, "fp32_strict") == accepted
+    none_accepts = "no policy accepts this error: it has the size of bf16's"
+    assert explain(short) == explain(short, "allow_tf32") == none_accepts
+    of_eight_bits = to_floats(a, 1) @ to_floats(b, 0)
+    assert explain(of_eight_bits).endswith("it has the size of fp8's or int8's")
+    one_wrong = a @ b
+    one_wrong[3, 3] += 10
+    for wrong in (one_wrong, torch.relu(a @ b), 2 * (a @ b)):
+        assert "size of" not in explain(wrong)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evaluators.judging.case import Evidence, Policy
-from evaluators.judging.comparison.precision_class import is_below_policy, rank_class
+from evaluators.judging.comparison.precision_class import explain_policy, is_below, rank_class
 from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.structure import is_whole
 from evaluators.memory.tensors import tensors_of
@@ -32,6 +32,8 @@ class PrecisionRecord:
     """Classes of the calls that show the precision; None for a wrong answer."""
     eager_class: str | None = None
     """Lowest class of the eager reference in these calls."""
+    lowest_class: str | None = None
+    """The lowest class that ranks, by these calls."""
     has_few_elements: bool = False
     """Whether an answer has so few elements that it may be right by chance."""
 
@@ -41,8 +43,9 @@ class PrecisionRecord:
         self.has_few_elements = 0 < sum(sizes) < _FEW_ELEMENTS
 
     def note_eager(self, comparison: Comparison | None) -> None:
-        """Note the class of the eager reference in a call."""
+        """Note the class of the eager reference in a call, and what ranks by it."""
         if comparison is not None:
+            self.lowest_class = max(self.lowest_class, comparison.lowest_class, key=rank_class)
             self.eager_class = max(self.eager_class, comparison.eager_class, key=rank_class)
 
     def classify(self, evidence: Evidence, policy: Policy) -> None:
@@ -60,8 +63,12 @@ class PrecisionRecord:
         evidence.comparison = replace(comparison, precision_class=worst)
         evidence.eager_class = self.eager_class
         is_unknown = bool(self.robustness_classes) and not any(self.robustness_classes)
-        if is_unknown or is_below_policy(worst, policy, self.eager_class):
-            evidence.flags.add("precision_below_policy")
+        flag = "precision_below_policy"
+        if flag not in evidence.flags and (is_unknown or is_below(worst, self.lowest_class)):
+            evidence.flags.add(flag)
+            explained = explain_policy(worst, by_tf32=worst == "tf32" and policy != "allow_tf32")
+            if explained is not None and not is_unknown:
+                evidence.notes.append(f"precision: {explained}")
 
 
 def classify_rounding(comparison: Comparison | None, *, typical: bool) -> str | None:

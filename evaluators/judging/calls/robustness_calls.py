@@ -24,7 +24,7 @@ from evaluators.judging.calls.precision_record import (
 from evaluators.judging.calls.verdict_calls import LARGE_BYTES, pair_tensors
 from evaluators.judging.calls.weight_checks import WeightChecks
 from evaluators.judging.comparison.outputs import compare
-from evaluators.judging.comparison.precision_class import is_below_policy
+from evaluators.judging.comparison.precision_class import is_below
 from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.structure import is_whole
 from evaluators.judging.comparison.tolerance import compute_rms
@@ -130,9 +130,8 @@ class RobustnessCalls:
         few = self._precision.has_few_elements
         shown = classify_rounding(comparison, typical=variation.widens)
         self._precision.note_eager(comparison)
-        eager_class = self._precision.eager_class
         # A single sum may be right by chance, or close to zero, where any error is large.
-        if few or is_below_policy(shown, self._candidate.policy, eager_class):
+        if few or is_below(shown, self._precision.lowest_class):
             joint = self._compare_draws(variation, DRAWS_OF_FEW if few else 1)
             repeated = classify_rounding(joint, typical=variation.widens)
             shown = pick_class(shown, repeated, has_few_elements=few)

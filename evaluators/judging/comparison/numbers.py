@@ -16,8 +16,13 @@ from evaluators.judging.comparison.error_text import (
 )
 from evaluators.judging.comparison.pieces import OutputTensor, Piece, iterate_pieces
 from evaluators.judging.comparison.precision_class import (
+    QUARTILE_OF_EVEN,
     classify_eager,
     classify_error,
+    explain_policy,
+    find_lowest_class,
+    get_low_class,
+    is_below,
     rank_class,
 )
 from evaluators.judging.comparison.result import Comparison, EagerError
@@ -25,6 +30,7 @@ from evaluators.judging.comparison.tolerance import (
     EAGER_ERRORS_ALLOWED,
     RELATIVE_LEVELS,
     SINGLE,
+    TF32_TOLERANCE,
     get_tolerance,
     has_too_many_large_errors,
 )
@@ -34,7 +40,7 @@ _QUARTILE = 0.75
 
 
 def compare_numbers(
-    output: OutputTensor, policy: Policy, terms: int, usual: float | None
+    output: OutputTensor, policy: Policy, terms: int, usual: float | None, *, classifies: bool
 ) -> Comparison:
     """Compare a floating tensor with the reference's.
 
@@ -43,6 +49,7 @@ def compare_numbers(
         policy: Which precision is asked for.
         terms: The most terms of a sum in the answer.
         usual: Root mean square of an ordinary answer, where the inputs are special.
+        classifies: Whether this tensor shows the precision.
     """
     if output.wanted.numel() == 0:
         return Comparison()
@@ -55,29 +62,47 @@ def compare_numbers(
         return Comparison("nan", message)
     if not scan.finite:
         return Comparison()
-    limit = get_tolerance(output.wanted.dtype, policy)
-    errors = _Errors(
-        limit=limit,
-        scale=math.sqrt(scan.squares / scan.finite) + (usual or 0.0),
-        eager_error=scan.eager_error,
-        candidate=_RelativeErrors.of(output.wanted),
-        eager=_RelativeErrors.of(output.wanted),
-    )
-    for piece in kept_pieces or iterate_pieces(output.wanted, output.exact, output.given):
-        errors.add(piece)
+
+    def collect(limit: float) -> _Errors:
+        errors = _Errors(
+            limit=limit,
+            scale=math.sqrt(scan.squares / scan.finite) + (usual or 0.0),
+            eager_error=scan.eager_error,
+            candidate=_RelativeErrors.of(output.wanted),
+            eager=_RelativeErrors.of(output.wanted),
+        )
+        for piece in kept_pieces or iterate_pieces(output.wanted, output.exact, output.given):
+            errors.add(piece)
+        return errors
+
+    errors = collect(get_tolerance(output.wanted.dtype, policy))
     relative = math.sqrt(errors.squares / scan.squares) if scan.squares else None
-    precision = typical = eager = None
-    if output.wanted.dtype in SINGLE and relative is not None:
+    precision = typical = eager = lowest = None
+    dtype = output.wanted.dtype
+    if classifies and relative is not None:
         eager_relative = math.sqrt(errors.eager_squares / scan.squares)
-        by_norm = classify_error(relative, eager_relative, policy, terms)
-        quartiles = errors.candidate.compute_quartile(), errors.eager.compute_quartile()
-        typical = classify_error(*quartiles, policy, terms)
+        by_norm = classify_error(relative, eager_relative, dtype, policy, terms)
+        shown, eager_shown = errors.candidate.compute_quartile(), errors.eager.compute_quartile()
+        if get_low_class(dtype) is None:
+            eager = classify_eager(eager_relative, terms)
+        else:
+            # Eager rounds each answer once, in proportion to it; partial sums do not.
+            eager_shown = max(eager_shown, QUARTILE_OF_EVEN * eager_relative)
+        typical = classify_error(shown, eager_shown, dtype, policy, terms)
         precision = max(by_norm, typical, key=rank_class)
-        eager = classify_eager(eager_relative, terms)
+        lowest = find_lowest_class(dtype, policy, eager)
     message = _describe_fault(output, errors, scan.finite, is_special=usual is not None)
-    reason = None if message is None else "incorrect_numerical"
+    if message is not None and typical is not None and is_below(typical, lowest):
+        by_tf32 = (
+            dtype in SINGLE
+            and policy != "allow_tf32"
+            and _describe_fault(output, collect(TF32_TOLERANCE), scan.finite, is_special=False)
+            is None
+        )
+        explained = explain_policy(precision or typical, by_tf32=by_tf32)
+        message += f"; {explained}" if explained else ""
     return Comparison(
-        reason,
+        None if message is None else "incorrect_numerical",
         message,
         errors.largest,
         errors.largest_scaled,
@@ -85,6 +110,7 @@ def compare_numbers(
         precision,
         typical,
         eager,
+        lowest,
         errors.summarise_eager(scan),
     )
 

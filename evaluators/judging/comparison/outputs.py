@@ -7,6 +7,7 @@ whole numbers are equal, except for indices that are as good as the reference's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,10 +18,10 @@ from evaluators.judging.comparison import pieces
 from evaluators.judging.comparison.error_text import describe_errors
 from evaluators.judging.comparison.numbers import compare_numbers
 from evaluators.judging.comparison.pieces import OutputTensor
-from evaluators.judging.comparison.precision_class import count_terms
+from evaluators.judging.comparison.precision_class import count_terms, get_low_class
 from evaluators.judging.comparison.result import Comparison, merge_comparisons
 from evaluators.judging.comparison.structure import find_mismatch, is_whole, order_keys
-from evaluators.judging.comparison.tolerance import EAGER_ERRORS_ALLOWED
+from evaluators.judging.comparison.tolerance import EAGER_ERRORS_ALLOWED, SINGLE
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.choices import Choice, explain
 from evaluators.references.task import Expected, has_same_bits
@@ -55,13 +56,17 @@ def compare(
     total = Comparison()
     triples = zip(tensors_of(expected.value), expected.exact, tensors_of(output), strict=True)
     terms = count_terms(expected)
+    # An answer in half precision beside one in float32 shows nothing of the latter's precision.
+    finest = min(map(_get_step, tensors_of(expected.value)), default=math.inf)
     for index, (wanted, exact, given) in enumerate(triples):
         if exact is None or is_whole(wanted):
             comparison = _compare_whole(index, wanted, exact, given, choices, few=usual is None)
         else:
             tensor = OutputTensor(index, wanted, exact, given)
             scale = None if usual is None else usual[index]
-            comparison = compare_numbers(tensor, policy, terms, scale)
+            comparison = compare_numbers(
+                tensor, policy, terms, scale, classifies=_get_step(wanted) == finest < math.inf
+            )
         if comparison.reason is not None:
             return comparison
         total = merge_comparisons(total, comparison)
@@ -87,6 +92,13 @@ def is_same_answer(expected: Expected, one: Any, other: Any) -> bool:
         if not _differ_at_most(first, second, EAGER_ERRORS_ALLOWED * eager_error):
             return False
     return True
+
+
+def _get_step(tensor: torch.Tensor) -> float:
+    """Return the distance of 1 and the next number; infinity for types without precision class."""
+    dtype = tensor.dtype
+    has_class = dtype in SINGLE or get_low_class(dtype) is not None
+    return torch.finfo(dtype).eps if has_class else math.inf
 
 
 def _differ_at_most(first: torch.Tensor, second: torch.Tensor, limit: float) -> bool:

@@ -39,11 +39,13 @@ class Comparison:
     rel_l2_error: float | None = None
     """Norm of the error over the norm of the answer."""
     precision_class: str | None = None
-    """Precision that the error corresponds to, for float32 tasks."""
+    """Precision that the error corresponds to."""
     typical_class: str | None = None
     """The same by the upper quartile of the relative error alone, whatever a few answers say."""
     eager_class: str | None = None
-    """Precision that the eager reference's own error corresponds to."""
+    """Precision that the eager reference's own error corresponds to, for answers in float32."""
+    lowest_class: str | None = None
+    """The lowest precision class that ranks."""
     eager_error: EagerError | None = None
     """The least of the eager reference's own errors; None where it has none."""
 
@@ -61,5 +63,6 @@ def merge_comparisons(one: Comparison, other: Comparison) -> Comparison:
         precision_class=max(one.precision_class, other.precision_class, key=rank_class),
         typical_class=max(one.typical_class, other.typical_class, key=rank_class),
         eager_class=max(one.eager_class, other.eager_class, key=rank_class),
+        lowest_class=max(one.lowest_class, other.lowest_class, key=rank_class),
         eager_error=EagerError.smaller(one.eager_error, other.eager_error),
     )
