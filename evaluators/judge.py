@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -57,22 +58,29 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
 
     begin = time.perf_counter()
     config = _apply_protocol(config)
-    known = _find_known(case, bench, config)
-    if known is not None:
-        return _restate(known, config, time.perf_counter() - begin)
     outcome = Outcome()
     try:
+        known = _find_known(case, bench, config)
+        if known is not None:
+            return _restate(known, config, time.perf_counter() - begin)
         _judge_sessions(case, bench, config, outcome)
     except Failed as failed:
         outcome.status, outcome.reason = failed.status, failed.reason
         outcome.message, outcome.detail = failed.message, failed.detail
     except ReferenceFailed as failed:
-        outcome.status, outcome.reason = "evaluator_error", "reference_failed"
+        outcome.status, outcome.reason = "evaluator_error", failed.reason
         outcome.message = str(failed)
         bench.end_baselines()
     except SandboxFailed as failed:
         outcome.status, outcome.reason = "evaluator_error", "sandbox_failed"
         outcome.message = failed.message
+    except Exception as error:
+        # A fault of the judge's own ends this case and no other one, which gets fresh workers.
+        bench.end_workers()
+        lines = str(error).strip().splitlines() or [""]
+        outcome.status, outcome.reason = "evaluator_error", "internal"
+        outcome.message = f"{type(error).__name__}: {lines[0]}"[:_MESSAGE_LIMIT]
+        outcome.detail = traceback.format_exc()
     if outcome.status != "correct":
         outcome.timings, outcome.analyses, outcome.custom_kernel_share = [], [], None
     if outcome.ended is not None and outcome.ended.strays:

@@ -16,6 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Self
 
+import torch
+
 from evaluators.device import fingerprint
 from evaluators.device.lock import DeviceLock
 from evaluators.device.roofline import Floor, compute_floor
@@ -337,6 +339,20 @@ class Bench:
     def compute_peaks(self) -> Peaks:
         """Return the peaks of the device: NVML's figures, or those that a processor reaches."""
         return peaks(self.device, self.clocks.read_bandwidth(), self.clocks.read_float_peak())
+
+    def end_workers(self) -> None:
+        """End every worker, so that the next case starts new ones.
+
+        Raises RuntimeError where the judge's own context of a GPU is lost, which no process
+        survives.
+        """
+        with contextlib.suppress(SandboxFailed):
+            self.candidates.end_expected()
+        self._end_reference()
+        with contextlib.suppress(SandboxFailed):
+            self.end_baselines()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
     def end_baselines(self) -> None:
         """End the baselines' workers, so that the next session starts new ones."""

@@ -39,6 +39,8 @@ LIMITS = {
     "quantized": Limit("quantized tensors"),
     "tensor_subclasses": Limit("subclasses of torch.Tensor other than parameters"),
     "element_types": Limit("element types that torch cannot compute with, such as bits8 and uint4"),
+    "comparison": Limit("answers that torch cannot compare, by their element types or sizes"),
+    "comparison_memory": Limit("answers whose comparison takes more memory than the judge has"),
     "devices": Limit("tensors on another device than the one that judges, or on several"),
     "several_processes": Limit("tasks that start processes, or need more than one GPU or host"),
     "module_copies": Limit("modules that can be neither copied nor built again"),

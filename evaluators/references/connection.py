@@ -32,6 +32,9 @@ _KEPT_BYTES = 2 << 30
 class ReferenceFailed(Exception):
     """The task itself cannot be built or run; never the candidate's fault."""
 
+    reason = "reference_failed"
+    """Reason of the row of such a case, whose status is evaluator_error."""
+
 
 class TaskConnection:
     """The judge's end of one task's worker.

@@ -5,8 +5,9 @@ Honest kernels break on some of them, so they raise flags (`judging.flags`) and 
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from evaluators.judging.calls.precision_record import (
 )
 from evaluators.judging.calls.verdict_calls import LARGE_BYTES, pair_tensors
 from evaluators.judging.calls.weight_checks import WeightChecks
+from evaluators.judging.comparison.failures import name_failures
 from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.precision_class import is_below
 from evaluators.judging.comparison.result import Comparison
@@ -38,7 +40,7 @@ _MOST_ROUNDING_OF_USUAL = 0.02
 may be close to zero."""
 
 
-class ProbeLost(Exception):
+class ProbeLost(ReferenceFailed):
     """The probe has not survived the inputs."""
 
 
@@ -58,6 +60,8 @@ class RobustnessCalls:
         self._evidence = candidate.evidence
         self._precision = precision
         self._probe = probe
+        self._is_complete = True
+        """Whether every call could be compared so far."""
 
     def run(self) -> None:
         """Check first whether the candidate is the same function, then its robustness.
@@ -70,16 +74,16 @@ class RobustnessCalls:
         if not self._try_variations(SIGNS, math.inf):
             return
         end = self._candidate.read_clock() + _LIMIT_S
-        is_complete = True
         if not self._candidate.missing_parameters and self._reference.parameters():
             weights = WeightChecks(self._candidate)
-            weights.perturb_all()
-            is_complete = weights.perturb_each(end)
+            with self._note_limit("other weights"):
+                weights.perturb_all()
+                self._is_complete &= weights.perturb_each(end)
             try:
                 self._candidate.restore_weights()
             except Failed:
                 return
-        self._evidence.compared_as_function = is_complete and not self._candidate.is_lost
+        self._evidence.compared_as_function = self._is_complete and not self._candidate.is_lost
         if self._try_variations(FRAGILE, end):
             self._try_variations(SPECIAL, end)
 
@@ -88,25 +92,44 @@ class RobustnessCalls:
         for variation in variations:
             if self._candidate.read_clock() > end:
                 return False
-            question = self._draw_variation(variation)
-            if question is None:
-                continue
-            comparison = self._candidate.try_call(
-                question, strided=variation.strided, special=variation.special
-            )
-            if variation.tells_precision:
-                self._note_class(variation, comparison)
-            if comparison is None or comparison.reason is not None:
-                self._evidence.flags.add(variation.flag)
-                if variation in SIGNS and not self._is_rounding(question, variation, comparison):
-                    self._evidence.flags.add("another_function")
-                # The failure may have broken the process too; then further calls show nothing.
-                if self._candidate.is_lost or not self._candidate.is_right(
-                    draw_question(self._reference, self._evidence)
-                ):
-                    if variation in SIGNS:
-                        self._evidence.flags.add("another_function")
+            with self._note_limit(variation.flag):
+                if not self._try_variation(variation):
                     return False
+        return True
+
+    @contextlib.contextmanager
+    def _note_limit(self, calls: str) -> Generator[None]:
+        """Note that calls end by a limit of the judge or a fault of the task, not of the kernel."""
+        try:
+            with name_failures():
+                yield
+        except ProbeLost:
+            raise
+        except ReferenceFailed as failed:
+            self._evidence.notes.append(f"{calls}: not tried, {failed}")
+            self._is_complete = False
+
+    def _try_variation(self, variation: Variation) -> bool:
+        """Try a variation; returns whether the process can be used for more."""
+        question = self._draw_variation(variation)
+        if question is None:
+            return True
+        comparison = self._candidate.try_call(
+            question, strided=variation.strided, special=variation.special
+        )
+        if variation.tells_precision:
+            self._note_class(variation, comparison)
+        if comparison is None or comparison.reason is not None:
+            self._evidence.flags.add(variation.flag)
+            if variation in SIGNS and not self._is_rounding(question, variation, comparison):
+                self._evidence.flags.add("another_function")
+            # The failure may have broken the process too; then further calls show nothing.
+            if self._candidate.is_lost or not self._candidate.is_right(
+                draw_question(self._reference, self._evidence)
+            ):
+                if variation in SIGNS:
+                    self._evidence.flags.add("another_function")
+                return False
         return True
 
     def _is_rounding(

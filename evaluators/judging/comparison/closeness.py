@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from evaluators.judging.case import Policy
+from evaluators.judging.comparison.failures import name_failures
 from evaluators.judging.comparison.pieces import CHUNK, flatten, widen
 from evaluators.judging.comparison.result import EagerError
 from evaluators.judging.comparison.structure import find_mismatch, is_whole, order_keys
@@ -31,6 +32,7 @@ from evaluators.judging.comparison.tolerance import (
 from evaluators.memory.tensors import tensors_of
 
 
+@name_failures()
 def is_close(eager: Any, output: Any, policy: Policy, error: EagerError | None) -> bool:
     """Whether an output is right by its distance to eager's answer to the same inputs alone.
 

@@ -16,6 +16,7 @@ import torch
 from evaluators.judging.case import Policy
 from evaluators.judging.comparison import pieces
 from evaluators.judging.comparison.error_text import describe_errors
+from evaluators.judging.comparison.failures import name_failures
 from evaluators.judging.comparison.numbers import compare_numbers
 from evaluators.judging.comparison.pieces import OutputTensor
 from evaluators.judging.comparison.precision_class import count_terms, get_low_class
@@ -29,6 +30,7 @@ from evaluators.references.task import Expected, has_same_bits
 _INDICES = (torch.int64, torch.int32)
 
 
+@name_failures()
 def compare(
     expected: Expected,
     output: Any,
@@ -73,6 +75,7 @@ def compare(
     return total
 
 
+@name_failures()
 def is_same_answer(expected: Expected, one: Any, other: Any) -> bool:
     """Whether two outputs of right structure for the same inputs are one answer.
 
