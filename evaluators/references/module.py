@@ -8,14 +8,16 @@ seeded before every call, with a number that the candidate may know.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import sys
-from collections.abc import Mapping
-from types import CellType, FunctionType, ModuleType
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
 
+from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import (
     compute_fingerprint,
     has_same_bits,
@@ -24,61 +26,150 @@ from evaluators.memory.tensors import (
     tensors_of,
 )
 from evaluators.references.choices import Choice, add_exact_values, record
+from evaluators.references.generators import GENERATORS, read_generators, seed_generators
+from evaluators.references.imported_file import import_file
+from evaluators.references.module_tensors import iterate_held, move_module, widen_module
 from evaluators.references.weight_seed import WEIGHT_SEED
-
-_MODULE_NAME = "flywheel_task"
-_COPIED = (torch.nn.Module, torch.Tensor)
-"""What is copied out of closures."""
 
 
 class TaskFailed(Exception):
     """The task's own code fails; the text says which part."""
 
 
-class TaskModule:
-    """One task on one device: makes inputs from seeds and answers them. Raises TaskFailed."""
+@dataclass(frozen=True)
+class _Built:
+    """A module that has just been constructed."""
 
-    def __init__(self, code: str, axes: Mapping[str, Any], device: str) -> None:
+    module: torch.nn.Module
+    namespace: dict[str, Any]
+    """The names of the Python module of its class, unless other modules share them."""
+
+
+class TaskModule:
+    """One task on one device: makes inputs from seeds and answers them. Raises TaskFailed.
+
+    The module exists twice, in the task's own precision and in double precision, and anew after
+    every `reset`. Each is made from scratch: the file is imported again and the class constructed
+    again under the same seeds, so that they share nothing, neither closures nor caches of the
+    Python module. Copies would also fail for modules that hold computed tensors, generators, locks
+    or open files. A module whose constructor is not repeatable is copied.
+    """
+
+    def __init__(self, path: str, axes: Mapping[str, Any], device: str) -> None:
+        self._path = path
+        self._axes = axes
         self._device = device
         self.draws = False
         """Whether a call draws random numbers; known after the first answer."""
         self.mutates: bool | None = None
         """Whether a call changes its inputs; None before the first answer."""
-        try:
-            module = _execute(code, axes)
-            self._get_inputs = module.get_inputs
-            torch.manual_seed(WEIGHT_SEED)
-            self.arguments: list[Any] = list(module.get_init_inputs())
-            # Seeded again, because get_init_inputs may have drawn numbers of its own.
-            torch.manual_seed(WEIGHT_SEED)
-            self._pristine = module.Model(*self.arguments)
+        self._defaults = torch.get_default_dtype()
+        self._pristine: torch.nn.Module | None = None
+        """The module to copy, if its constructor is not repeatable."""
+        self._can_import_again = True
+        self._unused: list[_Built] = []
+        """What has been built and not been called, in the order of its use."""
+        with _name_failure("the task cannot be built"):
+            namespace = self._import()
+            self._get_inputs = namespace.get_inputs
+            seed_generators(WEIGHT_SEED, device)
+            self.arguments: list[Any] = list(namespace.get_init_inputs())
             layout(self.arguments)
+            self._first = namespace
+            first, again = _Built(self._construct(namespace), vars(namespace)), self._build()
+            held = _read_state(first.module)
+            self._initial = {name: value.clone() for name, value in held.items()}
+            named = first.module.named_parameters(remove_duplicate=False)
+            self._parameters = {name for name, _ in named}
+            if _hold_same_tensors(first.module, again.module):
+                self._unused = [first, again]
+            else:
+                self._pristine = first.module
+            self._is_new = False
             self.reset()
-        except Exception as error:
-            raise TaskFailed(f"the task cannot be built: {error}") from error
+
+    def _import(self) -> ModuleType:
+        """Run the task's file as a module; axes replace module-level names."""
+        torch.set_default_dtype(self._defaults)  # an import before may have set others
+        torch.set_default_device(None)
+        module = import_file(self._path, {}, self._device)
+        unknown = sorted(set(self._axes) - set(vars(module)))
+        if unknown:
+            names = ", ".join(unknown)
+            raise ValueError(f"the workload sets {names}, which the task does not define")
+        vars(module).update(self._axes)
+        return module
+
+    def _construct(self, namespace: ModuleType) -> torch.nn.Module:
+        # Seeded again, because get_init_inputs may have drawn numbers of its own.
+        seed_generators(WEIGHT_SEED, self._device)
+        return namespace.Model(*_clone_inputs(self.arguments))
+
+    def _build(self) -> _Built:
+        """Return the module as it was made, on the processor."""
+        if self._unused:
+            return self._unused.pop(0)
+        if self._pristine is not None:
+            try:
+                return _Built(copy.deepcopy(self._pristine), {})
+            except Exception as error:
+                detail = (
+                    "the constructor makes other tensors in every call, and a copy of the module"
+                    f" fails: {error}"
+                )
+                raise TaskFailed(refuse_limit("module_copies", detail)) from error
+        if self._can_import_again:
+            try:
+                namespace = self._import()
+                return _Built(self._construct(namespace), vars(namespace))
+            except (Exception, SystemExit):
+                # For example, a process can define a library of operators once.
+                self._can_import_again = False
+        return _Built(self._construct(self._first), {})
 
     def reset(self) -> None:
         """Forget every call and every weight loaded since the module was made."""
-        self._model = _copy_module(self._pristine).to(self._device)
-        self._double = _to_double(_copy_module(self._model))
-        self._double_device = self._device
+        if self._is_new:
+            return
+        own, double = self._build(), self._build()
+        self._model = move_module(own.module, self._device)
+        roots = [self._model, own.namespace]
+        self._generators = [held for held in iterate_held(roots) if isinstance(held, GENERATORS)]
+        self._double_namespace, self._double_device = double.namespace, self._device
+        self._double = self._widen(move_module(double.module, self._device))
+        self._is_new = True
+
+    def _widen(self, module: torch.nn.Module, device: str | None = None) -> torch.nn.Module:
+        """Return a module in double precision, on another device where that is named."""
+        if self._pristine is None:
+            return widen_module(module, self._double_namespace, device)
+        return module.double().to(device)  # it may share closures with the original
 
     def module(self) -> torch.nn.Module:
-        """Return a copy of the module as it was made, on the device."""
-        return _copy_module(self._pristine).to(self._device)
+        """Return the module as it was made, on the device."""
+        return move_module(self._build().module, self._device)
+
+    def _copy(self, module: torch.nn.Module, *, double: bool) -> torch.nn.Module:
+        """Return a module with the present state of another one."""
+        try:
+            return copy.deepcopy(module)
+        except Exception:
+            built = self.module()
+            copied = self._widen(built, self._double_device) if double else built
+            copied.load_state_dict(module.state_dict())
+            return copied
 
     def state(self, *, now: bool = False) -> dict[str, torch.Tensor]:
         """Return parameters and buffers by name: as made, or with `now` as after the calls."""
-        held = (self._model if now else self._pristine).state_dict().items()
-        return {name: value for name, value in held if isinstance(value, torch.Tensor)}
+        return _read_state(self._model) if now else self._initial
 
     def parameters(self) -> set[str]:
         """Return the names in the state that are parameters and not buffers."""
-        named = self._pristine.named_parameters(remove_duplicate=False)
-        return {name for name, _ in named}
+        return self._parameters
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name until the next `reset`."""
+        self._is_new = False
         with torch.no_grad():
             for model in (self._model, self._double):
                 held = model.state_dict()
@@ -87,13 +178,11 @@ class TaskModule:
 
     def inputs(self, seed: int) -> list[Any]:
         """Return inputs of the task's own distribution."""
-        self._seed(seed)
-        try:
+        seed_generators(seed, self._device)
+        with _name_failure("get_inputs() failed"):
             with torch.device(self._device):
                 made = move_to_device(list(self._get_inputs()), self._device)
             layout(made)
-        except Exception as error:
-            raise TaskFailed(f"get_inputs() failed: {error}") from error
         return made
 
     def answer(self, inputs: list[Any], seed: int) -> tuple[Any, list[torch.Tensor | None]]:
@@ -102,16 +191,14 @@ class TaskModule:
         `seed` is the seed of the module's own random numbers.
         """
         given = inputs if self.mutates is False else _clone_inputs(inputs)
-        self._seed(seed)
-        before = _read_generators(self._device)
+        seed_generators(seed, self._device)
+        before = read_generators(self._device, self._generators)
+        self._is_new = False
         with torch.no_grad():
-            try:
+            with _name_failure("forward() failed"):
                 value = self._model(*given)
                 layout(value)
-            except Exception as error:
-                raise TaskFailed(f"forward() failed: {error}") from error
-            drawn = _read_generators(self._device)
-            self.draws |= not all(torch.equal(a, b) for a, b in zip(before, drawn, strict=True))
+            self.draws |= before != read_generators(self._device, self._generators)
             if self.mutates is None:
                 pairs = zip(tensors_of(inputs), tensors_of(given), strict=True)
                 self.mutates = not all(has_same_bits(one, other) for one, other in pairs)
@@ -121,13 +208,11 @@ class TaskModule:
     def value(self, inputs: list[Any], seed: int) -> Any:
         """Return the reference's answer in its own precision."""
         given = inputs if self.mutates is False else _clone_inputs(inputs)
-        self._seed(seed)
-        with torch.no_grad():
-            try:
-                value = self._model(*given)
-                layout(value)
-            except Exception as error:
-                raise TaskFailed(f"forward() failed: {error}") from error
+        seed_generators(seed, self._device)
+        self._is_new = False
+        with torch.no_grad(), _name_failure("forward() failed"):
+            value = self._model(*given)
+            layout(value)
         return value
 
     def count_bytes(self, seed: int) -> tuple[int, int] | None:
@@ -136,10 +221,11 @@ class TaskModule:
         Nothing is computed: the module is called on the meta device.
         """
         try:
-            self._seed(seed)
+            model = self._build().module.to("meta")
+            seed_generators(seed, self._device)
             with torch.device("meta"), torch.no_grad():
                 inputs = move_to_device(list(self._get_inputs()), "meta")
-                answer = _copy_module(self._pristine).to("meta")(*inputs)
+                answer = model(*inputs)
             return _sum_bytes(inputs), _sum_bytes(answer)
         except Exception:
             return None
@@ -151,51 +237,33 @@ class TaskModule:
         def answer(allowed: bool) -> str:
             torch.backends.cudnn.allow_tf32 = allowed
             model = self.module()
-            self._seed(seed)
+            seed_generators(seed, self._device)
             with torch.no_grad():
                 return compute_fingerprint(model(*_clone_inputs(inputs)))
 
         before = torch.backends.cudnn.allow_tf32
         try:
-            return answer(True) != answer(False)
-        except Exception as error:
-            raise TaskFailed(f"forward() failed: {error}") from error
+            with _name_failure("forward() failed"):
+                return answer(True) != answer(False)
         finally:
             torch.backends.cudnn.allow_tf32 = before
 
     def choices(self, inputs: list[Any], seed: int) -> list[Choice]:
         """Return the choices of indices in a call of a copy, which leaves no memory of it."""
-        self._seed(seed)
-        model = _copy_module(self._model)
-        try:
-            with torch.no_grad():
-                own = record(lambda: model(*_clone_inputs(inputs)))
-        except Exception as error:
-            raise TaskFailed(f"forward() failed: {error}") from error
+        with torch.no_grad(), _name_failure("forward() failed"):
+            model = self._copy(self._model, double=False)
+            seed_generators(seed, self._device)
+            own = record(lambda: model(*_clone_inputs(inputs)))
         if self.draws:
             return own
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
+        device = self._double_device
         try:
-            double, device = _copy_module(self._double), self._double_device
-            with torch.no_grad():
+            double = self._copy(self._double, double=True)
+            with torch.no_grad(), _use_double(device):
                 wide = record(lambda: double(*_clone_inputs(inputs, double=True, device=device)))
-        except Exception:
+        except (Exception, SystemExit):
             return own  # code that fixes its element type has no numbers in double precision
-        finally:
-            torch.set_default_dtype(default)
         return add_exact_values(own, wide)
-
-    def _seed(self, seed: int) -> None:
-        """Seed the generators that the task may draw from, as `torch.manual_seed` would.
-
-        On a processor, torch.manual_seed takes longer than drawing a small input, since it records
-        the stack for every kind of device that is not in use.
-        """
-        if self._device == "cuda":
-            torch.manual_seed(seed)
-        else:
-            torch.default_generator.manual_seed(seed)
 
     def _compute_exact(
         self, inputs: list[Any], own: list[torch.Tensor]
@@ -211,26 +279,38 @@ class TaskModule:
                 if [t.shape for t in exact] == [t.shape for t in own]:
                     pairs = zip(own, exact, strict=True)
                     return [x if _classify(x) == _classify(t) else _to_exact(t) for t, x in pairs]
-            except Exception:
+            except (Exception, SystemExit):
                 pass
         return [_to_exact(tensor) for tensor in own]
 
     def _run_in_double(self, inputs: list[Any]) -> Any:
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
         try:
-            return self._double(*_clone_inputs(inputs, double=True, device=self._double_device))
+            with _use_double(self._double_device):
+                given = _clone_inputs(inputs, double=True, device=self._double_device)
+                return self._double(*given)
         except torch.OutOfMemoryError:
             if self._double_device == "cpu":
                 raise
-            # Not every GPU has twice the memory; the processor is slow but has enough.
-            self._double_device = "cpu"
-            self._double = _to_double(self._double.to("cpu"))
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+        # Not every GPU has twice the memory; the processor is slow but has enough.
+        self._double_device = "cpu"
+        self._double = self._widen(self._double, "cpu")
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        with _use_double("cpu"):
             return self._double(*_clone_inputs(inputs, double=True, device="cpu"))
-        finally:
-            torch.set_default_dtype(default)
+
+
+@contextlib.contextmanager
+def _use_double(device: str) -> Generator[None]:
+    """Make new floating tensors double, and on this device where a task names another default."""
+    default = torch.get_default_dtype()
+    other = torch.get_default_device().type not in ("cpu", device)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device(device) if other else contextlib.nullcontext():
+            yield
+    finally:
+        torch.set_default_dtype(default)
 
 
 def _classify(tensor: torch.Tensor) -> str:
@@ -240,75 +320,43 @@ def _classify(tensor: torch.Tensor) -> str:
     return "floating" if tensor.is_floating_point() else "whole"
 
 
-def _upcast(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
-
-
 def _to_exact(tensor: torch.Tensor) -> torch.Tensor | None:
-    return None if _classify(tensor) == "whole" else _upcast(tensor)
-
-
-def _read_generators(device: str) -> list[torch.Tensor]:
-    """Return the states of the generators that a call can draw from."""
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
+    if _classify(tensor) == "whole":
+        return None
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def _sum_bytes(value: Any) -> int:
     return sum(tensor.nbytes for tensor in tensors_of(value))
 
 
-def _copy_module(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy in which `self.f = lambda x: part(x)` calls the copy of `part`.
-
-    copy.deepcopy keeps functions as they are, and with them the modules of their closures.
-    """
-    memo: dict[int, Any] = {}
-    copied = copy.deepcopy(module, memo)
-    for part in copied.modules():
-        for name, value in vars(part).items():
-            if isinstance(value, FunctionType) and value.__closure__:
-                setattr(part, name, _copy_function(value, memo))
-    return copied
+def _read_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    held = module.state_dict().items()
+    return {name: value for name, value in held if isinstance(value, torch.Tensor)}
 
 
-def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
-    """Return a function whose closure holds copies of modules and tensors.
-
-    memo: Of copy.deepcopy, with the copies that exist. Other contents, such as an imported Python
-    module, may have no copy and are shared.
-    """
-    held = [cell.cell_contents for cell in function.__closure__ or ()]
-    cells = [
-        CellType(copy.deepcopy(value, memo) if isinstance(value, _COPIED) else value)
-        for value in held
+def _hold_same_tensors(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """Whether all tensors that two modules hold have the same bits."""
+    pair = [
+        [held for held in iterate_held([module]) if isinstance(held, torch.Tensor)]
+        for module in (one, other)
     ]
-    own = (function.__code__, function.__globals__, function.__name__, function.__defaults__)
-    copied = FunctionType(*own, tuple(cells))
-    copied.__kwdefaults__ = function.__kwdefaults__
-    return copied
+    return len(pair[0]) == len(pair[1]) and all(
+        a.dtype == b.dtype and has_same_bits(a, b) for a, b in zip(*pair, strict=True)
+    )
 
 
-def _to_double(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the module in double precision, including tensors that are plain attributes."""
-    model = model.double()
-    for part in model.modules():
-        for name, value in vars(part).items():
-            if isinstance(value, torch.Tensor) and _classify(value) != "whole":
-                setattr(part, name, _upcast(value))
-    return model
-
-
-def _execute(code: str, axes: Mapping[str, Any]) -> ModuleType:
-    """Run the task's code as a module; axes replace module-level names."""
-    module = ModuleType(_MODULE_NAME)
-    sys.modules[_MODULE_NAME] = module
-    exec(compile(code, f"<{_MODULE_NAME}>", "exec"), module.__dict__)
-    unknown = sorted(set(axes) - set(vars(module)))
-    if unknown:
-        raise ValueError(f"the workload sets {', '.join(unknown)}, which the task does not define")
-    vars(module).update(axes)
-    return module
+@contextlib.contextmanager
+def _name_failure(what: str) -> Generator[None]:
+    """Turn an exception of the task's code into a TaskFailed."""
+    try:
+        yield
+    except TaskFailed:
+        raise
+    except SystemExit as error:
+        raise TaskFailed(f"{what}: it calls sys.exit({error.code!r:.80})") from error
+    except Exception as error:
+        raise TaskFailed(f"{what}: {error}") from error
 
 
 def _clone_inputs(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,8 +67,7 @@ class TaskWorker:
         if self._setting.device == "cuda":
             torch.backends.cudnn.allow_tf32 = self._setting.convolution_tf32
             torch.backends.cuda.matmul.allow_tf32 = False
-        code = Path(path).read_text("utf-8", errors="surrogateescape")
-        self._task = TaskModule(code, axes, self._setting.device)
+        self._task = TaskModule(path, axes, self._setting.device)
         return self._give(self._task.arguments)
 
     def reset(self) -> dict[str, Any]:

@@ -29,13 +29,15 @@ from evaluators.memory.tensors import (
     tensors_of,
 )
 from evaluators.processes import messages
+from evaluators.references.generators import seed_generators
+from evaluators.references.imported_file import import_file
+from evaluators.references.module_tensors import move_module
 from evaluators.worker.builds import failures
 from evaluators.worker.builds.pretended_gpu import call_without_data, pretend_gpu
 from evaluators.worker.clock_guard import ClockGuard
 from evaluators.worker.cuda_streams import Streams
 from evaluators.worker.description import describe
 from evaluators.worker.error_description import describe_error
-from evaluators.worker.imported_file import import_file
 from evaluators.worker.setting import Setting, make_boxes
 from evaluators.worker.wrappers import Empty, wrap_with_copy
 
@@ -78,15 +80,16 @@ class Worker:
         """Run a file as a module, then replace module-level names by `names`."""
         if "cpp_extension" in Path(path).read_text("utf-8", errors="replace"):
             failures.remember_failures()
-        self._entry = getattr(import_file(path, names), entry_point, None)
+        self._entry = getattr(import_file(path, names, self._device), entry_point, None)
         return {"found": self._entry is not None}
 
     def construct(self, seed: int, arguments: dict[str, Any]) -> dict[str, Any]:
         """Make the module under a public seed, so that a candidate can match the weights."""
         arguments_read = self._inbox.get(arguments)
-        torch.manual_seed(seed)
+        seed_generators(seed, self._device)
         module = self._entry(*arguments_read)
-        self._module = module.to(self._device) if isinstance(module, torch.nn.Module) else module
+        is_module = isinstance(module, torch.nn.Module)
+        self._module = move_module(module, self._device) if is_module else module
         return {}
 
     def state(self, start: int) -> dict[str, Any]:
@@ -117,7 +120,7 @@ class Worker:
 
     def reseed(self, seed: int) -> dict[str, Any]:
         """Seed the generators that a module may draw from in its next call."""
-        torch.manual_seed(seed)
+        seed_generators(seed, self._device)
         return {}
 
     def poison(self, sizes: list[int]) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def test_shipped_audits_are_imported_without_verdicts(lake_with_tasks: str, tmp_
         assert len(lake.sql("FROM weak_tasks").rows()) == 1, summary
 
 
-def test_a_module_in_a_closure_is_copied_with_the_module() -> None:
+def test_a_module_in_a_closure_is_copied_with_the_module(tmp_path: Path) -> None:
     code = """
 import torch
 import torch.nn as nn
@@ -254,7 +254,8 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    task = TaskModule(code, {}, "cpu")
+    (tmp_path / "task.py").write_text(code)
+    task = TaskModule(str(tmp_path / "task.py"), {}, "cpu")
     [x] = task.inputs(0)
     copied = task.module()
     torch.nn.init.zeros_(copied.parts["line"].weight)

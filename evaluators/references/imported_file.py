@@ -8,16 +8,23 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from evaluators.references.generators import seed_generators
+from evaluators.references.weight_seed import WEIGHT_SEED
+
 _NAME = "candidate"
 
 
-def import_file(path: str, names: Mapping[str, Any]) -> ModuleType:
-    """Run a file as a module, then replace module-level names by `names`."""
+def import_file(path: str, names: Mapping[str, Any], device: str) -> ModuleType:
+    """Run a file as a module under the public seed, then replace module-level names by `names`.
+
+    Each import gives another module object. The latest is the one that `import candidate` returns.
+    """
     spec = importlib.util.spec_from_file_location(_NAME, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[_NAME] = module
+    seed_generators(WEIGHT_SEED, device)
     spec.loader.exec_module(module)
     vars(module).update(names)
     return module

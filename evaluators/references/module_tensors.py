@@ -1,0 +1,218 @@
+"""Tensors that a module holds beside its parameters and buffers, moved and widened with them.
+
+`Module.to` and `Module.double` leave plain attributes, lists, dicts and closures as they are. A
+tensor that was a view of a weight, such as `self.w = self.linear.weight.t()`, would then stay
+behind with the old weight.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+_MOST_DEPTH = 32
+
+
+@dataclass(frozen=True)
+class _View:
+    """A tensor in the memory of a parameter or buffer."""
+
+    part: torch.nn.Module
+    name: str
+    """Name of the parameter or buffer in this part of the module."""
+    offset: int
+    """Elements between the beginnings of the two."""
+
+
+def move_module(module: torch.nn.Module, device: str) -> torch.nn.Module:
+    """Return the module on a device, with the tensors that are computed from its weights.
+
+    Other tensors stay where they are, as under `Module.to`.
+    """
+    if device == "cpu" or isinstance(module, torch.jit.ScriptModule):
+        return module.to(device)
+    views = _find_views(module, [module])
+
+    def move(tensor: Tensor) -> Tensor:
+        if id(tensor) in views:
+            return _follow(views[id(tensor)], tensor)
+        return tensor.detach().to(device) if tensor.grad_fn is not None else tensor
+
+    moved = module.to(device)
+    map_held_tensors([moved], move)
+    return moved
+
+
+def widen_module(
+    module: torch.nn.Module, namespace: dict[str, Any], device: str | None = None
+) -> torch.nn.Module:
+    """Return the module in double precision, with all tensors that it and a namespace hold.
+
+    With `device`, all of them are on it; otherwise each stays where it is.
+    """
+    roots = [module, namespace]
+    views = _find_views(module, roots)
+
+    def widen(tensor: Tensor) -> Tensor:
+        if id(tensor) in views:
+            return _follow(views[id(tensor)], tensor)
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            return tensor.to(device or tensor.device)
+        wide = torch.complex128 if tensor.is_complex() else torch.float64
+        return tensor.detach().to(device or tensor.device, wide)
+
+    widened = module.double() if device is None else module.double().to(device)
+    map_held_tensors(roots, widen)
+    return widened
+
+
+def iterate_held(roots: Iterable[Any]) -> Iterator[Any]:
+    """Yield every object that is reachable from some modules and namespaces, once."""
+    held: list[Any] = []
+
+    def visit(value: Any) -> Any:
+        held.append(value)
+        return value
+
+    _Walk(visit).run(roots)
+    yield from held
+
+
+def map_held_tensors(roots: Iterable[Any], change: Callable[[Tensor], Tensor]) -> None:
+    """Replace each reachable tensor that is neither a parameter nor a buffer."""
+    roots = list(roots)
+    owned = {
+        id(tensor)
+        for root in roots
+        if isinstance(root, torch.nn.Module)
+        for _, _, tensor in _iterate_owned(root)
+    }
+
+    def visit(value: Any) -> Any:
+        return change(value) if isinstance(value, Tensor) and id(value) not in owned else value
+
+    _Walk(visit).run(roots)
+
+
+class _Walk:
+    """Visits the objects that are reachable by attributes, containers and closures.
+
+    What `visit` returns for an object takes its place.
+    """
+
+    def __init__(self, visit: Callable[[Any], Any]) -> None:
+        self._visit = visit
+        self._results: dict[int, tuple[Any, Any]] = {}
+        """Each object that has been visited, which keeps its number, and what took its place."""
+
+    def run(self, roots: Iterable[Any]) -> None:
+        for root in roots:
+            self._walk(root, 0)
+
+    def _walk(self, value: Any, depth: int) -> Any:
+        if value is None or isinstance(value, bool | int | float | str | bytes | type | ModuleType):
+            return value
+        if id(value) in self._results:
+            return self._results[id(value)][1]
+        self._results[id(value)] = (value, value)
+        result = self._visit(value)
+        if result is value and depth < _MOST_DEPTH:
+            result = self._descend(value, depth + 1)
+        self._results[id(value)] = (value, result)
+        return result
+
+    def _descend(self, value: Any, depth: int) -> Any:
+        if isinstance(value, Tensor | torch.jit.ScriptModule | torch.jit.ScriptFunction):
+            return value
+        if isinstance(value, dict):
+            self._walk_items(cast("dict[Any, Any]", value), depth)
+        elif isinstance(value, list):
+            items = cast("list[Any]", value)
+            for index, item in enumerate(list(items)):
+                changed = self._walk(item, depth)
+                if changed is not item:
+                    items[index] = changed
+        elif isinstance(value, tuple):
+            items = cast("tuple[Any, ...]", value)
+            changed_items = [self._walk(item, depth) for item in items]
+            if any(a is not b for a, b in zip(items, changed_items, strict=True)):
+                kind = cast("Any", type(items))
+                return kind(*changed_items) if hasattr(kind, "_fields") else kind(changed_items)
+        elif isinstance(value, FunctionType):
+            for cell in value.__closure__ or ():
+                try:
+                    held = cell.cell_contents
+                except ValueError:  # a variable that has no value yet
+                    continue
+                changed = self._walk(held, depth)
+                if changed is not held:
+                    cell.cell_contents = changed
+        elif isinstance(value, MethodType):
+            self._walk(value.__self__, depth)
+        elif isinstance(value, functools.partial):
+            partial = cast("functools.partial[Any]", value)
+            self._walk(partial.func, depth)
+            for argument in (*partial.args, *partial.keywords.values()):
+                self._walk(argument, depth)
+        if isinstance(getattr(value, "__dict__", None), dict):
+            self._walk_items(vars(value), depth)
+        return value
+
+    def _walk_items(self, items: dict[Any, Any], depth: int) -> None:
+        for key, item in list(items.items()):
+            if isinstance(key, str) and key.startswith("__"):  # what every Python module has
+                continue
+            changed = self._walk(item, depth)
+            if changed is not item:
+                items[key] = changed
+
+
+def _iterate_owned(module: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, Tensor]]:
+    """Yield every parameter and buffer with its part of a module and its name there."""
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
+            yield part, name, parameter
+        for name, buffer in part.named_buffers(recurse=False, remove_duplicate=False):
+            yield part, name, buffer
+
+
+def _find_views(module: torch.nn.Module, roots: Iterable[Any]) -> dict[int, _View]:
+    """Return the tensors beside parameters and buffers that are in the memory of one of these."""
+    owned = [entry for entry in _iterate_owned(module) if _is_dense(entry[2])]
+    owners = {entry[2].untyped_storage().data_ptr(): entry for entry in owned}
+    views: dict[int, _View] = {}
+    for tensor in iterate_held(roots):
+        if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
+            continue
+        entry = owners.get(tensor.untyped_storage().data_ptr())
+        if entry is None or tensor is entry[2] or tensor.dtype != entry[2].dtype:
+            continue
+        part, name, owner = entry
+        offset = int(tensor.storage_offset() - owner.storage_offset())
+        if offset >= 0 and offset + _count_spanned(tensor) <= owner.numel():
+            views[id(tensor)] = _View(part, name, offset)
+    return views
+
+
+def _follow(view: _View, tensor: Tensor) -> Tensor:
+    """Return the tensor in the present memory of the parameter or buffer that it is a view of."""
+    owner: Tensor = getattr(view.part, view.name)
+    start = owner.storage_offset() + view.offset
+    return owner.detach().as_strided(tensor.shape, tensor.stride(), start)
+
+
+def _count_spanned(tensor: Tensor) -> int:
+    """Return the elements between the first and the last one in memory, with both."""
+    if not tensor.numel():
+        return 0
+    return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and _count_spanned(tensor) == tensor.numel() > 0
