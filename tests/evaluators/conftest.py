@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,12 +15,19 @@ from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import count_threads
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.case import Case
+from evaluators.judging.calls.input_seeds import draw_question
+from evaluators.judging.calls.protocol import CorrectnessProtocol
+from evaluators.judging.calls.verdict_calls import MOST_CALLS
+from evaluators.judging.case import Case, Evidence
+from evaluators.judging.flags import FLAGS
+from evaluators.memory.tensors import layout
 from evaluators.references.task import Reference
-from evaluators.sandbox.launcher import ForkServer
+from evaluators.references.weight_seed import WEIGHT_SEED
+from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.template import Template
 from evaluators.scheduling.prebuild import Builder, describe_toolchain
 from evaluators.worker.builds.cache import Builds
+from evaluators.worker.handle import Deadlines, Failed, Sizes
 
 TASK = """
 import torch
@@ -231,3 +239,48 @@ def task() -> str:
 def right_candidate(candidate: Callable[[str], str]) -> str:
     """Return a candidate that computes the right answer."""
     return candidate(RIGHT)
+
+
+@dataclass
+class CheckOutcome:
+    """What came of a candidate's calls."""
+
+    status: str
+    reason: str | None
+    message: str
+    evidence: Evidence
+
+    @property
+    def flags(self) -> list[str]:
+        """Return the flags raised, sorted."""
+        assert self.evidence.flags <= set(FLAGS)
+        return sorted(self.evidence.flags)
+
+
+@pytest.fixture
+def check_code(bench: Bench, references: Any) -> Callable[..., CheckOutcome]:
+    """Return a function that puts a candidate through the protocol, without timing it."""
+
+    def check_one(
+        code: str, task: str, policy: Any = "fp32_strict", calls: int = MOST_CALLS
+    ) -> CheckOutcome:
+        reference, evidence = references(task), Evidence()
+        first = draw_question(reference, evidence)
+        inputs, answers = layout(first.inputs)[1], layout(first.expected.value)[1]
+        sizes = Sizes(inputs, max(inputs, answers))
+        limits = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
+        deadlines = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
+        arm = bench.start_candidate({"kernel.py": code}, sizes, limits, deadlines)
+        protocol = CorrectnessProtocol(arm, reference, evidence, policy)
+        try:
+            arm.load("kernel.py", "ModelNew", {})
+            protocol.adopt_weights(arm.construct(WEIGHT_SEED, reference.arguments))
+            protocol.make_verdict_calls(first, calls)
+            protocol.make_robustness_calls(arm)
+        except Failed as failed:
+            return CheckOutcome(failed.status, failed.reason, failed.message, evidence)
+        finally:
+            arm.end()
+        return CheckOutcome("correct", None, "", evidence)
+
+    return check_one

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,8 @@ import pytest
 import torch
 
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls.input_seeds import draw_question
-from evaluators.judging.calls.protocol import CorrectnessProtocol
 from evaluators.judging.calls.verdict_calls import MOST_CALLS
-from evaluators.judging.case import Evidence
 from evaluators.judging.flags import FLAGS, NONEQUIVALENT, UNRANKED
-from evaluators.memory.tensors import layout
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.worker.handle import Deadlines, Failed, Sizes
@@ -25,52 +20,7 @@ from store.lake.sql_files import read_view
 
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
 DEADLINES = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
-
-
-@dataclass
-class Outcome:
-    """What came of a candidate's calls."""
-
-    status: str
-    reason: str | None
-    message: str
-    evidence: Evidence
-
-    @property
-    def flags(self) -> list[str]:
-        """Return the flags raised, sorted."""
-        assert self.evidence.flags <= set(FLAGS)
-        return sorted(self.evidence.flags)
-
-
-Checked = Callable[..., Outcome]
-
-
-@pytest.fixture
-def check_code(bench: Bench, references: Any) -> Checked:
-    """Return a function that puts a candidate through the protocol, without timing it."""
-
-    def check_one(
-        code: str, task: str, policy: Any = "fp32_strict", calls: int = MOST_CALLS
-    ) -> Outcome:
-        reference, evidence = references(task), Evidence()
-        first = draw_question(reference, evidence)
-        inputs, answers = layout(first.inputs)[1], layout(first.expected.value)[1]
-        sizes = Sizes(inputs, max(inputs, answers))
-        arm = bench.start_candidate({"kernel.py": code}, sizes, LIMITS, DEADLINES)
-        protocol = CorrectnessProtocol(arm, reference, evidence, policy)
-        try:
-            arm.load("kernel.py", "ModelNew", {})
-            protocol.adopt_weights(arm.construct(WEIGHT_SEED, reference.arguments))
-            protocol.make_verdict_calls(first, calls)
-            protocol.make_robustness_calls(arm)
-        except Failed as failed:
-            return Outcome(failed.status, failed.reason, failed.message, evidence)
-        finally:
-            arm.end()
-        return Outcome("correct", None, "", evidence)
-
-    return check_one
+Checked = Callable[..., Any]
 
 
 def module(name: str, init: str, forward: str, arguments: str = "") -> str:

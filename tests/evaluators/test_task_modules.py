@@ -1,0 +1,99 @@
+"""How a task's module is built, seeded and remembered, in the workers that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+HEAD = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+"""
+TASK = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        {forward}
+
+
+def get_inputs():
+    return [torch.randn(24, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def task_of(init: str, forward: str, head: str = "") -> str:
+    """Return the text of a task."""
+    bodies = ("\n        ".join((part or "pass").splitlines()) for part in (init, forward))
+    built, called = bodies
+    return head + HEAD + TASK.format(init=built, forward=called)
+
+
+def make_candidate(task: str) -> str:
+    """Return the task's own module as a candidate."""
+    return task.replace("class Model(", "class ModelNew(").partition("def get_inputs")[0]
+
+
+LINE = "self.fc = nn.Linear(16, 16)\n"
+UNCOPYABLE = {
+    "weight_norm": task_of(
+        "self.fc = nn.utils.weight_norm(nn.Linear(16, 16))", "return self.fc(x)"
+    ),
+    "a view of a weight": task_of(
+        LINE + "self.w = self.fc.weight.t()", "return x @ self.w + self.fc.bias"
+    ),
+    "views in a list": task_of(
+        LINE + "self.parts = [self.fc.weight[:8], (self.fc.weight[8:],)]",
+        "return torch.cat([x @ self.parts[0].t(), x @ self.parts[1][0].t()], 1) + self.fc.bias",
+    ),
+    "a computed tensor": task_of(
+        LINE + "self.w = self.fc.weight * 2", "return F.linear(x, self.w, self.fc.bias)"
+    ),
+    "a lambda": task_of(LINE + "self.act = lambda y: self.fc(y).relu()", "return self.act(x)"),
+    "a hook with a closure": task_of(
+        LINE + "scale = nn.Parameter(torch.full((16,), 2.0))\nself.scale = scale\n"
+        "self.fc.register_forward_hook(lambda m, i, o: o * scale)",
+        "return self.fc(x)",
+    ),
+    "a lock and an open file": task_of(
+        LINE + "import threading\nself.lock, self.file = threading.Lock(), open(__file__)",
+        "with self.lock: return self.fc(x)",
+    ),
+    "an iterator": task_of(
+        LINE + "self.steps = (n for n in iter(int, 1))", "next(self.steps)\nreturn self.fc(x)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNCOPYABLE)
+def test_modules_that_cannot_be_copied_are_judged(
+    name: str, check_code: Callable[..., Any]
+) -> None:
+    task = UNCOPYABLE[name]
+    found = check_code(make_candidate(task), task, calls=6)
+    assert (found.status, found.reason, found.flags) == ("correct", None, []), found.message
+
+
+def test_the_double_precision_module_follows_the_weights(references: Callable[..., Any]) -> None:
+    """A tensor that is a view of a weight, or in a closure, is the weight's in both precisions."""
+    task = UNCOPYABLE["views in a list"]
+    reference = references(task)
+    inputs = reference.inputs(1)
+    for state in (reference.state(), reference.perturb(3)):
+        reference.load(state)
+        expected = reference.answer(inputs)
+        weight, bias = (state[f"fc.{name}"].double() for name in ("weight", "bias"))
+        right = inputs[0].double() @ weight.t() + bias
+        assert expected.exact[0].allclose(right, rtol=1e-12, atol=1e-12)
+    reference.reset()
+    weight, bias = (reference.state()[f"fc.{name}"] for name in ("weight", "bias"))
+    assert reference.value(inputs).allclose(inputs[0] @ weight.t() + bias, atol=1e-5)
