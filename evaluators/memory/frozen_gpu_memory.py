@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from evaluators.memory.cuda_memory import OpenedMemory
-from evaluators.memory.frozen_memory import TensorEntry, Unreadable, count_extent
+from evaluators.memory.frozen_memory import TensorEntry, Unreadable
+from evaluators.memory.tensors import count_extent
 
 _MOST_OPEN = 32
 

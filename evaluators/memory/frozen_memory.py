@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from evaluators.memory import tensors
-from evaluators.memory.tensors import DTYPES, iterate_tensor_entries
+from evaluators.memory.tensors import count_extent, mark_pending
+from evaluators.memory.values import DTYPES, build_value, iterate_entries
 
 TensorEntry: TypeAlias = tuple[torch.dtype, list[int], list[int], int]
 """Element type, shape, strides and address of a tensor."""
@@ -54,24 +54,26 @@ def read_value(pid: int, spec: Any, limit_bytes: int) -> Any:
 
     Args:
         pid: The frozen worker.
-        spec: {"tensor": [dtype, shape, strides, address]}, {"list": [...]}, {"tuple": [...]},
-            {"dict": [[key, spec], ...]} or {"value": plain value}, as the schema has checked it.
+        spec: A structure, as the schema has checked it. A tensor is [dtype, shape, strides,
+            address, pending conjugation and negation].
         limit_bytes: Most bytes to read.
 
     Raises:
         Unreadable: the memory cannot be read.
     """
-    return build_value(spec, functools.partial(_read_tensor, pid), limit_bytes)
+    return build_read_value(spec, functools.partial(_read_tensor, pid), limit_bytes)
 
 
-def build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor], limit_bytes: int) -> Any:
+def build_read_value(
+    spec: Any, read: Callable[[TensorEntry], torch.Tensor], limit_bytes: int
+) -> Any:
     """Return the value that a worker describes, with tensors from `read`.
 
     Takes and raises what `read_value` does.
     """
     held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in _iterate_entries(spec))
     make = read if held <= limit_bytes else _make_without_data
-    return tensors.build_value(spec, lambda entry: make(_read_entry(entry)))
+    return build_value(spec, lambda entry: mark_pending(make(_read_entry(entry)), entry[-1]))
 
 
 def list_memory_spans(spec: Any) -> list[tuple[int, int]]:
@@ -90,11 +92,11 @@ def _make_without_data(entry: TensorEntry) -> torch.Tensor:
 
 
 def _iterate_entries(spec: Any) -> Iterator[TensorEntry]:
-    return map(_read_entry, iterate_tensor_entries(spec))
+    return map(_read_entry, iterate_entries(spec))
 
 
 def _read_entry(entry: Any) -> TensorEntry:
-    name, shape, strides, address = entry
+    name, shape, strides, address, _ = entry
     return DTYPES[name], shape, strides, address
 
 
@@ -114,11 +116,6 @@ def _read_tensor(pid: int, entry: TensorEntry) -> torch.Tensor:
         for at in _iterate_offsets(shape[:outer], strides[:outer])
     ]
     return torch.frombuffer(_read(pid, spans), dtype=dtype).view(shape)
-
-
-def count_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Return the number of elements from the first to the last of a tensor that is not empty."""
-    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _split_dimensions(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:

@@ -1,6 +1,8 @@
-"""Values that pass between processes: structure as JSON, tensors in shared memory.
+"""Values that pass between processes: structure as JSON, storages of tensors in shared memory.
 
-The memory is a sealed file on a processor, and memory of the worker's own context on a GPU.
+The memory is a sealed file on a processor, and memory of the worker's own context on a GPU. Each
+storage is copied once, as bytes, so that tensors keep their strides and offsets, and share memory
+with each other on the other side as they do on this one.
 """
 
 from __future__ import annotations
@@ -10,25 +12,46 @@ import ctypes
 import hashlib
 import math
 import mmap
-from collections.abc import Callable, Generator, Iterator
-from typing import Any, Self
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.cuda_memory import wrap_memory
+from evaluators.memory.values import (
+    DTYPES,
+    Spec,
+    build_value,
+    describe_value,
+    iterate_entries,
+    map_tensors,
+    tensors_of,
+)
 from evaluators.processes.messages import Malformed
-from evaluators.processes.schema import ITEM_BYTES
 
 ALIGN_BYTES = 512
-"""Alignment of tensors, the same as torch's in GPU memory."""
+"""Alignment of storages, the same as torch's in GPU memory."""
 _FIRST_ELEMENTS = 1 << 18
-DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BYTES}
+_MOST_EXPANDED_BYTES = 8 << 30
+"""Bytes that tensors may show beyond those of their storages, as expanded tensors do."""
+_FEW_BYTES = 1 << 18
+_KNOWN_DTYPES = frozenset(DTYPES.values())
+_CONJUGATED, _NEGATED = 1, 2
+"""Bits of a tensor whose conjugation or negation is pending."""
+WIDENED = {
+    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), torch.float64),
+    **dict.fromkeys((torch.complex32, torch.complex64, torch.complex128), torch.complex128),
+}
+"""Element types with arithmetic that is not exact, each with the one of double precision."""
 
 
 # Bound before any code of a candidate runs: a replaced method could otherwise compute an answer
 # only when it is fetched, while no clock runs.
-_COPY, _DETACH = Tensor.copy_, Tensor.detach
+_COPY, _DETACH, _EMPTY, _SET = Tensor.copy_, Tensor.detach, torch.empty, Tensor.set_
+_CONJUGATE, _NEGATE = Tensor.conj, torch._neg_view  # pyright: ignore[reportPrivateUsage]
 _NO_FUNCTION_MODES = torch._C.DisableTorchFunction  # pyright: ignore[reportPrivateUsage]
 _NO_DISPATCH_MODES = torch._C._DisableTorchDispatch  # pyright: ignore[reportPrivateUsage]
 
@@ -52,85 +75,187 @@ class Box:
         self._memory = memory
         self.size_bytes = memory.numel()
         self.device = memory.device.type
+        self._address = memory.data_ptr()
 
     @classmethod
     def map_file(cls, fd: int, size_bytes: int) -> Self:
         """Return the box in a shared file."""
         return cls(torch.frombuffer(mmap.mmap(fd, size_bytes), dtype=torch.uint8))
 
-    def put(self, value: Any, at: int = 0) -> dict[str, Any]:
-        """Copy the tensors of a value in from an offset; returns its structure.
+    def put(self, value: Any, at: int = 0, *, dense: bool = False) -> Spec:
+        """Copy the tensors of a value in from an offset; returns its structure, as `layout` does.
 
         Raises BoxFull, TypeError.
         """
-        spec = self.queue(value, at)
-        self._settle()
+        spec = self.queue(value, at, dense=dense)
+        self.settle()
         return spec
 
-    def queue(self, value: Any, at: int = 0) -> dict[str, Any]:
+    def queue(self, value: Any, at: int = 0, *, dense: bool = False) -> Spec:
         """Like `put`, without waiting for the copies on a GPU."""
-        spec, end = layout(value, at)
-        if end > self.size_bytes:
-            raise BoxFull(f"{end} bytes do not fit into {self.size_bytes}")
-        for view, tensor in zip(self.views(spec), tensors_of(value), strict=True):
-            _COPY(view, _DETACH(tensor))
-        return spec
+        laid_out = lay_out(value, at, dense=dense)
+        if laid_out.end > self.size_bytes:
+            raise BoxFull(f"{laid_out.end} bytes do not fit into {self.size_bytes}")
+        if dense:
+            for view, tensor in zip(self.views(laid_out.spec), tensors_of(value), strict=True):
+                _COPY(view, _DETACH(tensor))
+        else:
+            self.copy_in(laid_out)
+        return laid_out.spec
+
+    def copy_in(self, laid_out: LaidOut) -> None:
+        """Copy storages to their places, without waiting for the copies on a GPU."""
+        for start, storage in laid_out.storages:
+            size = storage.nbytes()
+            if size <= _FEW_BYTES and self.device == "cpu" and storage.device.type == "cpu":
+                # Takes a tenth of the time of a copy by torch.
+                ctypes.memmove(self._address + start, storage.data_ptr(), size)
+            else:
+                _COPY(self._memory[start : start + size], _view_storage(storage))
+
+    def pair(self, laid_out: LaidOut) -> list[tuple[Tensor, Tensor]]:
+        """Return the place of each storage with its bytes."""
+        return [
+            (self._memory[start : start + storage.nbytes()], _view_storage(storage))
+            for start, storage in laid_out.storages
+        ]
 
     def get(self, spec: Any, device: str = "cpu") -> Any:
-        """Return the value of a structure, its tensors copied to a device. Raises Malformed.
+        """Return the value of a structure, its storages copied to a device. Raises Malformed.
 
-        Their total size may not exceed the memory, since overlapping tensors could otherwise fill
-        the reader's own memory.
+        The size of all storages may not exceed the memory, since overlapping ones could otherwise
+        fill the reader's own memory.
         """
-        held_bytes = sum(
-            math.prod(shape) * ITEM_BYTES[name] for name, shape, _ in iterate_tensor_entries(spec)
-        )
-        if held_bytes > self.size_bytes:
+        entries = {str(entry): _Entry.read(entry) for entry in iterate_entries(spec)}
+        if sum(size for _, size in {one.place for one in entries.values()}) > self.size_bytes:
             raise Malformed("the tensors of a value are larger than its memory")
-        value = build_value(spec, lambda entry: self._view(entry).to(device, copy=True))
-        self._settle()
+        shown_bytes = sum(math.prod(one.shape) * one.dtype.itemsize for one in entries.values())
+        if shown_bytes > self.size_bytes + _MOST_EXPANDED_BYTES:
+            raise Malformed("the tensors of a value show far more bytes than its memory has")
+        value = self._build(spec, lambda piece: piece.to(device, copy=True).untyped_storage())
+        self.settle()
         return value
+
+    def views(self, spec: Any) -> list[Tensor]:
+        """Return the tensors of a structure in the shared memory. Raises Malformed."""
+        return list(tensors_of(self.view(spec)))
 
     def view(self, spec: Any) -> Any:
         """Return the value of a structure, its tensors in the shared memory. Raises Malformed."""
-        return build_value(spec, self._view)
-
-    def views(self, spec: Any) -> list[Tensor]:
-        """Return the tensors of a structure in the shared memory."""
-        return [self._view(entry) for entry in iterate_tensor_entries(spec)]
+        return self._build(spec, None)
 
     def share(self, spec: Any) -> Any:
-        """Return the value of a structure whose tensors have storages in the shared memory.
+        """Return the value of a structure whose storages are in the shared memory.
 
-        Each storage begins and ends with its tensor, as if torch had made it. Raises Malformed.
+        Each storage begins and ends where that of the sender does. Raises Malformed.
         """
-        return build_value(spec, lambda entry: _give_own_storage(self._view(entry)))
+        return self._build(spec, _give_own_storage)
 
-    def _view(self, entry: Any) -> Tensor:
-        name, shape, at = entry
-        dtype, count = DTYPES[name], math.prod(shape)
-        if at % ALIGN_BYTES or at + count * dtype.itemsize > self.size_bytes:
-            raise Malformed(f"a tensor of shape {shape} at {at} is outside its memory")
-        if count == 0:
-            return torch.empty(shape, dtype=dtype, device=self._memory.device)
-        return self._memory[at : at + count * dtype.itemsize].view(dtype).view(shape)
+    def _build(self, spec: Any, take: Callable[[Tensor], torch.UntypedStorage] | None) -> Any:
+        """Build a value on what `take` makes of the bytes of each storage, or on this memory."""
+        storages: dict[tuple[int, int], torch.UntypedStorage] = {}
+        tensors: dict[str, Tensor] = {}
 
-    def _settle(self) -> None:
+        def build_tensor(entry: Any) -> Tensor:
+            read = _Entry.read(entry)
+            if (built := tensors.get(str(entry))) is not None:
+                return built
+            piece = self._cut(read.place)
+            if take is None:
+                start = read.place[0] // read.dtype.itemsize
+                tensor = read.build(self._memory.untyped_storage(), start)
+            else:
+                if read.place not in storages:
+                    storages[read.place] = take(piece)
+                tensor = read.build(storages[read.place])
+            tensors[str(entry)] = tensor
+            return tensor
+
+        return build_value(spec, build_tensor)
+
+    def _cut(self, place: tuple[int, int]) -> Tensor:
+        start, size = place
+        if start % ALIGN_BYTES or start + size > self.size_bytes:
+            raise Malformed(f"a storage of {size} bytes at {start} is outside its memory")
+        return self._memory[start : start + size]
+
+    def settle(self) -> None:
         """Wait for copies on a GPU: the other process cannot see this one's streams."""
         if self._memory.is_cuda:
             torch.cuda.synchronize()
 
 
-def _give_own_storage(view: Tensor) -> Tensor:
-    """Return a contiguous view of shared memory as a tensor with a storage of its own."""
-    if view.numel() == 0:
-        return view
-    size = view.numel() * view.element_size()
-    if view.is_cuda:  # the box lives as long as its process
-        return wrap_memory(view.data_ptr(), size).view(view.dtype).view(view.shape)
-    piece = (ctypes.c_char * size).from_address(view.data_ptr())
-    vars(piece)["box"] = view  # keeps the memory mapped while the tensor exists
-    return torch.frombuffer(piece, dtype=view.dtype).view(view.shape)
+class _Entry(NamedTuple):
+    """How a structure describes a tensor."""
+
+    dtype: torch.dtype
+    shape: list[int]
+    strides: list[int]
+    place: tuple[int, int]
+    """First byte and size of its storage in the shared memory."""
+    offset: int
+    """Elements of the storage before its first one."""
+    pending: int
+    """Whether a conjugation and a negation are pending."""
+
+    @classmethod
+    def read(cls, entry: Any) -> Self:
+        """Read a description that the schema has checked. Raises Malformed."""
+        name, shape, strides, start, size, offset, pending = entry
+        dtype = DTYPES[name]
+        end = offset + count_extent(shape, strides)
+        if math.prod(shape) and end * dtype.itemsize > size:
+            raise Malformed(f"a tensor of shape {shape} is outside its storage")
+        return cls(dtype, shape, strides, (start, size), offset, pending)
+
+    def build(self, storage: torch.UntypedStorage, start: int = 0) -> Tensor:
+        """Return the tensor in a storage, of which `start` elements come before its own."""
+        empty = _EMPTY(0, dtype=self.dtype, device=storage.device)
+        offset = start + self.offset if math.prod(self.shape) else 0
+        tensor = _SET(empty, storage, offset, self.shape, self.strides)
+        return mark_pending(tensor, self.pending)
+
+
+def mark_pending(tensor: Tensor, pending: int) -> Tensor:
+    """Return the tensor with a conjugation (1) or negation (2) pending."""
+    if pending & _CONJUGATED:
+        tensor = _CONJUGATE(tensor)
+    return _NEGATE(tensor) if pending & _NEGATED else tensor
+
+
+def read_pending(tensor: Tensor) -> int:
+    """Return whether a conjugation (1) and a negation (2) of a tensor are pending."""
+    return _CONJUGATED * tensor.is_conj() + _NEGATED * tensor.is_neg()
+
+
+def is_inexact(dtype: torch.dtype) -> bool:
+    """Whether numbers of an element type are compared with a tolerance, and others by their bits.
+
+    Torch cannot convert float4, which packs two numbers into an element, to another type.
+    """
+    return (dtype.is_floating_point or dtype.is_complex) and dtype is not torch.float4_e2m1fn_x2
+
+
+def _get_key(storage: torch.UntypedStorage) -> int:
+    """Return a number that is the same for the same storage."""
+    return storage._cdata  # pyright: ignore[reportPrivateUsage]
+
+
+def count_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return the number of elements from the first to the last of a tensor that is not empty."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def _give_own_storage(piece: Tensor) -> torch.UntypedStorage:
+    """Return bytes of shared memory as a storage of their own."""
+    size = piece.numel()
+    if size == 0:
+        return _EMPTY(0, dtype=torch.uint8, device=piece.device).untyped_storage()
+    if piece.is_cuda:  # the box lives as long as its process
+        return wrap_memory(piece.data_ptr(), size).untyped_storage()
+    memory = (ctypes.c_char * size).from_address(piece.data_ptr())
+    vars(memory)["box"] = piece  # keeps the memory mapped while the storage exists
+    return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
 
 
 def get_dtype_name(dtype: torch.dtype) -> str:
@@ -138,56 +263,189 @@ def get_dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in a value, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from tensors_of(item)
+@dataclass(frozen=True)
+class LaidOut:
+    """A value with a place for each of its storages."""
+
+    spec: Spec
+    """Its structure."""
+    end: int
+    """First byte after the last storage."""
+    storages: list[tuple[int, torch.UntypedStorage]]
+    """First byte and storage, each one once; none where the value is dense."""
 
 
-def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
-    """Return the structure of a value laid out from an offset, and the end offset, in bytes.
+def layout(value: Any, at: int = 0, *, dense: bool = False) -> tuple[Spec, int]:
+    """Return the structure and the end of a value that is laid out; see `lay_out`."""
+    laid_out = lay_out(value, at, dense=dense)
+    return laid_out.spec, laid_out.end
 
-    Raises TypeError for what is neither a tensor nor a plain value.
+
+def lay_out(value: Any, at: int = 0, *, dense: bool = False) -> LaidOut:
+    """Return a value laid out from a byte on.
+
+    A tensor is [element type, shape, strides, first byte and size of its storage, offset, pending
+    conjugation and negation]. With `dense`, each tensor has a contiguous storage of its own, which
+    is enough for values that no kernel is called on, and takes no more bytes than it shows.
+
+    Raises TypeError that names the limit for what cannot pass.
     """
-    if isinstance(value, Tensor):
-        size = value.numel() * value.element_size()
-        entry = [get_dtype_name(value.dtype), list(value.shape), at]
-        return {"tensor": entry}, at + -(-size // ALIGN_BYTES) * ALIGN_BYTES
-    if isinstance(value, list | tuple):
-        parts: list[Any] = []
-        for item in value:
-            part, at = layout(item, at)
-            parts.append(part)
-        return {"list" if isinstance(value, list) else "tuple": parts}, at
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        pairs: list[Any] = []
-        for key, item in value.items():
-            part, at = layout(item, at)
-            pairs.append([key, part])
-        return {"dict": pairs}, at
-    if value is None or isinstance(value, bool | int | float | str):
-        return {"value": value}, at
-    raise TypeError(f"{type(value).__name__} is neither a tensor nor a plain value")
+    end = at
+    storages: dict[int, tuple[int, torch.UntypedStorage]] = {}
+
+    def describe_tensor(tensor: Tensor) -> list[Any]:
+        nonlocal end
+        _refuse_odd_tensor(tensor)
+        shape, start = list(tensor.shape), end
+        if dense:
+            size = tensor.numel() * tensor.element_size()
+            strides, offset = _list_contiguous_strides(shape), 0
+        else:
+            storage = tensor.untyped_storage()
+            size = storage.nbytes()
+            start, _ = storages.setdefault(_get_key(storage), (end, storage))
+            strides, offset = list(tensor.stride()), int(tensor.storage_offset())
+        if start == end:  # an empty storage takes room as well, so that each has its own place
+            end += -(-max(size, 1) // ALIGN_BYTES) * ALIGN_BYTES
+        name = get_dtype_name(tensor.dtype)
+        return [name, shape, strides, start, size, offset, read_pending(tensor)]
+
+    spec = describe_value(value, describe_tensor)
+    placed = list(storages.values())
+    if len(placed) > 1:
+        _refuse_overlaps([storage for _, storage in placed])
+    return LaidOut(spec, end, placed)
+
+
+def _refuse_odd_tensor(tensor: Tensor) -> None:
+    """Raise TypeError for tensors other than plain strided ones."""
+    if (
+        tensor.layout is torch.strided
+        and type(tensor) in (Tensor, torch.nn.Parameter)
+        and tensor.dtype in _KNOWN_DTYPES
+        and not tensor.is_nested
+    ):
+        return
+    name, dtype = type(tensor).__name__, get_dtype_name(tensor.dtype)
+    if tensor.is_nested:
+        limit, detail = "nested_tensors", "a tensor is nested"
+    elif tensor.layout is not torch.strided:
+        limit, detail = "sparse", f"a tensor has the layout {tensor.layout}"
+    elif tensor.is_quantized:
+        limit, detail = "quantized", f"a tensor is quantized ({dtype})"
+    elif dtype not in DTYPES:
+        limit, detail = "element_types", f"a tensor has the element type {dtype}"
+    else:
+        limit, detail = "tensor_subclasses", f"a tensor is a {name}"
+    raise TypeError(refuse_limit(limit, detail))
+
+
+def _refuse_overlaps(storages: Sequence[torch.UntypedStorage]) -> None:
+    """Raise TypeError for several storages of the same memory, such as those of numpy's views."""
+    end = 0
+    for first, size in sorted((held.data_ptr(), held.nbytes()) for held in storages):
+        if size and first < end:
+            detail = "tensors share memory through several storages"
+            raise TypeError(refuse_limit("value_types", detail))
+        end = max(end, first + size)
+
+
+def _view_storage(storage: torch.UntypedStorage, dtype: torch.dtype = torch.uint8) -> Tensor:
+    """Return all whole elements of a storage."""
+    count = storage.nbytes() // dtype.itemsize
+    return _SET(_EMPTY(0, dtype=dtype, device=storage.device), storage, 0, (count,), (1,))
+
+
+def _list_contiguous_strides(shape: Sequence[int]) -> list[int]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= max(size, 1)
+    return strides
+
+
+def copy_value(value: Any, device: str | None = None, *, double: bool = False) -> Any:
+    """Return the value with copies of its storages on a device; tensors keep layout and sharing.
+
+    double: with floating and complex numbers in double precision, but formats without arithmetic,
+    such as float8, as they are. Raises TypeError where a storage has numbers of several types.
+    """
+    copies: dict[int, tuple[torch.dtype, Tensor]] = {}
+
+    def copy_tensor(tensor: Tensor) -> Tensor:
+        _refuse_odd_tensor(tensor)
+        storage = tensor.untyped_storage()
+        wide = WIDENED.get(tensor.dtype, tensor.dtype) if double else tensor.dtype
+        if (key := _get_key(storage)) not in copies:
+            held = _view_storage(storage, torch.uint8 if wide is tensor.dtype else tensor.dtype)
+            target = held.device if device is None else torch.device(device)
+            copied = held.to(target, held.dtype if wide is tensor.dtype else wide, copy=True)
+            copies[key] = tensor.dtype, copied
+        dtype, copied = copies[key]
+        if double and dtype is not tensor.dtype:
+            raise TypeError("a storage has numbers of several types")
+        entry = _Entry(
+            wide,
+            list(tensor.shape),
+            list(tensor.stride()),
+            (0, copied.nbytes),
+            int(tensor.storage_offset()),
+            read_pending(tensor),
+        )
+        return entry.build(copied.untyped_storage())
+
+    return map_tensors(value, copy_tensor)
 
 
 def move_to_device(value: Any, device: str) -> Any:
-    """Return the value with its tensors on a device."""
-    return map_tensors(value, lambda tensor: tensor.to(device))
+    """Return the value with its tensors on a device, in the same layout."""
+    if all(tensor.device.type == device for tensor in tensors_of(value)):
+        return value
+    return copy_value(value, device)
 
 
-def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return the value with every tensor changed; a named tuple becomes a tuple."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, list | tuple):
-        items = [map_tensors(item, change) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, dict):
-        return {key: map_tensors(item, change) for key, item in value.items()}
-    return value
+def change_elements(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return a copy of the value whose tensors have the elements that `change` returns for them.
+
+    Tensors keep their layout and sharing, unless the change returns another shape or element type.
+    Memory that several tensors show has what the last one of them puts there.
+    """
+    copied = copy_value(value)
+    replaced: dict[int, Tensor] = {}
+    for old, new in zip(tensors_of(value), tensors_of(copied), strict=True):
+        if id(new) in replaced:
+            continue
+        changed = change(old)
+        if changed.shape != old.shape or changed.dtype != old.dtype:
+            replaced[id(new)] = changed
+            continue
+        replaced[id(new)] = new
+        if changed is old:
+            continue
+        for dim, (size, stride) in enumerate(zip(new.shape, new.stride(), strict=True)):
+            if stride == 0 and size > 1:  # expanded: one element stands for all
+                new, changed = new.narrow(dim, 0, 1), changed.narrow(dim, 0, 1)
+        if _has_windows(new):
+            span = (count_extent(new.shape, new.stride()),)
+            offset = int(new.storage_offset())
+            changed = change(old.as_strided(span, (1,), offset))
+            new = new.as_strided(span, (1,), offset)
+        new.copy_(changed)
+    return map_tensors(copied, lambda tensor: replaced[id(tensor)])
+
+
+def _has_windows(tensor: Tensor) -> bool:
+    """Whether elements of a tensor may share memory, as those of overlapping windows do."""
+    if not tensor.numel():
+        return False
+    extent = 1
+    dims = [d for d in range(tensor.dim()) if tensor.shape[d] > 1]
+    for dim in sorted(dims, key=lambda d: tensor.stride(d)):
+        if tensor.stride(dim) < extent:
+            return True
+        extent += (tensor.shape[dim] - 1) * tensor.stride(dim)
+    return False
 
 
 def has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -213,7 +471,7 @@ def compute_fingerprint(value: Any) -> str:
 
 
 def _view_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.detach().contiguous().reshape(-1)
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     # Of one element or none any stride counts as contiguous, but cannot be viewed otherwise.
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
@@ -229,29 +487,3 @@ def add_gaps(value: Any) -> Any:
         return wide.copy_(tensor)
 
     return map_tensors(value, spread)
-
-
-def build_value(spec: Any, make: Callable[[Any], Tensor]) -> Any:
-    """Return the value of a structure that the schema has checked, with tensors from `make`."""
-    [(kind, body)] = spec.items()
-    if kind == "tensor":
-        return make(body)
-    if kind == "value":
-        return body
-    if kind == "dict":
-        return {key: build_value(item, make) for key, item in body}
-    items = [build_value(item, make) for item in body]
-    return items if kind == "list" else tuple(items)
-
-
-def iterate_tensor_entries(spec: Any) -> Iterator[Any]:
-    """Yield the descriptions of the tensors of a structure, in order."""
-    [(kind, body)] = spec.items()
-    if kind == "tensor":
-        yield body
-    elif kind in ("list", "tuple"):
-        for item in body:
-            yield from iterate_tensor_entries(item)
-    elif kind == "dict":
-        for _, item in body:
-            yield from iterate_tensor_entries(item)

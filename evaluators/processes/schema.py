@@ -8,6 +8,7 @@ express, such as whether a tensor is inside its memory, is checked where it is u
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -30,19 +31,28 @@ MOST_KERNELS = 100
 MOST_NAME = 200
 ITEM_BYTES = {
     **dict.fromkeys(("complex128",), 16),
-    **dict.fromkeys(("float64", "complex64", "int64"), 8),
-    **dict.fromkeys(("float32", "int32"), 4),
-    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
+    **dict.fromkeys(("float64", "complex64", "int64", "uint64"), 8),
+    **dict.fromkeys(("float32", "complex32", "int32", "uint32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
     **dict.fromkeys(("int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1),
+    "float4_e2m1fn_x2": 1,
 }
 """Bytes of an element by the names of the element types that pass between processes."""
+NUMPY_NAMES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+"""Types of numpy's numbers that pass between processes."""
 _MOST = (1 << 63) - 1
 """Sizes, addresses and counts are whole numbers of 64 bits with a sign."""
+_MOST_FIELDS = 255
 _MOST_DIMENSIONS = 64  # torch's own limit
 _MOST_NS = 10**15
 _MOST_STATE_NAME = 4000
 _PAGE_ENTRIES = 256
 _HANDLE = re.compile(r"[0-9a-f]{128}")
+_DEVICE = re.compile(r"(cpu|cuda)(:\d{1,3})?")
 _UNPRINTABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -147,26 +157,102 @@ def _count(shape: list[int]) -> int:
     return math.prod(max(1, size) for size in shape)
 
 
+def _has_pending(dtype: str, pending: Any) -> bool:
+    """Whether a conjugation (1) and a negation (2) may be pending in an element type."""
+    return type(pending) is int and pending in (range(4) if "complex" in dtype else (0, 2))
+
+
 def _is_boxed_tensor(value: Any) -> bool:
-    """Whether a tensor is described as [element type, shape, offset in a box]."""
-    if not _row(_dtype, _shape, _whole())(value):
+    """Whether a tensor is described by its storage in a box.
+
+    It is [element type, shape, strides, first byte and bytes of the storage, first element in it,
+    pending conjugation and negation].
+    """
+    if not _row(_dtype, _shape, _shape, _whole(), _whole(), _whole(), _whole(3))(value):
         return False
-    dtype, shape, at = value
-    return at + _count(shape) * ITEM_BYTES[dtype] <= _MOST
+    dtype, shape, strides, start, size, offset, pending = value
+    return (
+        len(shape) == len(strides)
+        and _count(shape) <= _MOST
+        and start + size <= _MOST
+        and 8 * (offset + _count_extent(shape, strides)) <= _MOST
+        and _has_pending(dtype, pending)
+    )
 
 
 def _is_placed_tensor(value: Any) -> bool:
-    """Whether a tensor is described as [element type, shape, strides, address].
+    """Whether a tensor is described by its place in memory.
 
-    A tensor of few elements may have a shape whose bytes exceed 64 bits: an expanded one.
+    It is [element type, shape, strides, address, pending conjugation and negation]. A tensor of few
+    elements may have a shape whose bytes exceed 64 bits: an expanded one.
     """
-    if not _row(_dtype, _shape, _shape, _whole())(value):
+    if not _row(_dtype, _shape, _shape, _whole(), _whole(3))(value):
         return False
-    dtype, shape, strides, address = value
-    if len(shape) != len(strides) or _count(shape) > _MOST:
+    dtype, shape, strides, address, pending = value
+    if len(shape) != len(strides) or _count(shape) > _MOST or not _has_pending(dtype, pending):
         return False
-    last = sum(max(0, size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    return 0 in shape or address + (last + 1) * ITEM_BYTES[dtype] <= _MOST
+    last = address + _count_extent(shape, strides) * ITEM_BYTES[dtype]
+    return 0 in shape or last <= _MOST
+
+
+def _count_extent(shape: list[int], strides: list[int]) -> int:
+    return 1 + sum(max(0, n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+
+
+def is_record(value: Any) -> bool:
+    """Whether a value is [name, names of fields, a list of as many parts]."""
+    if not _row(_name, _list(_name, _MOST_FIELDS), _list(lambda _: True))(value):
+        return False
+    _, names, parts = value
+    return len(set(names)) == len(names) == len(parts) and not any(n[0] == "_" for n in names)
+
+
+def _name(value: Any) -> bool:
+    """A name in Python."""
+    return (
+        type(value) is str
+        and len(value) <= MOST_NAME
+        and value.isascii()
+        and value.isidentifier()
+        and not keyword.iskeyword(value)
+    )
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+_PLAIN: Mapping[str, Form] = {
+    "value": lambda body: body is None or type(body) in (bool, int, float, str),
+    "complex": lambda body: _row(_number, _number)(body),
+    "numpy": lambda body: _row(_numpy_name, lambda n: _number(n) or _flag(n))(body),
+    "dtype": _dtype,
+    "device": lambda body: type(body) is str and _DEVICE.fullmatch(body) is not None,
+}
+"""Bodies of the kinds of values that have no parts."""
+
+
+def _numpy_name(value: Any) -> bool:
+    return type(value) is str and value in NUMPY_NAMES
+
+
+def _list_parts(kind: str, body: Any) -> list[Any] | None:
+    """Return the parts of a container's body; None where it has another form."""
+    if type(body) is not list:
+        return None
+    if kind in ("list", "tuple"):
+        return body
+    if kind in ("dict", "keywords"):
+        if not all(type(pair) is list and len(pair) == 2 for pair in body):
+            return None
+        keys = [key for key, _ in body]
+        known = (str,) if kind == "keywords" else (str, int)
+        if not all(type(key) in known for key in keys) or len(set(keys)) < len(keys):
+            return None
+        return [part for _, part in body]
+    if kind in ("named_tuple", "dataclass") and is_record(body):
+        return body[2]
+    return None
 
 
 def _value(tensor: Form) -> Form:
@@ -178,20 +264,10 @@ def _value(tensor: Form) -> Form:
         [(kind, body)] = node.items()
         if kind == "tensor":
             return tensor(body)
-        if kind == "value":
-            return body is None or type(body) in (bool, int, float, str)
-        if type(body) is not list:
-            return False
-        if kind == "dict":
-            if not all(type(pair) is list and len(pair) == 2 for pair in body):
-                return False
-            keys = [key for key, _ in body]
-            if not all(map(_foreign_text, keys)) or len(set(keys)) < len(keys):
-                return False
-            body = [item for _, item in body]
-        elif kind not in ("list", "tuple"):
-            return False
-        return all(is_value(item, depth + 1) for item in body)
+        if kind in _PLAIN:
+            return _PLAIN[kind](body)
+        parts = _list_parts(kind, body)
+        return parts is not None and all(is_value(part, depth + 1) for part in parts)
 
     return is_value
 

@@ -20,6 +20,7 @@ import torch
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import (
     compute_fingerprint,
+    copy_value,
     has_same_bits,
     layout,
     move_to_device,
@@ -363,16 +364,4 @@ def _clone_inputs(
     inputs: list[Any], *, double: bool = False, device: str | None = None
 ) -> list[Any]:
     """Return copies for one call, since a reference may write into its inputs."""
-
-    def copy_value(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            if double and _classify(value) != "whole":
-                dtype = torch.complex128 if value.is_complex() else torch.float64
-            else:
-                dtype = value.dtype
-            return value.to(device or value.device, dtype, copy=True)
-        if isinstance(value, list | tuple):
-            return type(value)(copy_value(item) for item in value)
-        return value
-
-    return [copy_value(value) for value in inputs]
+    return copy_value(inputs, device, double=double)

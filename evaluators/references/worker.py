@@ -45,6 +45,7 @@ class TaskWorker:
         self._boxes: dict[tuple[Side, str], MappedBox | OwnedBox] = {}
         self._task: TaskModule | None = None
         self._waiting: Any = None
+        """A value that did not fit, and whether it is dense."""
 
     def box(self, side: Side, place: str, size: int) -> dict[str, Any]:
         """Replace a box by one of another size, or remove it where the size is 0."""
@@ -68,7 +69,7 @@ class TaskWorker:
             torch.backends.cudnn.allow_tf32 = self._setting.convolution_tf32
             torch.backends.cuda.matmul.allow_tf32 = False
         self._task = TaskModule(path, axes, self._setting.device)
-        return self._give(self._task.arguments)
+        return self._give(self._task.arguments, dense=False)
 
     def reset(self) -> dict[str, Any]:
         """Forget every call and every weight loaded."""
@@ -77,11 +78,11 @@ class TaskWorker:
 
     def inputs(self, seed: int) -> dict[str, Any]:
         """Draw inputs."""
-        return self._give(self._loaded.inputs(seed))
+        return self._give(self._loaded.inputs(seed), dense=False)
 
     def input_sets(self, seeds: list[int]) -> dict[str, Any]:
         """Draw several sets of inputs."""
-        return self._give([self._loaded.inputs(seed) for seed in seeds])
+        return self._give([self._loaded.inputs(seed) for seed in seeds], dense=False)
 
     def value(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Answer inputs in the task's own precision."""
@@ -144,7 +145,7 @@ class TaskWorker:
 
     def fetch(self) -> dict[str, Any]:
         """Return the value that did not fit before."""
-        return self._give(self._waiting)
+        return self._give(*self._waiting)
 
     @property
     def _loaded(self) -> TaskModule:
@@ -152,16 +153,19 @@ class TaskWorker:
             raise ValueError("no task is loaded")
         return self._task
 
-    def _give(self, value: Any) -> dict[str, Any]:
-        """Put a value into the outbox, or keep it and report the bytes that it needs."""
+    def _give(self, value: Any, dense: bool = True) -> dict[str, Any]:
+        """Put a value into the outbox, or keep it and report the bytes that it needs.
+
+        dense: Without the memory around the tensors, for values that no kernel is called on.
+        """
         place = find_place(value, self._setting.device)
-        needed = layout(value)[1]
+        needed = layout(value, dense=dense)[1]
         held = self._boxes.get(("outbox", place))
         if held is None or held.box.size_bytes < needed:
-            self._waiting = value
+            self._waiting = value, dense
             return {"place": place, "needs": needed}
         self._waiting = None
-        spec = held.box.put(value)
+        spec = held.box.put(value, dense=dense)
         del value
         if self._setting.device == "cuda":
             release_unused_memory()

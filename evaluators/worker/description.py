@@ -7,12 +7,15 @@ bound before any code of the candidate ran.
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from evaluators.memory.tensors import suspend_modes
+from evaluators.memory.values import NUMPY_SCALARS
 from evaluators.processes.schema import MOST_DEPTH
 
 _DTYPE = Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
@@ -22,6 +25,8 @@ _LAYOUT = Tensor.layout.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _STRIDE, _ADDRESS = Tensor.stride, Tensor.data_ptr
 _IS_NEGATED, _IS_CONJUGATED = Tensor.is_neg, Tensor.is_conj
 _NAME_LIMIT = 80
+_PARAMETER = torch.nn.Parameter
+_DICTS = (dict, OrderedDict, defaultdict)
 _LOOKED_THROUGH = ("__iter__", "__getitem__", "__len__", "__getattribute__")
 
 
@@ -54,22 +59,30 @@ def _describe(value: Any, devices: set[str], depth: int) -> dict[str, Any]:
     kind = type(value)
     if depth > MOST_DEPTH:
         raise OddOutput(f"{kind.__name__} nested deeper than {MOST_DEPTH}", lazy=False)
-    if kind is Tensor:
+    if kind is Tensor or kind is _PARAMETER:
         return {"tensor": _describe_tensor(value, devices)}
     if value is None or kind in (bool, int, float, str):
         return {"value": value}
+    if kind is complex:
+        return {"complex": [value.real, value.imag]}
+    if kind in NUMPY_SCALARS:
+        return {"numpy": [NUMPY_SCALARS[kind], value.item()]}
     if kind is list:
         return {"list": [_describe(item, devices, depth + 1) for item in value]}
-    if kind is tuple or _is_record(kind):
+    if kind is tuple or kind is torch.Size or _is_record(kind):
         items = tuple.__getitem__(value, slice(None))
         return {"tuple": [_describe(item, devices, depth + 1) for item in items]}
-    if kind is dict:
-        if not all(type(key) is str for key in value):
-            raise OddOutput("dict with a key that is no text", lazy=False)
-        pairs = value.items()
+    if kind in _DICTS:
+        pairs = list(dict.items(value))
+        if not all(type(key) in (str, int) for key, _ in pairs):
+            message = "dict with a key that is neither text nor a whole number"
+            raise OddOutput(message, lazy=False)
         return {"dict": [[key, _describe(item, devices, depth + 1)] for key, item in pairs]}
+    if (fields := _read_fields(value, kind)) is not None:
+        parts = [_describe(item, devices, depth + 1) for item in fields.values()]
+        return {"dataclass": [kind.__name__, list(fields), parts]}
     container = issubclass(kind, list | tuple | dict)
-    tensor = issubclass(kind, Tensor) and not issubclass(kind, torch.nn.Parameter)
+    tensor = issubclass(kind, Tensor)
     raise OddOutput(kind.__name__, lazy=container or tensor)
 
 
@@ -80,11 +93,10 @@ def _describe_tensor(tensor: Tensor, devices: set[str]) -> list[Any]:
         raise OddOutput(f"tensor with its own {hidden[0]}", lazy=True)
     if _LAYOUT(tensor) is not torch.strided:
         raise OddOutput(f"tensor of layout {_LAYOUT(tensor)}", lazy=False)
-    if _IS_NEGATED(tensor) or _IS_CONJUGATED(tensor):
-        raise OddOutput("tensor with a pending negation or conjugation", lazy=True)
+    pending = int(_IS_CONJUGATED(tensor)) + 2 * int(_IS_NEGATED(tensor))
     devices.add(_DEVICE(tensor).type)
     dtype = str(_DTYPE(tensor)).removeprefix("torch.")
-    return [dtype, list(_SHAPE(tensor)), list(_STRIDE(tensor)), _ADDRESS(tensor)]
+    return [dtype, list(_SHAPE(tensor)), list(_STRIDE(tensor)), _ADDRESS(tensor), pending]
 
 
 def _is_record(kind: type) -> bool:
@@ -94,3 +106,38 @@ def _is_record(kind: type) -> bool:
     named = hasattr(kind, "_fields") or hasattr(kind, "n_sequence_fields")
     before = kind.__mro__[: kind.__mro__.index(tuple)]
     return named and not any(name in vars(one) for one in before for name in _LOOKED_THROUGH)
+
+
+def _read_fields(value: Any, kind: type) -> dict[str, Any] | None:
+    """Return the fields of a dataclass without running code of its class; None for other types."""
+    classes = type.mro(kind) if type(kind) is type else []
+    names = next((vars(c)["__dataclass_fields__"] for c in classes if _is_dataclass(c)), None)
+    if type(names) is not dict:
+        return None
+    # A class may hide its instances' dictionary behind a property of the same name.
+    held: dict[str, Any] = {}
+    for one in classes:
+        own = vars(one).get("__dict__")
+        if type(own) is GetSetDescriptorType:
+            held = own.__get__(value)
+        elif own is not None:
+            return None
+    fields: dict[str, Any] = {}
+    for name in names:
+        slots = [vars(one)[name] for one in classes if name in vars(one)]
+        if any(
+            hasattr(type(slot), "__set__") and type(slot) is not MemberDescriptorType
+            for slot in slots
+        ):
+            return None
+        if name in held:
+            fields[name] = held[name]
+        elif slots and type(slots[0]) is MemberDescriptorType:
+            fields[name] = slots[0].__get__(value)
+        else:
+            return None
+    return fields
+
+
+def _is_dataclass(kind: type) -> bool:
+    return "__dataclass_fields__" in vars(kind)

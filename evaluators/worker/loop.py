@@ -105,7 +105,7 @@ class Worker:
         """Return pieces of the module's state as it is now: [name, first element, count]."""
         state = self._state()
         flat = [state[name].detach().reshape(-1)[at : at + count] for name, at, count in pieces]
-        return {"values": self._outbox.put(flat)}
+        return {"values": self._outbox.put(flat, dense=True)}
 
     def adopt(self, pieces: list[list[Any]], values: dict[str, Any]) -> dict[str, Any]:
         """Overwrite pieces of the module's state: [name, first element], and what to put there."""
@@ -168,7 +168,7 @@ class Worker:
         answer = describe(output)
         if answer.get("devices") in ([], [self._device]):
             with contextlib.suppress(BoxFull), suspend_modes():
-                answer["boxed"] = self._outbox.put(output)
+                answer["boxed"] = self._outbox.put(output, dense=True)
         return answer
 
     def _answers(self, outputs: list[Any]) -> list[dict[str, Any]]:
@@ -191,12 +191,12 @@ class Worker:
             answer["pieces"] = name_pieces(tensor.data_ptr() for tensor in tensors)
         except RuntimeError:
             with contextlib.suppress(BoxFull), suspend_modes():
-                answer["boxed"] = self._outbox.queue(output)
+                answer["boxed"] = self._outbox.queue(output, dense=True)
         return answer
 
     def inputs(self, slot: int) -> dict[str, Any]:
         """Return the inputs as they are after the calls."""
-        return {"inputs": self._outbox.put(self._slots[slot])}
+        return {"inputs": self._outbox.put(self._slots[slot], dense=True)}
 
     def _flush(self) -> None:
         """Flush the caches."""

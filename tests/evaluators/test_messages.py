@@ -14,8 +14,8 @@ Judged = Callable[..., dict[str, Any]]
 DEEP: dict[str, Any] = {"value": 1}
 for _ in range(9):
     DEEP = {"list": [DEEP]}
-PLACED = {"tensor": ["float32", [4], [1], 4096]}
-BOXED = {"tensor": ["float32", [4], 0]}
+PLACED = {"tensor": ["float32", [4], [1], 4096, 0]}
+BOXED = {"tensor": ["float32", [4], [1], 0, 16, 0, 0]}
 PROFILE = {
     "kernels": [["relu", 1, 1]],
     "busy_ns": 1,
@@ -40,7 +40,7 @@ GENUINE: list[tuple[schema.Loop, str, dict[str, Any]]] = [
     ("candidate", "call", call({"dict": [["a", PLACED], ["b", {"value": float("nan")}]]})),
     ("candidate", "call", call(PLACED) | {"pieces": [[0, 512, HANDLE]], "boxed": BOXED}),
     # An expanded number: its bytes exceed 64 bits.
-    ("candidate", "call", call({"tensor": ["float32", [2**31, 2**31], [0, 0], 4096]})),
+    ("candidate", "call", call({"tensor": ["float32", [2**31, 2**31], [0, 0], 4096, 0]})),
     ("candidate", "call", {"odd": {"type": "Later", "lazy": True}}),
     ("candidate", "time", {"outputs": [call(PLACED), call({"tuple": []})]}),
     ("candidate", "clocks", {"replaced": ["time.time"]}),
@@ -75,25 +75,25 @@ def test_genuine_messages_are_of_the_schema(
                 {},
                 5,
                 {"tensor": ["float32", [4], [1]]},
-                {"tensor": ["float32", [4], [-1], 4096]},
-                {"tensor": ["float32", [4], [1, 1], 4096]},
-                {"tensor": ["float32", [1e9], [1], 4096]},
-                {"tensor": ["float32", [True], [1], 4096]},
-                {"tensor": ["object", [4], [1], 4096]},
-                {"tensor": [["float32"], [4], [1], 4096]},
-                {"tensor": ["float32", [4], [1], -4096]},
-                {"tensor": ["float32", [4], [1], "here"]},
-                {"tensor": ["float32", [4], [1], 10**30]},
-                {"tensor": ["float32", [4], [1], (1 << 63) - 4]},
-                {"tensor": ["float32", [2**39, 2**39, 0], [1, 1, 1], 4096]},
-                {"tensor": ["float32", [2**39, 2**39], [0, 0], 4096]},
-                {"tensor": ["float32", [2**31, 2**31], [2**31, 1], 4096]},
-                {"tensor": ["float32", [1] * 65, [1] * 65, 4096]},
+                {"tensor": ["float32", [4], [-1], 4096, 0]},
+                {"tensor": ["float32", [4], [1, 1], 4096, 0]},
+                {"tensor": ["float32", [1e9], [1], 4096, 0]},
+                {"tensor": ["float32", [True], [1], 4096, 0]},
+                {"tensor": ["object", [4], [1], 4096, 0]},
+                {"tensor": [["float32"], [4], [1], 4096, 0]},
+                {"tensor": ["float32", [4], [1], -4096, 0]},
+                {"tensor": ["float32", [4], [1], "here", 0]},
+                {"tensor": ["float32", [4], [1], 10**30, 0]},
+                {"tensor": ["float32", [4], [1], (1 << 63) - 4, 0]},
+                {"tensor": ["float32", [2**39, 2**39, 0], [1, 1, 1], 4096, 0]},
+                {"tensor": ["float32", [2**39, 2**39], [0, 0], 4096, 0]},
+                {"tensor": ["float32", [2**31, 2**31], [2**31, 1], 4096, 0]},
+                {"tensor": ["float32", [1] * 65, [1] * 65, 4096, 0]},
                 {"list": {"value": 1}},
                 {"list": [5]},
                 {"dict": [5]},
                 {"dict": [[]]},
-                {"dict": [[1, {"value": 1}]]},
+                {"dict": [[1.5, {"value": 1}]]},
                 {"dict": [["a", {"value": 1}], ["a", {"value": 1}]]},
                 {"dict": {"a": {"value": 1}}},
                 {"value": {"a": 1}},
@@ -127,7 +127,10 @@ def test_genuine_messages_are_of_the_schema(
         ("state", {"state": [["weight", "float32", [4]]] * 257, "total": 257}),
         ("state", {"state": [["weight", "float32", "44"]], "total": 1}),
         ("current_state", {"values": {"dict": [5]}}),
-        ("current_state", {"values": {"tensor": ["float32", [2**39, 2**39, 0], 0]}}),
+        (
+            "current_state",
+            {"values": {"tensor": ["float32", [2**39, 2**39, 0], [0, 0, 1], 0, 0, 0, 0]}},
+        ),
         ("current_state", {"values": PLACED}),
         ("clocks", {"replaced": [1]}),
         ("variant", {"seconds": float("nan")}),
@@ -173,7 +176,7 @@ def change(message):
 @pytest.mark.parametrize(
     ("field", "forged"),
     [
-        ("output", {"tensor": ["float32", [2**39, 2**39, 0], [1, 1, 1], 4096]}),
+        ("output", {"tensor": ["float32", [2**39, 2**39, 0], [1, 1, 1], 4096, 0]}),
         pytest.param("values", {"dict": [5]}, marks=pytest.mark.slow),
     ],
 )

@@ -128,16 +128,18 @@ def test_what_is_too_large_or_no_value_is_refused(box: Box) -> None:
     with pytest.raises(BoxFull):
         box.put([torch.zeros(2000)])
     with pytest.raises(TypeError):
-        layout({1: 1})
+        layout({1.5: 1})
 
 
 @pytest.mark.parametrize(
     "spec",
     [
-        {"tensor": ["float32", [4], 4096]},
-        {"tensor": ["float32", [4], 3]},
-        {"tensor": ["float32", [2**39], 0]},
-        {"list": [{"tensor": ["float32", [1000], 0]}] * 2},
+        {"tensor": ["float32", [4], [1], 4096, 16, 0, 0]},
+        {"tensor": ["float32", [4], [1], 3, 16, 0, 0]},
+        {"tensor": ["float32", [2**39], [1], 0, 4096, 0, 0]},
+        {"tensor": ["float32", [4], [1], 0, 16, 1, 0]},
+        {"tensor": ["float32", [2**35], [0], 0, 4, 0, 0]},
+        {"list": [{"tensor": ["float32", [4], [1], 0, size, 0, 0]} for size in (2048, 4096)]},
     ],
 )
 def test_tensors_outside_of_their_memory_are_malformed(box: Box, spec: Any) -> None:

@@ -173,7 +173,8 @@ class VerdictCalls:
                     names = ", ".join(missing)
                     message = f"the answer is the one without {names}: {message}"
                     return Failed("incorrect", "parameters_ignored", message)
-        return Failed("incorrect", comparison.reason or "unspecified", message)
+        status = "rejected" if comparison.reason == "lazy_output" else "incorrect"
+        return Failed(status, comparison.reason or "unspecified", message)
 
 
 def pair_tensors(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -45,7 +45,9 @@ def describe_relative_errors(
 
 def get_element(tensor: torch.Tensor, number: int) -> float:
     """Return an element by its number in order; a complex element is two."""
-    return float(flatten(tensor)[number])
+    element = flatten(tensor)[number]
+    packed = element.dtype is torch.float4_e2m1fn_x2  # has no arithmetic
+    return float(element.view(torch.uint8) if packed else element)
 
 
 def _find_beyond(piece: Piece, level: float, tiny: float) -> torch.Tensor:

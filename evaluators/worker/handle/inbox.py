@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.tensors import Box, layout, tensors_of
+from evaluators.limits.kinds import refuse_limit
+from evaluators.memory.tensors import Box, LaidOut, lay_out
+from evaluators.references.connection import ReferenceFailed
 from evaluators.worker.handle.sizes import Sizes
 
 
@@ -21,7 +23,11 @@ class Inbox:
         self._sizes = sizes
         self.specs: dict[int, dict[str, Any]] = {}
         """Structure of the inputs in each slot that the worker reads from the inbox."""
-        self._staged: dict[int, list[Any]] = {}
+        self._laid_out: dict[int, LaidOut] = {}
+        """Inputs that are to be staged next."""
+        self._regions: dict[int, tuple[int, int]] = {}
+        """First byte and size of the memory of each slot."""
+        self._staged: dict[int, LaidOut] = {}
         self._box: Box | None = None
 
     def attach(self, box: Box) -> None:
@@ -34,22 +40,32 @@ class Inbox:
         assert self._box is not None
         return self._box
 
-    def put(self, value: Any) -> dict[str, Any]:
+    def put(self, value: Any, *, dense: bool = False) -> dict[str, Any]:
         """Copy a value into the part for any value; returns its structure."""
-        return self.box.put(value)
+        return self.box.put(value, dense=dense)
 
     def lay_out(self, slot: int, inputs: list[Any]) -> dict[str, Any]:
-        """Return the structure that inputs have in a slot."""
-        return layout(inputs, self._start(slot))[0]
+        """Return the structure that inputs have in a slot; `stage` is to follow.
 
-    def stage(self, slot: int, inputs: list[Any]) -> None:
-        """Keep inputs that are to be written into a slot."""
-        self._staged[slot] = inputs
+        Raises ReferenceFailed for inputs so much larger than the first that no memory is left.
+        """
+        start, size = self._regions.get(slot, (0, 0))
+        laid_out = lay_out(inputs, start)
+        if laid_out.end - start > size:
+            start = self._claim(slot, max(laid_out.end - start, self._sizes.slot_bytes))
+            laid_out = lay_out(inputs, start)
+        self._laid_out[slot] = laid_out
+        return laid_out.spec
+
+    def stage(self, slot: int) -> None:
+        """Keep the inputs that were laid out last for a slot, to be written into it."""
+        self._staged[slot] = self._laid_out.pop(slot)
 
     def restage(self, slots: Iterable[int], device: str) -> None:
         """Stage inputs again that are already written: a sample includes writing them."""
         for slot in set(slots) - set(self._staged):
-            self._staged[slot] = self.read(slot, device)
+            self.lay_out(slot, self.read(slot, device))
+            self.stage(slot)
 
     def unstage(self, slots: Iterable[int]) -> None:
         """Forget what is staged, since another way has written it."""
@@ -60,16 +76,27 @@ class Inbox:
         """Write what is staged for a slot, if anything."""
         staged = self._staged.pop(slot, None)
         if staged is not None:
-            self.box.put(staged, self._start(slot))
+            self.box.copy_in(staged)
+            self.box.settle()
 
     def read(self, slot: int, device: str) -> Any:
         """Return the inputs of a slot as they are now, copied to a device."""
         return self.box.get(self.specs[slot], device)
 
     def pair_staged(self, slot: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return each tensor's memory in a slot with what is staged for it."""
-        views = self.box.views(self.specs[slot])
-        return list(zip(views, tensors_of(self._staged[slot]), strict=True))
+        """Return the bytes of each storage in a slot with those of what is staged for it."""
+        return self.box.pair(self._staged[slot])
 
-    def _start(self, slot: int) -> int:
-        return self._sizes.shared_bytes + slot * self._sizes.slot_bytes
+    def _claim(self, slot: int, size: int) -> int:
+        """Return the first byte of a slot's new region, the first gap that is large enough."""
+        self._regions.pop(slot, None)
+        start = self._sizes.shared_bytes
+        for begin, length in sorted(self._regions.values()):
+            if start + size <= begin:
+                break
+            start = max(start, begin + length)
+        if start + size > self.box.size_bytes:
+            detail = f"no memory for inputs of {size} bytes, which the first inputs do not take"
+            raise ReferenceFailed(refuse_limit("value_bytes", detail))
+        self._regions[slot] = (start, size)
+        return start

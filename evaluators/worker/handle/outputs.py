@@ -11,12 +11,13 @@ import torch
 from evaluators.memory.frozen_gpu_memory import Pieces
 from evaluators.memory.frozen_memory import (
     Unreadable,
-    build_value,
+    build_read_value,
     can_read_memory,
     list_memory_spans,
     read_value,
 )
-from evaluators.memory.tensors import Box, map_tensors, tensors_of
+from evaluators.memory.tensors import Box, mark_pending, read_pending
+from evaluators.memory.values import map_tensors, tensors_of
 from evaluators.processes.messages import Malformed
 from evaluators.processes.text import make_readable
 from evaluators.sandbox.failures import Failed
@@ -73,7 +74,7 @@ class OutputReader:
             if view.is_meta:
                 return view
             views.append(view)
-            return torch.empty_like(view)  # of the same strides, so that copying takes no longer
+            return _allocate_like(view)
 
         value = map_tensors(self._view(answer), allocate)
         ours = [tensor for tensor in tensors_of(value) if not tensor.is_meta]
@@ -90,7 +91,7 @@ class OutputReader:
             if "boxed" in answer:
                 return self._outbox.view(answer["boxed"])
             self._pieces.open(answer.get("pieces", []))
-            return build_value(answer["output"], self._pieces.view, self._limit_bytes)
+            return build_read_value(answer["output"], self._pieces.view, self._limit_bytes)
 
         return _refuse_malformed(build)
 
@@ -150,6 +151,10 @@ def _refuse_malformed(read: Callable[[], Any]) -> Any:
 
 def _copy_tensor(view: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor in GPU memory that shares nothing, whatever its strides are."""
-    if view.is_meta:
-        return view
-    return torch.empty_like(view).copy_(view)
+    return view if view.is_meta else _allocate_like(view).copy_(view)
+
+
+def _allocate_like(view: torch.Tensor) -> torch.Tensor:
+    """Return memory for a copy, of the same strides, so that copying takes no longer."""
+    memory = torch.empty_like(view)
+    return mark_pending(memory, read_pending(view) ^ read_pending(memory))

@@ -194,13 +194,14 @@ class WorkerHandle:
         """
         if strided:
             self._inbox.specs.pop(slot, None)
-            self._ask("fill", "call", slot=slot, inputs=self._inbox.put(inputs), strided=True)
+            spec = self._inbox.put(inputs, dense=True)
+            self._ask("fill", "call", slot=slot, inputs=spec, strided=True)
             return
         spec = self._inbox.lay_out(slot, inputs)
         if self._inbox.specs.get(slot) != spec:
             self._ask("fill", "call", slot=slot, inputs=spec)
             self._inbox.specs[slot] = spec
-        self._inbox.stage(slot, inputs)
+        self._inbox.stage(slot)
         if self.device != "cuda":
             self._inbox.write(slot)
 
