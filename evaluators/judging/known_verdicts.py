@@ -111,7 +111,7 @@ def _answer_again(
     reference.reset()
     first, *others = known.seeds[: len(known.answers)]
     question = repeat_question(reference, first)
-    sizes = Sizes.of(question.inputs, question.expected.value)
+    sizes = Sizes.of(question.inputs, question.expected.value, reference.least_bytes)
     patient = replace(deadlines, first_call_s=deadlines.total_s, call_s=deadlines.total_s)
     files = {case.path: case.code, **dict(case.other_files)}
     worker = bench.start_candidate(files, sizes, limits, patient, policy)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.boxes import MappedBox, OpenedBox, Side, find_place, round_up
 from evaluators.memory.cuda_memory import release_unused_memory
 from evaluators.memory.sealed_file import create_sealed_file
@@ -34,6 +35,16 @@ class ReferenceFailed(Exception):
 
     reason = "reference_failed"
     """Reason of the row of such a case, whose status is evaluator_error."""
+
+
+class SizesExceeded(ReferenceFailed):
+    """Inputs or an answer are larger than those for which a worker's memory was made."""
+
+    def __init__(self, input_bytes: int, answer_bytes: int) -> None:
+        detail = f"a call takes {max(input_bytes, answer_bytes)} bytes, more than those before it"
+        super().__init__(refuse_limit("value_bytes", detail))
+        self.input_bytes = input_bytes
+        self.answer_bytes = answer_bytes
 
 
 class TaskConnection:

@@ -18,11 +18,18 @@ import torch
 from evaluators.device.roofline import Counts
 from evaluators.memory.tensors import has_same_bits
 from evaluators.references.choices import Choice, read_choice
-from evaluators.references.connection import ReferenceFailed, TaskConnection
+from evaluators.references.connection import ReferenceFailed, SizesExceeded, TaskConnection
 from evaluators.references.state import ModuleState, read_state, split_pages
 from evaluators.sandbox.launcher import ForkServer
 
-__all__ = ["Expected", "Reference", "ReferenceFailed", "call_seed", "has_same_bits"]
+__all__ = [
+    "Expected",
+    "Reference",
+    "ReferenceFailed",
+    "SizesExceeded",
+    "call_seed",
+    "has_same_bits",
+]
 
 _SEED_BITS = 48
 
@@ -73,6 +80,9 @@ class Reference:
         """Whether a call changes its inputs; None before the first answer."""
         self.remembers = False
         """Whether an answer depends on earlier calls; set by the caller who observes it."""
+        self.least_bytes: tuple[int, int] = (0, 0)
+        """Bytes of inputs and answer for which to make room, beyond those of the first call; set by
+        the caller who has seen larger ones."""
         self.refused: set[str] = set()
         """Flags of the inputs that end the process in which the task's module gets them."""
         self._initial: ModuleState | None = None

@@ -20,7 +20,7 @@ from evaluators.judging.calls.input_seeds import Question, draw_question, repeat
 from evaluators.judging.calls.protocol import CorrectnessProtocol
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.outcome import Outcome, build_shared_columns
-from evaluators.references.task import Reference
+from evaluators.references.task import Reference, SizesExceeded
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.failures import lacks_memory
 from evaluators.sandbox.folders import find_outside_files
@@ -58,6 +58,10 @@ class Options:
     """Deadlines, before what a slow reference adds to them."""
 
 
+_MOST_SIZES = 12
+"""Processes of a candidate that are started with ever more memory, for a task of varying sizes."""
+
+
 class BaselinesTooLarge(Exception):
     """The memory does not hold all baselines beside the candidate."""
 
@@ -75,7 +79,7 @@ def measure_candidate(
     """
     before = copy.deepcopy(outcome)
     try:
-        return _measure_process(case, bench, options, outcome)
+        return _measure_process_with_room(case, bench, options, outcome)
     except BaselinesTooLarge as large:
         why = str(large)
     # Not in the handler: the error keeps the tensors of its frames.
@@ -83,9 +87,29 @@ def measure_candidate(
     vars(outcome).update(vars(before))
     outcome.flags.add("fewer_baselines")
     outcome.notes.append(f"baselines other than eager: none, {why}")
-    rows = _measure_process(case, bench, replace(options, baselines=("eager",)), outcome)
+    eager = replace(options, baselines=("eager",))
+    rows = _measure_process_with_room(case, bench, eager, outcome)
     # Otherwise a candidate could take the memory itself to avoid the hardest baseline.
     return [{**row, "noisy": True} for row in rows]
+
+
+def _measure_process_with_room(
+    case: Case, bench: Bench, options: Options, outcome: Outcome
+) -> list[dict[str, Any]]:
+    """Judge and time a process, another one where its memory is too small for a later call."""
+    before = copy.deepcopy(outcome)
+    for _ in range(_MOST_SIZES - 1):
+        try:
+            return _measure_process(case, bench, options, outcome)
+        except SizesExceeded as exceeded:
+            reference = bench.open_reference(case.task_code, json.loads(case.axes))
+            inputs, answer = reference.least_bytes
+            reference.least_bytes = (
+                max(inputs, 2 * exceeded.input_bytes),
+                max(answer, 2 * exceeded.answer_bytes),
+            )
+            vars(outcome).update(vars(copy.deepcopy(before)))
+    return _measure_process(case, bench, options, outcome)
 
 
 def _measure_process(
@@ -141,7 +165,7 @@ def _prepare(
         reference = bench.open_reference(case.task_code, axes)
         reference.reset()
         first, answer_s = _ask_reference(reference, outcome)
-    sizes = Sizes.of(first.inputs, first.expected.value)
+    sizes = Sizes.of(first.inputs, first.expected.value, reference.least_bytes)
     deadlines = replace(
         options.deadlines,
         first_call_s=options.deadlines.first_call_s + _ANSWERS * answer_s,

@@ -97,3 +97,42 @@ def test_the_double_precision_module_follows_the_weights(references: Callable[..
     reference.reset()
     weight, bias = (reference.state()[f"fc.{name}"] for name in ("weight", "bias"))
     assert reference.value(inputs).allclose(inputs[0] @ weight.t() + bias, atol=1e-5)
+
+
+RAGGED = (
+    HEAD
+    + """
+class Model(nn.Module):
+    def forward(self, parts, threshold):
+        return [part[part > threshold] * 2 for part in parts], parts[0].gt(threshold).nonzero()
+
+
+def get_inputs():
+    lengths = [2 ** int(torch.randint(4, 12, ())) for _ in range(int(torch.randint(1, 5, ())))]
+    return [[torch.randn(length) for length in lengths], float(torch.rand(()) * 6 - 1)]
+
+
+def get_init_inputs():
+    return []
+"""
+)
+
+
+def test_sizes_that_differ_from_call_to_call_are_judged(judge_code: Callable[..., Any]) -> None:
+    """Inputs and answers grow beyond those of the first call, and answers may be empty."""
+    row = judge_code(make_candidate(RAGGED), RAGGED, calls=10)
+    assert (row["status"], row["reason"]) == ("correct", None), row
+    assert row["equivalent"] is not False
+    padded = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, parts, threshold):
+        kept = [torch.zeros_like(part) for part in parts]
+        for part, some in zip(parts, kept):
+            chosen = part[part > threshold]
+            some[: len(chosen)] = chosen * 2
+        return kept, parts[0].gt(threshold).nonzero()
+"""
+    row = judge_code(padded, RAGGED)
+    assert (row["status"], row["reason"]) == ("incorrect", "incorrect_shape"), row

@@ -48,7 +48,9 @@ class Variation:
 def replace_interior(old: Any, new: Any) -> Any:
     """Return new values inside the old corners and ends, for floating tensors with an interior."""
     if isinstance(new, torch.Tensor):
-        if not new.is_floating_point() or new.shape != old.shape:
+        if not isinstance(old, torch.Tensor) or not new.is_floating_point():
+            return new
+        if new.shape != old.shape:
             return new
         if new.numel() < _FEWEST_INTERIOR:
             return new
@@ -58,7 +60,7 @@ def replace_interior(old: Any, new: Any) -> Any:
         for ends in (slice(None, _KEPT_ENDS), slice(-_KEPT_ENDS, None)):
             mixed.view(-1)[ends] = old.reshape(-1)[ends]
         return mixed
-    if isinstance(new, list | tuple):
+    if isinstance(new, list | tuple) and len(new) == len(old):
         return type(new)(replace_interior(a, b) for a, b in zip(old, new, strict=True))
     return new
 

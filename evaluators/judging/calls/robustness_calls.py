@@ -184,8 +184,10 @@ class RobustnessCalls:
             for side, tensors in sides:
                 side.append(list(tensors))
             inputs = question.inputs
+        if len({len(tensors) for tensors in wanted}) != 1:
+            return None  # the task answers in another number of tensors
         value, wide, answers = (
-            [torch.stack(tensors) for tensors in zip(*side, strict=True)]
+            [_join(tensors) for tensors in zip(*side, strict=True)]
             for side in (wanted, exact, given)
         )
         return compare(Expected(value, list(wide), inputs), answers, self._candidate.policy)
@@ -244,3 +246,10 @@ def _try_probe(probe: WorkerHandle, inputs: list[Any], variation: Variation | No
         return [probe.call(slot)]
     except ReferenceFailed:
         return []
+
+
+def _join(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return tensors as one; of varying shapes, only their elements in a row."""
+    if len({tensor.shape for tensor in tensors}) == 1:
+        return torch.stack(list(tensors))
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import Box, LaidOut, lay_out
-from evaluators.references.connection import ReferenceFailed
+from evaluators.references.connection import SizesExceeded
 from evaluators.worker.handle.sizes import Sizes
 
 
@@ -47,7 +46,7 @@ class Inbox:
     def lay_out(self, slot: int, inputs: list[Any]) -> dict[str, Any]:
         """Return the structure that inputs have in a slot; `stage` is to follow.
 
-        Raises ReferenceFailed for inputs so much larger than the first that no memory is left.
+        Raises SizesExceeded for inputs so much larger than the first that no memory is left.
         """
         start, size = self._regions.get(slot, (0, 0))
         laid_out = lay_out(inputs, start)
@@ -96,7 +95,6 @@ class Inbox:
                 break
             start = max(start, begin + length)
         if start + size > self.box.size_bytes:
-            detail = f"no memory for inputs of {size} bytes, which the first inputs do not take"
-            raise ReferenceFailed(refuse_limit("value_bytes", detail))
+            raise SizesExceeded(size, 0)
         self._regions[slot] = (start, size)
         return start

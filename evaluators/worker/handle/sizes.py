@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from evaluators.memory.tensors import ALIGN_BYTES, layout, tensors_of
 from evaluators.processes.messages import PACKET_LIMIT_BYTES
+from evaluators.references.connection import SizesExceeded
 
 _SLACK_BYTES = 64 * 1024
 _MOST_SLOTS = 256
@@ -31,18 +32,32 @@ class Sizes:
     """Calls whose outputs fit one reply of a worker, at most."""
 
     @classmethod
-    def of(cls, inputs: list[Any], answer: Any) -> Self:
-        """Return the sizes for a task's inputs and answer, with as many slots as are affordable."""
-        input_bytes = layout(inputs)[1]
+    def of(cls, inputs: list[Any], answer: Any, least: tuple[int, int] = (0, 0)) -> Self:
+        """Return the sizes for a task's inputs and answer, with as many slots as are affordable.
+
+        least: Bytes of the inputs and of the answer at least, for a task whose sizes vary.
+        """
+        input_bytes = max(layout(inputs)[1], least[0])
         affordable = _SLOTS_BYTES // max(1, input_bytes)
         fewest = 2 if input_bytes <= _TWO_SLOTS_BYTES else 1
         slots = max(fewest, min(_MOST_SLOTS, affordable))
-        structure, answer_bytes = layout(answer)
+        structure, first_bytes = layout(answer)
+        answer_bytes = max(first_bytes, least[1])
         described_bytes = len(json.dumps(structure)) + sum(
             _TENSOR_BYTES + _STRIDE_BYTES * tensor.dim() for tensor in tensors_of(answer)
         )
         reply_calls = max(1, PACKET_LIMIT_BYTES // described_bytes)
         return cls(input_bytes, max(input_bytes, answer_bytes), slots, reply_calls)
+
+    def require_room(self, inputs: Any, answer: Any) -> None:
+        """Raise SizesExceeded where a slot does not hold the inputs, or the outbox the answer.
+
+        A task may draw inputs of another size for every call, or answer in one that depends on the
+        numbers.
+        """
+        input_bytes, answer_bytes = layout(inputs)[1], layout(answer)[1]
+        if input_bytes > self.slot_bytes or answer_bytes > self.outputs + _SLACK_BYTES:
+            raise SizesExceeded(input_bytes, answer_bytes)
 
     @property
     def slot_bytes(self) -> int:

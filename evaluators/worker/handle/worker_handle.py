@@ -186,13 +186,18 @@ class WorkerHandle:
         answer = self._ask("variant", "construct", share=share, name=name, slot=slot)
         return float(answer["seconds"]) - (self._process.paused_s - paused_s)
 
+    def require_room(self, inputs: Any = None, answer: Any = None) -> None:
+        """Raise SizesExceeded where a slot does not hold the inputs, or the outbox the answer."""
+        self._sizes.require_room(inputs, answer)
+
     def fill(self, slot: int, inputs: list[Any], *, strided: bool = False) -> None:
-        """Replace the inputs of a slot.
+        """Replace the inputs of a slot. Raises SizesExceeded where there is no room for them.
 
         The judge writes them while the worker is frozen, on a GPU right before a call. The worker
         gets a request only for a new layout.
         """
         if strided:
+            self.require_room(inputs)
             self._inbox.specs.pop(slot, None)
             spec = self._inbox.put(inputs, dense=True)
             self._ask("fill", "call", slot=slot, inputs=spec, strided=True)
