@@ -78,8 +78,7 @@ class TaskModule:
             layout(self.arguments)
             self._first = namespace
             first, again = _Built(self._construct(namespace), vars(namespace)), self._build()
-            held = _read_state(first.module)
-            self._initial = {name: value.clone() for name, value in held.items()}
+            self._initial: dict[str, torch.Tensor] = copy_value(_read_state(first.module))
             named = first.module.named_parameters(remove_duplicate=False)
             self._parameters = {name for name, _ in named}
             if _hold_same_tensors(first.module, again.module):

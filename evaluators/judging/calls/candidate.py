@@ -77,7 +77,7 @@ class Candidate:
         take minutes.
         """
         self._aside_s += self.worker.step_aside()
-        self.worker.require_room(answer=question.expected.value)
+        self.worker.require_room(question.expected.value)
         self.worker.fill(slot, question.inputs, strided=strided)
         if self.reference.draws:
             self.worker.reseed(question.seed)

@@ -70,7 +70,7 @@ class CorrectnessProtocol:
             self._evidence.flags.add("timed_outputs_unverified")
             return
         eager = self._reference.value(inputs)
-        self._candidate.worker.require_room(answer=eager)
+        self._candidate.worker.require_room(eager)
         if is_close(eager, output, self._policy, self._evidence.comparison.eager_error):
             return
         expected = self._reference.answer(inputs)

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from evaluators.memory.tensors import ALIGN_BYTES, layout, tensors_of
 from evaluators.processes.messages import PACKET_LIMIT_BYTES
-from evaluators.references.connection import SizesExceeded
 
 _SLACK_BYTES = 64 * 1024
 _MOST_SLOTS = 256
@@ -48,16 +47,6 @@ class Sizes:
         )
         reply_calls = max(1, PACKET_LIMIT_BYTES // described_bytes)
         return cls(input_bytes, max(input_bytes, answer_bytes), slots, reply_calls)
-
-    def require_room(self, inputs: Any, answer: Any) -> None:
-        """Raise SizesExceeded where a slot does not hold the inputs, or the outbox the answer.
-
-        A task may draw inputs of another size for every call, or answer in one that depends on the
-        numbers.
-        """
-        input_bytes, answer_bytes = layout(inputs)[1], layout(answer)[1]
-        if input_bytes > self.slot_bytes or answer_bytes > self.outputs + _SLACK_BYTES:
-            raise SizesExceeded(input_bytes, answer_bytes)
 
     @property
     def slot_bytes(self) -> int:

@@ -10,7 +10,9 @@ import torch
 
 from evaluators.diagnosis.bottleneck import Profile, read_profile
 from evaluators.memory.frozen_gpu_memory import Pieces
+from evaluators.memory.tensors import layout
 from evaluators.processes.text import make_readable
+from evaluators.references.connection import SizesExceeded
 from evaluators.references.task import ReferenceFailed
 from evaluators.sandbox.failures import Failed, Stage, explain_end
 from evaluators.sandbox.worker_process import (
@@ -186,9 +188,14 @@ class WorkerHandle:
         answer = self._ask("variant", "construct", share=share, name=name, slot=slot)
         return float(answer["seconds"]) - (self._process.paused_s - paused_s)
 
-    def require_room(self, inputs: Any = None, answer: Any = None) -> None:
-        """Raise SizesExceeded where a slot does not hold the inputs, or the outbox the answer."""
-        self._sizes.require_room(inputs, answer)
+    def require_room(self, answer: Any) -> None:
+        """Raise SizesExceeded where the outbox has no room for an answer.
+
+        Its size may depend on the numbers, and so differ from that of the first answer.
+        """
+        answer_bytes = layout(answer)[1]
+        if answer_bytes > self._sizes.boxes[1]:
+            raise SizesExceeded(0, answer_bytes)
 
     def fill(self, slot: int, inputs: list[Any], *, strided: bool = False) -> None:
         """Replace the inputs of a slot. Raises SizesExceeded where there is no room for them.
@@ -197,7 +204,6 @@ class WorkerHandle:
         gets a request only for a new layout.
         """
         if strided:
-            self.require_room(inputs)
             self._inbox.specs.pop(slot, None)
             spec = self._inbox.put(inputs, dense=True)
             self._ask("fill", "call", slot=slot, inputs=spec, strided=True)
