@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from example_counts import count_examples
+from forged_workers import (
+    HOSTILE,
+    TASK_REQUESTS,
+    Forge,
+    HandleUnderAttack,
+    attack_reference,
+    packets,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evaluators.processes import schema
 from evaluators.processes.messages import Malformed
@@ -192,3 +204,44 @@ def test_an_expanded_number_beyond_64_bits_has_another_shape(
 ) -> None:
     row = judge_code(candidate("return x.new_zeros(1).expand(2**31, 2**31)"))
     assert (row["status"], row["reason"]) == ("incorrect", "incorrect_shape"), row
+
+
+@pytest.fixture(scope="module")
+def attacked() -> Iterator[HandleUnderAttack]:
+    opened = HandleUnderAttack()
+    yield opened
+    opened.close()
+
+
+def send_genuine(_: str, reply: dict[str, Any]) -> bytes:
+    return json.dumps(reply).encode()
+
+
+def test_workers_in_threads_are_genuine(attacked: HandleUnderAttack) -> None:
+    for request in attacked.requests:
+        assert attacked.attack(request, send_genuine) == "accepted"
+    for request in TASK_REQUESTS:
+        assert attack_reference(request, send_genuine) == "accepted"
+
+
+@settings(max_examples=count_examples(2000), deadline=None)
+@given(st.data())
+def test_no_message_of_a_candidate_ends_the_judge(
+    attacked: HandleUnderAttack, data: st.DataObject
+) -> None:
+    attacked.attack(data.draw(st.sampled_from(attacked.requests)), data.draw(packets()))
+
+
+@settings(max_examples=count_examples(1000), deadline=None)
+@given(st.sampled_from(TASK_REQUESTS), packets())
+def test_no_message_of_a_task_ends_the_judge(request_: str, forge: Forge) -> None:
+    attack_reference(request_, forge)
+
+
+@pytest.mark.slow
+def test_real_workers_that_forge_at_random_never_end_the_judge(
+    judge_code: Judged, right_candidate: str
+) -> None:
+    for seed in range(30):
+        row = judge_code(HOSTILE.format(seed=seed) + right_candidate)
+        assert row["status"] != "evaluator_error", (seed, row)
