@@ -18,12 +18,14 @@ from evaluators.cli.run_summary import name_devices, print_pending, print_tally
 from evaluators.cli.serving import make_serve
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
+from store.code import entry_points
 from store.commandline import echo, members
 from store.commandline.members import Common, Count, Member
 from store.commandline.progress import show_progress
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
 
 if TYPE_CHECKING:
+    from evaluators.scheduling.cases import KernelText, TaskText
     from evaluators.scheduling.judge_threads import Judge
     from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.scheduling.pending import Selection
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _DEFAULT = Common()
 _OPTION = "--evaluator"
+_MOST_NAMES = 12
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,8 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         /,
         *,
         task: str,
+        entry_point: str | None = None,
+        workload: str | None = None,
         evaluator: str = contract.name_of(module),
         device: str = "auto",
         format: Literal["table", "json"] = "table",
@@ -258,13 +263,25 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
           evaluators check my_kernel.py --task temperature_softmax
           evaluators check my_kernel.py --task my_task.py --device cpu
           evaluators check my_kernel.py --task starter/diag_matmul --format json
+          evaluators check my_kernel.py --task my_task.py --entry-point softmax
+          evaluators check submission.py --task problems/pmpp_v2/sort_py --workload test_1
+          evaluators check solution/ --task gemm.json --entry-point main:run --workload M=256
 
         Parameters
         ----------
         file
-            Python file that defines ModelNew.
+            The kernel: a Python file, a .cu or .cpp file that binds `forward`, or a folder of such
+            files.
         task
-            Name or id of a task in the lake, or a task file (KernelBench format).
+            Name or id of a task in the lake, or a file or folder with a task of KernelBench,
+            KernelBench-Hard, robust-kbench, GPU MODE's reference-kernels or flashinfer-bench.
+        entry_point
+            Class or function to judge, or MODULE:NAME in a folder (default: the class ModelNew;
+            else Model or a function custom_kernel, run, solution, kernel_fn or kernel_function;
+            else the one public function that takes as many arguments as the task gives).
+        workload
+            Name of one of the task's workloads, or the values of its axes, such as M=256,K=64
+            (default: the first, or that of the device for a task in the lake).
         evaluator
             Name of the evaluator (`evaluators list`). Add --help to list its options.
         device
@@ -275,16 +292,15 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         """
         from evaluators.cli import verdict_text
         from evaluators.device import placement
-        from evaluators.scheduling.cases import read_task
+        from evaluators.scheduling.cases import read_kernel, read_task
         from evaluators.scheduling.judges.process import JudgeProcess
 
-        if not file.is_file():
-            raise FlywheelError(f"no file {file}", "Give the path of a Python file.")
         place = placement.choose_place(device)
-        found = read_task(task, common.lake)
+        task_text = read_task(task, common.lake)
+        kernel = read_kernel(file, entry_point, task_text)
         with JudgeProcess(evaluator, place.device, config, place.cores) as judge:
             _warn(judge)
-            case = found.make_case(file, judge.row["kind"])
+            case = task_text.make_case(kernel, judge.row["kind"], workload)
             policies = contract.list_policies(config, judge.row["kind"])
             answers = [_judge_patiently(judge, case | {"policy": policy}) for policy in policies]
         if format == "json":
@@ -295,13 +311,39 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
             for policy, tables in zip(policies, answers, strict=True):
                 by = f" by {policy}" if len(policies) > 1 else ""
                 for line in verdict_text.format_lines(
-                    file.name, judge.row["name"] + by, tables, color=color, width=width
+                    file.name,
+                    judge.row["name"] + by,
+                    tables,
+                    notes=_describe_case(kernel, task_text, workload, tables),
+                    color=color,
+                    width=width,
                 ):
                     echo.print_painted(line)
         if any(tables["evaluations"][0]["status"] != "correct" for tables in answers):
             sys.exit(1)
 
     return _add_options(check, module)
+
+
+def _describe_case(
+    kernel: KernelText, task: TaskText, workload: str | None, tables: contract.Tables
+) -> list[str]:
+    """Return what was judged, where the file or the task leaves a choice, and by which rule."""
+    notes: list[str] = []
+    if tables["evaluations"][0]["reason"] == "no_entry_point":
+        names = ", ".join(entry_points.list_names(kernel.code)[:_MOST_NAMES]) or "nothing"
+        notes.append(
+            f"the file defines {names}; name the class or function with --entry-point NAME"
+        )
+    elif kernel.entry_point != entry_points.DEFAULT:
+        notes.append(f"entry point: {kernel.entry_point}")
+    chosen = task.name_workload(workload)
+    if chosen is not None:
+        others = f" of {len(task.axes)} (--workload NAME)" if len(task.axes) > 1 else ""
+        notes.append(f"workload: {chosen}{others}")
+    if task.file is not None and task.file.rule is not None:
+        notes.append(f"judged by {task.file.rule}")
+    return notes
 
 
 def _judge_patiently(judge: JudgeProcess, case: dict[str, Any]) -> contract.Tables:

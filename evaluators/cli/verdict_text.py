@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from evaluators.timing.intervals import classify_speedup
@@ -38,6 +38,7 @@ def format_lines(
     device: str,
     tables: dict[str, list[dict[str, Any]]],
     *,
+    notes: Sequence[str] = (),
     color: bool = False,
     width: int | None = None,
 ) -> Iterator[str]:
@@ -49,6 +50,7 @@ def format_lines(
         name: Name of the candidate's file.
         device: Name of the device.
         tables: Rows of the case.
+        notes: What was judged, and by which rule of the task; printed below the status.
         color: With the color sequences of a terminal.
         width: Columns of the terminal, where there is one.
     """
@@ -62,6 +64,8 @@ def format_lines(
     yield f"{quote_name(name)} on {escape_terminal(device)}: {status}{reason}"
     if evaluation.get("message"):
         yield from escape_lines(evaluation["message"], width=width)
+    for note in notes:
+        yield from _wrap(note, width or _WIDTH)
     sessions = _group_sessions(tables.get("timings", []))
     for number, session in enumerate(sessions, start=1):
         if len(sessions) > 1:

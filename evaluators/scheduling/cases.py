@@ -2,61 +2,224 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import store
 from store import read_sql
+from store.code import entry_points
+from store.code.entry_points import count_arguments, find_entry_point, list_classes
 from store.errors import FlywheelError, LakeNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from store.importers.reading.task_formats import TaskFile
 
-@dataclass(frozen=True)
+Case: TypeAlias = "dict[str, Any]"
+_TASK_FILES = (".py", ".json", ".yml")
+_NATIVE = (".cu", ".cpp")
+_SOURCES = (".py", ".cuh", ".h", ".hpp", ".cc", *_NATIVE)
+_USUAL_FILES = ("kernel.py", "submission.py", "solution.py", "main.py")
+_NATIVE_LOADER = """\
+import pathlib
+
+from torch.utils.cpp_extension import load
+
+_source = pathlib.Path(__file__).absolute().with_name({name!r})
+{function} = load(name="kernel", sources=[str(_source)]).{function}
+"""
+_MOST_LISTED = 8
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskText:
     """A task to check a file of the user's own against."""
 
     code: str
     axes: dict[str, str]
-    """Axes by the kind of device; the key `default` has the default ones."""
+    """Axes by the name of the workload; in a lake, by the kind of device or `default`."""
+    file: TaskFile | None = None
+    """The file or folder that it was read from, if it is not from a lake."""
 
-    def make_case(self, file: Path, device_kind: str) -> dict[str, Any]:
-        """Return the case of one file, which belongs to no lake."""
-        code = file.read_text("utf-8", errors="surrogateescape")
-        axes = self.axes.get(device_kind, self.axes.get("default", "{}"))
-        task_id = store.ids.task_id(self.code)
+    def make_case(self, kernel: KernelText, device_kind: str, workload: str | None) -> Case:
+        """Return the case of a kernel, which belongs to no lake.
+
+        Raises FlywheelError if there is no such workload, or one is needed.
+        """
+        code = self.code
+        if self.file is not None and self.file.function_code and not kernel.is_class:
+            code = self.file.function_code
+        axes = self._choose_axes(device_kind, workload)
+        files = dict(self.file.files if self.file is not None else ()) | dict(kernel.other_files)
+        files.pop(kernel.path, None)
+        task_id = store.ids.task_id(code)
         return {
-            "kernel_id": store.ids.content_id("file", code.encode("utf-8", "replace").decode()),
+            "kernel_id": store.ids.content_id(
+                "file", kernel.code.encode("utf-8", "replace").decode()
+            ),
             "task_id": task_id,
             "workload_id": store.ids.workload_id(task_id, axes),
-            "code": code,
-            "path": file.name,
-            "task_code": self.code,
+            "code": kernel.code,
+            "path": kernel.path,
+            "entry_point": kernel.entry_point,
+            "task_code": code,
             "axes": axes,
-            "other_files": [],
+            "other_files": list(files.items()),
             "trusted": True,
         }
 
+    def name_workload(self, workload: str | None) -> str | None:
+        """Return the name of the workload that a case has, for tasks of files with several."""
+        if self.file is None or not self.axes:
+            return None
+        return workload or next(iter(self.axes))
+
+    def _choose_axes(self, device_kind: str, workload: str | None) -> str:
+        names = ", ".join(list(self.axes)[:_MOST_LISTED])
+        if workload is not None and "=" in workload:
+            return json.dumps(self._parse_values(workload), sort_keys=True)
+        if workload is not None:
+            if workload not in self.axes:
+                raise FlywheelError(
+                    f"the task has no workload {workload!a:.80}",
+                    f"It has {names}." if names else "Give values, such as --workload M=256.",
+                )
+            return self.axes[workload]
+        if self.file is None:
+            return self.axes.get(device_kind, self.axes.get("default", "{}"))
+        if not self.axes and self.file.required:
+            values = ",".join(f"{name}=…" for name in self.file.required)
+            raise FlywheelError(
+                f"the task has no workload for its axes {', '.join(self.file.required)}",
+                f"Give the values, such as --workload {values}.",
+            )
+        return next(iter(self.axes.values()), "{}")
+
+    def _parse_values(self, text: str) -> dict[str, object]:
+        """Return the values of NAME=VALUE,NAME=VALUE; an input that is a number is INPUT_name."""
+        values: dict[str, object] = {}
+        required = self.file.required if self.file is not None else ()
+        for part in text.split(","):
+            name, _, value = part.strip().partition("=")
+            try:
+                parsed = json.loads(value)
+            except ValueError as error:
+                raise FlywheelError(
+                    f"--workload: the value of {name!a:.40} is no number", "Write NAME=VALUE."
+                ) from error
+            known = f"INPUT_{name}"
+            values[known if known in required else name] = parsed
+        missing = [name for name in required if name not in values]
+        if missing:
+            raise FlywheelError(
+                f"--workload lacks {', '.join(missing)}",
+                "Give a value for each axis, such as --workload M=256,K=64.",
+            )
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelText:
+    """A kernel of the user's own file or folder."""
+
+    code: str
+    path: str
+    entry_point: str
+    is_class: bool
+    """Whether the entry point is a class, as far as the text tells."""
+    other_files: tuple[tuple[str, str], ...] = ()
+
+
+def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelText:
+    """Return the kernel of a Python, CUDA or C++ file, or of a folder with several files.
+
+    entry_point: NAME, or MODULE:NAME in a folder; None chooses by `store.code.entry_points`.
+
+    Raises FlywheelError if there is no such file, or several entry points.
+    """
+    module, _, name = (entry_point or "").replace("::", ":").rpartition(":")
+    if not file.exists():
+        raise FlywheelError(f"no file {file}", "Give the path of a Python file or of a folder.")
+    files: dict[str, str] = {}
+    if file.is_dir():
+        files = {
+            one.relative_to(file).as_posix(): one.read_text("utf-8", errors="surrogateescape")
+            for one in sorted(file.rglob("*"))
+            if one.suffix in _SOURCES and one.is_file() and not one.is_symlink()
+        }
+        path = _choose_path(file, files, module)
+        code = files.pop(path)
+    elif file.suffix in _NATIVE:
+        name = name or "forward"
+        text = file.read_text("utf-8", errors="surrogateescape")
+        code, path = _NATIVE_LOADER.format(name=file.name, function=name), "kernel.py"
+        return KernelText(
+            code=code,
+            path=path,
+            entry_point=name,
+            is_class=False,
+            other_files=((file.name, text),),
+        )
+    else:
+        code, path = file.read_text("utf-8", errors="surrogateescape"), file.name
+        if module and module.removesuffix(".py") != file.stem:
+            raise FlywheelError(
+                f"--entry-point names the module {module!a:.80}, and {file} is one file",
+                "Give the folder that has the modules.",
+            )
+    arguments = count_arguments(task.code) if task.file is None else task.file.arguments
+    chosen = name or find_entry_point(code, arguments) or entry_points.DEFAULT
+    is_class = chosen in (entry_points.DEFAULT, entry_points.COPY) or chosen in list_classes(code)
+    return KernelText(
+        code=code,
+        path=path,
+        entry_point=chosen,
+        is_class=is_class,
+        other_files=tuple(files.items()),
+    )
+
+
+def _choose_path(folder: Path, files: Mapping[str, str], module: str) -> str:
+    """Return the path of the file with the entry point."""
+    wanted = module.removesuffix(".py").replace(".", "/")
+    usual = [f"{wanted}.py"] if wanted else list(_USUAL_FILES)
+    python = [path for path in files if path.endswith(".py")]
+    path = next((path for path in usual if path in files), None)
+    if path is None and not wanted and len(python) == 1:
+        path = python[0]
+    if path is None:
+        raise FlywheelError(
+            f"{folder} has no file {usual[0]}",
+            "Name the file and the class or function: --entry-point MODULE:NAME.",
+        )
+    return path
+
 
 def read_task(task: str, lake_url: str | None) -> TaskText:
-    """Return the task of a file, or of the lake as `store.find_task` finds it.
+    """Return the task of a file or folder, or of the lake as `store.find_task` finds it.
 
     Raises:
         UnknownName: no such task, or several.
         LakeNotFound: no lake to look in.
-        FlywheelError: the file does not exist, or is not text.
+        FlywheelError: the path does not exist, or holds no task of a known format.
     """
-    if task.endswith(".py") and Path(task).is_file():
-        return TaskText(_read_task_file(Path(task)), {})
+    path = Path(task)
+    if path.exists() and (path.is_dir() or path.suffix in _TASK_FILES):
+        from store.importers.reading.task_formats import read_task_path
+
+        file = read_task_path(path)
+        axes = {name: json.dumps(one, sort_keys=True) for name, one in file.workloads.items()}
+        return TaskText(code=store.ids.normalize(file.code), axes=axes, file=file)
     with _open_lake(lake_url, task) as lake:
         chosen = {"task_id": store.find_task(lake, task)["task_id"]}
         code = lake.run("SELECT code FROM tasks WHERE task_id = $task_id", chosen).rows()[0]["code"]
         settings = 'SELECT "name", axes FROM workloads WHERE task_id = $task_id'
         axes = {row["name"]: row["axes"] for row in lake.run(settings, chosen).rows()}
-    return TaskText(code, axes)
+    return TaskText(code=code, axes=axes)
 
 
 def read_cases(lake: store.Lake, kernels: pa.Table, device: str) -> Iterator[dict[str, Any]]:
@@ -102,22 +265,13 @@ def choose_leaders(
     return [case for _, case in leaders.values()]
 
 
-def _read_task_file(file: Path) -> str:
-    try:
-        return store.ids.normalize(file.read_text("utf-8"))
-    except UnicodeDecodeError as error:
-        raise FlywheelError(
-            f"the task file {file} is not UTF-8 text", "Save it with the encoding UTF-8."
-        ) from error
-
-
 def _open_lake(lake_url: str | None, task: str) -> store.Lake:
     try:
         return store.open(lake_url)
     except LakeNotFound as error:
-        if not task.endswith(".py"):
+        if not Path(task).suffix and "/" not in task:
             raise
         raise FlywheelError(
             f"no task file {task}",
-            "Give the path of a Python file, or the name of a task in a lake.",
+            "Give the path of a task's file or folder, or the name of a task in a lake.",
         ) from error

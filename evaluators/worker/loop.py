@@ -41,6 +41,7 @@ from evaluators.worker.error_description import describe_error
 from evaluators.worker.setting import Setting, make_boxes
 from evaluators.worker.wrappers import Empty, wrap_with_copy
 
+_CONSTRUCTED = ("ModelNew", "Model")
 _NAME_LIMIT = 200
 _STATE_PAGE = 256
 _POISONED_BLOCKS = 2
@@ -80,7 +81,10 @@ class Worker:
         """Run a file as a module, then replace module-level names by `names`."""
         if "cpp_extension" in Path(path).read_text("utf-8", errors="replace"):
             failures.remember_failures()
-        self._entry = getattr(import_file(path, names, self._device), entry_point, None)
+        entry = getattr(import_file(path, names, self._device), entry_point, None)
+        # `ModelNew` may be a function that returns a module; any other function is the module.
+        is_module = isinstance(entry, type) or entry_point in _CONSTRUCTED
+        self._entry = entry if is_module or entry is None else lambda *_: entry
         return {"found": self._entry is not None}
 
     def construct(self, seed: int, arguments: dict[str, Any]) -> dict[str, Any]:

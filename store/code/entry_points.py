@@ -1,0 +1,164 @@
+"""The entry point of a kernel: the class or function of its file that is judged.
+
+The rule, in this order: what `--entry-point` names; the class `ModelNew`; the class `Model`, or a
+function with a name of CONVENTIONS; the one public function that takes as many arguments as the
+task gives. Functions that a JIT compiler decorates, such as `@triton.jit`, are no entry points,
+because a launcher calls them. The text is read and never run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from store.code.python_syntax import parse_python
+from store.errors import FlywheelError
+
+DEFAULT = "ModelNew"
+COPY = "Model"
+"""Class of KernelBench's tasks; a kernel's file may use the name too."""
+CONVENTIONS = ("custom_kernel", "run", "solution", "kernel_fn", "kernel_function")
+"""Names of functions in GPU MODE's competitions, flashinfer-bench, KernelAgent and others."""
+_OF_TASKS = ("get_inputs", "get_init_inputs", "main")
+_COMPILERS = ("jit", "autotune", "heuristics", "prim_func", "cute.kernel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Function:
+    fewest: int
+    """Number of positional arguments without a default."""
+    most: int | None
+    """Number of positional arguments; None with *args."""
+
+
+@dataclass(kw_only=True)
+class _Names:
+    """What the top level of a file binds."""
+
+    classes: list[str] = field(default_factory=list[str])
+    functions: dict[str, _Function] = field(default_factory=dict[str, _Function])
+    others: list[str] = field(default_factory=list[str])
+    """Assigned and imported names."""
+
+    def binds(self, name: str) -> bool:
+        return name in self.classes or name in self.functions or name in self.others
+
+
+def find_entry_point(code: str, arguments: int | None = None, *, copies: bool = True) -> str | None:
+    """Return the entry point of a file by the rule, or None if nothing in it is one.
+
+    >>> find_entry_point("def helper(x): ...\\ndef softmax(x, dim): ...", 2)
+    'softmax'
+
+    Args:
+        code: Text of the file.
+        arguments: Number of inputs that the task gives, if known.
+        copies: Whether a class `Model` counts. It does not where the text may repeat the task.
+
+    Raises FlywheelError if several fit.
+    """
+    names = _read_names(code)
+    if names.binds(DEFAULT):
+        return DEFAULT
+    chosen = [name for name in CONVENTIONS if names.binds(name)]
+    if copies and names.binds(COPY):
+        chosen.append(COPY)
+    if len(chosen) > 1 and arguments is not None:
+        chosen = [name for name in chosen if _fits(names, name, arguments)]
+    if not chosen:
+        public = [name for name in names.functions if not name.startswith("_")]
+        chosen = [name for name in public if name not in _OF_TASKS]
+        if arguments is not None:
+            chosen = [name for name in chosen if _fits(names, name, arguments)]
+    if len(chosen) > 1:
+        raise FlywheelError(
+            f"the kernel has more than one entry point: {', '.join(sorted(chosen))}",
+            f"Name the class or function to judge, such as --entry-point {chosen[0]}.",
+        )
+    return chosen[0] if chosen else None
+
+
+def list_names(code: str) -> list[str]:
+    """Return the classes and functions that a file defines and that could be entry points."""
+    names = _read_names(code)
+    return [*names.classes, *names.functions]
+
+
+def list_classes(code: str) -> list[str]:
+    """Return the classes that a file defines."""
+    return _read_names(code).classes
+
+
+def count_arguments(task_code: str) -> int | None:
+    """Return how many inputs a task gives, or None if its text does not show it.
+
+    >>> count_arguments("def get_inputs():\\n    return [torch.rand(2), 3]")
+    2
+    """
+    tree = parse_python(task_code)
+    for node in reversed(tree.body if tree is not None else []):
+        if isinstance(node, ast.FunctionDef) and node.name == "get_inputs":
+            returned = [n.value for n in ast.walk(node) if isinstance(n, ast.Return)]
+            if len(returned) == 1 and isinstance(returned[0], ast.List | ast.Tuple):
+                items = returned[0].elts
+                return None if any(isinstance(n, ast.Starred) for n in items) else len(items)
+            return None
+    return None
+
+
+def _fits(names: _Names, name: str, arguments: int) -> bool:
+    """Whether a function takes so many arguments; of other names nothing is known."""
+    function = names.functions.get(name)
+    if function is None:
+        return True
+    return function.fewest <= arguments and (function.most is None or arguments <= function.most)
+
+
+def _read_names(code: str) -> _Names:
+    names = _Names()
+    tree = parse_python(code)
+    _gather(tree.body if tree is not None else [], names)
+    return names
+
+
+def _gather(body: list[ast.stmt], names: _Names) -> None:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            names.classes.append(node.name)
+        elif isinstance(node, ast.FunctionDef):
+            if not any(_is_compiler(one) for one in node.decorator_list):
+                names.functions[node.name] = _count(node.args)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.others += [one.asname or one.name.partition(".")[0] for one in node.names]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.others += [one.id for one in targets if isinstance(one, ast.Name)]
+        for inner in _iterate_blocks(node):
+            _gather(inner, names)
+
+
+def _iterate_blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """Yield the blocks of a statement that bind names of the module."""
+    if isinstance(node, ast.If | ast.With | ast.Try | ast.For | ast.While):
+        yield node.body
+        if not isinstance(node, ast.With):
+            yield node.orelse
+        if isinstance(node, ast.Try):
+            yield node.finalbody
+            for handler in node.handlers:
+                yield handler.body
+
+
+def _is_compiler(decorator: ast.expr) -> bool:
+    name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+    return name in _COMPILERS or name.rpartition(".")[2] in _COMPILERS
+
+
+def _count(arguments: ast.arguments) -> _Function:
+    count = len(arguments.posonlyargs) + len(arguments.args)
+    required = count - len(arguments.defaults)
+    # A keyword argument without a default cannot be given.
+    needed = sum(default is None for default in arguments.kw_defaults)
+    most = None if arguments.vararg is not None else count
+    return _Function(fewest=1 << 30 if needed else required, most=most)

@@ -1,0 +1,518 @@
+"""Reads one task from a file or folder of any format that people write tasks in.
+
+Each adapter returns the task in KernelBench's form: one text with class Model, get_inputs() and
+get_init_inputs(), and the values of module-level names for each workload. Texts of foreign files
+are only put together here; they run in the sandbox of the judge.
+
+Such a text may define rules of its own, which the judge follows: TASK_TOLERANCE, a dict with rtol
+and atol, and optionally `either` (an element passes by one of both) and `matched` (the share of
+elements that have to pass); TASK_CHECK(inputs, output), which returns whether an output is right,
+and a text; and TASK_SCRATCH, which is true if calls may write into their inputs.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from store.code.entry_points import count_arguments
+from store.code.python_syntax import parse_python
+from store.errors import FlywheelError, ImportFailed
+from store.foreign import yaml_text
+from store.importers.flashinfer import files as flashinfer
+from store.importers.flashinfer.rows import scalar_name, task_text
+from store.importers.reading import sources
+
+FORMATS = {
+    "KernelBench": "a Python file, or a folder with one, that defines class Model and get_inputs()",
+    "KernelBench-Hard": "a folder with reference.py, and shapes.py or problem.yaml",
+    "robust-kbench": "a folder with func_forward.py and config_forward.json",
+    "GPU MODE": "a folder with reference.py (ref_kernel, generate_input), and task.yml",
+    "flashinfer-bench": "a definition in JSON, with its workloads beside it or in workloads/",
+}
+_ROBUST_TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
+"""Defaults of robust-kbench's run_kernel.py, at 078f5ba."""
+_FLASHINFER_TOLERANCE = {"rtol": 1e-2, "atol": 1e-2, "either": True}
+"""Defaults of flashinfer-bench's evaluator, at 40e6ca78."""
+_FLASHINFER_MATCHED = {"moe": 0.95}
+_MOST_LISTED = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFile:
+    """One task of a file or folder."""
+
+    code: str
+    """The task in KernelBench's form."""
+    format: str
+    """A name of FORMATS."""
+    function_code: str | None = None
+    """The task for a bare function that also gets the weights, where the format has such ones."""
+    workloads: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Values of module-level names by the name of the workload; the first is the default."""
+    required: tuple[str, ...] = ()
+    """Names that have no value without a workload."""
+    arguments: int | None = None
+    """Number of inputs, if it is known."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Path and text of files that kernels of the format import."""
+    rule: str | None = None
+    """The task's own tolerance or checker, in words."""
+
+
+class UnknownFormat(FlywheelError):
+    """A path holds no task of a known format."""
+
+    def __init__(self, path: Path, detail: str) -> None:
+        forms = "; ".join(f"{name}: {form}" for name, form in FORMATS.items())
+        super().__init__(f"{path} is no task: {detail}", f"A task is one of these. {forms}.")
+
+
+def read_task_path(path: Path) -> TaskFile:
+    """Return the task of a file or folder.
+
+    Raises FlywheelError (UnknownFormat, ImportFailed) with what is missing.
+    """
+    folder = path if path.is_dir() else path.parent
+    if path.is_dir():
+        return _read_folder(path)
+    if path.name in ("func_forward.py", "config_forward.json"):
+        return _read_robust_kbench(folder)
+    if path.name in ("func_backward.py", "config_backward.json"):
+        return _refuse_backward(path)
+    if path.name == "task.yml":
+        return _read_gpu_mode(folder)
+    if path.suffix == ".json":
+        return _read_flashinfer(path)
+    if path.suffix != ".py":
+        raise UnknownFormat(path, "no format has such a file")
+    defined = _list_defined(sources.read_text(path, folder), path)
+    if {"ref_kernel", "generate_input"} <= defined:
+        return _read_gpu_mode(folder, path)
+    if path.name == "reference.py" and _has_shapes(folder):
+        return _read_kernelbench_hard(folder)
+    return _read_kernelbench(path)
+
+
+def _read_folder(folder: Path) -> TaskFile:
+    if (folder / "func_forward.py").is_file():
+        return _read_robust_kbench(folder)
+    if (folder / "func_backward.py").is_file():
+        return _refuse_backward(folder)
+    if (folder / "definition.json").is_file():
+        return _read_flashinfer(folder / "definition.json")
+    reference = folder / "reference.py"
+    if reference.is_file():
+        defined = _list_defined(sources.read_text(reference, folder), reference)
+        if "generate_input" in defined or (folder / "task.yml").is_file():
+            return _read_gpu_mode(folder)
+        return _read_kernelbench_hard(folder)
+    files = [file for file in sorted(folder.glob("*.py")) if _is_kernelbench(file)]
+    if len(files) == 1:
+        return _read_kernelbench(files[0])
+    if not files:
+        inner = [one for one in sorted(folder.glob("*.json")) if one.is_file()]
+        if len(inner) == 1:
+            return _read_flashinfer(inner[0])
+        raise UnknownFormat(folder, "no file in it is a task")
+    names = ", ".join(file.name for file in files[:_MOST_LISTED])
+    more = f" and {len(files) - _MOST_LISTED} more" if len(files) > _MOST_LISTED else ""
+    raise FlywheelError(
+        f"{folder} has {len(files)} tasks: {names}{more}", f"Name one, such as {files[0]}."
+    )
+
+
+def _read_kernelbench(file: Path) -> TaskFile:
+    code = sources.read_text(file, file.parent)
+    defined = _list_defined(code, file)
+    missing = sorted({"Model", "get_inputs"} - defined)
+    if missing:
+        raise UnknownFormat(file, f"it does not define {' and '.join(missing)}")
+    code = _add_init_inputs(code, defined)
+    return TaskFile(code=code, format="KernelBench", arguments=count_arguments(code))
+
+
+def _read_kernelbench_hard(folder: Path) -> TaskFile:
+    """Read reference.py, with the settings of shapes.py and the tolerance of problem.yaml."""
+    task = _read_kernelbench(folder / "reference.py")
+    code, rule = task.code, None
+    about = folder / "problem.yaml"
+    if about.is_file():
+        stated = yaml_text.parse(sources.read_text(about, folder), f"{about}").get("tolerance")
+        if isinstance(stated, dict):
+            limits = [_number(value) for value in cast("dict[str, Any]", stated).values()]
+            # One for each element type, of outputs that have only one in practice.
+            limit = max((one for one in limits if one is not None), default=None)
+            if limit is not None:
+                tolerance = {"rtol": limit, "atol": limit}
+                code, rule = _add_tolerance(code, tolerance)
+    return TaskFile(
+        code=code,
+        format="KernelBench-Hard",
+        workloads=_name_settings("shape", _read_shapes(folder)),
+        arguments=task.arguments,
+        rule=rule,
+    )
+
+
+def _read_shapes(folder: Path) -> list[dict[str, Any]]:
+    """Return the literal SHAPES of shapes.py."""
+    file = folder / "shapes.py"
+    if not file.is_file():
+        return []
+    tree = parse_python(sources.read_text(file, folder))
+    for node in tree.body if tree is not None else []:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="SHAPES")], value=value):
+                try:
+                    shapes = ast.literal_eval(value)
+                except (ValueError, TypeError, MemoryError, RecursionError):
+                    break
+                if isinstance(shapes, list) and all(isinstance(one, dict) for one in shapes):
+                    return cast("list[dict[str, Any]]", shapes)
+            case _:
+                continue
+    raise UnknownFormat(file, "it has no literal list SHAPES of dicts")
+
+
+_ROBUST = """
+
+import inspect as _inspect
+
+SETTINGS = {settings!r}
+_get_inputs = get_inputs
+
+
+def get_inputs():
+    return _get_inputs(**SETTINGS["inputs"])
+
+
+def get_init_inputs():
+    bound = _inspect.signature(Model).bind(**SETTINGS["init"])
+    bound.apply_defaults()
+    return list(bound.args)
+"""
+_ROBUST_FUNCTION = """
+
+import inspect as _inspect
+
+SETTINGS = {settings!r}
+_get_inputs, _Model = get_inputs, Model
+
+
+class _Called(Exception):
+    pass
+
+
+def get_inputs():
+    given = []
+
+    def keep(*values, **named):
+        given.extend(_inspect.signature(forward_fn).bind(*values, **named).args)
+        raise _Called
+
+    try:
+        _Model(**SETTINGS["init"])(*_get_inputs(**SETTINGS["inputs"]), fn=keep)
+    except _Called:
+        pass
+    return [one.detach() if hasattr(one, "detach") else one for one in given]
+
+
+class Model(torch.nn.Module):
+    def forward(self, *inputs):
+        return forward_fn(*inputs)
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def _read_robust_kbench(folder: Path) -> TaskFile:
+    """Read func_forward.py with its settings.
+
+    A class gets the module's inputs and has its own weights. A function replaces `forward_fn`, and
+    gets what the module gives to it: inputs, weights and numbers.
+    """
+    file = folder / "func_forward.py"
+    code = sources.read_text(file, folder)
+    defined = _list_defined(code, file)
+    missing = sorted({"Model", "get_inputs", "forward_fn"} - defined)
+    if missing:
+        raise UnknownFormat(file, f"it does not define {' and '.join(missing)}")
+    settings: dict[str, dict[str, Any]] = {}
+    tolerance = dict(_ROBUST_TOLERANCE)
+    config = folder / "config_forward.json"
+    if config.is_file():
+        fields = flashinfer.require_object(
+            sources.parse_json(sources.read_text(config, folder), config), f"{config}"
+        )
+        for kind in ("single", "multi"):
+            parts = [
+                _list_objects(fields.get(f"{kind}_{part}_configs"), f"{config}, {part}")
+                for part in ("init", "input", "shared")
+            ]
+            for number, (init, inputs, shared) in enumerate(itertools.product(*parts), 1):
+                values = {"inputs": {**inputs, **shared}, "init": {**init, **shared}}
+                settings[f"{kind}_{number}"] = {"SETTINGS": values}
+        for name in tolerance:
+            stated = _number(fields.get(name, fields.get(f"op_{name}")))
+            tolerance[name] = tolerance[name] if stated is None else stated
+    first = next(iter(settings.values()), {"SETTINGS": {"inputs": {}, "init": {}}})["SETTINGS"]
+    own, rule = _add_tolerance(code + _ROBUST.format(settings=first), tolerance)
+    function, _ = _add_tolerance(code + _ROBUST_FUNCTION.format(settings=first), tolerance)
+    return TaskFile(
+        code=own,
+        function_code=function,
+        format="robust-kbench",
+        workloads=settings,
+        arguments=_count_parameters(code, "forward_fn"),
+        rule=rule,
+    )
+
+
+def _refuse_backward(path: Path) -> TaskFile:
+    raise FlywheelError(
+        f"{path} asks for gradients, and the judge calls no backward pass",
+        "Give the folder of a forward task. `evaluators doctor --limits` lists what the judge "
+        "cannot judge (limit backward).",
+    )
+
+
+_GPU_MODE = '''\
+import importlib.util
+import inspect
+import linecache
+import sys
+
+import torch
+
+_TEXTS = {texts!r}
+SETTING = {setting!r}
+
+
+class _Files:
+    """Imports the files of the task from their texts."""
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if name in _TEXTS else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        text, path = _TEXTS[module.__name__], module.__name__ + ".py"
+        linecache.cache[path] = (len(text), None, text.splitlines(True), path)
+        exec(compile(text, path, "exec"), vars(module))
+
+
+sys.meta_path.insert(0, _Files())
+import reference
+
+
+class Model(torch.nn.Module):
+    def forward(self, data):
+        return reference.ref_kernel(data)
+
+
+def get_inputs():
+    setting = dict(SETTING)
+    if "seed" in inspect.signature(reference.generate_input).parameters:
+        setting["seed"] = int(torch.randint(0, 2**31 - 1, (), device="cpu"))
+    return [reference.generate_input(**setting)]
+
+
+def get_init_inputs():
+    return []
+
+
+TASK_SCRATCH = True
+'''
+_GPU_MODE_CHECK = """
+
+def TASK_CHECK(inputs, output):
+    answer = reference.check_implementation(*inputs, output)
+    if isinstance(answer, tuple):
+        return bool(answer[0]), str(answer[1])
+    return (not answer, answer) if isinstance(answer, str) else (bool(answer), "")
+"""
+
+
+def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
+    """Read reference.py, the files that it imports, and the settings of task.yml."""
+    folder = folder.resolve()
+    reference = folder / (reference.name if reference is not None else "reference.py")
+    code = sources.read_text(reference, folder)
+    defined = _list_defined(code, reference)
+    missing = sorted({"ref_kernel", "generate_input"} - defined)
+    if missing:
+        raise UnknownFormat(reference, f"it does not define {' and '.join(missing)}")
+    settings: dict[str, dict[str, Any]] = {}
+    about = folder / "task.yml"
+    listed = {"task.py": folder / "task.py", "utils.py": folder / "utils.py"}
+    if about.is_file():
+        fields = yaml_text.parse(sources.read_text(about, folder), f"{about}")
+        if fields.get("multi_gpu"):
+            raise FlywheelError(
+                f"{about} needs several GPUs",
+                "The judge runs each kernel on one. `evaluators doctor --limits` lists what it "
+                "cannot judge (limit several_processes).",
+            )
+        for entry in _list_objects(fields.get("files"), f"{about}, files"):
+            name, source = str(entry.get("name")), str(entry.get("source"))
+            if name.endswith(".py") and not source.startswith("@"):
+                listed[name] = folder / source
+        for kind in ("benchmark", "test"):
+            cases = _list_objects(fields.get(f"{kind}s"), f"{about}, {kind}s", optional=True)
+            named = [{n: v for n, v in case.items() if n != "seed"} for case in cases]
+            settings |= _name_settings(kind, [{"SETTING": one} for one in named])
+    if not listed["utils.py"].is_file():
+        listed["utils.py"] = folder.parent / "utils.py"
+    texts = {
+        # Files may be shared by problems: above the folder, and beside the one above it.
+        Path(name).stem: sources.read_text(file, folder.parents[1])
+        for name, file in listed.items()
+        if name not in ("eval.py", "reference.py", "submission.py") and file.is_file()
+    }
+    first = next(iter(settings.values()), {"SETTING": {}})["SETTING"]
+    text = _GPU_MODE.format(texts={**texts, "reference": code}, setting=first)
+    checks = "check_implementation" in defined
+    return TaskFile(
+        code=text + _GPU_MODE_CHECK * checks,
+        format="GPU MODE",
+        workloads=settings,
+        arguments=1,
+        files=tuple((f"{name}.py", text) for name, text in texts.items()),
+        rule="the task's own checker, check_implementation" if checks else None,
+    )
+
+
+def _read_flashinfer(file: Path) -> TaskFile:
+    """Read a definition, and its workloads in workload.jsonl, NAME.jsonl or workloads/."""
+    fields = sources.parse_json(sources.read_text(file, file.parent), file)
+    if not isinstance(fields, dict) or not {"axes", "inputs", "reference"} <= fields.keys():
+        raise UnknownFormat(file, "a definition has axes, inputs and reference")
+    definition = flashinfer.parse_definition(cast("dict[str, Any]", fields), f"{file}")
+    workloads: dict[str, dict[str, Any]] = {}
+    scalars = [one.name for one in definition.inputs if one.shape is None]
+    for workload in _find_workloads(file, definition.name):
+        if workload.from_files:
+            continue  # its inputs are in files of the dataset
+        values: dict[str, Any] = {
+            name: workload.axes[name] for name in definition.variables if name in workload.axes
+        }
+        for name in scalars:
+            values[scalar_name(name)] = workload.inputs.get(name, {}).get("value", 0)
+        workloads[workload.uuid] = values
+    tolerance: dict[str, Any] = dict(_FLASHINFER_TOLERANCE)
+    if definition.op_type in _FLASHINFER_MATCHED:
+        tolerance["matched"] = _FLASHINFER_MATCHED[definition.op_type]
+    stated = fields.get("tolerance")
+    if isinstance(stated, dict):
+        known = {name: _number(stated.get(name)) for name in ("rtol", "atol", "matched")}
+        tolerance |= {name: value for name, value in known.items() if value is not None}
+    code, rule = _add_tolerance(task_text(definition, None), tolerance)
+    return TaskFile(
+        code=code,
+        format="flashinfer-bench",
+        workloads=workloads,
+        required=(*definition.variables, *(scalar_name(name) for name in scalars)),
+        arguments=len(definition.inputs),
+        rule=rule,
+    )
+
+
+def _find_workloads(file: Path, name: str) -> Iterator[flashinfer.Workload]:
+    places = [file.with_name("workload.jsonl"), file.with_suffix(".jsonl")]
+    for above in itertools.islice(file.parents, 3):
+        folder = above / "workloads"
+        places += sorted(folder.rglob(f"{name}.jsonl")) if folder.is_dir() else []
+    for place in dict.fromkeys(places):
+        if not place.is_file():
+            continue
+        for number, line in enumerate(sources.read_text(place, place.parent).splitlines(), 1):
+            if not line.strip():
+                continue
+            where = f"{place}, line {number}"
+            try:
+                fields = flashinfer.require_object(json.loads(line), where)
+            except (ValueError, RecursionError) as error:
+                raise ImportFailed(f"{where}: {error}") from error
+            held = fields.get("workload", fields)
+            yield flashinfer.parse_workload(flashinfer.require_object(held, where), where)
+
+
+def _add_tolerance(code: str, tolerance: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a task's text with its own tolerance, and the tolerance in words."""
+    words = f"tolerance of the task: rtol {tolerance['rtol']:g}, atol {tolerance['atol']:g}"
+    if tolerance.get("either"):
+        words += ", either of them"
+    if "matched" in tolerance:
+        words += f", for {tolerance['matched']:.1%} of the elements"
+    return f"{code.rstrip()}\n\n\nTASK_TOLERANCE = {dict(tolerance)!r}\n", words
+
+
+def _add_init_inputs(code: str, defined: set[str]) -> str:
+    if "get_init_inputs" in defined:
+        return code
+    return f"{code.rstrip()}\n\n\ndef get_init_inputs():\n    return []\n"
+
+
+def _name_settings(kind: str, settings: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {f"{kind}_{number}": one for number, one in enumerate(settings, 1)}
+
+
+def _list_objects(value: Any, where: str, *, optional: bool = False) -> list[dict[str, Any]]:
+    if value is None:
+        return [] if optional else [{}]
+    if not isinstance(value, list):
+        raise ImportFailed(f"{where} is no list")
+    return [flashinfer.require_object(one, where) for one in cast("list[Any]", value)]
+
+
+def _list_defined(code: str, file: Path) -> set[str]:
+    """Return the names that a Python file binds at its top level."""
+    try:
+        compile(code, f"{file}", "exec", ast.PyCF_ONLY_AST)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UnknownFormat(file, f"it is not Python: {error}") from error
+    tree = parse_python(code)
+    names: set[str] = set()
+    for node in ast.walk(tree) if tree is not None else []:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {one.id for one in node.targets if isinstance(one, ast.Name)}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {one.asname or one.name for one in node.names}
+    return names
+
+
+def _is_kernelbench(file: Path) -> bool:
+    try:
+        return {"Model", "get_inputs"} <= _list_defined(sources.read_text(file, file.parent), file)
+    except FlywheelError:
+        return False
+
+
+def _has_shapes(folder: Path) -> bool:
+    return (folder / "shapes.py").is_file() or (folder / "problem.yaml").is_file()
+
+
+def _count_parameters(code: str, name: str) -> int | None:
+    tree = parse_python(code)
+    for node in tree.body if tree is not None else []:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return len(node.args.posonlyargs) + len(node.args.args)
+    return None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        return None
+    return float(value)
