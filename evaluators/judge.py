@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from evaluators.judging.case import ENTRY_POINT
 from evaluators.judging.config import Config
 from evaluators.judging.flags import UNRANKED
 from evaluators.judging.known_verdicts import KnownVerdict, is_same_by_flags
@@ -59,6 +60,8 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     begin = time.perf_counter()
     config = _apply_protocol(config)
     outcome = Outcome()
+    if case.entry_point != ENTRY_POINT:
+        outcome.notes.append(f"entry point {case.entry_point}")
     try:
         known = _find_known(case, bench, config)
         if known is not None:

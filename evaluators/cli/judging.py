@@ -264,8 +264,8 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
           evaluators check my_kernel.py --task my_task.py --device cpu
           evaluators check my_kernel.py --task starter/diag_matmul --format json
           evaluators check my_kernel.py --task my_task.py --entry-point softmax
-          evaluators check submission.py --task problems/pmpp_v2/sort_py --workload test_1
-          evaluators check solution/ --task gemm.json --entry-point main:run --workload M=256
+          evaluators check submission.py --task problems/sort_py --workload test_1
+          evaluators check my_folder --task gemm.json --entry-point main:run
 
         Parameters
         ----------

@@ -29,6 +29,8 @@ _UNRANKED = {
     "timed_outputs_unverified": "no timed call could be checked, because the task draws random "
     "numbers, keeps state or changes its inputs",
 }
+_EXCUSED = "beyond the judge's own tolerance"
+"""How the line of the log begins that a kernel with the flag accepted_by_task has."""
 _LOG_LINES = 20
 _WIDTH = 80
 
@@ -78,6 +80,11 @@ def format_lines(
     for flag in evaluation.get("flags") or ():
         if flag in _UNRANKED:
             yield from _wrap(f"not ranked: {_UNRANKED[flag]}", width or _WIDTH)
+    if "accepted_by_task" in (evaluation.get("flags") or ()):
+        lines = (evaluation.get("log") or "").splitlines()
+        yield from escape_lines(
+            next((line for line in lines if line.startswith(_EXCUSED)), ""), width=width
+        )
     if evaluation.get("flags"):
         yield from _wrap(f"flags: {', '.join(evaluation['flags'])}", width or _WIDTH)
     if evaluation["status"] != "correct" and evaluation.get("log"):

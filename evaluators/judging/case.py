@@ -18,6 +18,9 @@ may round as much as eager then does. fp32_strict: float32 alone. allow_tf32: TF
 Kernels: TypeAlias = Literal["any", "custom_required"]
 """any: a rewrite in PyTorch ranks. custom_required: such a rewrite is correct and does not rank."""
 
+ENTRY_POINT = "ModelNew"
+"""Class of a candidate that names no other entry point."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -28,7 +31,7 @@ class Case:
     workload_id: str
     code: str
     path: str = "kernel.py"
-    entry_point: str = "ModelNew"
+    entry_point: str = ENTRY_POINT
     other_files: tuple[tuple[str, str], ...] = ()
     """Path and text of further files of the kernel."""
     task_code: str

@@ -23,6 +23,7 @@ FLAGS = {
     "no_custom_kernel": "library kernels take all device time; noisy under custom_required",
     "fewer_baselines": "the memory does not hold all baselines; timed against eager alone: noisy",
     "precision_below_policy": "rounds more than the policy allows where sums cancel: noisy",
+    "accepted_by_task": "beyond the judge's tolerance, accepted by the task's own rules",
     "state_differs": "parameters or buffers differ from the task's after the calls",
     "another_function": "off by more than rounding on inputs with another sign or mean",
     "fails_scaled": "wrong on inputs 40 times as large",

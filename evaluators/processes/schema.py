@@ -93,7 +93,8 @@ def _whole(most: int = _MOST, least: int = 0) -> Form:
     return lambda value: type(value) is int and least <= value <= most
 
 
-def _seconds(value: Any) -> bool:
+def _amount(value: Any) -> bool:
+    """A number of zero or more, such as seconds."""
     return type(value) in (int, float) and 0 <= value <= _MOST_NS
 
 
@@ -313,7 +314,7 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         "current_state": _object(values=_boxed),
         "inputs": _object(inputs=_boxed),
         "clocks": _object(replaced=_list(_foreign_text)),
-        "variant": _object(seconds=_seconds),
+        "variant": _object(seconds=_amount),
         "profile": _object(
             kernels=_list(_row(_foreign_name, _whole(_MOST_NS), _whole(_MOST_NS)), MOST_KERNELS),
             busy_ns=_whole(_MOST_NS),
@@ -331,6 +332,12 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         "answer": _passed(draws=_flag, mutates=_flag),
         "count_bytes": _object(bytes=_or_none(_row(_whole(), _whole()))),
         "depends_on_tf32": _object(depends=_flag),
+        "rules": _object(
+            tolerance=_or_none(_row(_amount, _amount, _flag, _amount)),
+            checks=_flag,
+            scratch=_flag,
+        ),
+        "check": _object(accepted=_flag, text=_foreign_text),
         "state": _passed(
             page=_list(_row(_text(_MOST_STATE_NAME), _flag, _whole()), _PAGE_ENTRIES),
             total=_whole(),
@@ -350,7 +357,7 @@ _ended = _object(
     ended=_object(
         code=_whole(255, least=-64),
         peak_memory_bytes=_or_none(_whole()),
-        cpu_s=_maybe(_seconds),
+        cpu_s=_maybe(_amount),
         strays=_whole(),
         excess=_or_none(_foreign_text),
     )

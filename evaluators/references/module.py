@@ -30,6 +30,7 @@ from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.generators import GENERATORS, read_generators, seed_generators
 from evaluators.references.imported_file import import_file
 from evaluators.references.module_tensors import iterate_held, move_module, widen_module
+from evaluators.references.rules import report_rules
 from evaluators.references.weight_seed import WEIGHT_SEED
 
 
@@ -73,6 +74,8 @@ class TaskModule:
         with _name_failure("the task cannot be built"):
             namespace = self._import()
             self._get_inputs = namespace.get_inputs
+            self._rules = report_rules(namespace)
+            self._check = getattr(namespace, "TASK_CHECK", None)
             seed_generators(WEIGHT_SEED, device)
             self.arguments: list[Any] = list(namespace.get_init_inputs())
             layout(self.arguments)
@@ -175,6 +178,18 @@ class TaskModule:
                 held = model.state_dict()
                 for name, value in state.items():
                     held[name].copy_(value)
+
+    def rules(self) -> dict[str, Any]:
+        """Return the task's own rules."""
+        return self._rules
+
+    def check(self, inputs: list[Any], output: Any) -> tuple[bool, str]:
+        """Return whether the task's own checker accepts an output, and its text."""
+        if self._check is None:
+            raise TaskFailed("the task has no checker")
+        with torch.no_grad():
+            accepted, text = self._check(inputs, output)
+        return bool(accepted), str(text)
 
     def inputs(self, seed: int) -> list[Any]:
         """Return inputs of the task's own distribution."""

@@ -7,9 +7,10 @@ memory, so that a task can only influence verdicts of its own kernels.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,8 +18,10 @@ import torch
 
 from evaluators.device.roofline import Counts
 from evaluators.memory.tensors import has_same_bits
+from evaluators.processes.text import make_readable
 from evaluators.references.choices import Choice, read_choice
 from evaluators.references.connection import ReferenceFailed, SizesExceeded, TaskConnection
+from evaluators.references.rules import NO_RULES, TaskRules, read_rules
 from evaluators.references.state import ModuleState, read_state, split_pages
 from evaluators.sandbox.launcher import ForkServer
 
@@ -44,6 +47,10 @@ class Expected:
     """The same tensors computed in double precision; None where there is no such answer."""
     inputs: Sequence[Any] = ()
     """The inputs."""
+    rules: TaskRules = NO_RULES
+    """Rules of the task's own, by which an answer is right or wrong."""
+    check: Callable[[Any], tuple[bool, str]] | None = None
+    """Asks the task's own checker whether an output is right, and why not."""
 
 
 def call_seed(seed: int) -> int:
@@ -97,6 +104,8 @@ class Reference:
         )
         self.arguments = self._connection.arguments
         """Arguments of the task's constructor."""
+        self.rules = read_rules(self._connection.ask("rules"))
+        """Rules of the task's own."""
 
     def __enter__(self) -> Self:
         return self
@@ -159,7 +168,19 @@ class Reference:
         value, exact = self._connection.take_pair(answer)
         self.draws |= answer["draws"]
         self.mutates = answer["mutates"] if self.mutates is None else self.mutates
-        return Expected(value, exact, inputs)
+        check = functools.partial(self.check, inputs) if self.rules.has_checker else None
+        return Expected(value, exact, inputs, self.rules, check)
+
+    def check(self, inputs: list[Any], output: Any) -> tuple[bool, str]:
+        """Return whether the task's own checker accepts an output, and its text."""
+        place, spec = self._connection.put([inputs, output])
+        try:
+            answer = self._connection.ask("check", place=place, values=spec)
+        except ReferenceFailed as failed:
+            if not self.is_alive:
+                raise
+            return False, f"the checker failed: {failed}"  # it accepts nothing then
+        return answer["accepted"], make_readable(answer["text"])
 
     def count_bytes(self) -> tuple[int, int] | None:
         """Return the bytes of a call's inputs and of its answer; None if only a call can tell."""

@@ -94,7 +94,19 @@ class TaskWorker:
         task = self._loaded
         given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
         answer = self._give([*task.answer(given, seed)])
-        return {**answer, "draws": task.draws, "mutates": task.mutates}
+        # Inputs that are scratch memory are no part of an answer.
+        mutates = task.mutates and not task.rules()["scratch"]
+        return {**answer, "draws": task.draws, "mutates": mutates}
+
+    def rules(self) -> dict[str, Any]:
+        """Return the task's own rules; see `references.rules`."""
+        return self._loaded.rules()
+
+    def check(self, place: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Ask the task's own checker whether an output is right: values are inputs and output."""
+        inputs, output = self._boxes["inbox", place].box.get(values, self._setting.device)
+        accepted, text = self._loaded.check(inputs, output)
+        return {"accepted": accepted, "text": text[:_TEXT_LIMIT]}
 
     def count_bytes(self, seed: int) -> dict[str, Any]:
         """Return the bytes of inputs and answer, as far as they can be told without a call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evaluators.judging.comparison.precision_class import rank_class
 
@@ -48,14 +48,16 @@ class Comparison:
     """The lowest precision class that ranks."""
     eager_error: EagerError | None = None
     """The least of the eager reference's own errors; None where it has none."""
+    excused: str | None = None
+    """What is wrong by the judge's own tolerance, where the task's own rules accept the output."""
 
 
 def merge_comparisons(one: Comparison, other: Comparison) -> Comparison:
     """Return the larger error figures of two comparisons that are both right."""
     if other.max_scaled_error is None:
-        return one
+        return replace(one, excused=one.excused or other.excused)
     if one.max_scaled_error is None:
-        return other
+        return replace(other, excused=one.excused or other.excused)
     return Comparison(
         max_abs_error=max(one.max_abs_error or 0.0, other.max_abs_error or 0.0),
         max_scaled_error=max(one.max_scaled_error, other.max_scaled_error),
@@ -64,5 +66,6 @@ def merge_comparisons(one: Comparison, other: Comparison) -> Comparison:
         typical_class=max(one.typical_class, other.typical_class, key=rank_class),
         eager_class=max(one.eager_class, other.eager_class, key=rank_class),
         lowest_class=max(one.lowest_class, other.lowest_class, key=rank_class),
+        excused=one.excused or other.excused,
         eager_error=EagerError.smaller(one.eager_error, other.eager_error),
     )

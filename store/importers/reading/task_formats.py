@@ -180,6 +180,34 @@ def _read_shapes(folder: Path) -> list[dict[str, Any]]:
     raise UnknownFormat(file, "it has no literal list SHAPES of dicts")
 
 
+_IMPORTS = '''\
+import importlib.util
+import inspect
+import linecache
+import sys
+
+import torch
+
+_TEXTS = {texts!r}
+
+
+class _Files:
+    """Imports the files of the task from their texts."""
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if name in _TEXTS else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        text, path = _TEXTS[module.__name__], module.__name__ + ".py"
+        linecache.cache[path] = (len(text), None, text.splitlines(True), path)
+        exec(compile(text, path, "exec"), vars(module))
+
+
+sys.meta_path.insert(0, _Files())
+'''
 _ROBUST = """
 
 import inspect as _inspect
@@ -198,11 +226,9 @@ def get_init_inputs():
     return list(bound.args)
 """
 _ROBUST_FUNCTION = """
-
-import inspect as _inspect
+import func_forward
 
 SETTINGS = {settings!r}
-_get_inputs, _Model = get_inputs, Model
 
 
 class _Called(Exception):
@@ -213,19 +239,21 @@ def get_inputs():
     given = []
 
     def keep(*values, **named):
-        given.extend(_inspect.signature(forward_fn).bind(*values, **named).args)
+        signature = inspect.signature(func_forward.forward_fn)
+        given.extend(signature.bind(*values, **named).args)
         raise _Called
 
+    module = func_forward.Model(**SETTINGS["init"])
     try:
-        _Model(**SETTINGS["init"])(*_get_inputs(**SETTINGS["inputs"]), fn=keep)
+        module(*func_forward.get_inputs(**SETTINGS["inputs"]), fn=keep)
     except _Called:
         pass
-    return [one.detach() if hasattr(one, "detach") else one for one in given]
+    return [one.detach() if torch.is_tensor(one) else one for one in given]
 
 
 class Model(torch.nn.Module):
     def forward(self, *inputs):
-        return forward_fn(*inputs)
+        return func_forward.forward_fn(*inputs)
 
 
 def get_init_inputs():
@@ -265,7 +293,8 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
             tolerance[name] = tolerance[name] if stated is None else stated
     first = next(iter(settings.values()), {"SETTINGS": {"inputs": {}, "init": {}}})["SETTINGS"]
     own, rule = _add_tolerance(code + _ROBUST.format(settings=first), tolerance)
-    function, _ = _add_tolerance(code + _ROBUST_FUNCTION.format(settings=first), tolerance)
+    imports = _IMPORTS.format(texts={"func_forward": code})
+    function, _ = _add_tolerance(imports + _ROBUST_FUNCTION.format(settings=first), tolerance)
     return TaskFile(
         code=own,
         function_code=function,
@@ -284,35 +313,10 @@ def _refuse_backward(path: Path) -> TaskFile:
     )
 
 
-_GPU_MODE = '''\
-import importlib.util
-import inspect
-import linecache
-import sys
-
-import torch
-
-_TEXTS = {texts!r}
-SETTING = {setting!r}
-
-
-class _Files:
-    """Imports the files of the task from their texts."""
-
-    def find_spec(self, name, path=None, target=None):
-        return importlib.util.spec_from_loader(name, self) if name in _TEXTS else None
-
-    def create_module(self, spec):
-        return None
-
-    def exec_module(self, module):
-        text, path = _TEXTS[module.__name__], module.__name__ + ".py"
-        linecache.cache[path] = (len(text), None, text.splitlines(True), path)
-        exec(compile(text, path, "exec"), vars(module))
-
-
-sys.meta_path.insert(0, _Files())
+_GPU_MODE = """
 import reference
+
+SETTING = {setting!r}
 
 
 class Model(torch.nn.Module):
@@ -332,7 +336,7 @@ def get_init_inputs():
 
 
 TASK_SCRATCH = True
-'''
+"""
 _GPU_MODE_CHECK = """
 
 def TASK_CHECK(inputs, output):
@@ -380,10 +384,10 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
         if name not in ("eval.py", "reference.py", "submission.py") and file.is_file()
     }
     first = next(iter(settings.values()), {"SETTING": {}})["SETTING"]
-    text = _GPU_MODE.format(texts={**texts, "reference": code}, setting=first)
+    task = _IMPORTS.format(texts={**texts, "reference": code}) + _GPU_MODE.format(setting=first)
     checks = "check_implementation" in defined
     return TaskFile(
-        code=text + _GPU_MODE_CHECK * checks,
+        code=task + _GPU_MODE_CHECK * checks,
         format="GPU MODE",
         workloads=settings,
         arguments=1,
