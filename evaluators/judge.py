@@ -25,7 +25,7 @@ from evaluators.judging.outcome import (
     build_tables,
     fail_evaluation,
 )
-from store.errors import SandboxFailed
+from store.errors import HostUnfit, SandboxFailed
 
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
@@ -53,7 +53,9 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
 
     A failing candidate is a row. So is a fault of our own, with the status evaluator_error. The
     rows of an earlier verdict by another policy are taken over where its flags change nothing.
+    Raises HostUnfit where this host is to blame: the kernel has no verdict then.
     """
+    from evaluators.judging.host import count_oom_kills
     from evaluators.references.task import ReferenceFailed
     from evaluators.worker.handle import Failed
 
@@ -62,11 +64,20 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     outcome = Outcome()
     if case.entry_point != ENTRY_POINT:
         outcome.notes.append(f"entry point {case.entry_point}")
+    oom_kills = count_oom_kills()
+    bench.require_host(case)
     try:
-        known = _find_known(case, bench, config)
-        if known is not None:
-            return _restate(known, config, time.perf_counter() - begin)
-        _judge_sessions(case, bench, config, outcome)
+        try:
+            known = _find_known(case, bench, config)
+            if known is not None:
+                return _restate(known, config, time.perf_counter() - begin)
+            _judge_sessions(case, bench, config, outcome)
+        except Exception as failed:
+            if unfit := bench.blame_host(case, failed, oom_kills):
+                raise unfit from failed
+            raise
+    except HostUnfit:
+        raise
     except Failed as failed:
         outcome.status, outcome.reason = failed.status, failed.reason
         outcome.message, outcome.detail = failed.message, failed.detail

@@ -17,6 +17,7 @@ FlywheelError                message and hint; the shell prints both and exits 1
 │   └── LeakageFound         a task of the test split would reach a training row
 └── EvaluatorError           our own measuring machinery failed
     ├── DeviceUnavailable    the requested device is not there
+    ├── HostUnfit            the host lacks what a kernel needs (exit 4)
     └── SandboxFailed        a candidate could not be started under its limits
 """
 
@@ -130,6 +131,12 @@ class EvaluatorError(FlywheelError):
 
 class DeviceUnavailable(EvaluatorError):
     """The requested device is not there."""
+
+
+class HostUnfit(EvaluatorError):
+    """This host lacks what a kernel needs, such as a compiler: the kernel gets no verdict."""
+
+    exit_code = 4
 
 
 class SandboxFailed(EvaluatorError):

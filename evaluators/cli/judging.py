@@ -22,7 +22,7 @@ from store.code import entry_points
 from store.commandline import echo, members
 from store.commandline.members import Common, Count, Member
 from store.commandline.progress import show_progress
-from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
+from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, SandboxFailed
 
 if TYPE_CHECKING:
     from evaluators.scheduling.cases import KernelText, TaskText
@@ -229,6 +229,8 @@ class _Judging:
                 self.common.lake, self.module, judges, builders, self.config, selection, progress
             )
         print_tally(tally, devices)
+        if tally.unfit:
+            sys.exit(HostUnfit.exit_code)
 
     def _list_pending(self, device: dict[str, Any], devices: str, selection: Selection) -> None:
         import store

@@ -53,10 +53,15 @@ def print_tally(tally: Tally, devices: str) -> None:
         kernels = count_nouns(tally.elsewhere, "kernel")
         be = "is" if tally.elsewhere == 1 else "are"
         echo.print_note(f"another run is judging {kernels}, which {be} left to it")
-    if not tally.evaluations:
+    for why, number in tally.unfit.items():
+        kernels, stay = count_nouns(number, "kernel"), "stays" if number == 1 else "stay"
+        echo.print_note(f"{kernels} {stay} pending: {why}")
+    if not tally.evaluations and not tally.unfit:
         echo.print_result(f"0 pending on {devices} at snapshot {tally.snapshot}")
         return
-    echo.print_note("  ".join(f"{status} {n}" for status, n in sorted(tally.statuses.items())))
+    if tally.statuses:
+        statuses = (f"{status} {n}" for status, n in sorted(tally.statuses.items()))
+        echo.print_note("  ".join(statuses))
     if tally.contended:
         kernels, do = (
             count_nouns(tally.contended, "kernel"),

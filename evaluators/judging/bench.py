@@ -23,6 +23,7 @@ from evaluators.device.lock import DeviceLock
 from evaluators.device.roofline import Floor, compute_floor
 from evaluators.device.sharing import SharedDevice
 from evaluators.diagnosis.bottleneck import Peaks, peaks
+from evaluators.judging import host, host_trial
 from evaluators.judging.baseline_workers import (
     TASK_FILE,
     BaselineTask,
@@ -36,7 +37,7 @@ from evaluators.judging.baseline_workers import (
     start_server,
 )
 from evaluators.judging.candidate_starter import CandidateStarter
-from evaluators.judging.case import Policy
+from evaluators.judging.case import Case, Policy
 from evaluators.judging.device_trial import find_gpu_fault
 from evaluators.judging.known_verdicts import KnownVerdicts
 from evaluators.judging.outcome import TimePart, hold
@@ -49,13 +50,15 @@ from evaluators.sandbox.template import Template
 from evaluators.worker import baselines as implementations
 from evaluators.worker.builds.cache import Builds
 from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
-from store.errors import DeviceUnavailable, SandboxFailed
+from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
 
 _BASELINE_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=10**7)
 """Baselines outlive evaluations, and a compiler may run inside them without a process of its own.
 The limits of a candidate do not apply to them."""
 _LEFT_OUT_ON_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
 """Parts of the isolation that are left out, in two steps, until a worker can use a GPU."""
+HOST_TRIAL_S = 60.0
+"""Seconds for which the result of a trial of the host holds."""
 TRIAL_PAUSE_S = 2.0
 """Seconds between two trials of a device that fails."""
 
@@ -94,6 +97,8 @@ class Bench:
         self._floor: Floor | None = None
         self.known = KnownVerdicts()
         """Verdicts of the task at hand that may hold by another policy."""
+        self._host_trials: dict[host.Need, tuple[float, str | None]] = {}
+        """When the host built something of its own, and what was wrong."""
         self.unavailable: dict[str, str] = {}
         """Baselines that are unavailable for the current task, each with the reason."""
         self._relax_isolation()
@@ -235,6 +240,56 @@ class Bench:
         """Try the device after a crash; returns what is wrong with it, if anything."""
         return find_gpu_fault(self.start_candidate) if self.device == "cuda" else None
 
+    def require_host(self, case: Case) -> None:
+        """Raise HostUnfit where this host lacks what a kernel needs, before it is judged."""
+        needs = _find_needs(case, self.device)
+        # What needs a GPU fails on a processor for that reason, and has a verdict of it.
+        if self.device == "cpu":
+            needs -= {"cuda"}
+        fault = host.find_fault(needs, self.device)
+        if fault is not None:
+            raise HostUnfit(host.explain(needs, fault), fault.mend)
+        for need in needs:
+            tried, why = self._host_trials.get(need, (0.0, None))
+            if why is not None and time.monotonic() - tried < HOST_TRIAL_S:
+                raise _describe_trial(need, why)
+
+    def blame_host(self, case: Case, failed: Exception, oom_kills: int) -> HostUnfit | None:
+        """Return the error to raise if this host, and not the kernel, is why a judgment failed.
+
+        What the kernel says does not count. Call it once the kernel's processes have ended.
+
+        Args:
+            case: What failed.
+            failed: How.
+            oom_kills: `host.count_oom_kills` before the judgment.
+        """
+        needs = _find_needs(case, self.device)
+        fault = host.find_fault(needs, self.device)
+        if fault is not None:
+            return HostUnfit(host.explain(needs, fault), fault.mend)
+        if not isinstance(failed, Failed) or failed.reason in ("syntax_error", "no_entry_point"):
+            return None
+        if failed.status not in ("compile_error", "crash", "timeout"):
+            return None
+        is_killed = host.count_oom_kills() > oom_kills
+        if is_killed and needs and failed.status == "compile_error":
+            return HostUnfit(
+                "this machine ran out of memory while the kernel was built",
+                "Run fewer judges at once, or use a machine with more memory.",
+            )
+        brief = not host.is_scarce()
+        for need in sorted(needs):
+            if self.device == "cpu" and need == "cuda":  # its driver is on no such host
+                continue
+            tried, why = self._host_trials.get(need, (-math.inf, None))
+            if time.monotonic() - tried > HOST_TRIAL_S:
+                why = host_trial.find_build_fault(self.start_candidate, need, brief=brief)
+                self._host_trials[need] = (time.monotonic(), why)
+            if why is not None:
+                return _describe_trial(need, why)
+        return None
+
     def expect_baselines(self, task: BaselineTask, names: Sequence[str] = ("eager",)) -> None:
         """Begin to start eager's two workers for `start_baselines`, unless they run already.
 
@@ -364,3 +419,17 @@ class Bench:
         if held is not None:
             for worker in held.workers:
                 worker.end()
+
+
+def _find_needs(case: Case, device: str) -> set[host.Need]:
+    """Return what a kernel and its task need of the host."""
+    task = {f"task/{TASK_FILE}": case.task_code}
+    return host.find_needs({case.path: case.code, **dict(case.other_files), **task}, device)
+
+
+def _describe_trial(need: host.Need, why: str) -> HostUnfit:
+    return HostUnfit(
+        f"the kernel {host.WORDS[need]}, and here code that is known to be right fails to do so:"
+        f" {why}",
+        "`evaluators doctor` lists what this host lacks.",
+    )

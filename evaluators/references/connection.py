@@ -19,7 +19,7 @@ from evaluators.processes.text import make_readable
 from evaluators.sandbox.failures import explain_end, explain_timeout
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.worker_process import Died, TimedOut, WorkerProcess
-from store.errors import SandboxFailed
+from store.errors import HostUnfit, SandboxFailed
 
 _TASK_FILE = "task.py"
 CALL_LIMIT_S = 300.0
@@ -226,7 +226,13 @@ class TaskConnection:
                 made = MappedBox(self._files[side], size)
             else:
                 made = self._open_box(answer.get("handle", ""), size)
-        except (OSError, RuntimeError, TimedOut, ValueError) as error:
+        except OSError as error:
+            self.close()
+            raise HostUnfit(
+                f"this host has no {size} bytes of memory to pass a value: {error.strerror}",
+                "End other processes, or use a machine with more memory.",
+            ) from error
+        except (RuntimeError, TimedOut, ValueError) as error:
             raise self.break_off(f"there are no {size} bytes to pass a value: {error}") from error
         self._boxes[side, place] = made
         return made.box

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from evaluators.scheduling.contract import Settle, Tables
 from evaluators.scheduling.job_queue import Case, Job, JobQueue, SurprisingWin
 from store.commandline.escape import quote_name
-from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
+from store.errors import DeviceUnavailable, EvaluatorError, HostUnfit, SandboxFailed
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Judge(Protocol):
         ...
 
     def judge(self, case: Mapping[str, Any]) -> Tables:
-        """Return the rows of one case. Raises SandboxFailed, DeviceUnavailable."""
+        """Return the rows of one case. Raises HostUnfit, SandboxFailed, DeviceUnavailable."""
         ...
 
     def remeasure(
@@ -64,9 +64,11 @@ class JudgedCase:
     case: Case
     device: dict[str, Any]
     tables: Tables | None
-    """Rows; None where the judge process failed on every try."""
+    """Rows; None where the judge process failed on every try, or the host is unfit."""
     fault: str = ""
     """The last failure of the judge process, where there are no rows."""
+    unfit: HostUnfit | None = None
+    """What the host lacks for the kernel, which stays pending without a row."""
 
 
 def judge_cases(
@@ -192,6 +194,8 @@ def _run_judge(
                 else:
                     tables = settle(win.tables, *judge.remeasure(case))
                     result = JudgedCase(case, win.device, tables)
+            except HostUnfit as unfit:
+                result = JudgedCase(case, judge.row, None, unfit.message, unfit)
             except SandboxFailed as failed:
                 if jobs.stopped:
                     return

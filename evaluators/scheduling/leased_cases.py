@@ -103,6 +103,10 @@ class LeasedCases:
         """Note that the verdict on a case is spooled."""
         self._finished.append(self._name(case))
 
+    def release(self, case: Mapping[str, Any]) -> None:
+        """Leave a case to other runs without a verdict."""
+        self._leases.release([self._name(case)])
+
     def commit(self) -> int:
         """Commit the spooled verdicts and release their cases; return the newest snapshot."""
         snapshot = self._writer.flush()

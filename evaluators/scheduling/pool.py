@@ -241,6 +241,13 @@ class Pool(Requests):
             settle = contract.find_settle(self._evaluator)
             with closing(judge_cases([cases], self._judges, self._builders, settle)) as judged:
                 for result in judged:
+                    if result.unfit is not None:  # no row: this says nothing about the kernel
+                        faults[_pair(result.case)] = {
+                            "status": "evaluator_error",
+                            "reason": "host_unfit",
+                            "message": result.fault,
+                        }
+                        continue
                     tables = append_result(self._writer, self._evaluator, self.run_id, result)
                     evaluation = tables["evaluations"][0]
                     if evaluation["status"] == "evaluator_error":

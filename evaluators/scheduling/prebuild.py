@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
+from evaluators.judging import host
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.processes.messages import Malformed
 from evaluators.references.weight_seed import WEIGHT_SEED
@@ -87,6 +88,9 @@ class Builder:
         """
         begin = time.perf_counter()
         files = {case["path"]: case["code"], **dict(case["other_files"])}
+        device = "cpu" if self._arch is None else "cuda"
+        if host.find_fault(host.find_needs(files, device), device) is not None:
+            return {"seconds": 0.0, "hit": False, "failure": None}  # the judge says what is wrong
         build = self._builds.claim(files, case["task_code"], case["axes"])
         try:
             failed = None if build.hit else self.compile(build, case, files)

@@ -18,7 +18,7 @@ from typing import Any
 
 from evaluators.scheduling import contract
 from evaluators.scheduling.judges.process import JudgeProcess
-from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
+from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, SandboxFailed
 
 _START_LIMIT_S = 300.0
 _CONNECT_LIMIT_S = 5.0
@@ -40,14 +40,14 @@ class _Remote:
         """Return the rows of a case, or the refusal: our errors do not survive Ray's pickling."""
         try:
             return {"tables": self._process.judge(case)}
-        except (SandboxFailed, DeviceUnavailable) as failed:
+        except (HostUnfit, SandboxFailed, DeviceUnavailable) as failed:
             return _describe_refusal(failed)
 
     def remeasure(self, case: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a second session, or the refusal."""
         try:
             return {"second": self._process.remeasure(case)}
-        except (SandboxFailed, DeviceUnavailable) as failed:
+        except (HostUnfit, SandboxFailed, DeviceUnavailable) as failed:
             return _describe_refusal(failed)
 
     def restart(self) -> None:
@@ -57,7 +57,7 @@ class _Remote:
         self._process.close()
 
 
-def _describe_refusal(failed: SandboxFailed | DeviceUnavailable) -> dict[str, Any]:
+def _describe_refusal(failed: HostUnfit | SandboxFailed | DeviceUnavailable) -> dict[str, Any]:
     return {"failed": type(failed).__name__, "message": failed.message, "hint": failed.hint}
 
 
@@ -88,6 +88,7 @@ class RayJudge:
 
         Raises:
             SandboxFailed: the actor, its node or its judge process is lost.
+            HostUnfit: the node lacks what the kernel needs.
             DeviceUnavailable: the device of the actor has been found sick.
         """
         return self._await_answer(self._actor.judge.remote(dict(case)))["tables"]
@@ -106,8 +107,10 @@ class RayJudge:
                 f"an actor is lost: {type(error).__name__}", "Check the cluster with `ray status`."
             ) from error
         if "failed" in answer:
-            kind = DeviceUnavailable if answer["failed"] == "DeviceUnavailable" else SandboxFailed
-            raise kind(f"on {self.row['host']}: {answer['message']}", answer["hint"])
+            kinds = {kind.__name__: kind for kind in (HostUnfit, SandboxFailed, DeviceUnavailable)}
+            raise kinds[answer["failed"]](
+                f"on {self.row['host']}: {answer['message']}", answer["hint"]
+            )
         return answer
 
     def restart(self) -> None:

@@ -44,6 +44,8 @@ class Tally:
     """Other kernels without a session that ranks by any clock."""
     elsewhere: int = 0
     """Kernels that other runs are judging."""
+    unfit: dict[str, int] = field(default_factory=dict[str, int])
+    """Kernels that this host cannot judge and that stay pending, by what it lacks."""
     snapshot: int = 0
 
     def count(self, tables: Tables) -> None:
@@ -220,6 +222,12 @@ def run(
                     if result.device not in devices:  # a judge has restarted elsewhere
                         devices.append(result.device)
                         writer.append({"devices": [result.device]}, message="a device joins")
+                    if result.unfit is not None:
+                        if result.fault not in tally.unfit:
+                            log.warning("%s", result.unfit)
+                        tally.unfit[result.fault] = tally.unfit.get(result.fault, 0) + 1
+                        cases.release(result.case)
+                        continue
                     tables = append_result(writer, evaluator, record.run_id, result)
                     cases.finish(result.case)
                     if time.monotonic() - committed > COMMIT_EVERY_S:

@@ -12,15 +12,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 import store
 from evaluators.device import placement
 from evaluators.device.placement import Layout
 from evaluators.scheduling import contract
-from evaluators.scheduling.judge_threads import judge_cases
+from evaluators.scheduling.judge_threads import JudgedCase, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import Builder
 from evaluators.service.connection import Connection, Unreachable
@@ -192,7 +191,7 @@ class _Session:
             for result in judge_cases(
                 self._hand.read_batches(), self._judges, self._builders, settle
             ):
-                self._send(result.case, result.device, result.tables, result.fault)
+                self._send(result)
         finally:
             self._closed.set()
             self._connection.try_request("DELETE", f"/v1/workers/{self._worker_id}")
@@ -266,22 +265,17 @@ class _Session:
         is_partial = self._is_partial or bool(self._hand.quarantine)
         return is_partial and time.monotonic() - self._began > _RECOVERY_S
 
-    def _send(
-        self,
-        case: Mapping[str, Any],
-        device: Mapping[str, Any],
-        tables: Mapping[str, Any] | None,
-        fault: str,
-    ) -> None:
+    def _send(self, result: JudgedCase) -> None:
         """Send the rows of a case, for as long as it takes; drop what the server refuses."""
-        judgement_id = case["judgement_id"]
+        judgement_id = result.case["judgement_id"]
         body = {
             "judgement_id": judgement_id,
-            "lease": case["lease"],
-            "device_id": device["device_id"],
+            "lease": result.case["lease"],
+            "device_id": result.device["device_id"],
             "judged_s": self._hand.read_seconds(judgement_id),
-            "tables": tables,
-            "fault": fault,
+            "tables": result.tables,
+            "fault": result.fault,
+            "unfit": result.unfit is not None,
         }
         try:
             self._connection.post(f"/v1/workers/{self._worker_id}/answers", body, tries=None)

@@ -20,11 +20,12 @@ from typing import Any
 
 from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import list_visible_devices
+from evaluators.judging.host import count_oom_kills
 from evaluators.processes import cgroup, memory_group
 from evaluators.sandbox.folders import remove_folder
 from evaluators.worker.builds.cache import default_root
 from store.commandline import echo, interrupts
-from store.errors import DeviceUnavailable, SandboxFailed
+from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
 
 _ROOT = str(Path(__file__).resolve().parents[3])
 _START = (
@@ -71,7 +72,7 @@ class Channel:
         self._lock = DeviceLock.of_device(device, cores)
         ours, theirs = socket.socketpair()
         self._scratch = Path(tempfile.mkdtemp(prefix="flywheel-"))
-        self._oom_kills = _count_oom_kills()
+        self._oom_kills = count_oom_kills()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, _ROOT, str(theirs.fileno())],
             env={**environment, "TMPDIR": str(self._scratch)},
@@ -126,6 +127,7 @@ class Channel:
         Raises:
             SandboxFailed: the process is gone or stuck, has failed, or sends something else.
             DeviceUnavailable: the process refuses its device, or others use it for too long.
+            HostUnfit: the host lacks what the kernel needs.
         """
         waits = False
         left_s = limit_s
@@ -152,6 +154,8 @@ class Channel:
                     pass
                 case {"refused": [str(why), hint]}:
                     raise DeviceUnavailable(why, clip_text(hint))
+                case {"unfit": [str(why), hint]}:
+                    raise HostUnfit(str(clip_text(why)), clip_text(hint))
                 case {"fault": str(why)}:
                     raise SandboxFailed(f"the judge process failed: {why[:_TEXT_LIMIT]}")
                 case dict():
@@ -221,7 +225,7 @@ class Channel:
             return SandboxFailed(f"the judge process left with exit code {code}", _HINT)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         message = f"the judge process was ended by {name}"
-        if code == -signal.SIGKILL and _count_oom_kills() > self._oom_kills:
+        if code == -signal.SIGKILL and count_oom_kills() > self._oom_kills:
             return SandboxFailed(
                 f"{message}: the machine ran out of memory",
                 "Run fewer judges at once, or use a machine with more memory.",
@@ -232,16 +236,6 @@ class Channel:
 def clip_text(value: Any) -> str | None:
     """Return a text that a judge process has sent, of moderate length, or None for nothing."""
     return None if value is None else str(value)[:_TEXT_LIMIT]
-
-
-def _count_oom_kills() -> int:
-    """Return how many processes the system has ended for lack of memory since it started."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
-    return 0
 
 
 def _environment(device: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ from evaluators.processes import allocator
 from evaluators.sandbox import isolation
 from evaluators.sandbox.template import Template
 from evaluators.scheduling import contract
-from store.errors import EvaluatorError, SandboxFailed
+from store.errors import EvaluatorError, HostUnfit, SandboxFailed
 
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
@@ -117,6 +117,8 @@ def main(fd: int) -> None:
             for line in stream:
                 try:
                     answer = _answer(json.loads(line), evaluator, bench, config)
+                except HostUnfit as unfit:
+                    answer = {"unfit": [unfit.message, unfit.hint]}
                 except Exception as error:
                     _send(stream, {"fault": f"{type(error).__name__}: {error}"})
                     raise
@@ -215,15 +217,17 @@ def _is_lost(tables: object) -> bool:
 def _remeasure(
     evaluator: contract.Evaluator, case: Case, bench: Bench, config: Any
 ) -> dict[str, Any]:
+    from evaluators.judging.host import count_oom_kills
     from evaluators.references.task import ReferenceFailed
     from evaluators.sandbox.failures import Failed
 
     rows: list[dict[str, Any]] = []
     failed: Failed | None = None
+    oom_kills = count_oom_kills()
     try:
         rows = cast("contract.RemeasuringEvaluator", evaluator).remeasure(case, bench, config)
     except Failed as error:
-        failed = error
+        failed = None if bench.blame_host(case, error, oom_kills) else error
     except (ReferenceFailed, SandboxFailed):
         bench.end_baselines()
     lost = failed is not None and failed.status in ("crash", "timeout")
@@ -260,5 +264,5 @@ def _audit_task(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
     try:
         with bench.lock.hold_shared():
             return {"row": build_audit_row(task, bench), "why": ""}
-    except (ReferenceFailed, SandboxFailed) as failed:
+    except (HostUnfit, ReferenceFailed, SandboxFailed) as failed:
         return {"row": None, "why": str(failed)}

@@ -116,6 +116,7 @@ class JudgeProcess:
 
         Raises:
             SandboxFailed: the process is gone or stuck.
+            HostUnfit: the host lacks what the kernel needs.
             DeviceUnavailable: the previous case has left the device in a state that cannot be
                 measured on, or others use it for too long.
         """

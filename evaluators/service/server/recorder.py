@@ -160,13 +160,19 @@ class Recorder:
         assert self._run_id is not None or not answered
         devices = {device["device_id"]: device["row"] for device in self._workers.list_devices()}
         results: list[JudgedCase] = []
+        faults: dict[str, Row] = {}
+        judged: list[Row] = []
         for row in answered:
             answer = json.loads(row["answer"])
+            if answer.get("unfit"):  # no row: this says nothing about the kernel
+                fault = {"reason": "host_unfit", "message": answer["fault"]}
+                faults[row["judgement_id"]] = fault
+                continue
+            judged.append(row)
             device, fault = devices[answer["device_id"]], answer.get("fault") or ""
             results.append(JudgedCase(json.loads(row["case"]), device, answer["tables"], fault))
         stored = append_results(writer, self._evaluator, str(self._run_id), results)
-        faults: dict[str, Row] = {}
-        for row, tables in zip(answered, stored, strict=True):
+        for row, tables in zip(judged, stored, strict=True):
             [evaluation] = tables["evaluations"]
             if evaluation["status"] == "evaluator_error":
                 faults[row["judgement_id"]] = evaluation
