@@ -73,9 +73,14 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
                 return _restate(known, config, time.perf_counter() - begin)
             _judge_sessions(case, bench, config, outcome)
         except Exception as failed:
-            if unfit := bench.blame_host(case, failed, oom_kills):
+            if unfit := bench.blame_host(case, failed):
                 raise unfit from failed
-            raise
+            builds = isinstance(failed, Failed) and failed.status == "compile_error"
+            if not builds or count_oom_kills() == oom_kills:
+                raise
+            # The system has ended a process for lack of memory, which may have been a compiler.
+            case, outcome = replace(case, build=None), Outcome()
+            _judge_sessions(case, bench, config, outcome)
     except HostUnfit:
         raise
     except Failed as failed:

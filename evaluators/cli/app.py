@@ -12,6 +12,7 @@ from store.commandline import echo, members
 from store.commandline.escape import escape_terminal, quote_name
 from store.commandline.help import make_room_app
 from store.commandline.members import Common, Format
+from store.errors import HostUnfit
 
 _DEFAULT = Common()
 
@@ -49,9 +50,10 @@ def doctor(
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
-    """Test every sandbox mechanism; print what this machine cannot enforce and how to fix it.
+    """Test this host: compilers, space, memory and every sandbox mechanism, and how to fix each.
 
-    Each verdict stores the result in the columns sandbox_level and sandbox_missing of evaluations.
+    A kernel that needs what this host lacks gets no verdict. Each verdict stores which sandbox
+    mechanisms held, in the columns sandbox_level and sandbox_missing of evaluations.
 
     Examples:
       evaluators doctor
@@ -79,20 +81,29 @@ def doctor(
             echo.print_result(line)
         return
     from evaluators.device import placement
+    from evaluators.judging import host
     from evaluators.sandbox import doctor as walls
     from evaluators.scheduling.judges.process import JudgeProcess
 
     place = placement.choose_place(device)
-    with JudgeProcess(None, place.device, cores=place.cores) as judge:
-        rows = walls.describe_walls(*judge.read_walls())
-        name = judge.row["name"]
+    rows = host.describe_facts("cpu" if place.device == "cpu" else "cuda")
+    unfit: HostUnfit | None = None
+    name = place.device
+    try:
+        with JudgeProcess(None, place.device, cores=place.cores) as judge:
+            rows += walls.describe_walls(*judge.read_walls())
+            name = judge.row["name"]
+    except HostUnfit as error:
+        unfit = error
     if format != "table":
         _write_rows(rows, format)
-        return
-    for line in walls.format_lines(rows):
-        echo.print_result(line)
-    absent = sum(not row["holds"] for row in rows)
-    echo.print_result(f"{len(rows) - absent} of {len(rows)} sandbox mechanisms work on {name}")
+    else:
+        for line in walls.format_lines(rows):
+            echo.print_result(escape_terminal(line))
+        absent = sum(not row["holds"] for row in rows)
+        echo.print_result(f"{len(rows) - absent} of {len(rows)} work on {name}")
+    if unfit is not None:
+        raise unfit
 
 
 def _write_rows(rows: list[dict[str, Any]], format: str) -> None:

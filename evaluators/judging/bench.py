@@ -254,15 +254,10 @@ class Bench:
             if why is not None and time.monotonic() - tried < HOST_TRIAL_S:
                 raise _describe_trial(need, why)
 
-    def blame_host(self, case: Case, failed: Exception, oom_kills: int) -> HostUnfit | None:
+    def blame_host(self, case: Case, failed: Exception) -> HostUnfit | None:
         """Return the error to raise if this host, and not the kernel, is why a judgment failed.
 
         What the kernel says does not count. Call it once the kernel's processes have ended.
-
-        Args:
-            case: What failed.
-            failed: How.
-            oom_kills: `host.count_oom_kills` before the judgment.
         """
         needs = _find_needs(case, self.device)
         fault = host.find_fault(needs, self.device)
@@ -272,19 +267,14 @@ class Bench:
             return None
         if failed.status not in ("compile_error", "crash", "timeout"):
             return None
-        is_killed = host.count_oom_kills() > oom_kills
-        if is_killed and needs and failed.status == "compile_error":
-            return HostUnfit(
-                "this machine ran out of memory while the kernel was built",
-                "Run fewer judges at once, or use a machine with more memory.",
-            )
         brief = not host.is_scarce()
         for need in sorted(needs):
             if self.device == "cpu" and need == "cuda":  # its driver is on no such host
                 continue
             tried, why = self._host_trials.get(need, (-math.inf, None))
             if time.monotonic() - tried > HOST_TRIAL_S:
-                why = host_trial.find_build_fault(self.start_candidate, need, brief=brief)
+                with self.lock.hold_shared():
+                    why = host_trial.find_build_fault(self.start_candidate, need, brief=brief)
                 self._host_trials[need] = (time.monotonic(), why)
             if why is not None:
                 return _describe_trial(need, why)

@@ -22,11 +22,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from evaluators.device.host import read_torch_versions
 from evaluators.processes.text import make_readable
 from evaluators.worker.builds.cache import default_root, make_folders
+from store.errors import HostUnfit
 
 Need: TypeAlias = Literal["cpp", "cuda", "triton", "compile"]
 """A C++ extension, a CUDA extension, a Triton kernel, torch.compile."""
@@ -152,6 +153,19 @@ def find_fault(needs: Iterable[Need], device: str) -> Fact | None:
     return next((fact for fact in list_facts(device, needs) if not fact.holds), None)
 
 
+def describe_facts(device: str) -> list[dict[str, Any]]:
+    """Return a row per fact: what, holds, state, and for one that does not hold follows, mend."""
+    rows = [vars(fact) for fact in list_facts(device)]
+    return [row if not row["holds"] else {**row, "follows": None, "mend": None} for row in rows]
+
+
+def require_room(device: str) -> None:
+    """Raise HostUnfit where there is no disk or memory to judge any kernel."""
+    fault = find_fault((), device)
+    if fault is not None:
+        raise HostUnfit(explain((), fault), fault.mend)
+
+
 def is_scarce() -> bool:
     """Whether the disk or the memory may not hold a build of PyTorch's headers."""
     free = [_count_free(folder)[0] for _, folder, _ in _list_folders()]
@@ -169,8 +183,12 @@ def count_oom_kills() -> int:
 
 
 def _list_folders() -> list[tuple[str, Path, str]]:
+    try:
+        temporary = tempfile.gettempdir()
+    except FileNotFoundError:  # none takes a file
+        temporary = os.environ.get("TMPDIR") or "/tmp"
     return [
-        ("temporary files", Path(tempfile.gettempdir()), "TMPDIR"),
+        ("temporary files", Path(temporary), "TMPDIR"),
         # The judge process may write to this folder of it.
         ("build cache", default_root() / "live", "FLYWHEEL_CACHE"),
     ]

@@ -136,16 +136,17 @@ def list_missing(limits: Iterable[str]) -> list[str]:
 
 
 def describe_walls(limits: Iterable[str], reasons: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a row per wall: wall, holds, stops, and for a missing wall why, allow, follows."""
+    """Return a row per wall: what, holds, state, and for a missing wall follows and mend."""
     absent = set(list_missing(limits))
     return [
         {
-            "wall": wall.name,
+            "what": wall.name,
             "holds": wall.name not in absent,
-            "stops": wall.stops,
-            "why": reasons.get(wall.name, "not tried") if wall.name in absent else None,
-            "allow": wall.remedy if wall.name in absent else None,
+            "state": f"missing: {reasons.get(wall.name, 'not tried')}"
+            if wall.name in absent
+            else f"prevents {wall.stops}",
             "follows": wall.without if wall.name in absent else None,
+            "mend": wall.remedy if wall.name in absent else None,
         }
         for wall in WALLS
     ]
@@ -155,15 +156,14 @@ def format_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of the report for a terminal, after a header.
 
     >>> next(format_lines([]))
-    'active  layer             prevents'
+    'works   what              state'
     """
-    yield "active  layer             prevents"
+    yield "works   what              state"
     for row in rows:
-        yield f"{'yes' if row['holds'] else 'NO':6}  {row['wall']:17} {row['stops']}"
+        yield f"{'yes' if row['holds'] else 'NO':6}  {row['what']:17} {row['state']}"
         if not row["holds"]:
-            yield f"{'':8}{'':17} because: {row['why']}"
-            yield f"{'':8}{'':17} without: {row['follows']}"
-            yield f"{'':8}{'':17} fix:     {row['allow']}"
+            yield f"{'':8}{'':17} follows: {row['follows']}"
+            yield f"{'':8}{'':17} fix:     {row['mend']}"
 
 
 def format_warning(limits: Iterable[str]) -> str | None:

@@ -91,6 +91,7 @@ class Builder:
         device = "cpu" if self._arch is None else "cuda"
         if host.find_fault(host.find_needs(files, device), device) is not None:
             return {"seconds": 0.0, "hit": False, "failure": None}  # the judge says what is wrong
+        oom_kills = host.count_oom_kills()
         build = self._builds.claim(files, case["task_code"], case["axes"])
         try:
             failed = None if build.hit else self.compile(build, case, files)
@@ -99,7 +100,10 @@ class Builder:
                 build.keep()
         finally:
             build.release()
-        decided = failed is not None and failed.reason in _DECIDED
+        # A compiler that was ended for lack of memory says nothing.
+        decided = (
+            failed is not None and failed.reason in _DECIDED and host.count_oom_kills() == oom_kills
+        )
         return {
             "seconds": time.perf_counter() - begin,
             "hit": build.hit,

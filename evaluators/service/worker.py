@@ -26,7 +26,7 @@ from evaluators.service.connection import Connection, Unreachable
 from evaluators.service.hand import Hand, WatchedJudge
 from evaluators.worker.builds.cache import Builds, default_root
 from store.commandline import echo
-from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
+from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, SandboxFailed
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Worker:
                     _Session(self._connection, judges, builders, sick).run(
                         self._evaluator, self._heartbeat_s, self._ended
                     )
-            except (DeviceUnavailable, SandboxFailed) as error:
+            except (DeviceUnavailable, HostUnfit, SandboxFailed) as error:
                 pause_s = _SICK_S if time.monotonic() - began > _LONGEST_SICK_S else 2 * pause_s
                 pause_s = min(pause_s, _LONGEST_SICK_S)
                 log.warning("%s; tried again in %d s", error.message, pause_s)

@@ -25,7 +25,7 @@ from evaluators.scheduling.leased_cases import name_verdict
 from evaluators.scheduling.pending import Selection, find_pending
 from store.cli import show
 from store.dossier import pages
-from store.errors import SandboxFailed, UnknownName, UnsafeSQL
+from store.errors import HostUnfit, SandboxFailed, UnknownName, UnsafeSQL
 
 ROOT = Path(store.__file__).parents[1]
 TASK = (
@@ -489,6 +489,35 @@ def test_others_see_the_rows_of_a_long_run_before_its_end(
     assert (stored, tally.evaluations) == (seen, 3)
     progress(3, 3, "")
     assert stored[-1] == 3
+
+
+class Unfit(Absent):
+    """A judge on a host that lacks a compiler."""
+
+    def judge(self, case: Mapping[str, Any]) -> NoReturn:
+        raise HostUnfit("the kernel builds C++, and there is no compiler", "Install one.")
+
+
+def test_kernels_that_the_host_cannot_judge_stay_pending_without_a_row(
+    lake_with_kernels: str,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wanted = Selection(suite="starter", where="path <> 'foreign.py'")
+    pending = list_pending(lake_with_kernels, Unfit.row, suite="starter")
+    for _ in range(2):  # none is leased after the first run
+        tally = run_module.run(
+            lake_with_kernels, judge, [Unfit()], [], judge.Config(), wanted, lambda *_: None
+        )
+        assert (tally.evaluations, list(tally.unfit.values())) == (0, [3])
+    assert caplog.text.count("there is no compiler") == 2  # once a run
+    run_summary.print_tally(tally, "CPU")
+    said = capsys.readouterr()
+    assert "3 kernels stay pending: the kernel builds C++" in said.err
+    assert said.out.startswith("evaluations +0")
+    assert list_pending(lake_with_kernels, Unfit.row, suite="starter") == pending
+    with store.open(lake_with_kernels) as lake:
+        assert lake.sql("FROM evaluations").rows() == []
 
 
 @pytest.mark.slow

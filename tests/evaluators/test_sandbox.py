@@ -949,26 +949,27 @@ def test_the_doctor_names_what_is_missing_and_why(
     fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = {
-        row["wall"]: row for row in doctor.describe_walls(fork_server.limits, fork_server.missing)
+        row["what"]: row for row in doctor.describe_walls(fork_server.limits, fork_server.missing)
     }
     assert {name for name, row in rows.items() if row["holds"]} <= set(fork_server.limits)
     assert [name for name, row in rows.items() if not row["holds"]] == doctor.list_missing(
         fork_server.limits
     )
-    assert all(row["why"] != "not tried" for row in rows.values())
+    assert all("not tried" not in row["state"] for row in rows.values())
     [row] = [
-        row for row in doctor.describe_walls([], {"cgroup": "EROFS"}) if row["wall"] == "cgroup"
+        row for row in doctor.describe_walls([], {"cgroup": "EROFS"}) if row["what"] == "cgroup"
     ]
-    assert row["why"] == "EROFS"
-    assert row["allow"]
+    assert row["state"] == "missing: EROFS"
+    assert row["mend"]
     assert row["follows"]
     assert "cgroup" in (doctor.format_warning([]) or "")
 
     with pytest.raises(SystemExit) as left:
         app(["doctor", "--device", "cpu", "--format", "json"])
     assert left.value.code == 0
-    told = {row["wall"]: row["holds"] for row in json.loads(capsys.readouterr().out)}
-    assert told == {name: row["holds"] for name, row in rows.items()}
+    told = {row["what"]: row["holds"] for row in json.loads(capsys.readouterr().out)}
+    assert {name: told[name] for name in rows} == {name: row["holds"] for name, row in rows.items()}
+    assert {"C++ compiler", "ninja", "temporary files", "build cache", "memory"} <= set(told)
 
 
 def test_a_verdict_says_which_walls_were_missing(

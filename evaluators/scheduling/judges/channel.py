@@ -20,7 +20,7 @@ from typing import Any
 
 from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import list_visible_devices
-from evaluators.judging.host import count_oom_kills
+from evaluators.judging.host import count_oom_kills, require_room
 from evaluators.processes import cgroup, memory_group
 from evaluators.sandbox.folders import remove_folder
 from evaluators.worker.builds.cache import default_root
@@ -64,9 +64,11 @@ class Channel:
 
         Raises:
             SandboxFailed: the process is gone already.
+            HostUnfit: there is no disk or memory to judge any kernel.
             DeviceUnavailable: CUDA_VISIBLE_DEVICES has no such GPU.
         """
         environment = _environment(device)
+        require_room("cpu" if device == "cpu" else "cuda")
         self._device = device
         self._told_to_wait = False
         self._lock = DeviceLock.of_device(device, cores)

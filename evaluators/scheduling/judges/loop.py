@@ -217,18 +217,16 @@ def _is_lost(tables: object) -> bool:
 def _remeasure(
     evaluator: contract.Evaluator, case: Case, bench: Bench, config: Any
 ) -> dict[str, Any]:
-    from evaluators.judging.host import count_oom_kills
     from evaluators.references.task import ReferenceFailed
     from evaluators.sandbox.failures import Failed
 
     rows: list[dict[str, Any]] = []
     failed: Failed | None = None
-    oom_kills = count_oom_kills()
     try:
         rows = cast("contract.RemeasuringEvaluator", evaluator).remeasure(case, bench, config)
     except Failed as error:
-        failed = None if bench.blame_host(case, error, oom_kills) else error
-    except (ReferenceFailed, SandboxFailed):
+        failed = None if bench.blame_host(case, error) else error
+    except (HostUnfit, ReferenceFailed, SandboxFailed):
         bench.end_baselines()
     lost = failed is not None and failed.status in ("crash", "timeout")
     return {
