@@ -79,7 +79,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
             if not builds or count_oom_kills() == oom_kills:
                 raise
             # The system has ended a process for lack of memory, which may have been a compiler.
-            case, outcome = replace(case, build=None), Outcome()
+            case, outcome = replace(case, build=None), Outcome(notes=outcome.notes)
             _judge_sessions(case, bench, config, outcome)
     except HostUnfit:
         raise

@@ -47,7 +47,8 @@ def find_readable_paths() -> list[str]:
 
 def _holds_packages(folder: Path) -> bool:
     """Whether a folder holds installed packages, wherever PYTHONPATH names it."""
-    return folder.is_absolute() and any(folder.glob("*.dist-info"))
+    is_readable = folder.is_absolute() and os.access(folder, os.R_OK)
+    return is_readable and any(folder.glob("*.dist-info"))
 
 
 def _find_home() -> str | None:
