@@ -338,6 +338,7 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
             scratch=_flag,
         ),
         "check": _object(accepted=_flag, text=_foreign_text),
+        "shows_only_in_evaluation": _object(shows=_flag),
         "state": _passed(
             page=_list(_row(_text(_MOST_STATE_NAME), _flag, _whole()), _PAGE_ENTRIES),
             total=_whole(),

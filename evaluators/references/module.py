@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -262,6 +262,32 @@ class TaskModule:
                 return answer(True) != answer(False)
         finally:
             torch.backends.cudnn.allow_tf32 = before
+
+    def shows_only_in_evaluation(self, names: Sequence[str], seed: int) -> bool:
+        """Whether an answer depends on what calls have made of these buffers, if at all, in
+        evaluation mode alone; False where a copy of the module cannot be called there."""
+        inputs = self.inputs(seed)
+
+        def answer(*, as_made: bool, evaluates: bool) -> str:
+            model = self._copy(self._model, double=False)
+            if as_made:
+                held = model.state_dict()
+                for name in names:
+                    held[name].copy_(self._initial[name])
+            if evaluates:
+                model.eval()
+            seed_generators(seed, self._device)
+            return compute_fingerprint(model(*_clone_inputs(inputs)))
+
+        def shows(*, evaluates: bool) -> bool:
+            now, before = (answer(as_made=made, evaluates=evaluates) for made in (False, True))
+            return now != before
+
+        try:
+            with torch.no_grad():
+                return shows(evaluates=True) and not shows(evaluates=False)
+        except (Exception, SystemExit):
+            return False
 
     def choices(self, inputs: list[Any], seed: int) -> list[Choice]:
         """Return the choices of indices in a call of a copy, which leaves no memory of it."""

@@ -212,6 +212,16 @@ class Reference:
         """Return parameters and buffers as they are after the calls, by name, on the processor."""
         return read_state(self._connection, now=True).values
 
+    def shows_only_in_evaluation(self, names: Sequence[str]) -> bool:
+        """Whether what calls have made of these buffers shows in evaluation mode alone.
+
+        The running statistics of a batch normalization in training mode do: no answer depends on
+        them until the module is put into evaluation mode.
+        """
+        seed = secrets.randbits(_SEED_BITS)
+        answer = self._connection.ask("shows_only_in_evaluation", names=list(names), seed=seed)
+        return bool(answer["shows"])
+
     def parameters(self) -> set[str]:
         """Return the names in the state that are parameters and not buffers."""
         return set(self._initial_state().parameters)

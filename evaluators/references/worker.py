@@ -116,6 +116,10 @@ class TaskWorker:
         """Return whether the flag for TF32 in convolutions changes an answer."""
         return {"depends": self._loaded.depends_on_tf32(seed)}
 
+    def shows_only_in_evaluation(self, names: list[str], seed: int) -> dict[str, Any]:
+        """Return whether the present values of buffers show in evaluation mode alone."""
+        return {"shows": self._loaded.shows_only_in_evaluation(names, seed)}
+
     def choices(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Return the choices of indices in a call, each as the fields of `Choice`."""
         given = self._boxes["inbox", place].box.get(inputs, self._setting.device)

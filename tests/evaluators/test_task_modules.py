@@ -136,3 +136,70 @@ class ModelNew(torch.nn.Module):
 """
     row = judge_code(padded, RAGGED)
     assert (row["status"], row["reason"]) == ("incorrect", "incorrect_shape"), row
+
+
+STEP = "self.register_buffer('{name}', torch.zeros(16))"
+AVERAGE = "self.{name}.lerp_(x.mean(0), 0.1)\nreturn x - self.{name}"
+STATES = {
+    "a buffer of another name, on which answers depend": (
+        task_of(STEP.format(name="mean"), AVERAGE.format(name="mean")),
+        task_of(STEP.format(name="own"), AVERAGE.format(name="own")),
+        set[str](),
+    ),
+    "a plain attribute where the task has a buffer": (
+        task_of(STEP.format(name="mean"), AVERAGE.format(name="mean")),
+        task_of("self.mean = torch.zeros(16)", AVERAGE.format(name="mean")),
+        set[str](),
+    ),
+    "a cache in a list": (
+        task_of("self.seen = []", "self.seen.append(x.sum())\nreturn x + sum(self.seen)"),
+        task_of("self.sum = 0", "self.sum = self.sum + x.sum()\nreturn x + self.sum"),
+        set[str](),
+    ),
+    "a buffer on which nothing depends": (
+        task_of(STEP.format(name="calls"), "self.calls += 1\nreturn x * 2"),
+        task_of("", "return x * 2"),
+        set[str](),
+    ),
+    "a candidate's own attribute of a name of the task": (
+        task_of("self.last = None", "self.last = x.sum()\nreturn x * 2"),
+        task_of("self.last = torch.zeros(3)", "self.last += 1\nreturn x * 2"),
+        set[str](),
+    ),
+    "statistics of the same name left alone": (
+        task_of("self.norm = nn.BatchNorm1d(16)", "return self.norm(x)"),
+        task_of(
+            "self.norm = nn.BatchNorm1d(16)",
+            "return F.batch_norm(x, None, None, self.norm.weight, self.norm.bias, True)",
+        ),
+        {"state_differs"},
+    ),
+    "statistics that are not there": (
+        task_of("self.norm = nn.BatchNorm1d(16)", "return self.norm(x)"),
+        task_of(
+            "self.norm = nn.Module()\nself.norm.weight = nn.Parameter(torch.ones(16))\n"
+            "self.norm.bias = nn.Parameter(torch.zeros(16))",
+            "return F.batch_norm(x, None, None, self.norm.weight, self.norm.bias, True)",
+        ),
+        {"state_differs"},
+    ),
+    "a weight of 68 MB that a call has taken away": (
+        task_of("self.fc = nn.Linear(16, 1060000, bias=False)", "return self.fc(x)[:, ::9999]"),
+        task_of(
+            "self.fc = nn.Linear(16, 1060000, bias=False)\nself.own = None",
+            "if self.own is None:\n    self.own = self.fc.weight.clone()\n"
+            "    self.fc.weight.zero_()\nreturn (x @ self.own.t())[:, ::9999]",
+        ),
+        {"state_differs"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_counts_through_answers_and_by_name(
+    name: str, check_code: Callable[..., Any]
+) -> None:
+    task, code, flags = STATES[name]
+    found = check_code(make_candidate(code), task, calls=6)
+    assert (found.status, found.reason) == ("correct", None), found
+    assert set(found.flags) & {"state_differs"} == flags, found.evidence.notes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,6 +19,11 @@ from evaluators.worker.handle import Failed
 
 _COUNTER = "num_batches_tracked"
 """A counter that no answer depends on if the momentum is given; fused kernels ignore it."""
+_PIECES = 64
+"""Pieces of a large tensor that are compared."""
+_PIECE = 256
+"""Elements of each."""
+_State = TypeVar("_State")
 _FAR = 0.5
 """Relative distance from the task's own state within which a state may stay as it is."""
 
@@ -44,6 +51,8 @@ class StateChecks:
         parameters = self._reference.parameters()
         changed = {name for name, value in now.items() if not has_same_bits(before[name], value)}
         wanted: dict[str, torch.Tensor] = {}
+        large: dict[str, torch.Tensor] = {}
+        lacking: list[str] = []
         room = CHEAP_BYTES
         # First what calls change, then buffers, then parameters.
         for name in sorted(
@@ -51,20 +60,48 @@ class StateChecks:
         ):
             if name not in self._candidate.known_state:
                 if name in changed - parameters and not _is_counter(name):
-                    self._note_difference(
-                        f"{name} changes in the task's own calls, and is not there"
-                    )
+                    lacking.append(name)
             elif self._candidate.missing_parameters and name in parameters:
                 continue
             elif now[name].nbytes <= room:
                 room -= now[name].nbytes
                 wanted[name] = now[name]
-            elif name in changed:
-                self._evidence.flags.add("timed_outputs_unverified")
-        given = self._read(wanted)
+            else:
+                large[name] = now[name]
+                if name in changed:
+                    self._evidence.flags.add("timed_outputs_unverified")
+        # The answers of later calls show whether the candidate keeps what they depend on.
+        if lacking and self._reference.shows_only_in_evaluation(lacking):
+            names = ", ".join(lacking)
+            self._note_difference(f"{names} changes in the task's own calls, and is not there")
+        given = self._read(lambda: self._candidate.worker.current_state(wanted))
         if given is not None:
             self._compare(wanted, given, "the calls")
             self._followed = {name: value for name, value in wanted.items() if name in changed}
+            self._compare_samples(large)
+
+    def _compare_samples(self, large: Mapping[str, torch.Tensor]) -> None:
+        """Compare secret pieces of tensors that are too large to be read whole."""
+        draw = random.Random(secrets.randbits(64))
+        pieces = [
+            (name, draw.randrange(value.numel() - _PIECE + 1), _PIECE)
+            for name, value in large.items()
+            for _ in range(_PIECES)
+            if value.numel() >= _PIECE
+        ]
+        values = self._read(lambda: self._candidate.worker.read_pieces(pieces))
+        if not values:
+            return
+        wanted: dict[str, list[torch.Tensor]] = {name: [] for name, _, _ in pieces}
+        given: dict[str, list[torch.Tensor]] = {name: [] for name, _, _ in pieces}
+        for (name, start, count), value in zip(pieces, values, strict=True):
+            wanted[name].append(large[name].reshape(-1)[start : start + count])
+            given[name].append(value.to(large[name].dtype))
+        self._compare(
+            {name: torch.cat(parts) for name, parts in wanted.items()},
+            {name: torch.cat(parts) for name, parts in given.items()},
+            "the calls",
+        )
 
     def follow(self, calls: Sequence[list[Any]]) -> None:
         """Flag a state after timed calls that differs from the task's own after the same calls.
@@ -76,7 +113,7 @@ class StateChecks:
         is_unverified = self._reference.mutates or not self._reference.repeatable
         if not self._followed or is_unverified or self._can_follow is False:
             return
-        now = self._read(self._followed)
+        now = self._read(lambda: self._candidate.worker.current_state(self._followed))
         if now is not None and self._before is not None and calls:
             wanted = self._update(self._before, calls)
             if self._can_follow is None:
@@ -122,10 +159,10 @@ class StateChecks:
         now = self._reference.current_state()
         return {name: now[name] for name in state if name in now}
 
-    def _read(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+    def _read(self, read: Callable[[], _State]) -> _State | None:
         """Return the candidate's state; None where its own code refuses to give it."""
         try:
-            return self._candidate.worker.current_state(wanted)
+            return read()
         except Failed as failed:
             if (failed.status, failed.reason) != ("crash", "exception"):
                 raise

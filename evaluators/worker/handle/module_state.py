@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -14,6 +14,9 @@ _MOST_PARAMETERS = 100_000
 _MOST_PIECES = 200
 _WIDEST_BYTES = torch.complex128.itemsize
 """A candidate may hold its state in any element type."""
+
+Piece: TypeAlias = tuple[str, int, int]
+"""Elements in a row of a parameter or buffer: its name, the first element, the count."""
 
 
 @dataclass(frozen=True)
@@ -65,27 +68,30 @@ def split_to_write(
         yield pieces, values
 
 
-def split_to_read(
-    wanted: Mapping[str, torch.Tensor], room_bytes: int
-) -> Iterator[list[tuple[str, int, int]]]:
-    """Yield pages of pieces, each a name, first element and count, that fit into a box."""
+def split_to_read(wanted: Mapping[str, torch.Tensor], room_bytes: int) -> Iterator[Piece]:
+    """Yield pieces that cover some tensors and each fit into a box."""
     most = max(1, room_bytes // 2 // _WIDEST_BYTES)
-    page: list[tuple[str, int, int]] = []
-    room = room_bytes
     for name, tensor in wanted.items():
         for start in range(0, tensor.numel(), most):
-            count = min(most, tensor.numel() - start)
-            size = count * _WIDEST_BYTES + ALIGN_BYTES
-            if page and (size > room or len(page) >= _MOST_PIECES):
-                yield page
-                page, room = [], room_bytes
-            page.append((name, start, count))
-            room -= size
+            yield name, start, min(most, tensor.numel() - start)
+
+
+def split_pages(pieces: Iterable[Piece], room_bytes: int) -> Iterator[list[Piece]]:
+    """Yield pages of pieces that fit into a box together."""
+    page: list[Piece] = []
+    room = room_bytes
+    for piece in pieces:
+        size = piece[2] * _WIDEST_BYTES + ALIGN_BYTES
+        if page and (size > room or len(page) >= _MOST_PIECES):
+            yield page
+            page, room = [], room_bytes
+        page.append(piece)
+        room -= size
     if page:
         yield page
 
 
-def are_pieces(values: Any, page: Sequence[tuple[str, int, int]]) -> bool:
+def are_pieces(values: Any, page: Sequence[Piece]) -> bool:
     """Whether values are flat tensors of the counts in a page."""
     return (
         isinstance(values, list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -28,8 +28,10 @@ from evaluators.worker.handle.deadlines import Deadlines, TimedRequests
 from evaluators.worker.handle.inbox import Inbox
 from evaluators.worker.handle.module_state import (
     Parameter,
+    Piece,
     are_pieces,
     read_parameters,
+    split_pages,
     split_to_read,
     split_to_write,
 )
@@ -154,20 +156,27 @@ class WorkerHandle:
     def adopt(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name, in as many messages as the inbox needs."""
         for pieces, values in split_to_write(state, self._sizes.shared_bytes // 2):
-            self._ask("adopt", "call", pieces=pieces, values=self._inbox.put(values))
+            self._ask("adopt", "call", pieces=pieces, values=self._inbox.put(values, dense=True))
 
     def current_state(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return parameters and buffers as they are now, in the shapes and types of `wanted`."""
         taken = {name: [tensor.new_empty(0, device="cpu")] for name, tensor in wanted.items()}
-        for page in split_to_read(wanted, self._started.boxes.boxes[1].size_bytes):
+        pieces = list(split_to_read(wanted, self._started.boxes.boxes[1].size_bytes))
+        for (name, _, _), value in zip(pieces, self.read_pieces(pieces), strict=True):
+            taken[name].append(value.to(wanted[name].dtype))
+        return {name: torch.cat(parts).view(wanted[name].shape) for name, parts in taken.items()}
+
+    def read_pieces(self, pieces: Iterable[Piece]) -> list[torch.Tensor]:
+        """Return pieces of parameters and buffers as they are now."""
+        taken: list[torch.Tensor] = []
+        for page in split_pages(pieces, self._started.boxes.boxes[1].size_bytes):
             answer = self._ask("current_state", "call", pieces=page)
             values = self._outputs.take(answer["values"], "cpu")
             if not are_pieces(values, page):
                 message = "the module's state is not described"
                 raise Failed("rejected", "malformed_output", message)
-            for (name, _, _), value in zip(page, values, strict=True):
-                taken[name].append(value.to(wanted[name].dtype))
-        return {name: torch.cat(parts).view(wanted[name].shape) for name, parts in taken.items()}
+            taken += values
+        return taken
 
     def reseed(self, seed: int) -> None:
         """Seed the generators of the worker, for modules that draw numbers in a call."""
