@@ -25,7 +25,8 @@ FLAGS = {
     "precision_below_policy": "rounds more than the policy allows where sums cancel: noisy",
     "accepted_by_task": "beyond the judge's tolerance, accepted by the task's own rules",
     "state_differs": "parameters or buffers differ from the task's after the calls",
-    "another_function": "off by more than rounding on inputs with another sign or mean",
+    "another_function": "off by more than rounding on inputs with another sign, mean or scale, or "
+    "if one input varies alone",
     "fails_scaled": "wrong on inputs 40 times as large",
     "fails_signed": "wrong on inputs shifted to a mean of zero",
     "fails_random_signs": "wrong on inputs with random signs",

@@ -29,7 +29,7 @@ class ModuleState:
     """A number for each name, the same for names of the same memory."""
 
     def perturb(self, seed: int) -> dict[str, torch.Tensor]:
-        """Return the state with noise of 0.3 on floating values.
+        """Return the state with noise of 0.3 on floating and complex values.
 
         Tied tensors stay tied. A buffer without negative values, such as a running variance, keeps
         none.
@@ -39,13 +39,16 @@ class ModuleState:
         perturbed: dict[str, torch.Tensor] = {}
         for name, value in self.values.items():
             perturbed[name] = value
-            if not value.is_floating_point():
+            if not (value.is_floating_point() or value.is_complex()):
                 continue
             tied = (self.owners[name], value.dtype, value.shape)
             if tied not in moved:
-                step = _PERTURBATION * torch.randn(value.shape, generator=noise)
+                dtype = torch.complex64 if value.is_complex() else torch.float32
+                step = _PERTURBATION * torch.randn(value.shape, generator=noise, dtype=dtype)
                 changed = value + step.to(value.dtype)
-                positive = name not in self.parameters and bool((value >= 0).all())
+                positive = name not in self.parameters and not (
+                    value.is_complex() or bool((value < 0).any())
+                )
                 moved[tied] = changed.abs() if positive else changed
             perturbed[name] = moved[tied]
         return perturbed

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from evaluators.judging.bench import Bench
+from evaluators.judging.calls.input_variations import vary_whole
 from evaluators.judging.calls.verdict_calls import MOST_CALLS
 from evaluators.judging.flags import FLAGS, NONEQUIVALENT, UNRANKED
 from evaluators.references.weight_seed import WEIGHT_SEED
@@ -299,7 +300,7 @@ FLAGGED = {
     "small inputs taken for granted": (
         task_of("", "return torch.tanh(x)", "torch.rand(48, 32)"),
         kernel("", "return torch.tanh(x.clamp(-2, 2))"),
-        {"fails_scaled", "fails_shifted", "fails_infinities", "fails_uneven"},
+        {"fails_scaled", "fails_shifted", "fails_infinities", "fails_uneven", "another_function"},
     ),
     "inputs taken for contiguous": (
         task_of("", "return x * 2"),
@@ -564,6 +565,14 @@ def test_what_is_right_and_another_function_says_so(
 
 
 UPPER = "torch.triu(torch.randn(32, 32))"
+COMPLEX = "{'z': torch.complex(torch.rand(48, 32), torch.rand(48, 32))}"
+BRANCH = "y = torch.softmax(x @ x.transpose(1, 2) / 8, 2) @ x\nreturn torch.tanh(x + 4e-6 * y)"
+RECURRENCE = (
+    "h = torch.zeros_like(x[:, 0])\n"
+    "for step in range({first}, 256): h = 0.9 * h + x[:, step]\nreturn h"
+)
+SAMPLES = "torch.rand(16, 256, 8)"
+STATISTICS_OF_EVALUATION = "self.norm = nn.BatchNorm1d(32, affine=False)\nself.eval()"
 SAME_FUNCTION = {
     "the same": (MATMUL, kernel(WEIGHT, "return (x @ self.weight).clamp(min=0)"), True),
     "numerically fragile": (
@@ -610,6 +619,79 @@ SAME_FUNCTION = {
         ),
         True,
     ),
+    "statistics of evaluation that are never read": (
+        task_of(STATISTICS_OF_EVALUATION, "return self.norm(x)"),
+        kernel(STATISTICS_OF_EVALUATION, "return x * (1 + 1e-5) ** -0.5"),
+        False,
+    ),
+    "places in a buffer that are never read": (
+        task_of("self.register_buffer('order', torch.arange(32))", "return x[:, self.order]"),
+        kernel("self.register_buffer('order', torch.arange(32))", "return x.clone()"),
+        False,
+    ),
+    "no relu of complex numbers in a dict": (
+        task_of("", "z = x['z']\nreturn torch.relu(z.real) * z.imag", COMPLEX),
+        kernel("", "z = x['z']\nreturn z.real * z.imag"),
+        False,
+    ),
+    "a permutation that never permutes": (
+        task_of("", "return x[0][x[1]]", "(torch.randn(48, 32), torch.arange(48))"),
+        kernel("", "return x[0].clone()"),
+        False,
+    ),
+    "a mask that hides nothing": (
+        task_of("", "return x[0] * x[1]", "(torch.randn(8, 8), torch.ones(8, 8).bool())"),
+        kernel("", "return x[0].clone()"),
+        False,
+    ),
+    "sums of rows by offsets": (
+        task_of(
+            "",
+            "a, at = x\n"
+            "return torch.stack([a[at[n]:at[n + 1]].sum(0) for n in range(len(at) - 1)])",
+            "(torch.randn(64, 8), torch.arange(0, 65, 16))",
+        ),
+        kernel(
+            "",
+            "a, at = x\nrows = torch.arange(4).repeat_interleave(at[1:] - at[:-1])\n"
+            "return torch.zeros(4, 8).index_add(0, rows, a)",
+        ),
+        True,
+    ),
+    "a summand far below the tolerance": (
+        task_of("", "return x[0] + 1e-6 * x[1]", "(torch.randn(48, 32), torch.randn(32))"),
+        kernel("", "return x[0].clone()"),
+        False,
+    ),
+    "a branch far below the tolerance": (
+        task_of("", BRANCH, "torch.randn(4, 64, 64)"),
+        kernel("", "return torch.tanh(x)"),
+        False,
+    ),
+    "a recurrence cut short": (
+        task_of("", RECURRENCE.format(first=0), SAMPLES),
+        kernel("", RECURRENCE.format(first=140)),
+        False,
+    ),
+    "a recurrence as a sum": (
+        task_of("", RECURRENCE.format(first=0), SAMPLES),
+        kernel(
+            "",
+            "weights = 0.9 ** torch.arange(255, -1, -1.0)\n"
+            "return torch.einsum('btf,t->bf', x, weights)",
+        ),
+        True,
+    ),
+    "a recurrence by Fourier transforms": (
+        task_of("", RECURRENCE.format(first=0), SAMPLES),
+        kernel(
+            "",
+            "weights = torch.fft.rfft(0.9 ** torch.arange(256.0), 512)\n"
+            "y = torch.fft.irfft(torch.fft.rfft(x, 512, 1) * weights[None, :, None], 512, 1)\n"
+            "return y[:, 255].contiguous()",
+        ),
+        True,
+    ),
 }
 """Task, candidate, and whether the candidate is the function that the task's module is."""
 
@@ -621,6 +703,32 @@ def test_a_kernel_is_the_same_function_or_not(name: str, check_code: Checked) ->
     found = check_code(code, task)
     assert (found.status, found.reason) == ("correct", None), found
     assert found.evidence.is_equivalent() is equivalent, found.flags
+    shown = [note for note in found.evidence.notes if note.partition(":")[0] in NONEQUIVALENT]
+    assert bool(shown) is not equivalent
+    if found.flags != ["parameters_renamed"] and "dies on" not in name:
+        assert all(" at (" in note and "got" in note and "wanted" in note for note in shown)
+
+
+def test_other_whole_numbers_are_as_valid_as_the_tasks_own() -> None:
+    def vary(values: Any, sizes: tuple[int, ...] = ()) -> torch.Tensor | None:
+        return vary_whole(torch.tensor(values), [], sizes, 5)
+
+    places = vary([[0, 1, 2, 3, 4, 5], [9, 8, 7, 7, 6, 2]])  # each row has a range of its own
+    assert places is not None
+    assert [sorted(row) for row in places.tolist()] == [[0, 1, 2, 3, 4, 5], [2, 6, 7, 7, 8, 9]]
+    groups = vary([0, 0, 1, 1, 1, 3, 3])  # sorted, so that it stays sorted
+    assert groups is not None
+    assert groups.tolist() == sorted(groups.tolist())
+    assert {*groups.tolist()} <= {0, 1, 3}
+    offsets = vary([0, 4, 8, 12, 16], (16, 3))
+    assert offsets is not None
+    assert offsets.tolist() == sorted(offsets.tolist())
+    assert (offsets[0], offsets[-1]) == (0, 16)
+    mask = vary([True] * 64)
+    assert mask is not None
+    assert 0 < int((~mask).sum()) < 32
+    assert vary(3) is None
+    assert vary([2, 2, 2]) is None
 
 
 def test_the_view_repeats_the_rule_of_the_judge() -> None:

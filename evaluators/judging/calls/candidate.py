@@ -35,6 +35,8 @@ class Candidate:
         """Parameters of the task that the candidate lacks, or cannot take from outside."""
         self.is_lost = False
         """Whether the last call that decides no verdict has ended or hung the worker process."""
+        self.last_fault = ""
+        """What is wrong with the answer of the last call that decides no verdict, if anything."""
         self.usual: list[float] = []
         """Root mean square of each tensor of an ordinary answer."""
         self._aside_s = 0.0
@@ -61,7 +63,14 @@ class Candidate:
                     raise
                 self.missing_parameters = self.known_state
         if self.missing_parameters:
-            self.evidence.flags.add("parameters_renamed")
+            names = ", ".join(self.missing_parameters)
+            self.note("parameters_renamed", f"no counterpart of {names:.200}")
+
+    def note(self, flag: str, what: str) -> None:
+        """Raise a flag that costs the candidate its rank, and note what shows it the first time."""
+        if not any(note.startswith(f"{flag}: ") for note in self.evidence.notes):
+            self.evidence.notes.append(f"{flag}: {what}")
+        self.evidence.flags.add(flag)
 
     def restore_weights(self) -> None:
         """Give the candidate the task's own weights and buffers again."""
@@ -106,9 +115,15 @@ class Candidate:
         output = self.try_output(STRIDED_SLOT if strided else 0, question, strided=strided)
         if output is None:
             return None
-        # A task may answer in another number of tensors.
-        has_usual = special and len(self.usual) == len(question.expected.exact)
-        return self.compare(question, output[0], self.usual if has_usual else None)
+        comparison = self.compare(
+            question, output[0], self.get_usual(question) if special else None
+        )
+        self.last_fault = comparison.message or ""
+        return comparison
+
+    def get_usual(self, question: Question) -> Sequence[float] | None:
+        """Return the size of ordinary answers; None for an answer of another number of tensors."""
+        return self.usual if len(self.usual) == len(question.expected.exact) else None
 
     def try_output(
         self, slot: int, question: Question, *, strided: bool = False
@@ -118,6 +133,7 @@ class Candidate:
             return (self.call(slot, question, strided=strided),)
         except Failed as failed:
             self.is_lost = failed.status == "timeout" or failed.reason in _DEATHS
+            self.last_fault = f"the call fails: {failed.message}"
             return None
 
     def is_right(self, question: Question) -> bool:

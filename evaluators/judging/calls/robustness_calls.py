@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from evaluators.judging.calls.candidate import STRIDED_SLOT, Candidate
 from evaluators.judging.calls.input_seeds import Question, draw_question, draw_seed
-from evaluators.judging.calls.input_variations import FRAGILE, SIGNS, SPECIAL, Variation
+from evaluators.judging.calls.input_variations import (
+    ADD_ROUNDING,
+    FRAGILE,
+    SIGNS,
+    SPECIAL,
+    STEEP,
+    Variation,
+    name_tensors,
+    take_step,
+    vary_whole,
+)
 from evaluators.judging.calls.precision_record import (
     DRAWS_OF_FEW,
     MOST_ROUNDING,
@@ -23,18 +35,28 @@ from evaluators.judging.calls.precision_record import (
     pick_class,
 )
 from evaluators.judging.calls.verdict_calls import LARGE_BYTES, pair_tensors
-from evaluators.judging.calls.weight_checks import WeightChecks
+from evaluators.judging.calls.weight_checks import (
+    HARDLY_VISIBLE,
+    VISIBLE,
+    WeightChecks,
+    amplify,
+    measure_visibility,
+)
+from evaluators.judging.comparison.departure import find_departure, find_lost_infinity
 from evaluators.judging.comparison.failures import name_failures
 from evaluators.judging.comparison.outputs import compare
-from evaluators.judging.comparison.precision_class import is_below
+from evaluators.judging.comparison.precision_class import is_below, rank_class
 from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.structure import is_whole
 from evaluators.judging.comparison.tolerance import compute_rms
-from evaluators.memory.tensors import layout, tensors_of
+from evaluators.judging.flags import FLAGS
+from evaluators.memory.tensors import change_elements, layout, tensors_of
 from evaluators.references.task import Expected, ReferenceFailed, call_seed, has_same_bits
 from evaluators.worker.handle import Failed, WorkerHandle
 
 _LIMIT_S = 10.0
+_MOST_ALONE = 6
+"""Tensors of the inputs that are varied alone, at most."""
 _MOST_ROUNDING_OF_USUAL = 0.02
 """Norm of the error over that of usual answers up to which it counts as rounding, for answers that
 may be close to zero."""
@@ -62,6 +84,8 @@ class RobustnessCalls:
         self._probe = probe
         self._is_complete = True
         """Whether every call could be compared so far."""
+        self._class_of_signs: str | None = None
+        """Precision class that random signs have shown."""
 
     def run(self) -> None:
         """Check first whether the candidate is the same function, then its robustness.
@@ -74,7 +98,9 @@ class RobustnessCalls:
         if not self._try_variations(SIGNS, math.inf):
             return
         end = self._candidate.read_clock() + _LIMIT_S
-        if not self._candidate.missing_parameters and self._reference.parameters():
+        with self._note_limit("one input alone"):
+            self._is_complete &= self._vary_alone(end)
+        if not self._candidate.missing_parameters and self._reference.state():
             weights = WeightChecks(self._candidate)
             with self._note_limit("other weights"):
                 weights.perturb_all()
@@ -83,14 +109,15 @@ class RobustnessCalls:
                 self._candidate.restore_weights()
             except Failed:
                 return
-        self._evidence.compared_as_function = self._is_complete and not self._candidate.is_lost
-        if self._try_variations(FRAGILE, end):
+        is_complete = self._is_complete and self._candidate.read_clock() <= end
+        self._evidence.compared_as_function = is_complete and not self._candidate.is_lost
+        if self._try_variations(FRAGILE, end) and self._try_steep(end):
             self._try_variations(SPECIAL, end)
 
     def _try_variations(self, variations: Sequence[Variation], end: float) -> bool:
         """Try variations of the inputs; returns whether there are time and process for more."""
         for variation in variations:
-            if self._candidate.read_clock() > end:
+            if self._candidate.read_clock() > end or self._candidate.is_lost:
                 return False
             with self._note_limit(variation.flag):
                 if not self._try_variation(variation):
@@ -114,23 +141,185 @@ class RobustnessCalls:
         question = self._draw_variation(variation)
         if question is None:
             return True
-        comparison = self._candidate.try_call(
-            question, strided=variation.strided, special=variation.special
-        )
+        comparison, departure = self._try(variation, question)
         if variation.tells_precision:
             self._note_class(variation, comparison)
         if comparison is None or comparison.reason is not None:
             self._evidence.flags.add(variation.flag)
+            fault = self._candidate.last_fault
             if variation in SIGNS and not self._is_rounding(question, variation, comparison):
-                self._evidence.flags.add("another_function")
+                self._note_function(variation, fault)
+            if departure is not None and self._departs_again(variation):
+                self._note_function(variation, departure)
             # The failure may have broken the process too; then further calls show nothing.
             if self._candidate.is_lost or not self._candidate.is_right(
                 draw_question(self._reference, self._evidence)
             ):
                 if variation in SIGNS:
-                    self._evidence.flags.add("another_function")
+                    self._note_function(variation, fault)
                 return False
         return True
+
+    def _try(
+        self, variation: Variation, question: Question
+    ) -> tuple[Comparison | None, str | None]:
+        """Return the comparison of a varied call, None where it fails, and how it departs."""
+        slot = STRIDED_SLOT if variation.strided else 0
+        output = self._candidate.try_output(slot, question, strided=variation.strided)
+        if output is None:
+            return None, None
+        usual = self._candidate.get_usual(question)
+        comparison = self._candidate.compare(
+            question, output[0], usual if variation.special else None
+        )
+        self._candidate.last_fault = comparison.message or ""
+        departure = None
+        if variation.departs and not self._may_be_rounding(comparison):
+            if variation.finite:
+                departure = self._find_departure(question, output[0])
+            elif usual is not None:
+                departure = find_lost_infinity(question.expected, output[0], usual)
+        return comparison, departure
+
+    def _find_departure(self, question: Question, output: Any) -> str | None:
+        """Describe how an answer departs from the reference, if rounding cannot explain it."""
+        policy = self._candidate.policy
+        departure = find_departure(question.expected, output, policy)
+        if departure is not None:
+            noisy = ADD_ROUNDING(question.inputs, draw_seed())
+            moved = self._reference.answer(noisy, question.seed).exact
+            departure = find_departure(question.expected, output, policy, moved)
+        return departure
+
+    def _departs_again(self, variation: Variation) -> bool:
+        """Whether the candidate departs from the reference on another draw as well."""
+        question = self._draw_variation(variation)
+        return question is not None and self._try(variation, question)[1] is not None
+
+    def _may_be_rounding(self, comparison: Comparison) -> bool:
+        """Whether the candidate rounds more than the policy allows, and the error may be that."""
+        # What is left out may look like rounding where inputs are uneven, but not where they are of
+        # one size.
+        usual = self._evidence.comparison.precision_class
+        shown = max(usual, self._class_of_signs, key=rank_class)
+        return (
+            is_below(shown, self._precision.lowest_class)
+            and comparison.rel_l2_error is not None
+            and comparison.rel_l2_error <= MOST_ROUNDING
+        )
+
+    def _note_function(self, variation: Variation, fault: str) -> None:
+        self._candidate.note("another_function", f"{FLAGS[variation.flag]}: {fault}")
+
+    def _try_steep(self, end: float) -> bool:
+        """Try inputs of steep scale, in which what is left out elsewhere dominates the answer.
+
+        Returns whether there are time and process for more.
+        """
+        for variations in STEEP:
+            # The second one is for a reference that overflows on the first.
+            for variation in variations:
+                if self._candidate.read_clock() > end or self._candidate.is_lost:
+                    return False
+                question = self._draw_variation(variation)
+                if question is None:
+                    continue
+                departure = self._try(variation, question)[1]
+                if departure is not None and self._departs_again(variation):
+                    self._evidence.flags.add(variation.flag)
+                    self._note_function(variation, departure)
+                break
+        return not self._candidate.is_lost
+
+    def _vary_alone(self, end: float) -> bool:
+        """Vary one tensor of the inputs at a time, whole numbers and masks among them.
+
+        A tensor may be constant, or its effect may be below the tolerance when all vary. Where the
+        task's own draws vary a visible tensor, the verdict calls have shown that it is read.
+
+        Returns whether there was time for all of them.
+        """
+        seed = draw_seed()
+        own = self._reference.inputs(seed)
+        tensors = list(tensors_of(own))
+        chosen = [
+            number
+            for number, tensor in enumerate(tensors)
+            if tensor.numel() > int(is_whole(tensor)) and (is_whole(tensor) or len(tensors) > 1)
+        ]
+        if not chosen:
+            return True
+        draws = [list(tensors_of(self._reference.inputs(draw_seed()))) for _ in range(2)]
+        sizes = [size for tensor in tensors for size in tensor.shape]
+        names = name_tensors(own)
+        self._evidence.seeds.append(seed)
+        question = Question(own, self._reference.answer(own, call_seed(seed)), call_seed(seed))
+        for number in sorted(random.sample(chosen, min(len(chosen), _MOST_ALONE))):
+            if self._candidate.read_clock() > end or self._candidate.is_lost:
+                return False
+            tensor = tensors[number]
+            others = [
+                each[number]
+                for each in draws
+                if len(each) == len(tensors) and each[number].shape == tensor.shape
+            ]
+            is_drawn = not all(has_same_bits(tensor, other) for other in others)
+            self._vary_one(question, number, names[number], others, sizes, is_drawn=is_drawn)
+        return True
+
+    def _vary_one(
+        self,
+        question: Question,
+        number: int,
+        name: str,
+        others: Sequence[torch.Tensor],
+        sizes: Sequence[int],
+        *,
+        is_drawn: bool,
+    ) -> None:
+        tensor = list(tensors_of(question.inputs))[number]
+        seed = draw_seed()
+        varied = vary_whole(tensor, others, sizes, seed) if is_whole(tensor) else tensor
+        if varied is None:
+            return
+        questions: dict[float, Question] = {}
+
+        def measure(times: float) -> float:
+            value = varied if is_whole(tensor) else take_step(tensor, seed, times)
+            changed = self._ask_changed(replace_tensor(question.inputs, number, value), question)
+            if changed is None:
+                return 0.0
+            questions[times] = changed
+            return measure_visibility(question.expected, changed.expected, self._candidate.policy)
+
+        times, visibility = amplify(measure, can_amplify=not is_whole(tensor))
+        if not visibility > HARDLY_VISIBLE or (
+            is_drawn and visibility >= VISIBLE and times == 1.0 and not is_whole(tensor)
+        ):
+            return
+        comparison = self._candidate.try_call(questions[times])
+        if comparison is None and not is_whole(tensor):
+            return  # an input of unusual size, beyond its range
+        if comparison is None or comparison.reason is not None:
+            error = None if comparison is None else comparison.max_scaled_error
+            # What ignores an input is off by as much as the answer moves; rounding is not.
+            if error is None or error > min(visibility, VISIBLE) / 2:
+                fault = self._candidate.last_fault
+                self._candidate.note("another_function", f"{name} varied alone: {fault}")
+
+    def _ask_changed(self, inputs: list[Any], question: Question) -> Question | None:
+        """Return a question on changed inputs; None where the task's module fails on them."""
+        if self._reference.device == "cuda" and not _try_probe(self._probe, inputs, None):
+            if not _try_probe(self._probe, question.inputs, None):
+                raise ProbeLost
+            return None
+        try:
+            expected = self._reference.answer(inputs, question.seed)
+        except ReferenceFailed:
+            if not self._reference.is_alive:
+                raise
+            return None
+        return replace(question, inputs=inputs, expected=expected)
 
     def _is_rounding(
         self, question: Question, variation: Variation, comparison: Comparison | None
@@ -158,6 +347,8 @@ class RobustnessCalls:
             joint = self._compare_draws(variation, DRAWS_OF_FEW if few else 1)
             repeated = classify_rounding(joint, typical=variation.widens)
             shown = pick_class(shown, repeated, has_few_elements=few)
+        if variation in SIGNS:
+            self._class_of_signs = shown
         self._precision.robustness_classes.append(shown)
 
     def _compare_draws(self, variation: Variation, draws: int) -> Comparison | None:
@@ -226,6 +417,12 @@ class RobustnessCalls:
         ):
             return None  # eager itself is as far off, at the precision that the policy allows
         return question if _tells_something(expected, variation) else None
+
+
+def replace_tensor(inputs: list[Any], number: int, value: torch.Tensor) -> list[Any]:
+    """Return inputs with another tensor in place of one, by its number."""
+    replaced = list(tensors_of(inputs))[number]
+    return change_elements(inputs, lambda tensor: value if tensor is replaced else tensor)
 
 
 def _tells_something(expected: Expected, variation: Variation) -> bool:

@@ -180,9 +180,7 @@ class StateChecks:
                 self._note_difference(f"{name}: {comparison.message}", when)
 
     def _note_difference(self, difference: str, when: str = "the calls") -> None:
-        if "state_differs" not in self._evidence.flags:
-            self._evidence.notes.append(f"state after {when}: {difference}")
-        self._evidence.flags.add("state_differs")
+        self._candidate.note("state_differs", f"state after {when}: {difference}")
 
 
 def _is_counter(name: str) -> bool:

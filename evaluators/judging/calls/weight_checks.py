@@ -1,14 +1,18 @@
-"""Checks of weights: answers under other weights than those of the seed."""
+"""Checks of weights: answers under other parameters and buffers than those of the seed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
 
 from evaluators.judging.calls.candidate import Candidate
 from evaluators.judging.calls.input_seeds import Question, draw_question, draw_seed
+from evaluators.judging.calls.input_variations import vary_whole
+from evaluators.judging.case import Policy
 from evaluators.judging.comparison.structure import is_whole
 from evaluators.judging.comparison.tolerance import (
     EAGER_ERRORS_ALLOWED,
@@ -19,11 +23,11 @@ from evaluators.memory.tensors import tensors_of
 from evaluators.references.task import Expected, ReferenceFailed
 from evaluators.worker.handle import Failed
 
-_MOST_PARAMETERS = 32
-_VISIBLE = 30.0
-"""Change of an answer, in multiples of its tolerance, for a parameter that is changed alone."""
-_HARDLY_VISIBLE = 3.0
-_MOST_AMPLIFIED = 1e4
+_MOST_TENSORS = 32
+VISIBLE = 30.0
+"""Change of an answer, in multiples of its tolerance, for a tensor that is changed alone."""
+HARDLY_VISIBLE = 3.0
+_MOST_AMPLIFIED = 1e6
 
 
 class WeightChecks:
@@ -46,20 +50,21 @@ class WeightChecks:
                 {name: state[name] for name in self._candidate.known_state}
             )
             is_right = self._candidate.is_right(question)
+            fault = self._candidate.last_fault
         except ReferenceFailed:
             return
-        except Failed:
-            is_right = False
+        except Failed as failed:
+            is_right, fault = False, failed.message
         finally:
             self._reference.reset()
         if not is_right:
-            self._evidence.flags.add("fails_perturbed_parameters")
+            self._note(f"all parameters and buffers changed: {fault}")
 
     def perturb_each(self, end: float) -> bool:
-        """Change one parameter at a time, by enough to be visible in the answer.
+        """Change one parameter or buffer at a time, by enough to be visible in the answer.
 
         Next to large sums, the effect of a bias can be below the tolerance when all weights change
-        together.
+        together. Of many tensors, a random sample is changed.
 
         end: Moment of the candidate's clock at which to stop.
 
@@ -67,18 +72,22 @@ class WeightChecks:
         """
         own = self._reference.state()
         moved = self._reference.perturb(draw_seed())
+        # Parameters that share their memory are one tensor.
+        tied = {
+            name: {other: own[other] for other in moved if moved[other] is moved[name]}
+            for name in moved
+            if name in self._candidate.known_state
+        }
+        names = sorted(name for name, group in tied.items() if name == min(group))
         try:
             self._candidate.worker.adopt({name: own[name] for name in self._candidate.known_state})
             question = draw_question(self._reference, self._evidence)
-            for name in sorted(self._reference.parameters())[:_MOST_PARAMETERS]:
+            for name in random.sample(names, min(len(names), _MOST_TENSORS)):
                 if self._candidate.read_clock() > end or self._candidate.is_lost:
                     return False
-                # Parameters that share their memory are one tensor.
-                tied = {other: own[other] for other in moved if moved[other] is moved[name]}
-                if not own[name].is_floating_point() or name != min(tied):
-                    continue
-                if not self._follows_step(question, tied, moved[name] - own[name]):
-                    self._evidence.flags.add("fails_perturbed_parameters")
+                change = self._find_change(name, tied[name], moved[name])
+                if change is not None and not self._follows(question, tied[name], change):
+                    self._note(f"{name} changed alone: {self._candidate.last_fault}")
                     return True
         except (Failed, ReferenceFailed):
             return False
@@ -86,46 +95,95 @@ class WeightChecks:
             self._reference.reset()
         return True
 
-    def _follows_step(
-        self, question: Question, own: Mapping[str, torch.Tensor], step: torch.Tensor
+    def _find_change(
+        self, name: str, own: Mapping[str, torch.Tensor], moved: torch.Tensor
+    ) -> Callable[[float], dict[str, torch.Tensor]] | None:
+        """Return what changes some tied tensors by a multiple of a step; None if nothing can."""
+        value = own[name]
+        if is_whole(value):
+            varied = vary_whole(value, [], [], draw_seed())
+            return None if varied is None else lambda _: dict.fromkeys(own, varied)
+        step = moved - value
+        # A running variance has no negative values.
+        is_positive = name not in self._reference.parameters() and not (
+            value.is_complex() or bool((value < 0).any())
+        )
+
+        def change(times: float) -> dict[str, torch.Tensor]:
+            changed = value + times * step
+            return dict.fromkeys(own, changed.abs() if is_positive else changed)
+
+        return change
+
+    def _follows(
+        self,
+        question: Question,
+        own: Mapping[str, torch.Tensor],
+        change: Callable[[float], dict[str, torch.Tensor]],
     ) -> bool:
-        """Whether the candidate follows a step of some parameters, if the reference does."""
-        state, expected, visibility = self._take_step(question, own, step)
-        if 0 < visibility < _VISIBLE:
-            amplified = min(_MOST_AMPLIFIED, 2 * _VISIBLE / visibility)
-            state, expected, visibility = self._take_step(question, own, amplified * step)
-        self._reference.load(own)
-        if not visibility > _HARDLY_VISIBLE:
+        """Whether the candidate follows a change of some tensors, if the reference does."""
+        policy = self._candidate.policy
+        answers: dict[float, Expected] = {}
+
+        def measure(times: float) -> float:
+            self._reference.load(change(times))
+            answers[times] = self._reference.answer(question.inputs, question.seed)
+            return measure_visibility(question.expected, answers[times], policy)
+
+        try:
+            times, visibility = amplify(measure, can_amplify=not is_whole(next(iter(own.values()))))
+        except ReferenceFailed:
+            if not self._reference.is_alive:
+                raise
+            return True  # the task's module refuses these values
+        finally:
+            self._reference.load(own)
+        if not visibility > HARDLY_VISIBLE:
             return True
-        self._candidate.worker.adopt(state)
-        is_right = self._candidate.is_right(replace(question, expected=expected))
+        self._candidate.worker.adopt(change(times))
+        is_right = self._candidate.is_right(replace(question, expected=answers[times]))
         if not self._candidate.is_lost:
             self._candidate.worker.adopt(own)
         return is_right
 
-    def _take_step(
-        self, question: Question, own: Mapping[str, torch.Tensor], step: torch.Tensor
-    ) -> tuple[dict[str, torch.Tensor], Expected, float]:
-        """Return parameters after a step, the reference's answer, and how visible the step is."""
-        state = {name: value + step for name, value in own.items()}
-        self._reference.load(state)
-        expected = self._reference.answer(question.inputs, question.seed)
-        return state, expected, self._measure_visibility(question.expected, expected)
+    def _note(self, what: str) -> None:
+        self._candidate.note("fails_perturbed_parameters", what)
 
-    def _measure_visibility(self, before: Expected, after: Expected) -> float:
-        """Return the move of an answer in multiples of its tolerance; 0 where it is not finite."""
-        most = 0.0
-        triples = zip(tensors_of(after.value), after.exact, before.exact, strict=True)
-        for own, new, old in triples:
-            if new is None or old is None or is_whole(own):
-                continue
-            if new.shape != old.shape:  # it depends on the numbers, so that no element has a pair
-                return 0.0
-            if not (bool(own.isfinite().all()) and bool(new.isfinite().all())):
-                return 0.0
-            limit = get_tolerance(own.dtype, self._candidate.policy)
-            allowed = limit * (new.abs() + compute_rms(new))
-            eager_error = float((own.to(new.device, new.dtype) - new).abs().amax())
-            allowed += EAGER_ERRORS_ALLOWED * eager_error
-            most = max(most, float(((new - old).abs() / allowed).nan_to_num(0.0).amax()))
-        return most
+
+def amplify(measure: Callable[[float], float], *, can_amplify: bool) -> tuple[float, float]:
+    """Return by how much to multiply a step so that it is visible, and how visible it is then.
+
+    measure: Returns the visibility of a multiple of the step.
+    """
+    visibility = measure(1.0)
+    if not can_amplify or not 0 < visibility < VISIBLE:
+        return 1.0, visibility
+    times = min(_MOST_AMPLIFIED, 2 * VISIBLE / visibility)
+    return times, measure(times)
+
+
+def measure_visibility(before: Expected, after: Expected, policy: Policy) -> float:
+    """Return the move of an answer in multiples of its tolerance; 0 where it is not finite.
+
+    It is 0 as well for answers of different shapes, in which no element has a pair. A move of whole
+    numbers is infinite.
+    """
+    shapes = [[tensor.shape for tensor in tensors_of(each.value)] for each in (before, after)]
+    if shapes[0] != shapes[1]:
+        return 0.0
+    most = 0.0
+    groups = zip(
+        tensors_of(before.value), tensors_of(after.value), after.exact, before.exact, strict=True
+    )
+    for first, own, new, old in groups:
+        if new is None or old is None or is_whole(own):
+            most = most if torch.equal(first, own) else math.inf
+            continue
+        if not (bool(own.isfinite().all()) and bool(new.isfinite().all())):
+            return 0.0
+        limit = get_tolerance(own.dtype, policy)
+        allowed = limit * (new.abs() + compute_rms(new))
+        eager_error = float((own.to(new.device, new.dtype) - new).abs().amax())
+        allowed += EAGER_ERRORS_ALLOWED * eager_error
+        most = max(most, float(((new - old).abs() / allowed).nan_to_num(0.0).amax()))
+    return most
