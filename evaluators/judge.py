@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from evaluators.judging.case import ENTRY_POINT
 from evaluators.judging.config import Config
 from evaluators.judging.flags import UNRANKED
 from evaluators.judging.known_verdicts import KnownVerdict, is_same_by_flags
@@ -25,6 +24,7 @@ from evaluators.judging.outcome import (
     build_tables,
     fail_evaluation,
 )
+from store.code.entry_points import DEFAULT
 from store.errors import HostUnfit, SandboxFailed
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     begin = time.perf_counter()
     config = _apply_protocol(config)
     outcome = Outcome()
-    if case.entry_point != ENTRY_POINT:
+    if case.entry_point != DEFAULT:
         outcome.notes.append(f"entry point {case.entry_point}")
     oom_kills = count_oom_kills()
     bench.require_host(case)

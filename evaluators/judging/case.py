@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from evaluators.judging.flags import NONEQUIVALENT
+from store.code.entry_points import DEFAULT
 
 Policy: TypeAlias = Literal["torch_default", "fp32_strict", "allow_tf32"]
 """Precision that a kernel and its baselines may compute float32 in.
@@ -18,9 +19,6 @@ may round as much as eager then does. fp32_strict: float32 alone. allow_tf32: TF
 Kernels: TypeAlias = Literal["any", "custom_required"]
 """any: a rewrite in PyTorch ranks. custom_required: such a rewrite is correct and does not rank."""
 
-ENTRY_POINT = "ModelNew"
-"""Class of a candidate that names no other entry point."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -31,7 +29,7 @@ class Case:
     workload_id: str
     code: str
     path: str = "kernel.py"
-    entry_point: str = ENTRY_POINT
+    entry_point: str = DEFAULT
     other_files: tuple[tuple[str, str], ...] = ()
     """Path and text of further files of the kernel."""
     task_code: str

@@ -12,6 +12,7 @@ from typing import Any, Self
 import store
 from evaluators.scheduling.pool import Pair, Requests, Verdict
 from evaluators.service.client import Client, Judgement, Kernel
+from store.code.entry_points import choose_stored
 from store.errors import DeviceUnavailable, FlywheelError, UnknownName
 from store.ids import content_id
 
@@ -166,10 +167,11 @@ def _read_kernels(lake: store.Lake, kernel_ids: list[str]) -> dict[str, Kernel]:
     ).rows()
     kernels: dict[str, Kernel] = {}
     for row in rows:
-        if row["build_flags"] or row["entry_point"] != "ModelNew":
+        if row["build_flags"] or row["entry_point"] != choose_stored(row["code"]):
             raise FlywheelError(
                 f"kernel {row['kernel_id'][:12]} has build flags or another entry point",
-                "A judge service takes kernels that define ModelNew and need no flags.",
+                "A judge service takes kernels with ModelNew, or with a function of a usual name "
+                "(custom_kernel, run …), and need no flags.",
             )
         files = tuple((one["path"], one["code"]) for one in row["other_files"] or ())
         kernels[row["kernel_id"]] = Kernel(code=row["code"], path=row["path"], files=files)

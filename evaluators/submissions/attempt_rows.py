@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import store
+from store.code.entry_points import choose_stored
 from store.errors import FlywheelError, UnknownName
 from store.mcp.desk import IssuedPrompt
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 SOURCE = "evaluators mcp"
 PATH = "kernel.py"
-ENTRY_POINT = "ModelNew"
 _LONGEST_CODE = 500_000
 _LONGEST_NOTE = 20_000
 _LONGEST_NAME = 200
@@ -187,11 +187,12 @@ def _count_steps(lake: Lake, session_id: str) -> tuple[int, int]:
 
 
 def _make_kernel_row(code: str) -> dict[str, Any]:
+    entry_point = choose_stored(code)
     return {
-        "kernel_id": store.ids.kernel_id({PATH: code}, PATH, ENTRY_POINT),
+        "kernel_id": store.ids.kernel_id({PATH: code}, PATH, entry_point),
         "code": code,
         "path": PATH,
-        "entry_point": ENTRY_POINT,
+        "entry_point": entry_point,
         "source": SOURCE,
     }
 

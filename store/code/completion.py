@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from store.code.code_blocks import STARTS, Block, closes_fence, find_blocks, is_python, read_outside
+from store.code.entry_points import DEFAULT as ENTRY_POINT
+from store.code.entry_points import choose_stored
 from store.code.python_syntax import parse_python as python_tree
 from store.code.sections import read_sections
 from store.code.techniques import TECHNIQUES
 from store.ids import normalize
 
-ENTRY_POINT = "ModelNew"
 ENTRY_PATH = "kernel.py"
 """Path of every kernel of one file, so that equal kernels with other file names are equal."""
 LONGEST_CODE = 400_000
@@ -114,7 +115,10 @@ def parse_completion(text: str, finish_reason: str = "stop") -> ParsedCompletion
     if len(code) > LONGEST_CODE:
         return ParsedCompletion(**parts, parse_error="too long")
     path, others = _find_files(chosen, blocks)
-    return ParsedCompletion(**parts, code=_normalize_code(code), path=path, other_files=others)
+    code = _normalize_code(code)
+    return ParsedCompletion(
+        **parts, code=code, path=path, entry_point=choose_stored(code), other_files=others
+    )
 
 
 def _strip_reasoning(text: str) -> str | None:

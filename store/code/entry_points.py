@@ -45,7 +45,7 @@ class _Names:
         return name in self.classes or name in self.functions or name in self.others
 
 
-def find_entry_point(code: str, arguments: int | None = None, *, copies: bool = True) -> str | None:
+def find_entry_point(code: str, arguments: int | None = None) -> str | None:
     """Return the entry point of a file by the rule, or None if nothing in it is one.
 
     >>> find_entry_point("def helper(x): ...\\ndef softmax(x, dim): ...", 2)
@@ -54,16 +54,13 @@ def find_entry_point(code: str, arguments: int | None = None, *, copies: bool = 
     Args:
         code: Text of the file.
         arguments: Number of inputs that the task gives, if known.
-        copies: Whether a class `Model` counts. It does not where the text may repeat the task.
 
     Raises FlywheelError if several fit.
     """
     names = _read_names(code)
     if names.binds(DEFAULT):
         return DEFAULT
-    chosen = [name for name in CONVENTIONS if names.binds(name)]
-    if copies and names.binds(COPY):
-        chosen.append(COPY)
+    chosen = [name for name in (*CONVENTIONS, COPY) if names.binds(name)]
     if len(chosen) > 1 and arguments is not None:
         chosen = [name for name in chosen if _fits(names, name, arguments)]
     if not chosen:
@@ -77,6 +74,21 @@ def find_entry_point(code: str, arguments: int | None = None, *, copies: bool = 
             f"Name the class or function to judge, such as --entry-point {chosen[0]}.",
         )
     return chosen[0] if chosen else None
+
+
+def choose_stored(code: str, *, copies: bool = False) -> str:
+    """Return the entry point of a kernel to store: the only usual name that its file binds.
+
+    >>> choose_stored("def custom_kernel(data): ...")
+    'custom_kernel'
+
+    copies: Whether a class `Model` counts. It does not where the text may repeat the task, as a
+        completion does.
+    """
+    names = _read_names(code)
+    usual = (*CONVENTIONS, COPY) if copies else CONVENTIONS
+    chosen = [name for name in usual if names.binds(name)]
+    return DEFAULT if names.binds(DEFAULT) or len(chosen) != 1 else chosen[0]
 
 
 def list_names(code: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 The folder has either tasks/NAME.py with the candidates in kernels/NAME/, or one task.py with its
 candidates beside it. A candidate is a file CANDIDATE.py, or a folder CANDIDATE/ with kernel.py and
-further files (.cu, .cpp, .h …). Tasks are in KernelBench's format, and candidates define ModelNew.
-Each task is stored as one bundle.
+further files (.cu, .cpp, .h …). Tasks are in KernelBench's format, and candidates define ModelNew,
+or another entry point by the rule of `store.code.entry_points`. Each task is stored as one bundle.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.code import task_families
+from store.code import entry_points, task_families
 from store.errors import ImportFailed, UnknownName
 from store.ids import content_id
 from store.importers.reading import detection, sources
@@ -39,7 +39,8 @@ class Config:
     policy: str = "local"
     """Name of the policy that wrote the kernels."""
     entry_point: str = "ModelNew"
-    """Class that the candidates define."""
+    """Class or function that the candidates define. Without ModelNew, a candidate may also define
+    Model, custom_kernel, run, solution, kernel_fn or kernel_function."""
     source_revision: str | None = None
     """Commit of the folder (default: its git HEAD if it is a checkout)."""
     license: str | None = None
@@ -132,7 +133,10 @@ def _add(
     config: Config,
 ) -> None:
     """Add a candidate; the same text under two names is one kernel and one attempt."""
-    kernel_id = gathered.add_kernel(files, source=source, entry_point=config.entry_point)
+    entry_point = config.entry_point
+    if entry_point == entry_points.DEFAULT:
+        entry_point = entry_points.choose_stored(files[ENTRY_PATH], copies=True)
+    kernel_id = gathered.add_kernel(files, source=source, entry_point=entry_point)
     generation_id = content_id("generation", config.policy, task_id, kernel_id)
     row = {
         "generation_id": generation_id,

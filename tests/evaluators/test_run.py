@@ -167,6 +167,25 @@ def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None
     assert list_pending(lake_with_kernels, CPU, suite="imported") == ["elsewhere.py"]
 
 
+def test_a_function_with_a_usual_name_is_pending(lake_with_kernels: str) -> None:
+    with store.open(lake_with_kernels) as lake:
+        task_id = store.find_task(lake, "twice")["task_id"]
+    text = "def {}(x):\n    return x + x\n"
+    with store.writer(lake_with_kernels, author="tests") as writer:
+        for name in ("custom_kernel", "forward"):
+            code = text.format(name)
+            tables = kernel_rows(f"{name}.py", code, task_id=task_id)
+            kernel_id = store.ids.kernel_id({f"{name}.py": code}, f"{name}.py", name)
+            tables["kernels"][0]["entry_point"] = name
+            for rows in tables.values():
+                for row in rows:
+                    row["kernel_id"] = kernel_id
+            writer.append(tables, "a function")
+    pending = list_pending(lake_with_kernels, CPU)
+    assert "custom_kernel.py" in pending
+    assert "forward.py" not in pending  # a function with an unknown way of being called
+
+
 def test_what_was_timed_beside_other_work_is_pending_when_asked(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
         kernels = find_pending(lake, judge, [CPU], Selection()).to_pylist()

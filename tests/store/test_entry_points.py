@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from store.code.entry_points import count_arguments, find_entry_point, list_names
+from store.code.completion import parse_completion as parse
+from store.code.entry_points import (
+    choose_stored,
+    count_arguments,
+    find_entry_point,
+    list_names,
+)
 from store.errors import FlywheelError
 
 LAUNCHER = """
@@ -74,9 +80,17 @@ def test_several_entry_points_are_an_error_with_the_option(code: str, named: str
     assert "--entry-point" in str(raised.value.hint)
 
 
-def test_a_class_that_may_repeat_the_task_can_be_left_out() -> None:
-    assert find_entry_point("class Model: ...", copies=False) is None
-    assert find_entry_point("class Model: ...\ndef run(x): ...", copies=False) == "run"
+def test_stored_kernels_have_usual_names_and_a_completion_is_no_copy_of_its_task() -> None:
+    assert choose_stored("class Model: ...", copies=True) == "Model"
+    assert choose_stored("class Model: ...") == "ModelNew"
+    assert choose_stored("class Model: ...\ndef run(x): ...") == "run"
+    assert choose_stored("def run(x): ...\ndef solution(x): ...") == "ModelNew"
+    assert choose_stored("def softmax(x): ...") == "ModelNew"
+    assert choose_stored("class ModelNew: ...\ndef run(x): ...") == "ModelNew"
+    assert parse("```python\ndef custom_kernel(x):\n    return x\n```").entry_point == (
+        "custom_kernel"
+    )
+    assert parse("```python\nclass Model: ...\n```").entry_point == "ModelNew"
 
 
 def test_the_names_of_a_file_and_the_arguments_of_a_task() -> None:

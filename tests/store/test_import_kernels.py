@@ -130,6 +130,25 @@ def test_options_name_suite_policy_entry_and_license(writer: store.Writer, folde
     assert found == [{"suite": "lab", "policy_id": "ada", "license": "MIT", "entry_point": "Fast"}]
 
 
+def test_a_candidate_without_modelnew_has_another_entry_point(
+    writer: store.Writer, folder: Path
+) -> None:
+    names = {
+        "submission.py": "def custom_kernel(x):\n    return x.relu()\n",
+        "copy.py": "class Model: ...\n",
+        "none.py": "def fast(x):\n    return x.relu()\n",
+    }
+    for name, text in names.items():
+        write(folder / "kernels/fast_relu" / name, text)
+    load(writer, folder)
+    query = "SELECT DISTINCT entry_point FROM kernels WHERE contains(code, $$class ModelNew$$)"
+    assert rows(writer, query) == [{"entry_point": "ModelNew"}]
+    query = "SELECT code, entry_point FROM kernels WHERE NOT contains(code, $$class ModelNew$$)"
+    stored = {row["code"]: row["entry_point"] for row in rows(writer, query)}
+    expected = ("custom_kernel", "Model", "ModelNew")
+    assert stored == dict(zip(names.values(), expected, strict=True))
+
+
 def test_one_task_with_its_candidates_beside_it(writer: store.Writer, tmp_path: Path) -> None:
     root = tmp_path / "softsign"
     write(root / "task.py", TASK.format(name="relu"))

@@ -92,11 +92,21 @@ CROSS JOIN asked
 INNER JOIN judged_workloads AS settings
     ON settings.task_id = runnable.task_id AND settings.kind = $device_kind
 INNER JOIN task_names ON task_names.task_id = runnable.task_id
--- What is called in another way than KernelBench's classes, no evaluator knows how to call.
+-- Of other entry points, no evaluator knows how to call them; solutions of flashinfer-bench may get
+-- their outputs as further arguments.
 INNER JOIN kernels
     ON
         kernels.kernel_id = runnable.kernel_id
-        AND kernels.entry_point IN ('ModelNew', 'Model')
+        AND (
+            kernels.entry_point IN ('ModelNew', 'Model')
+            OR (
+                kernels.path LIKE '%.py'
+                AND kernels.entry_point IN (
+                    'custom_kernel', 'run', 'solution', 'kernel_fn', 'kernel_function'
+                )
+                AND task_names.suite NOT IN ('flashinfer-trace', 'sol-execbench')
+            )
+        )
 ANTI JOIN judged
     ON
         judged.kernel_id = runnable.kernel_id

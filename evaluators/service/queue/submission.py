@@ -9,6 +9,7 @@ from typing import Any, cast, get_args
 
 import store
 from evaluators.judging.case import Policy
+from store.code.entry_points import choose_stored
 from store.errors import FlywheelError
 
 LONGEST_CODE = 400_000
@@ -20,7 +21,6 @@ QUEUE_LIMIT_S = 3600.0
 LONGEST_S = 86_400.0
 _SOURCE = "service"
 _PATH = "kernel.py"
-_ENTRY_POINT = "ModelNew"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _FIELDS = {
     *("task", "code", "path", "files", "policy", "device_class", "priority", "queue_s", "judge_s"),
@@ -103,11 +103,12 @@ def _read_kernel(given: Mapping[str, object]) -> dict[str, Any]:
     if total > LONGEST_CODE:
         raise _malformed(f"the kernel is longer than {LONGEST_CODE} characters")
     others = [{"path": path, "code": text} for path, text in files.items() if path != main]
+    entry_point = choose_stored(code)
     return {
-        "kernel_id": store.ids.kernel_id(files, main, _ENTRY_POINT),
+        "kernel_id": store.ids.kernel_id(files, main, entry_point),
         "code": code,
         "path": main,
-        "entry_point": _ENTRY_POINT,
+        "entry_point": entry_point,
         "other_files": others or None,
         "source": _SOURCE,
     }
