@@ -13,6 +13,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -22,6 +23,8 @@ from evaluators.memory.values import DTYPES, build_value, iterate_entries
 
 TensorEntry: TypeAlias = tuple[torch.dtype, list[int], list[int], int]
 """Element type, shape, strides and address of a tensor."""
+Place: TypeAlias = tuple[Sequence[int], Sequence[int]]
+"""Addresses of the tensors of an output, and the number of elements of each."""
 _MOST_RUNS = 1024
 _DENSE = 4
 """A tensor whose memory spans up to this many times its own bytes is read in one piece."""
@@ -36,6 +39,10 @@ class _Span(ctypes.Structure):
 
 class Unreadable(Exception):
     """The memory of an answer cannot be read."""
+
+
+class Uncaptured(Exception):
+    """What an answer consists of was not read when the clock stopped."""
 
 
 def can_read_memory(pid: int) -> bool:
@@ -74,6 +81,67 @@ def build_read_value(
     held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in _iterate_entries(spec))
     make = read if held <= limit_bytes else _make_without_data
     return build_value(spec, lambda entry: mark_pending(make(_read_entry(entry)), entry[-1]))
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The bytes of an output that were read before the worker described it."""
+
+    entries: Sequence[TensorEntry]
+    """The layouts in which they were read."""
+    tensors: Sequence[torch.Tensor] | None
+    """None where the memory could not be read."""
+
+    def build_value(self, spec: Any, limit_bytes: int) -> Any:
+        """Return the described value with these bytes.
+
+        Raises Uncaptured where its tensors are not what was read; otherwise as `read_value` does.
+        """
+        entries = read_entries(spec)
+        pairs = zip(entries, self.entries, strict=False)
+        if len(entries) != len(self.entries) or not all(_is_same_memory(*pair) for pair in pairs):
+            raise Uncaptured
+        if self.tensors is None:
+            raise Unreadable("it could not be read when the clock stopped")
+        rest = iter(self.tensors)
+        return build_read_value(spec, lambda entry: next(rest).view(entry[1]), limit_bytes)
+
+
+def capture(pid: int, place: Place, layouts: Sequence[TensorEntry], limit_bytes: int) -> Captured:
+    """Read the memory of an output that is not described yet.
+
+    Nothing is read where the output exceeds `limit_bytes` or has another number of tensors.
+
+    layouts: The tensors of another output of the same worker. A tensor of as many elements is read
+        by the same shape and strides, any other as contiguous.
+    """
+    entries = [
+        (dtype, shape, strides, address)
+        if math.prod(shape) == count
+        else (dtype, [count], [1], address)
+        for address, count, (dtype, shape, strides, _) in zip(*place, layouts, strict=False)
+    ]
+    held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in entries)
+    if len(place[0]) != len(layouts) or held > limit_bytes:
+        return Captured([], [])
+    try:
+        return Captured(entries, [_read_tensor(pid, entry) for entry in entries])
+    except Unreadable:
+        return Captured(entries, None)
+
+
+def read_entries(spec: Any) -> list[TensorEntry]:
+    """Return the described tensors."""
+    return list(_iterate_entries(spec))
+
+
+def _is_same_memory(one: TensorEntry, other: TensorEntry) -> bool:
+    """Whether two entries name the same elements, contiguous ones in whichever shape."""
+    if (one[0], one[3], math.prod(one[1])) != (other[0], other[3], math.prod(other[1])):
+        return False
+    return one[1:3] == other[1:3] or all(
+        _split_dimensions(shape, strides)[1] == 0 for _, shape, strides, _ in (one, other)
+    )
 
 
 def list_memory_spans(spec: Any) -> list[tuple[int, int]]:

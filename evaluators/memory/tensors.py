@@ -151,6 +151,11 @@ class Box:
         """
         return self._build(spec, _give_own_storage)
 
+    def clear(self, start: int, size: int) -> None:
+        """Fill bytes with zeros."""
+        self._memory[start : start + size].zero_()
+        self.settle()
+
     def _build(self, spec: Any, take: Callable[[Tensor], torch.UntypedStorage] | None) -> Any:
         """Build a value on what `take` makes of the bytes of each storage, or on this memory."""
         storages: dict[tuple[int, int], torch.UntypedStorage] = {}

@@ -288,6 +288,11 @@ _outputs = _object(outputs=_list(_output))
 _nothing = _object()
 
 
+def _is_located(value: Any) -> bool:
+    """Whether an output is located as [addresses of its tensors, their numbers of elements]."""
+    return _row(_list(_whole()), _list(_whole()))(value) and len(value[0]) == len(value[1])
+
+
 def _place(value: Any) -> bool:
     return value in ("cpu", "cuda")
 
@@ -305,7 +310,8 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         **dict.fromkeys(("construct", "adopt", "reseed", "poison", "fill", "rehearse"), _nothing),
         **dict.fromkeys(("empty", "settle"), _nothing),
         **dict.fromkeys(("call", "output"), _output),
-        **dict.fromkeys(("time", "launch", "call_at_opening"), _outputs),
+        "time": _object(places=_list(_is_located)),
+        **dict.fromkeys(("describe", "launch", "call_at_opening"), _outputs),
         "prepare": _object(handles=_list(_handle, 2)),
         "load": _object(found=_flag),
         "state": _object(

@@ -75,8 +75,17 @@ class InputPool:
             if not self._ahead:
                 self._draw_ahead(len(slots) - slot)
             begin = time.perf_counter_ns()
-            self._fill(slot, self._ahead.popleft())
+            self.sets[slot] = self._ahead.popleft()
+            for worker in self._workers:
+                worker.fill(slot, self.sets[slot])
             filling_ns += time.perf_counter_ns() - begin
+        begin = time.perf_counter_ns()
+        for slot in slots:
+            # In random order, because the first worker finds the machine in another state than the
+            # last one.
+            for worker in random.sample(self._workers, len(self._workers)):
+                worker.write_inputs(slot)
+        filling_ns += time.perf_counter_ns() - begin
         self._cost_ns = self._drawing_ns + filling_ns / len(slots)
         self._batch = max(1, _BATCH_BYTES // max(1, layout(self.sets[0])[1]))
         return slots
@@ -87,10 +96,3 @@ class InputPool:
         begin = time.perf_counter_ns()
         self._ahead.extend(self._draw([secrets.randbits(48) for _ in range(count)]))
         self._drawing_ns = (time.perf_counter_ns() - begin) / count
-
-    def _fill(self, slot: int, inputs: list[Any]) -> None:
-        self.sets[slot] = inputs
-        # In random order, because the first worker finds the machine in another state than the
-        # last one.
-        for worker in random.sample(self._workers, len(self._workers)):
-            worker.fill(slot, inputs)

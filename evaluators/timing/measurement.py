@@ -61,7 +61,7 @@ def _measure(
     pool = InputPool(sources.draw, (kernel, *baselines.workers))
     for _ in range(2):  # the first fill allocates, and does not tell what a further one takes
         pool.refill()
-    checks = OutputChecks(kernel, sources, pool, draw)
+    checks = OutputChecks(kernel, baselines.main, sources, pool, draw)
     watch = CpuWatch(kernel)
     block = Block(baselines, kernel, sources, pool, draw, checks, watch)
     session = block.begin(clocks[0], plan)
@@ -74,11 +74,12 @@ def _measure(
             block.measure(session, is_checked=True)
         if is_over:
             break
-    block.end()
     for clock in clocks[1:] if plan.further_blocks else ():
         session.further.append(_measure_further(block, clock, plan, session))
     latency_check.reject_early_work(session)
     watch.reject_busy()
+    if checks.is_unverified:
+        session.flags.add("timed_outputs_unverified")
     if watch.uses_more_threads():
         session.flags.add("more_threads")
         session.noisy = True
@@ -101,7 +102,6 @@ def _measure_further(block: Block, clock: Clock, plan: Plan, main: Session) -> S
         if number >= fewest and elapsed_s > plan.further_s:
             break
         block.measure(session, is_checked=False)
-    block.end()
     return session
 
 
@@ -169,6 +169,8 @@ class Block:
         if manner != "end_to_end":
             empty = empty or self._time_empty(self._pool.refill(), cold=cold)
             self._empty.add([one for sample in empty for one in sample.rounds])
+        if self._checks is not None:
+            self._checks.follow_state()
         session = Session.of(loops or 1, self._arms, clock)
         elapsed_ns = [self._compute_elapsed_ns(EMPTY, sample) for sample in empty]
         session.warm_up_ms = [one / session.inner_loops / 1e6 for one in elapsed_ns]
@@ -206,8 +208,6 @@ class Block:
         is_checked: check calls of the kernel; otherwise a draw decides whether to.
         """
         slots = self._pool.refill()
-        if self._checks is not None:
-            self._checks.begin_sample()
         cold = session.clock != "throughput" or self._pool.device == "cpu"
         for position, name in enumerate(self._draw.sample(list(self._arms), len(self._arms))):
             arm = self._arms[name]
@@ -218,21 +218,15 @@ class Block:
                 sample = arm.time(slots, cold=cold)
             if name == "kernel":
                 self._reject_early_report(sample, slots, cold=cold)
-            session.add_sample(name, position, self._compute_elapsed_ns(name, sample))
-            # Drawn after the call, while the kernel's worker is frozen.
-            is_drawn = is_checked or self._draw.random() < _CHECKED_SHARE
-            if name == "kernel" and is_drawn and self._checks is not None:
-                self._checks.check(sample.kept)
-                self._checks.note_calls(slots)
+            elapsed_ns = self._compute_elapsed_ns(name, sample)
+            if name == "kernel" and self._checks is not None:
+                # Drawn after the call, while the kernel's worker is frozen.
+                is_drawn = is_checked or self._draw.random() < _CHECKED_SHARE
+                elapsed_ns += self._checks.end_sample(sample, slots, is_drawn=is_drawn)
+            session.add_sample(name, position, elapsed_ns)
         session.readings.append(self._sources.clocks())
         session.loads.append(read_load())
         session.subtract_overhead()
-
-    def end(self) -> None:
-        """Make the checks that are still to be made after the last block of a session."""
-        self._pool.refill()
-        if self._checks is not None:
-            self._checks.begin_sample()
 
     def _compute_elapsed_ns(self, name: str, sample: Sample) -> int:
         if not sample.rounds:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluators.device.fingerprint import Reading
-from evaluators.worker.handle import Manner
+from evaluators.worker.handle import Manner, WorkerHandle
 from store.schema.clocks import Clock
 
 CLOCKS: dict[str, tuple[Clock, ...]] = {
@@ -61,7 +61,7 @@ class Sources:
     """Reads the state of the device."""
     flush: Callable[[], None]
     """Pushes everything out of the caches of a processor."""
-    follow_state: Callable[[Sequence[list[Any]]], None] | None = None
+    follow_state: Callable[[Sequence[list[Any]], WorkerHandle], int] | None = None
     """Checks the state of the kernel's module after calls; see `CorrectnessProtocol`."""
     keeps_inputs: bool = True
     """Whether the task leaves its inputs as they are."""

@@ -133,7 +133,7 @@ def _take_samples(
             sample = arm.time(slots, cold=cold)
             elapsed_ns[name].append(sample.elapsed_ns)
             if name == "kernel" and random.random() < _CHECKED_SHARE:
-                checks.check(sample.kept)
+                checks.check(sample)
     kernel_ns, eager_ns = (statistics.median(elapsed_ns[name]) for name in ("kernel", "eager"))
     empty = [arms[EMPTY].time(slots, cold=cold) for _ in range(EMPTY_CALLS)]
     empty_ns = sorted(sample.elapsed_ns for sample in empty)

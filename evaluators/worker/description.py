@@ -1,8 +1,9 @@
 """Describes to the judge where an output is: kinds, element types, shapes, strides and addresses.
 
-This runs in the candidate's process, inside the timed call. It reads containers by the operations
-of their plain types, so that a subclass cannot compute meanwhile, and tensors by methods that were
-bound before any code of the candidate ran.
+This runs in the candidate's process. It reads containers by the operations of their plain types, so
+that a subclass cannot compute meanwhile, and tensors by methods that were bound before any code of
+the candidate ran. A candidate can replace any of this. On a processor, the timed call therefore
+includes only `locate`: the judge captures the bytes at these places before it asks for more.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import torch
 from torch import Tensor
 
 from evaluators.memory.tensors import suspend_modes
-from evaluators.memory.values import NUMPY_SCALARS
+from evaluators.memory.values import NUMPY_SCALARS, tensors_of
 from evaluators.processes.schema import MOST_DEPTH
 
 _DTYPE = Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _SHAPE = Tensor.shape.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _DEVICE = Tensor.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _LAYOUT = Tensor.layout.__get__  # pyright: ignore[reportAttributeAccessIssue]
-_STRIDE, _ADDRESS = Tensor.stride, Tensor.data_ptr
+_STRIDE, _ADDRESS, _COUNT = Tensor.stride, Tensor.data_ptr, Tensor.numel
 _IS_NEGATED, _IS_CONJUGATED = Tensor.is_neg, Tensor.is_conj
 _NAME_LIMIT = 80
 _PARAMETER = torch.nn.Parameter
@@ -53,6 +54,19 @@ def describe(value: Any) -> dict[str, Any]:
             return {"output": _describe(value, devices, 0), "devices": sorted(devices)}
     except OddOutput as odd:
         return {"odd": {"type": odd.name, "lazy": odd.lazy}}
+
+
+def locate(outputs: list[Any]) -> list[list[list[int]]]:
+    """Return the addresses and the numbers of elements of the tensors in each output."""
+    with suspend_modes():
+        return [_locate(output) for output in outputs]
+
+
+def _locate(output: Any) -> list[list[int]]:
+    if type(output) is Tensor:
+        return [[_ADDRESS(output)], [_COUNT(output)]]
+    tensors = list(tensors_of(output))
+    return [list(map(_ADDRESS, tensors)), list(map(_COUNT, tensors))]
 
 
 def _describe(value: Any, devices: set[str], depth: int) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from evaluators.worker.builds import failures
 from evaluators.worker.builds.pretended_gpu import call_without_data, pretend_gpu
 from evaluators.worker.clock_guard import ClockGuard
 from evaluators.worker.cuda_streams import Streams
-from evaluators.worker.description import describe
+from evaluators.worker.description import describe, locate
 from evaluators.worker.error_description import describe_error
 from evaluators.worker.setting import Setting, make_boxes
 from evaluators.worker.wrappers import Empty, wrap_with_copy
@@ -236,14 +236,20 @@ class Worker:
         """Call the module once per slot and keep every output.
 
         `copies` copies each output before the next call, for a module that overwrites its answer.
-        The judge's clock runs from its request until it has the answers.
+        The judge's clock runs from its request until it has the answer: where the outputs are in
+        memory. On a processor, describing them is no part of a kernel's time.
         """
         module = self._select_callable(variant)
         if copies:
             module = wrap_with_copy(module)
         calls = [self._slots[slot] for slot in slots]
         self._before, self._outputs = [], [module(*inputs) for inputs in calls]
-        return {"outputs": self._answers(self._outputs)}
+        self._synchronize()
+        return {"places": locate(self._outputs)}
+
+    def describe(self, calls: list[int]) -> dict[str, Any]:
+        """Describe outputs of the last request."""
+        return {"outputs": self._answers([self._outputs[call] for call in calls])}
 
     def launch(self, slots: list[int], first: int, variant: str | None = None) -> dict[str, Any]:
         """Launch one call per slot, each behind the judge's gate, and wait for none.

@@ -54,7 +54,8 @@ GENUINE: list[tuple[schema.Loop, str, dict[str, Any]]] = [
     # An expanded number: its bytes exceed 64 bits.
     ("candidate", "call", call({"tensor": ["float32", [2**31, 2**31], [0, 0], 4096, 0]})),
     ("candidate", "call", {"odd": {"type": "Later", "lazy": True}}),
-    ("candidate", "time", {"outputs": [call(PLACED), call({"tuple": []})]}),
+    ("candidate", "time", {"places": [[[4096], [16]], [[], []]]}),
+    ("candidate", "describe", {"outputs": [call(PLACED), call({"tuple": []})]}),
     ("candidate", "clocks", {"replaced": ["time.time"]}),
     ("candidate", "variant", {"seconds": 0.5}),
     ("candidate", "profile", PROFILE),

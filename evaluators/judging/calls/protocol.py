@@ -85,14 +85,18 @@ class CorrectnessProtocol:
                 raise Failed("incorrect", "incorrect_numerical", message)
             raise Failed("rejected", "memorised_output", message)
 
-    def follow_state(self, calls: Sequence[list[Any]]) -> None:
+    def follow_state(self, calls: Sequence[list[Any]], eager: WorkerHandle) -> int:
         """Compare the module's state with the task's own after timed calls.
 
-        To be called before every timed sample, so that nothing tells a sample that is checked.
+        To be called after every timed sample, so that nothing tells a sample that is checked.
 
-        calls: Inputs of the calls since the last time, to check them; empty otherwise.
+        Args:
+            calls: Inputs of the calls since the last time, to check them; empty otherwise.
+            eager: A worker that runs the task's own module.
+
+        Returns the nanoseconds of the request that belong to the sample before it.
         """
-        self._state_checks.follow(calls)
+        return self._state_checks.follow(calls, eager)
 
     def _has_rounding_errors(self, expected: Expected, comparison: Comparison) -> bool:
         """Whether the errors of a wrong answer may be due to rounding.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import secrets
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,7 +17,7 @@ from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.structure import is_whole
 from evaluators.judging.comparison.tolerance import compute_rms
 from evaluators.references.task import Expected, has_same_bits
-from evaluators.worker.handle import Failed
+from evaluators.worker.handle import Failed, WorkerHandle
 
 _COUNTER = "num_batches_tracked"
 """A counter that no answer depends on if the momentum is given; fused kernels ignore it."""
@@ -24,6 +26,8 @@ _PIECES = 64
 _PIECE = 256
 """Elements of each."""
 _State = TypeVar("_State")
+_MOST_USUAL = 1.5
+"""Reading a state may take this many times as long as it does from eager: processes differ."""
 _FAR = 0.5
 """Relative distance from the task's own state within which a state may stay as it is."""
 
@@ -41,6 +45,8 @@ class StateChecks:
         """The candidate's values of these before the calls that come next."""
         self._can_follow: bool | None = None
         """Whether state and inputs determine the next state; None if not known yet."""
+        self._usual_ns: list[int] = []
+        """Times of reading the same state from eager."""
 
     def compare_after_verdict(self) -> None:
         """Flag parameters and buffers that differ from the task's own after the same calls."""
@@ -103,17 +109,28 @@ class StateChecks:
             "the calls",
         )
 
-    def follow(self, calls: Sequence[list[Any]]) -> None:
+    def follow(self, calls: Sequence[list[Any]], eager: WorkerHandle) -> int:
         """Flag a state after timed calls that differs from the task's own after the same calls.
 
-        It is read before every sample, so the candidate cannot tell which samples are checked.
+        It is read after every sample, so the candidate cannot tell which samples are checked. A
+        module can put off updates until its state is read. Reading it that takes longer than it
+        does from eager counts as time of the sample.
 
-        calls: Inputs of the calls since the last time, to check them; empty otherwise.
+        Args:
+            calls: Inputs of the calls since the last time, to check them; empty otherwise.
+            eager: A worker that runs the task's own module.
+
+        Returns the nanoseconds that count.
         """
         is_unverified = self._reference.mutates or not self._reference.repeatable
         if not self._followed or is_unverified or self._can_follow is False:
-            return
+            return 0
+        begin_ns = time.perf_counter_ns()
         now = self._read(lambda: self._candidate.worker.current_state(self._followed))
+        read_ns = time.perf_counter_ns() - begin_ns
+        begin_ns = time.perf_counter_ns()
+        eager.current_state(self._followed)
+        self._usual_ns.append(time.perf_counter_ns() - begin_ns)
         if now is not None and self._before is not None and calls:
             wanted = self._update(self._before, calls)
             if self._can_follow is None:
@@ -126,6 +143,7 @@ class StateChecks:
             else:
                 self._evidence.flags.add("timed_outputs_unverified")
         self._before = now
+        return max(0, read_ns - round(_MOST_USUAL * statistics.median(self._usual_ns)))
 
     def _is_out_of_reach(
         self, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]

@@ -4,54 +4,105 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.task import has_same_bits
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.plan import Sources
-from evaluators.worker.handle import Failed, WorkerHandle
+from evaluators.worker.handle import Failed, Sample, WorkerHandle
 
 _MOST_CALLS = 4  # of one sample
+_MOST_LATE = 0.25
+
+
+@dataclass(frozen=True)
+class _CheckedCall:
+    """A timed call that is checked."""
+
+    number: int
+    """Among the calls whose outputs are kept."""
+    inputs: list[Any]
+    inputs_now: Any
+    """Its inputs as they are after the sample."""
 
 
 class OutputChecks:
     """Checks calls of timed samples, drawn after a sample, while the worker is frozen."""
 
     def __init__(
-        self, kernel: WorkerHandle, sources: Sources, pool: InputPool, draw: random.Random
+        self,
+        kernel: WorkerHandle,
+        eager: WorkerHandle,
+        sources: Sources,
+        pool: InputPool,
+        draw: random.Random,
     ) -> None:
         self._kernel = kernel
+        self._eager = eager
         self._sources = sources
         self._pool = pool
         self._draw = draw
         self.has_checked = False
         """Whether a sample of the session has been checked; samples of the warm-up do not count."""
-        self._calls: list[list[Any]] = []
-        """Inputs of the last sample, if the state after it is to be checked."""
+        self._checked = self._late = 0
 
-    def begin_sample(self) -> None:
-        """Check the state after the last sample, if it was drawn, and note the present one.
+    @property
+    def is_unverified(self) -> bool:
+        """Whether too many answers were in memory that the kernel named only after the clock."""
+        return self._late > _MOST_LATE * self._checked
 
-        To be called once its inputs are replaced: updates that were put off cannot be made then.
+    def follow_state(self, calls: Sequence[list[Any]] = ()) -> int:
+        """Check the state after the calls with these inputs, or only note it if there are none.
+
+        Returns the nanoseconds that count as time of the last sample.
         """
-        if self._sources.follow_state is not None:
-            self._sources.follow_state(self._calls)
-        self._calls = []
+        if self._sources.follow_state is None:
+            return 0
+        return self._sources.follow_state(calls, self._eager)
 
-    def note_calls(self, slots: Sequence[int]) -> None:
-        """Have the state after these calls checked, which are all calls of the last sample."""
+    def end_sample(self, sample: Sample, slots: Sequence[int], *, is_drawn: bool) -> int:
+        """Check the kernel's last sample if it is drawn, and read the state of its module.
+
+        The state is read after every sample and before the kernel can tell whether it is drawn.
+
+        slots: The slots of all its calls.
+
+        Returns the nanoseconds that count as time of the sample. Raises Failed.
+        """
+        if not is_drawn:
+            return self.follow_state()
         self.has_checked = True
-        self._calls = [self._pool.sets[slot] for slot in slots]
+        captured = self._capture(sample)
+        late_ns = self.follow_state([self._pool.sets[slot] for slot in slots])
+        self._compare(captured)
+        return late_ns
 
-    def check(self, slots: Sequence[int]) -> None:
+    def check(self, sample: Sample) -> None:
         """Check some calls of the kernel's last sample. Raises Failed."""
+        self._compare(self._capture(sample))
+
+    def _capture(self, sample: Sample) -> list[_CheckedCall]:
+        """Draw calls; read their outputs and inputs before the worker gets another request."""
+        if self._sources.check is None:
+            return []
+        slots = sample.kept
+        calls = self._draw.sample(range(len(slots)), min(len(slots), _MOST_CALLS))
+        self._kernel.capture_outputs(calls)
+        return [
+            _CheckedCall(call, self._pool.sets[slots[call]], self._kernel.inputs(slots[call]))
+            for call in calls
+        ]
+
+    def _compare(self, checked: Sequence[_CheckedCall]) -> None:
         if self._sources.check is None:
             return
-        for call in self._draw.sample(range(len(slots)), min(len(slots), _MOST_CALLS)):
-            inputs = self._pool.sets[slots[call]]
-            self._sources.check(inputs, self._kernel.output(call))
-            now = self._kernel.inputs(slots[call])
-            pairs = zip(tensors_of(inputs), tensors_of(now), strict=False)
+        outputs = self._kernel.timed_outputs([call.number for call in checked])
+        for call, (output, is_captured) in zip(checked, outputs, strict=True):
+            self._sources.check(call.inputs, output)
+            pairs = zip(tensors_of(call.inputs), tensors_of(call.inputs_now), strict=False)
             if self._sources.keeps_inputs and not all(has_same_bits(a, b) for a, b in pairs):
                 raise Failed("incorrect", "input_mutated", "a timed call has changed its inputs")
+            self._checked += 1
+            self._late += not is_captured

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,10 +17,15 @@ class Inbox:
     """Memory through which values go to a worker. The judge writes it while the worker is frozen.
 
     Inputs of a slot are staged first and written later, so that writing them can be timed.
+
+    A candidate has the inputs of a timed sample only in the request that is timed: they are written
+    after any other request, and erased before the next one. Whatever its code does in a request
+    that nobody times, it can neither begin the next sample there nor finish the last one.
     """
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, *, trusted: bool) -> None:
         self._sizes = sizes
+        self._trusted = trusted
         self.specs: dict[int, dict[str, Any]] = {}
         """Structure of the inputs in each slot that the worker reads from the inbox."""
         self._laid_out: dict[int, LaidOut] = {}
@@ -27,6 +33,10 @@ class Inbox:
         self._regions: dict[int, tuple[int, int]] = {}
         """First byte and size of the memory of each slot."""
         self._staged: dict[int, LaidOut] = {}
+        self._fresh: set[int] = set()
+        """Slots written since the last request."""
+        self._timed: set[int] = set()
+        """Slots of the last sample of a candidate, until they are erased."""
         self._box: Box | None = None
 
     def attach(self, box: Box) -> None:
@@ -77,6 +87,27 @@ class Inbox:
         if staged is not None:
             self.box.copy_in(staged)
             self.box.settle()
+            self._fresh.add(slot)
+            self._timed.discard(slot)
+
+    def note_timed(self, slots: Iterable[int]) -> None:
+        """Have these slots of a candidate erased before a request that does not use them."""
+        self._timed = set() if self._trusted else set(slots)
+
+    @contextlib.contextmanager
+    def expose(self, fields: Mapping[str, Any]) -> Generator[None]:
+        """Erase what a request with these fields must not see; fresh inputs are for it alone."""
+        groups = fields.get("groups") or [fields.get("slots") or [fields.get("slot")]]
+        used = {slot for group in groups for slot in group}
+        if not (self._trusted or self._fresh <= used):
+            raise AssertionError("a request would see inputs that are written for another one")
+        for slot in self._timed - used:
+            self.box.clear(*self._regions[slot])
+        self._timed &= used
+        try:
+            yield
+        finally:
+            self._fresh.clear()
 
     def read(self, slot: int, device: str) -> Any:
         """Return the inputs of a slot as they are now, copied to a device."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,10 +11,16 @@ import torch
 
 from evaluators.memory.frozen_gpu_memory import Pieces
 from evaluators.memory.frozen_memory import (
+    Captured,
+    Place,
+    TensorEntry,
+    Uncaptured,
     Unreadable,
     build_read_value,
     can_read_memory,
+    capture,
     list_memory_spans,
+    read_entries,
     read_value,
 )
 from evaluators.memory.tensors import Box, mark_pending, read_pending
@@ -35,6 +42,8 @@ class OutputReader:
         self._outbox = outbox
         self._pieces = pieces
         self._limit_bytes = outbox.size_bytes
+        self._layouts: list[TensorEntry] = []
+        """Tensors of the last described output."""
 
     @functools.cached_property
     def can_read_memory(self) -> bool:
@@ -61,7 +70,23 @@ class OutputReader:
         if "boxed" in answer:
             return self.take(answer["boxed"], self._device)
         limit_bytes = self._limit_bytes if self.can_read_memory else -1
+        self._layouts = read_entries(answer["output"])
         return _refuse_malformed(lambda: read_value(self._pid, answer["output"], limit_bytes))
+
+    def capture(self, place: Place) -> Captured:
+        """Read the memory of an output that a worker on a processor has not described yet."""
+        return capture(self._pid, place, self._layouts, self._limit_bytes)
+
+    def read_captured(
+        self, answer: Mapping[str, Any], captured: Captured | None
+    ) -> tuple[Any, bool]:
+        """Return a described output, and whether it consists of what has been captured."""
+        self._refuse_misplaced(answer)
+        if captured is not None:
+            with contextlib.suppress(Uncaptured):
+                build = functools.partial(captured.build_value, answer["output"], self._limit_bytes)
+                return _refuse_malformed(build), True
+        return self.read(answer), False
 
     def prepare(
         self, answer: Mapping[str, Any]
@@ -123,6 +148,14 @@ def read_outputs(answer: Mapping[str, Any], calls: int) -> list[Any]:
     for output in outputs:
         _refuse_odd(output)
     return outputs
+
+
+def read_places(answer: Mapping[str, Any], calls: int) -> list[Place]:
+    """Return the places of a sample's outputs, one per call. Raises Failed."""
+    if len(answer["places"]) != calls:
+        message = f"{len(answer['places'])} outputs of {calls} calls have places"
+        raise Failed("rejected", "malformed_output", message)
+    return answer["places"]
 
 
 def share_memory(answers: Sequence[Mapping[str, Any]]) -> bool:

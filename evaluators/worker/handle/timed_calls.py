@@ -12,18 +12,20 @@ import torch
 
 from evaluators.clock.gate import Gate
 from evaluators.clock.rounds import Round, RoundTime, Unfinished, time_rounds
+from evaluators.memory.frozen_memory import Place
 from evaluators.sandbox.failures import Failed, Stage
 from evaluators.sandbox.worker_process import Late, Meanwhile
 from evaluators.worker.handle.inbox import Inbox
-from evaluators.worker.handle.outputs import OutputReader, read_outputs
+from evaluators.worker.handle.outputs import OutputReader, read_outputs, read_places
 from evaluators.worker.handle.sample import LaunchBlocked, Manner, Sample
 
 _LAUNCH_S = 2.0
 """How long launching the calls of one sample may take before they count as waiting for the GPU."""
 Answers: TypeAlias = list[list[dict[str, Any]]]
 """Descriptions of the outputs of the last request, and of the one before it."""
-Timed: TypeAlias = tuple[Sample, Answers, list[Any] | None]
-"""A sample, the descriptions of its outputs, and the outputs if they have been read."""
+Timed: TypeAlias = tuple[Sample, Answers, list[Any] | None, list[Place]]
+"""A sample, the descriptions of its outputs, and the outputs. On a processor these are neither
+described nor read yet, and there are only their places."""
 
 
 class Ask(Protocol):
@@ -106,11 +108,13 @@ class TimedCalls:
             "time", "call", slots=slots, variant=request.variant, copies=request.copies
         )
         with self._blame_task():
-            answers = [read_outputs(answer, len(slots)), []]
+            places = read_places(answer, len(slots))
             if self._gate is None:
-                return Sample(self._read_wall_ns(), slots), answers, None
+                return Sample(self._read_wall_ns(), slots), [[], []], None, places
+            answer = self._ask("describe", "call", calls=list(range(len(slots))))
+            answers = [read_outputs(answer, len(slots)), []]
             taken = self._outputs.read_all(answers[0])
-        return Sample(time.perf_counter_ns() - begin_ns, slots), answers, taken
+        return Sample(time.perf_counter_ns() - begin_ns, slots), answers, taken, []
 
     def _write_inputs(self, slots: list[int], *, cold: bool) -> None:
         for slot in slots:
@@ -151,7 +155,7 @@ class TimedCalls:
                 raise Failed("rejected", "timer_mismatch", "a call has not reported its end")
             taken = self._outputs.read_all(answers[0])
         rounds = times[1:]
-        return Sample(sum(one.call_ns for one in rounds), groups[-1], rounds), answers, taken
+        return Sample(sum(one.call_ns for one in rounds), groups[-1], rounds), answers, taken, []
 
     def _time_behind_gate(self, request: Request) -> Timed:
         gate, first, slots = self._gate, self._passed + 1, request.slots
@@ -192,4 +196,4 @@ class TimedCalls:
             gate.open_now(last)
         self._inbox.unstage(slots)
         elapsed_ns = sum(round_time.call_ns for round_time in times)
-        return Sample(elapsed_ns, slots, times), answers, [value for value, _ in taken]
+        return Sample(elapsed_ns, slots, times), answers, [value for value, _ in taken], []

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Mapping
+import functools
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from evaluators.diagnosis.bottleneck import Profile, read_profile
 from evaluators.memory.frozen_gpu_memory import Pieces
+from evaluators.memory.frozen_memory import Captured, Place
 from evaluators.memory.tensors import layout
 from evaluators.processes.text import make_readable
 from evaluators.references.connection import SizesExceeded
@@ -35,7 +37,7 @@ from evaluators.worker.handle.module_state import (
     split_to_read,
     split_to_write,
 )
-from evaluators.worker.handle.outputs import OutputReader, share_memory
+from evaluators.worker.handle.outputs import OutputReader, read_outputs, share_memory
 from evaluators.worker.handle.sample import Manner, Sample
 from evaluators.worker.handle.sizes import Sizes
 from evaluators.worker.handle.started_worker import StartedWorker
@@ -85,13 +87,15 @@ class WorkerHandle:
         """Number of sets of inputs that it can hold at a time."""
         self.reply_calls = sizes.reply_calls
         """Number of calls whose outputs fit one of its replies."""
-        self._inbox = Inbox(sizes)
+        self._inbox = Inbox(sizes, trusted=trusted)
         self._pieces = Pieces(self._process.let_run)
         self._flushed = flushed
         self._ended: Ended | None = None
         self._imported = False
         self._answers: list[list[dict[str, Any]]] = [[], []]
         self._taken: list[Any] | None = None
+        self._places: list[Place] = []
+        self._captured: dict[int, Captured] = {}
 
     def prepare(self) -> None:
         """Wait until the worker has its device. Raises SandboxFailed: no code has run in it yet."""
@@ -209,8 +213,8 @@ class WorkerHandle:
     def fill(self, slot: int, inputs: list[Any], *, strided: bool = False) -> None:
         """Replace the inputs of a slot. Raises SizesExceeded where there is no room for them.
 
-        The judge writes them while the worker is frozen, on a GPU right before a call. The worker
-        gets a request only for a new layout.
+        The judge writes them while the worker is frozen, right before a call or by `write_inputs`.
+        The worker gets a request only for a new layout.
         """
         if strided:
             self._inbox.specs.pop(slot, None)
@@ -222,6 +226,12 @@ class WorkerHandle:
             self._ask("fill", "call", slot=slot, inputs=spec)
             self._inbox.specs[slot] = spec
         self._inbox.stage(slot)
+
+    def write_inputs(self, slot: int) -> None:
+        """Write the inputs of a slot on a processor; on a GPU, a sample includes writing them.
+
+        The next request has to be a call on them.
+        """
         if self.device != "cuda":
             self._inbox.write(slot)
 
@@ -231,7 +241,7 @@ class WorkerHandle:
         self._pieces.trim()
         stage: Stage = "first_call" if first else "call"
         answer = self._ask("call", stage, share=self._share if first else None, slot=slot)
-        self._answers, self._taken = [[answer], self._answers[0]], None
+        self._answers, self._taken, self._places = [[answer], self._answers[0]], None, []
         with self._blame_task():
             return self.output(0)
 
@@ -241,12 +251,38 @@ class WorkerHandle:
         The judge reads it from the frozen worker's memory; where the system forbids that, the
         worker copies it. An output that was timed on a GPU is as it was at the end of its call.
         """
+        if self._places and not before:
+            return self.timed_outputs([index])[0][0]
         if self._taken is not None and not before:
             return self._taken[index]
         answer: Mapping[str, Any] = self._answers[int(before)][index]
         if not self._outputs.can_read_memory or (before and "boxed" in answer):
             answer = self._ask("output", "call", index=index, before=before)
         return self._outputs.read(answer)
+
+    def capture_outputs(self, calls: Sequence[int]) -> None:
+        """Read outputs of timed calls from the memory that the worker has named within their time.
+
+        To be called before the next request: what the worker does in it is then of no effect.
+        """
+        if self._outputs.can_read_memory:
+            places = {call: self._places[call] for call in calls if self._places}
+            self._captured = {call: self._outputs.capture(at) for call, at in places.items()}
+
+    def timed_outputs(self, calls: Sequence[int]) -> list[tuple[Any, bool]]:
+        """Return outputs of timed calls, and whether each consists of what has been captured."""
+        if self._taken is not None:
+            return [(self._taken[call], True) for call in calls]
+        if not self._outputs.can_read_memory:
+            ask = functools.partial(self._ask, "output", "call", before=False)
+            return [(self._outputs.read(ask(index=call)), True) for call in calls]
+        captured = [self._captured.get(call) for call in calls]
+        with self._blame_task():
+            answers = self._describe(calls)
+            return list(map(self._outputs.read_captured, answers, captured))
+
+    def _describe(self, calls: Sequence[int]) -> list[dict[str, Any]]:
+        return read_outputs(self._ask("describe", "call", calls=list(calls)), len(calls))
 
     def inputs(self, slot: int) -> Any:
         """Return the inputs of a slot as they are now."""
@@ -277,7 +313,7 @@ class WorkerHandle:
         copies: bool = False,
         manner: Manner = "end_to_end",
     ) -> Sample:
-        """Time one call of the module, or of a variant of it, per slot, and take the outputs.
+        """Time one call of the module, or of a variant of it, per slot, and keep the outputs.
 
         Args:
             slots: The slots to call it on, in order.
@@ -290,9 +326,11 @@ class WorkerHandle:
         self.release_outputs()  # this sample's outputs can take their memory
         if self.device == "cuda":
             self._inbox.restage(slots, self.device)
-        sample, self._answers, self._taken = self._timed_calls.time(
+        sample, self._answers, self._taken, self._places = self._timed_calls.time(
             Request(slots, variant, cold=cold, copies=copies), manner
         )
+        self._captured = {}
+        self._inbox.note_timed(slots)
         return sample
 
     def release_outputs(self) -> None:
@@ -301,7 +339,8 @@ class WorkerHandle:
 
     def outputs_overlap(self) -> bool:
         """Whether outputs of two calls of the last request share memory."""
-        return share_memory(self._answers[0])
+        count = len(self._places)
+        return share_memory(self._describe(range(count)) if count else self._answers[0])
 
     def profile(self, slot: int) -> Profile:
         """Return a profile of one call, as the worker reports it."""
@@ -347,10 +386,13 @@ class WorkerHandle:
         with self._blame_task():
             if self._ended is not None:  # a call that only raises flags may have ended it
                 raise Failed("crash", "early_exit", "the process has ended before")
-            try:
-                return self._requests.ask(self._process, do, stage, late, meanwhile, share, fields)
-            except Died as error:
-                raise explain_end(self.end()) from error
+            with self._inbox.expose(fields):
+                try:
+                    return self._requests.ask(
+                        self._process, do, stage, late, meanwhile, share, fields
+                    )
+                except Died as error:
+                    raise explain_end(self.end()) from error
 
     @contextlib.contextmanager
     def _blame_task(self) -> Generator[None]:
