@@ -10,6 +10,9 @@ licenses of the repository that the module was taken from.
 
 from __future__ import annotations
 
+import io
+import itertools
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +51,9 @@ class Model(_{name}):
     def __init__(self, positional=(), keyword=None):
         super().__init__(*positional, **(keyword or {{}}))
 """
+
+_OWN_MODEL = "OwnModel"
+"""What a class of a text is called in place of Model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +96,42 @@ def adapt_task(code: str, entry_point: str) -> str | None:
     """Return a module's text with a class Model, or None if its class has no name in Python."""
     if not entry_point.isidentifier():
         return None
-    return code.rstrip() + _ADAPTER.format(name=entry_point)
+    # A class of the text that is called Model itself looks its name up, in `super(Model, self)`.
+    renamed = _rename_model(code)
+    name = _OWN_MODEL if entry_point == "Model" else entry_point
+    return renamed.rstrip() + _ADAPTER.format(name=name)
+
+
+def _rename_model(code: str) -> str:
+    """Return a text in which the name Model is another one, so that the adapter can have it.
+
+    >>> _rename_model("from a import Model\\nx = Model(b.Model, Model=1)  # Model\\n")
+    'from a import Model as OwnModel\\nx = OwnModel(b.Model, Model=1)  # Model\\n'
+    """
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
+    except (SyntaxError, tokenize.TokenError):
+        return code  # no such task can be built
+    tokens = [token for token in tokens if token.type not in (tokenize.NL, tokenize.COMMENT)]
+    lines = code.splitlines(keepends=True)
+    begins, before, statement, depth = True, "", "", 0
+    edits: list[tuple[int, int, str]] = []
+    for token, after in itertools.pairwise(tokens):
+        if begins:
+            statement = token.string
+        depth += (token.string in tuple("([{")) - (token.string in tuple(")]}"))
+        row, column = token.start
+        is_attribute = before == "." or (before == "def" and column > len("def "))
+        is_keyword = depth > 0 and after.string == "="
+        if token.string == "Model" and not is_attribute and not is_keyword:
+            is_imported = statement in ("from", "import") and before not in ("as", "from")
+            edits.append((row - 1, column, f"Model as {_OWN_MODEL}" if is_imported else _OWN_MODEL))
+        begins = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        before = token.string
+    for row, column, text in reversed(edits):
+        line = lines[row]
+        lines[row] = line[:column] + text + line[column + len("Model") :]
+    return "".join(lines)
 
 
 def _add(config: Config, gathered: BundleRows, run_id: str, row: Fields) -> None:

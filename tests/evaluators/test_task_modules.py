@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+
+from evaluators.references.task import ReferenceFailed
 
 HEAD = """
 import torch
@@ -203,3 +207,137 @@ def test_a_state_counts_through_answers_and_by_name(
     found = check_code(make_candidate(code), task, calls=6)
     assert (found.status, found.reason) == ("correct", None), found
     assert set(found.flags) & {"state_differs"} == flags, found.evidence.notes
+
+
+FILES = {
+    "torch.jit.script": task_of(
+        "",
+        "return swish(x)",
+        "import torch\n\n@torch.jit.script\ndef swish(x: torch.Tensor) -> torch.Tensor:\n"
+        "    return x * torch.sigmoid(x)\n",
+    ),
+    "its own source, a dataclass and a guard": task_of(
+        "self.setting = Setting()",
+        "return x * self.setting.factor",
+        "from __future__ import annotations\nimport inspect, os, pickle, sys, typing\n"
+        "from dataclasses import dataclass\n\n@dataclass\nclass Setting:\n    factor: int = 2\n\n"
+        "assert 'factor' in inspect.getsource(Setting)\n"
+        "assert os.path.samefile(__file__, inspect.getfile(Setting)) and __spec__ is not None\n"
+        "assert typing.get_type_hints(Setting) == {'factor': int}\n"
+        "assert pickle.loads(pickle.dumps(Setting())) == Setting()\n"
+        "assert open(os.path.join(os.path.dirname(__file__), os.path.basename(__file__))).read()\n"
+        "if __name__ == '__main__': sys.exit('run me by a benchmark')\n",
+    ),
+    "a library of operators, which can be defined once": task_of(
+        "",
+        "return torch.ops.tests_of_tasks.twice(x)",
+        "import torch\nlibrary = torch.library.Library('tests_of_tasks', 'DEF')\n"
+        "library.define('twice(Tensor x) -> Tensor')\n"
+        "library.impl('twice', lambda x: x * 2, 'CompositeExplicitAutograd')\n",
+    ),
+    "numbers drawn at import": task_of(
+        "",
+        "return x @ TABLE + float(SHIFT)",
+        "import torch, numpy\nTABLE = torch.randn(16, 16)\nSHIFT = numpy.random.rand()\n",
+    ),
+    "defaults set at import": task_of(
+        "self.fc = nn.Linear(16, 16)\nself.shift = torch.randn(16)",
+        "return self.fc(x) + self.shift + torch.zeros(16)",
+        "import torch\ntorch.set_default_dtype(torch.float64)\ntorch.set_default_device('cpu')\n"
+        "torch.backends.mkldnn.enabled = False\ntorch.manual_seed(0)\n",
+    ),
+    "a cache of the class": task_of(
+        "",
+        "if 'mask' not in CACHE: CACHE['mask'] = torch.tril(torch.ones(16, 16))\n"
+        "return x @ CACHE['mask']",
+        "CACHE = {}\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_tasks_and_kernels_are_imported_like_files(
+    name: str, check_code: Callable[..., Any]
+) -> None:
+    task = FILES[name]
+    found = check_code(make_candidate(task), task, calls=6)
+    assert (found.status, found.reason, found.flags) == ("correct", None, []), found.message
+
+
+def test_what_a_task_sets_at_import_does_not_lower_the_double_precision(
+    references: Callable[..., Any],
+) -> None:
+    task = task_of(
+        "self.fc = nn.Linear(16, 16)",
+        "return self.fc(x) + torch.full((16,), 0.1)",
+        "import torch\ntorch.set_default_dtype(torch.bfloat16)\n",
+    )
+    reference = references(task)
+    inputs = reference.inputs(1)
+    expected, state = reference.answer(inputs), reference.state()
+    assert expected.value.dtype == torch.bfloat16
+    x, weight, bias = (t.double() for t in (inputs[0], state["fc.weight"], state["fc.bias"]))
+    right = x @ weight.t() + bias + 0.1
+    assert expected.exact[0].allclose(right, rtol=1e-12, atol=1e-12)
+
+
+RANDOM = {
+    "numpy": "numpy.random.rand(24, 16)",
+    "a new generator of numpy": "numpy.random.default_rng().random((24, 16))",
+    "Python": "numpy.array([random.random() for _ in range(384)]).reshape(24, 16)",
+    "a generator of the module": "self.own.random((24, 16))",
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_numbers_from_numpy_and_python_are_the_same_on_both_sides(
+    name: str, check_code: Callable[..., Any]
+) -> None:
+    noise = f"torch.from_numpy({RANDOM[name]}).float()"
+    task = task_of(
+        "self.own = numpy.random.default_rng(3)",
+        f"return x + {noise}",
+        "import numpy, random\n",
+    ).replace("[torch.randn(24, 16)]", "[torch.from_numpy(numpy.random.rand(24, 16)).float()]")
+    candidate = make_candidate(task)
+    found = check_code(candidate, task, calls=6)
+    assert (found.status, found.reason, found.flags) == ("correct", None, []), found.message
+    found = check_code(candidate.replace(noise, "0.5"), task, calls=6)
+    assert (found.status, found.reason) == ("incorrect", "incorrect_numerical"), found
+
+
+@pytest.mark.parametrize(
+    ("head", "forward", "message"),
+    [
+        ("import sys\nsys.exit(3)\n", "return x", "cannot be built: it calls sys.exit(3)"),
+        ("import sys\n", "sys.exit('no')", "forward() failed: it calls sys.exit('no')"),
+        ("import os\n", "os._exit(3)", "worker is gone"),
+    ],
+)
+def test_a_task_that_exits_is_at_fault_and_a_kernel_that_exits_has_crashed(
+    head: str, forward: str, message: str, references: Callable[..., Any], check_code: Any
+) -> None:
+    task = task_of("", forward, head)
+
+    def answer() -> None:
+        reference = references(task)
+        reference.answer(reference.inputs(1))
+
+    with pytest.raises(ReferenceFailed, match=re.escape(message)):
+        answer()
+    found = check_code(make_candidate(task), task_of("", "return x"))
+    assert (found.status, found.reason) == ("crash", "early_exit"), found
+
+
+def test_a_constructor_that_is_not_repeatable_is_copied_or_named(
+    references: Callable[..., Any],
+) -> None:
+    drawn = "import os\nself.w = nn.Parameter(torch.tensor(list(os.urandom(16))).float())\n"
+    reference = references(task_of(drawn, "return x * self.w"))
+    inputs, [weight] = reference.inputs(1), reference.state().values()
+    for _ in range(2):
+        assert reference.answer(inputs).exact[0].equal(inputs[0].double() * weight)
+        reference.reset()
+    locked = drawn + "import threading\nself.lock = threading.Lock()"
+    with pytest.raises(ReferenceFailed, match=r"limit module_copies; `evaluators doctor"):
+        references(task_of(locked, "return x * self.w"))

@@ -51,6 +51,35 @@ def test_kernelbook_rows_are_tasks_under_their_own_license(tmp_path: Path) -> No
     assert [one.importer for one in detection.detect(file)] == ["kernelbook"]
 
 
+OWN_MODEL = """
+class Model:
+    def __init__(self, factor):
+        super(Model, self).__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.factor
+
+
+class Shifted(Model):
+    def forward(self, x):
+        return super(Shifted, self).forward(x) + 1
+
+
+def get_init_inputs():
+    return [[], {"factor": 3}]
+"""
+
+
+@pytest.mark.parametrize(("entry_point", "answer"), [("Model", 6), ("Shifted", 7)])
+def test_a_kernelbook_class_named_model_can_be_built(entry_point: str, answer: int) -> None:
+    code = kernelbook.adapt_task(OWN_MODEL, entry_point)
+    assert code is not None
+    names: dict[str, Any] = {}
+    exec(compile(code, "task.py", "exec"), names)
+    assert names["Model"](*names["get_init_inputs"]()).forward(2) == answer
+
+
 def test_drkernel_dialogues_are_trajectories_and_prompts_are_for_training(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     answer = f"Fused.\n\n```python\n{kernel(1)}```\n"
