@@ -98,6 +98,10 @@ def _amount(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= _MOST_NS
 
 
+def _figure(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
+
+
 def _text(most: int) -> Form:
     """A text of valid characters without NUL."""
     return lambda value: (
@@ -345,6 +349,12 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         ),
         "check": _object(accepted=_flag, text=_foreign_text),
         "shows_only_in_evaluation": _object(shows=_flag),
+        "algorithms": _object(
+            errors=_list(_or_none(_row(_figure, _row(_figure, _figure, _figure), _figure))),
+            rounds=_flag,
+            differ=_flag,
+        ),
+        "steps": _passed(rounds=_flag),
         "state": _passed(
             page=_list(_row(_text(_MOST_STATE_NAME), _flag, _whole()), _PAGE_ENTRIES),
             total=_whole(),

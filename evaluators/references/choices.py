@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from evaluators.references.operation_mode import OperationMode
 
 _MOST_CHOICES = 16
 _MOST_BYTES = 1 << 30
@@ -119,7 +120,7 @@ def explain(
     return any(_is_explained_by(one, wanted, given, wrong, few=few) for one in choices)
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(OperationMode):
     """Records the operands of operations that choose."""
 
     def __init__(self) -> None:

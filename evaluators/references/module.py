@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
 from types import ModuleType
 from typing import Any
 
@@ -26,12 +28,36 @@ from evaluators.memory.tensors import (
     move_to_device,
     tensors_of,
 )
+from evaluators.references.algorithms import RoundedFactors, find_kinds, iterate_algorithms
 from evaluators.references.choices import Choice, add_exact_values, record
+from evaluators.references.eager_error import EagerError, measure_errors
 from evaluators.references.generators import GENERATORS, read_generators, seed_generators
 from evaluators.references.imported_file import import_file
 from evaluators.references.module_tensors import iterate_held, move_module, widen_module
 from evaluators.references.rules import report_rules
+from evaluators.references.steps import StepRecorder, find_margins, iterate_moved
 from evaluators.references.weight_seed import WEIGHT_SEED
+
+_ALGORITHMS_LIMIT_S = 2.0
+"""After as much time, no further algorithm is tried."""
+_MOST_ALIKE = 4.0
+_MOST_ROUNDING = 0.05
+_MOST_OF_OWN = 10.0
+"""An algorithm counts if the norm of its error is below this share of the answer's, or below as
+many times that of eager's error. Otherwise it is no other algorithm but another answer."""
+
+
+@dataclass(frozen=True)
+class AlgorithmErrors:
+    """The errors of the algorithms by which eager may compute an answer."""
+
+    largest: list[EagerError | None]
+    """Largest errors by tensor; none at all where no algorithm changes a bit."""
+    _: KW_ONLY
+    rounds: bool
+    """Whether the module rounds to steps."""
+    differ: bool = False
+    """Whether some are far larger than the error of the usual algorithm."""
 
 
 class TaskFailed(Exception):
@@ -246,7 +272,10 @@ class TaskModule:
             return None
 
     def depends_on_tf32(self, seed: int) -> bool:
-        """Whether the answer to new inputs changes with the flag for TF32 in convolutions."""
+        """Whether the answer to new inputs changes with TF32 in convolutions.
+
+        It changes with the flag of cuDNN, or would if cuDNN took TF32 for these shapes.
+        """
         inputs = self.inputs(seed)
 
         def answer(allowed: bool) -> str:
@@ -259,7 +288,10 @@ class TaskModule:
         before = torch.backends.cudnn.allow_tf32
         try:
             with _name_failure("forward() failed"):
-                return answer(True) != answer(False)
+                usual = answer(False)
+                with RoundedFactors(("convolution",)):
+                    rounded = answer(False) if self._device == "cuda" else usual
+                return not usual == rounded == answer(True)
         finally:
             torch.backends.cudnn.allow_tf32 = before
 
@@ -306,6 +338,120 @@ class TaskModule:
             return own  # code that fixes its element type has no numbers in double precision
         return add_exact_values(own, wide)
 
+    def measure_algorithms(
+        self, inputs: list[Any], seed: int, policy: str, limits: Mapping[str, float]
+    ) -> AlgorithmErrors:
+        """Return the largest errors of the algorithms that a policy allows.
+
+        Args:
+            inputs: The inputs.
+            seed: Seed of the module's own random numbers.
+            policy: The policy.
+            limits: See `steps`.
+        """
+        with torch.no_grad(), _name_failure("forward() failed"):
+            model = self._copy(self._model, double=False)
+
+            def answer() -> list[torch.Tensor]:
+                seed_generators(seed, self._device)
+                return list(tensors_of(model(*_clone_inputs(inputs))))
+
+            kinds = find_kinds(answer)
+            begin = time.perf_counter()
+            before = read_generators(self._device, [])
+            value = answer()
+            own_s = time.perf_counter() - begin
+            draws = before != read_generators(self._device, [])
+            if not all(map(has_same_bits, value, answer())):
+                return AlgorithmErrors([], rounds="step" in kinds)
+        if draws:
+            # Another number of threads, or another way to attend, may draw other numbers.
+            kinds -= {"attention"} if self._device == "cuda" else kinds - {"step"}
+        largest: list[EagerError | None] = []
+        own: list[EagerError | None] = []
+        exact: list[torch.Tensor | None] = []
+        slack: list[torch.Tensor | None] = []
+        for algorithm in iterate_algorithms(self._device, policy, kinds, own_s):
+            if time.perf_counter() - begin > _ALGORITHMS_LIMIT_S:
+                break
+            try:
+                with torch.no_grad(), algorithm:
+                    other = answer()
+            except (Exception, SystemExit):
+                continue  # what the task cannot run under allows no error
+            if all(map(has_same_bits, value, other)):
+                continue
+            if not exact:
+                exact = self._match_double(inputs, value, draws=draws)
+                slack = self.steps(inputs, seed, limits)[0] if "step" in kinds else []
+                slack = slack or [None] * len(value)
+                own = measure_errors(value, exact, slack)
+            errors = measure_errors(other, exact, slack)
+            if all(map(_is_rounding, errors, own)):
+                largest = list(map(EagerError.larger, errors, largest or errors))
+        is_wide = any(
+            error is not None and (e is None or error.relative > _MOST_ALIKE * e.relative)
+            for error, e in zip(largest, own, strict=False)
+        )
+        return AlgorithmErrors(largest, rounds="step" in kinds, differ=is_wide)
+
+    def steps(
+        self, inputs: list[Any], seed: int, limits: Mapping[str, float]
+    ) -> tuple[list[torch.Tensor | None], bool]:
+        """Return how much another step changes each element of the answer, and whether it rounds.
+
+        There is one for each tensor of the answer; none at all where no other step is near.
+
+        limits: Relative tolerance of a value before a step by the name of its element type.
+        """
+        with torch.no_grad(), _name_failure("forward() failed"):
+            model = self._copy(self._model, double=False)
+            seed_generators(seed, self._device)
+            given = _clone_inputs(inputs)
+            with StepRecorder() as recorder:
+                model(*given)
+            own = recorder.list_steps()
+        if not own or self.draws:
+            return [], bool(own)
+        changes: list[torch.Tensor] = []
+        try:
+            recorder = StepRecorder()
+            exact = self._answer_in_double(inputs, recorder)
+            margins = find_margins(own, recorder.list_steps(), limits)
+            for mode in () if margins is None else iterate_moved(margins):
+                moved = self._answer_in_double(inputs, mode)
+                distances = [
+                    (m.to(torch.float64) - x.to(torch.float64)).abs().nan_to_num(0.0, 0.0, 0.0)
+                    for m, x in zip(moved, exact, strict=True)
+                    if not m.is_complex()
+                ]
+                if len(distances) < len(exact):
+                    return [], True
+                changes = list(map(torch.maximum, distances, changes or distances))
+        except (Exception, SystemExit):
+            return [], True  # code that fixes its element type has no numbers in double precision
+        is_changed = any(bool(change.any()) for change in changes)
+        return [*changes] if is_changed else [], True
+
+    def _answer_in_double(
+        self, inputs: list[Any], mode: AbstractContextManager[Any] | None = None
+    ) -> list[torch.Tensor]:
+        """Return the tensors of the double precision answer of a copy, which runs in a mode."""
+        device = self._double_device
+        double = self._copy(self._double, double=True)
+        given = _clone_inputs(inputs, double=True, device=device)
+        with torch.no_grad(), _use_double(device), mode or contextlib.nullcontext():
+            return list(tensors_of(double(*given)))
+
+    def _match_double(
+        self, inputs: list[Any], own: list[torch.Tensor], *, draws: bool
+    ) -> list[torch.Tensor | None]:
+        """Return what `_compute_exact` returns, by a copy."""
+        if not draws:
+            with contextlib.suppress(Exception, SystemExit):
+                return _match_exact(self._answer_in_double(inputs), own)
+        return _match_exact(None, own)
+
     def _compute_exact(
         self, inputs: list[Any], own: list[torch.Tensor]
     ) -> list[torch.Tensor | None]:
@@ -316,13 +462,10 @@ class TaskModule:
         """
         if not self.draws:
             try:
-                exact = list(tensors_of(self._run_in_double(inputs)))
-                if [t.shape for t in exact] == [t.shape for t in own]:
-                    pairs = zip(own, exact, strict=True)
-                    return [x if _classify(x) == _classify(t) else _to_exact(t) for t, x in pairs]
+                return _match_exact(list(tensors_of(self._run_in_double(inputs))), own)
             except (Exception, SystemExit):
                 pass
-        return [_to_exact(tensor) for tensor in own]
+        return _match_exact(None, own)
 
     def _run_in_double(self, inputs: list[Any]) -> Any:
         try:
@@ -365,6 +508,23 @@ def _to_exact(tensor: torch.Tensor) -> torch.Tensor | None:
     if _classify(tensor) == "whole":
         return None
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _match_exact(
+    exact: list[torch.Tensor] | None, own: list[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """Return each tensor of an answer in double precision, or its own numbers if that is none."""
+    if exact is None or [t.shape for t in exact] != [t.shape for t in own]:
+        return [_to_exact(tensor) for tensor in own]
+    pairs = zip(own, exact, strict=True)
+    return [x if _classify(x) == _classify(t) else _to_exact(t) for t, x in pairs]
+
+
+def _is_rounding(error: EagerError | None, own: EagerError | None) -> bool:
+    """Whether an error of another algorithm is rounding, and no other answer."""
+    if error is None or own is None:
+        return True
+    return error.relative <= max(_MOST_ROUNDING, _MOST_OF_OWN * own.relative)
 
 
 def _sum_bytes(value: Any) -> int:

@@ -21,6 +21,7 @@ from evaluators.memory.tensors import has_same_bits
 from evaluators.processes.text import make_readable
 from evaluators.references.choices import Choice, read_choice
 from evaluators.references.connection import ReferenceFailed, SizesExceeded, TaskConnection
+from evaluators.references.eager_error import EagerError
 from evaluators.references.rules import NO_RULES, TaskRules, read_rules
 from evaluators.references.state import ModuleState, read_state, split_pages
 from evaluators.sandbox.launcher import ForkServer
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 _SEED_BITS = 48
+_OWN = "own"
+_DRAWS = 2
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class Expected:
     """Rules of the task's own, by which an answer is right or wrong."""
     check: Callable[[Any], tuple[bool, str]] | None = None
     """Asks the task's own checker whether an output is right, and why not."""
+    algorithms: Sequence[EagerError | None] = ()
+    """Largest error of other algorithms that the policy allows, by tensor; empty if unknown."""
+    steps: Callable[[], Sequence[torch.Tensor | None]] = tuple
+    """Returns how much another rounding step changes each tensor; nothing if no step is near."""
+    rounds: bool = False
+    """Whether the task is known to round to steps."""
 
 
 def call_seed(seed: int) -> int:
@@ -92,6 +101,13 @@ class Reference:
         the caller who has seen larger ones."""
         self.refused: set[str] = set()
         """Flags of the inputs that end the process in which the task's module gets them."""
+        self.rounds: bool | None = None
+        """Whether a call rounds to steps; None if unknown."""
+        self.limits: Mapping[str, float] = {}
+        """Relative tolerance by the name of an element type; set by `measure_algorithms`."""
+        self._algorithms: dict[str, Sequence[EagerError | None]] = {}
+        """Largest errors of eager's other algorithms, by what the inputs are."""
+        self._algorithms_differ = False
         self._initial: ModuleState | None = None
         self._depends_on_tf32: bool | None = None
         self._connection = TaskConnection(
@@ -158,10 +174,13 @@ class Reference:
             raise self._connection.break_off("an answer is missing")
         return values[0]
 
-    def answer(self, inputs: list[Any], seed: int = 0) -> Expected:
+    def answer(self, inputs: list[Any], seed: int = 0, kind: str = _OWN) -> Expected:
         """Return the reference's answer, and the same in double precision where that works.
 
-        `seed` is the seed of the module's own random numbers.
+        Args:
+            inputs: The inputs.
+            seed: Seed of the module's own random numbers.
+            kind: What the inputs are; see `measure_algorithms`.
         """
         place, spec = self._connection.put(inputs)
         answer = self._connection.ask("answer", place=place, inputs=spec, seed=seed)
@@ -169,7 +188,20 @@ class Reference:
         self.draws |= answer["draws"]
         self.mutates = answer["mutates"] if self.mutates is None else self.mutates
         check = functools.partial(self.check, inputs) if self.rules.has_checker else None
-        return Expected(value, exact, inputs, self.rules, check)
+        errors = self._algorithms.get(kind) or self._algorithms.get(_OWN, ())
+        if len(errors) != len(exact):
+            errors = ()
+        steps = functools.partial(self.steps, inputs, seed)
+        return Expected(
+            value,
+            exact,
+            inputs,
+            self.rules,
+            check,
+            algorithms=errors,
+            steps=steps,
+            rounds=bool(self.rounds),
+        )
 
     def check(self, inputs: list[Any], output: Any) -> tuple[bool, str]:
         """Return whether the task's own checker accepts an output, and its text."""
@@ -181,6 +213,72 @@ class Reference:
                 raise
             return False, f"the checker failed: {failed}"  # it accepts nothing then
         return answer["accepted"], make_readable(answer["text"])
+
+    def measure_algorithms(
+        self,
+        policy: str,
+        limits: Mapping[str, float],
+        kind: str = _OWN,
+        questions: Sequence[tuple[list[Any], int]] = (),
+    ) -> None:
+        """Measure eager's error under each algorithm that a policy allows, once.
+
+        Later answers have these errors with them. Inputs other than the task's own are measured
+        only where the algorithms differ much.
+
+        Args:
+            policy: The policy.
+            limits: Relative tolerance by the name of an element type.
+            kind: What the inputs are; the task's own by default.
+            questions: Inputs and seeds of calls; two draws of the task's own by default.
+        """
+        if kind in self._algorithms or (kind != _OWN and not self._algorithms_differ):
+            return
+        self._algorithms[kind], self.limits = (), limits
+        for inputs, seed in questions or (self._draw() for _ in range(_DRAWS)):
+            place, spec = self._connection.put(inputs)
+            answer = self._connection.ask(
+                "algorithms",
+                place=place,
+                inputs=spec,
+                seed=seed,
+                policy=policy,
+                limits=dict(limits),
+            )
+            self.rounds = answer["rounds"]
+            self._algorithms_differ |= answer["differ"]
+            errors = [row and EagerError(row[0], tuple(row[1]), row[2]) for row in answer["errors"]]
+            known = self._algorithms[kind] or errors
+            if not errors or len(errors) != len(known):
+                return
+            self._algorithms[kind] = list(map(EagerError.larger, errors, known))
+
+    def leave_out_algorithms(self) -> None:
+        """Measure nothing: the process of this task does not survive it."""
+        self._algorithms[_OWN] = ()
+
+    def _draw(self) -> tuple[list[Any], int]:
+        seed = secrets.randbits(_SEED_BITS)
+        return self.inputs(seed), call_seed(seed)
+
+    def steps(self, inputs: list[Any], seed: int) -> Sequence[torch.Tensor | None]:
+        """Return how much another rounding step changes each tensor of an answer.
+
+        An element that is next to an edge of a rounding operation may be on its other side, by the
+        errors of the value before it (`references.steps`). Nothing where none may, or the task does
+        not round.
+        """
+        if self.rounds is False:
+            return ()
+        place, spec = self._connection.put(inputs)
+        answer = self._connection.ask(
+            "steps", place=place, inputs=spec, seed=seed, limits=dict(self.limits)
+        )
+        changes = self._connection.take_list(answer, self.device, "the steps")
+        self.rounds = answer["rounds"]
+        if not all(isinstance(change, torch.Tensor) for change in changes):
+            raise self._connection.break_off("the steps are no tensors")
+        return changes
 
     def count_bytes(self) -> tuple[int, int] | None:
         """Return the bytes of a call's inputs and of its answer; None if only a call can tell."""

@@ -120,6 +120,23 @@ class TaskWorker:
         """Return whether the present values of buffers show in evaluation mode alone."""
         return {"shows": self._loaded.shows_only_in_evaluation(names, seed)}
 
+    def algorithms(
+        self, place: str, inputs: dict[str, Any], seed: int, policy: str, limits: dict[str, float]
+    ) -> dict[str, Any]:
+        """Return the largest errors of the algorithms that a policy allows; see `EagerError`."""
+        given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
+        found = self._loaded.measure_algorithms(given, seed, policy, limits)
+        rows = [e and [e.scaled, list(e.shares), e.relative] for e in found.largest]
+        return {"errors": rows, "rounds": found.rounds, "differ": found.differ}
+
+    def steps(
+        self, place: str, inputs: dict[str, Any], seed: int, limits: dict[str, float]
+    ) -> dict[str, Any]:
+        """Return how much another step changes an answer, and whether the task rounds at all."""
+        given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
+        changes, rounds = self._loaded.steps(given, seed, limits)
+        return {**self._give(changes), "rounds": rounds}
+
     def choices(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Return the choices of indices in a call, each as the fields of `Choice`."""
         given = self._boxes["inbox", place].box.get(inputs, self._setting.device)

@@ -19,8 +19,9 @@ from evaluators.judging.bench import Bench
 from evaluators.judging.calls.input_seeds import Question, draw_question, repeat_question
 from evaluators.judging.calls.protocol import CorrectnessProtocol
 from evaluators.judging.case import Case, Policy
+from evaluators.judging.comparison.tolerance import measure_algorithms
 from evaluators.judging.outcome import Outcome, build_shared_columns
-from evaluators.references.task import Reference, SizesExceeded
+from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.failures import lacks_memory
 from evaluators.sandbox.folders import find_outside_files
@@ -163,6 +164,7 @@ def _prepare(
     with outcome.time_part("reference", bench.lock.hold_shared()):
         bench.expect_candidate(case.task_code, axes, files, options.limits)
         reference = bench.open_reference(case.task_code, axes)
+        reference = _measure_algorithms(reference, case, bench, options.policy)
         reference.reset()
         first, answer_s = _ask_reference(reference, outcome)
     sizes = Sizes.of(first.inputs, first.expected.value, reference.least_bytes)
@@ -173,6 +175,19 @@ def _prepare(
     )
     task = BaselineTask(case.task_code, axes, sizes, deadlines)
     return _Setup(reference, first, task)
+
+
+def _measure_algorithms(
+    reference: Reference, case: Case, bench: Bench, policy: Policy
+) -> Reference:
+    """Measure eager's other algorithms; returns the reference, a new one if the worker is lost."""
+    try:
+        measure_algorithms(reference, policy)
+    except ReferenceFailed:
+        # The first answer tells whether the task fails. If not, eager's own errors count alone.
+        reference = bench.open_reference(case.task_code, json.loads(case.axes))
+        reference.leave_out_algorithms()
+    return reference
 
 
 def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, float]:

@@ -48,9 +48,10 @@ from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.precision_class import is_below, rank_class
 from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.structure import is_whole
-from evaluators.judging.comparison.tolerance import compute_rms
+from evaluators.judging.comparison.tolerance import compute_rms, measure_algorithms
 from evaluators.judging.flags import FLAGS
 from evaluators.memory.tensors import change_elements, layout, tensors_of
+from evaluators.references.eager_error import EagerError
 from evaluators.references.task import Expected, ReferenceFailed, call_seed, has_same_bits
 from evaluators.worker.handle import Failed, WorkerHandle
 
@@ -357,6 +358,7 @@ class RobustnessCalls:
         exact: list[list[torch.Tensor]] = []
         given: list[list[torch.Tensor]] = []
         inputs: list[Any] = []
+        algorithms: list[EagerError | None] = []
         for _ in range(draws):
             question = self._draw_variation(variation)
             if question is None:
@@ -364,24 +366,23 @@ class RobustnessCalls:
             output = self._candidate.try_output(0, question)
             if output is None or self._candidate.compare(question, output[0]).rel_l2_error is None:
                 return None
-            triples = zip(
-                tensors_of(question.expected.value),
-                question.expected.exact,
-                tensors_of(output[0]),
-                strict=True,
-            )
+            expected, answers = question.expected, tensors_of(output[0])
+            triples = list(zip(tensors_of(expected.value), expected.exact, answers, strict=True))
             numbers = [(w, x, g) for w, x, g in triples if x is not None and not is_whole(w)]
             sides = zip((wanted, exact, given), zip(*numbers, strict=True), strict=True)
             for side, tensors in sides:
                 side.append(list(tensors))
             inputs = question.inputs
+            errors = zip(question.expected.algorithms, triples, strict=False)
+            algorithms = [e for e, (w, x, _) in errors if x is not None and not is_whole(w)]
         if len({len(tensors) for tensors in wanted}) != 1:
             return None  # the task answers in another number of tensors
         value, wide, answers = (
             [_join(tensors) for tensors in zip(*side, strict=True)]
             for side in (wanted, exact, given)
         )
-        return compare(Expected(value, list(wide), inputs), answers, self._candidate.policy)
+        expected = Expected(value, list(wide), inputs, algorithms=algorithms)
+        return compare(expected, answers, self._candidate.policy)
 
     def _draw_variation(self, variation: Variation) -> Question | None:
         """Return a question on varied inputs; None if there is none or it shows nothing."""
@@ -407,7 +408,9 @@ class RobustnessCalls:
                     raise ProbeLost
                 return None
         try:
-            expected = self._reference.answer(inputs, call_seed(seed))
+            questions = [(inputs, call_seed(seed))]
+            measure_algorithms(self._reference, self._candidate.policy, variation.flag, questions)
+            expected = self._reference.answer(inputs, call_seed(seed), variation.flag)
         except ReferenceFailed:
             return None
         question = Question(inputs, expected, call_seed(seed))

@@ -175,7 +175,7 @@ def measure_visibility(before: Expected, after: Expected, policy: Policy) -> flo
     groups = zip(
         tensors_of(before.value), tensors_of(after.value), after.exact, before.exact, strict=True
     )
-    for first, own, new, old in groups:
+    for index, (first, own, new, old) in enumerate(groups):
         if new is None or old is None or is_whole(own):
             most = most if torch.equal(first, own) else math.inf
             continue
@@ -184,6 +184,9 @@ def measure_visibility(before: Expected, after: Expected, policy: Policy) -> flo
         limit = get_tolerance(own.dtype, policy)
         allowed = limit * (new.abs() + compute_rms(new))
         eager_error = float((own.to(new.device, new.dtype) - new).abs().amax())
+        others = after.algorithms[index] if after.algorithms else None
+        if others is not None:
+            eager_error = max(eager_error, others.scaled * compute_rms(new))
         allowed += EAGER_ERRORS_ALLOWED * eager_error
         most = max(most, float(((new - old).abs() / allowed).nan_to_num(0.0).amax()))
     return most

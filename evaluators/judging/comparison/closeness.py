@@ -20,7 +20,6 @@ import torch
 from evaluators.judging.case import Policy
 from evaluators.judging.comparison.failures import name_failures
 from evaluators.judging.comparison.pieces import CHUNK, flatten, widen
-from evaluators.judging.comparison.result import EagerError
 from evaluators.judging.comparison.structure import find_mismatch, is_whole, order_keys
 from evaluators.judging.comparison.tolerance import (
     EAGER_ERRORS_ALLOWED,
@@ -31,6 +30,7 @@ from evaluators.judging.comparison.tolerance import (
 )
 from evaluators.memory.tensors import has_same_bits
 from evaluators.memory.values import tensors_of
+from evaluators.references.eager_error import EagerError
 
 
 @name_failures()

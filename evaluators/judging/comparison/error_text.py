@@ -36,7 +36,7 @@ def describe_relative_errors(
     """Describe the first element beyond a relative error, and how many there are beside eager's."""
     first = next(
         piece.start + int(is_beyond.int().argmax())
-        for piece in iterate_pieces(output.wanted, output.exact, output.given)
+        for piece in iterate_pieces(output)
         if bool((is_beyond := _find_beyond(piece, level, tiny)).any())
     )
     fault = f"wrong by more than {level:.1%} of their value, of eager's {eager_count}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +16,7 @@ from evaluators.judging.comparison.error_text import (
 )
 from evaluators.judging.comparison.pieces import OutputTensor, Piece, iterate_pieces
 from evaluators.judging.comparison.precision_class import (
+    EAGER_ERRORS,
     QUARTILE_OF_EVEN,
     classify_eager,
     classify_error,
@@ -25,7 +26,7 @@ from evaluators.judging.comparison.precision_class import (
     is_below,
     rank_class,
 )
-from evaluators.judging.comparison.result import Comparison, EagerError
+from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.tolerance import (
     EAGER_ERRORS_ALLOWED,
     RELATIVE_LEVELS,
@@ -33,8 +34,11 @@ from evaluators.judging.comparison.tolerance import (
     TF32_TOLERANCE,
     get_tolerance,
     has_too_many_large_errors,
+    has_too_many_steps,
 )
+from evaluators.references.eager_error import EagerError
 
+_NO_ERROR = EagerError(0.0, (0.0,) * len(RELATIVE_LEVELS))
 _SAMPLE = 1 << 14
 _QUARTILE = 0.75
 
@@ -53,7 +57,7 @@ def compare_numbers(
     """
     if output.wanted.numel() == 0:
         return Comparison()
-    pieces = iterate_pieces(output.wanted, output.exact, output.given)
+    pieces = iterate_pieces(output)
     kept_pieces = list(pieces) if output.is_small else None
     scan = _Scan.of(kept_pieces or pieces)
     if scan.first_misplaced is not None:
@@ -63,28 +67,38 @@ def compare_numbers(
     if not scan.finite:
         return Comparison()
 
+    rms = math.sqrt(scan.squares / scan.finite)
+    others = output.algorithms or _NO_ERROR
+
     def collect(limit: float) -> _Errors:
         errors = _Errors(
             limit=limit,
-            scale=math.sqrt(scan.squares / scan.finite) + (usual or 0.0),
-            eager_error=scan.eager_error,
+            scale=rms + (usual or 0.0),
+            eager_error=max(scan.eager_error, others.scaled * rms),
             candidate=_RelativeErrors.of(output.wanted),
             eager=_RelativeErrors.of(output.wanted),
         )
-        for piece in kept_pieces or iterate_pieces(output.wanted, output.exact, output.given):
+        for piece in kept_pieces or iterate_pieces(output):
             errors.add(piece)
+        errors.eager.add_shares(others.shares, scan.finite)
         return errors
 
     errors = collect(get_tolerance(output.wanted.dtype, policy))
-    relative = math.sqrt(errors.squares / scan.squares) if scan.squares else None
+    squares, eager_squares = errors.squares, errors.eager_squares
+    if has_too_many_steps(errors.steps, errors.eager_steps, scan.finite, few=True):
+        squares += errors.step_squares
+        # The number of steps grows as errors do, and their norm as its root.
+        eager_squares += errors.eager_step_squares / EAGER_ERRORS[policy]
+    relative = math.sqrt(squares / scan.squares) if scan.squares else None
     precision = typical = eager = lowest = None
     dtype = output.wanted.dtype
     if classifies and relative is not None:
-        eager_relative = math.sqrt(errors.eager_squares / scan.squares)
+        eager_relative = math.sqrt(eager_squares / scan.squares)
         by_norm = classify_error(relative, eager_relative, dtype, policy, terms)
         shown, eager_shown = errors.candidate.compute_quartile(), errors.eager.compute_quartile()
         if get_low_class(dtype) is None:
-            eager = classify_eager(eager_relative, terms)
+            own = math.sqrt(errors.eager_squares / scan.squares)
+            eager = classify_eager(max(own, others.relative), terms)
         else:
             # Eager rounds each answer once, in proportion to it; partial sums do not.
             eager_shown = max(eager_shown, QUARTILE_OF_EVEN * eager_relative)
@@ -127,9 +141,12 @@ def _describe_fault(
             f"{text}; largest error {errors.largest:.3g}, {errors.largest_scaled:.3g} times its"
             " tolerance"
         )
+    message = None
+    if has_too_many_steps(errors.steps, errors.eager_steps, finite):
+        fault = f"on another rounding step, of eager's {errors.eager_steps}"
+        return describe_errors(output, errors.first_step or 0, errors.steps, fault)
     if is_special:
         return None
-    message = None
     counts = zip(RELATIVE_LEVELS, errors.candidate.large, errors.eager.large, strict=True)
     for level, count, eager_count in counts:
         if has_too_many_large_errors(
@@ -194,6 +211,11 @@ class _RelativeErrors:
         is_normal = sizes >= self.tiny
         self.sample.append(errors[is_normal] / sizes[is_normal])
 
+    def add_shares(self, shares: Sequence[float], elements: int) -> None:
+        """Count as many large errors as these shares of the elements are, if that is more."""
+        counts = zip(self.large, shares, strict=True)
+        self.large = [max(count, round(share * elements)) for count, share in counts]
+
     def compute_quartile(self) -> float:
         """Return the upper quartile of the sample; 0 where no answer counts."""
         values = torch.cat(self.sample)
@@ -220,22 +242,40 @@ class _Errors:
     failing: int = 0
     first: int | None = None
     """Number of the first element beyond its tolerance."""
+    steps: int = 0
+    """Elements that are right because another rounding step explains their error."""
+    first_step: int | None = None
+    step_squares: float = 0.0
+    eager_steps: int = 0
+    eager_step_squares: float = 0.0
 
     def add(self, piece: Piece) -> None:
         """Count the errors of a piece."""
         size = piece.r64.abs()
         allowed = self.limit * (size + self.scale) + EAGER_ERRORS_ALLOWED * self.eager_error
-        is_over = piece.error > allowed
+        error, eager = piece.error, piece.eager_by_element
+        if piece.slack is not None:
+            is_step = (error > allowed) & (error <= allowed + piece.slack)
+            is_eager_step = (eager > allowed) & (eager <= allowed + piece.slack)
+            if self.first_step is None and bool(is_step.any()):
+                self.first_step = piece.start + int(is_step.int().argmax())
+            self.steps += int(is_step.sum())
+            self.eager_steps += int(is_eager_step.sum())
+            self.step_squares += float(error[is_step].square().sum())
+            self.eager_step_squares += float(eager[is_eager_step].square().sum())
+            error = torch.where(is_step, 0.0, error)
+            eager = torch.where(is_eager_step, 0.0, eager)
+        is_over = error > allowed
         count = int(is_over.sum())
         if count and self.first is None:
             self.first = piece.start + int(is_over.int().argmax())
         self.failing += count
-        self.largest = max(self.largest, float(piece.error.max()))
-        self.largest_scaled = max(self.largest_scaled, _find_largest_ratio(piece.error, allowed))
-        self.squares += float(piece.error.square().sum())
-        self.eager_squares += float(piece.eager_by_element.square().sum())
-        self.candidate.add(piece.error, size)
-        self.eager.add(piece.eager_by_element, size)
+        self.largest = max(self.largest, float(error.max()))
+        self.largest_scaled = max(self.largest_scaled, _find_largest_ratio(error, allowed))
+        self.squares += float(error.square().sum())
+        self.eager_squares += float(eager.square().sum())
+        self.candidate.add(error, size)
+        self.eager.add(eager, size)
 
     def summarise_eager(self, scan: _Scan) -> EagerError | None:
         """Return the error of the eager reference; None for an answer of zeros."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,9 +24,16 @@ from evaluators.judging.comparison.pieces import OutputTensor
 from evaluators.judging.comparison.precision_class import count_terms, get_low_class
 from evaluators.judging.comparison.result import Comparison, merge_comparisons
 from evaluators.judging.comparison.structure import find_mismatch, is_whole, order_keys
-from evaluators.judging.comparison.tolerance import EAGER_ERRORS_ALLOWED, SINGLE
+from evaluators.judging.comparison.tolerance import (
+    EAGER_ERRORS_ALLOWED,
+    SINGLE,
+    compute_rms,
+    get_tolerance,
+    has_too_many_steps,
+)
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.choices import Choice, explain
+from evaluators.references.rules import Tolerance
 from evaluators.references.task import Expected, has_same_bits
 
 _INDICES = (torch.int64, torch.int32)
@@ -63,53 +71,61 @@ def compare(
     finest = min(map(_get_step, tensors_of(expected.value)), default=math.inf)
     for index, (wanted, exact, given) in enumerate(triples):
         if exact is None or is_whole(wanted):
-            comparison = _compare_whole(index, wanted, exact, given, choices, few=usual is None)
-        else:
-            tensor = OutputTensor(index, wanted, exact, given)
-            scale = None if usual is None else usual[index]
-            comparison = compare_numbers(
-                tensor, policy, terms, scale, classifies=_get_step(wanted) == finest < math.inf
+            comparison = _compare_whole(
+                index, wanted, exact, given, choices, expected.steps, few=usual is None
             )
-        comparison = _apply_tolerance(index, expected, wanted, exact, given, comparison)
+        else:
+            algorithms = expected.algorithms[index] if expected.algorithms else None
+            tensor = OutputTensor(index, wanted, exact, given, algorithms)
+            scale = None if usual is None else usual[index]
+            compare_tensor = partial(
+                compare_numbers,
+                policy=policy,
+                terms=terms,
+                usual=scale,
+                classifies=_get_step(wanted) == finest < math.inf,
+            )
+            comparison = compare_tensor(tensor)
+            # Eager may be on another step too, and its error would then allow any step everywhere.
+            error = comparison.eager_error
+            limit = get_tolerance(wanted.dtype, policy)
+            is_wide = expected.rounds and error is not None and error.scaled > limit
+            if comparison.reason == "incorrect_numerical" or is_wide:
+                slack = _find_slack(expected.steps(), index, wanted)
+                if slack is not None:
+                    tensor = replace(tensor, slack=slack)
+                    comparison = compare_tensor(tensor)
+            comparison = _apply_tolerance(tensor, expected.rules.tolerance, comparison)
         if comparison.reason is not None:
             return _ask_checker(expected, output, comparison)
         total = merge_comparisons(total, comparison)
     return total
 
 
-def _apply_tolerance(
-    index: int,
-    expected: Expected,
-    wanted: torch.Tensor,
-    exact: torch.Tensor | None,
-    given: torch.Tensor,
-    own: Comparison,
-) -> Comparison:
-    """Return the comparison by the task's own tolerance, if it has one for these numbers.
+def _apply_tolerance(output: OutputTensor, rule: Tolerance | None, own: Comparison) -> Comparison:
+    """Return the comparison by the task's own tolerance, if it has one.
 
     No tolerance is smaller than the eager reference's own error, as in the judge's tolerance.
     """
-    rule = expected.rules.tolerance
-    if rule is None or exact is None or is_whole(wanted):
+    if rule is None or own.reason not in (None, "incorrect_numerical"):
         return own
-    if own.reason not in (None, "incorrect_numerical"):
-        return own
-    tensor = OutputTensor(index, wanted, exact, given)
     failing, first = 0, None
-    eager_error = max(
-        (p.eager_error for p in pieces.iterate_pieces(wanted, exact, wanted)), default=0.0
-    )
-    for piece in pieces.iterate_pieces(wanted, exact, given):
+    eager_pieces = pieces.iterate_pieces(replace(output, given=output.wanted))
+    eager_error = max((piece.eager_error for piece in eager_pieces), default=0.0)
+    if output.algorithms is not None:
+        eager_error = max(eager_error, output.algorithms.scaled * compute_rms(output.exact))
+    for piece in pieces.iterate_pieces(output):
         relative = rule.rtol * piece.r64.abs()
         limit = relative.clamp(min=rule.atol) if rule.either else relative + rule.atol
-        is_beyond = piece.error > limit + EAGER_ERRORS_ALLOWED * eager_error
+        slack = 0.0 if piece.slack is None else piece.slack
+        is_beyond = piece.error > limit + EAGER_ERRORS_ALLOWED * eager_error + slack
         count = int(is_beyond.sum())
         if count and first is None:
             first = piece.start + int(is_beyond.int().argmax())
         failing += count
-    if first is None or failing <= (1 - rule.matched) * pieces.flatten(wanted).numel():
+    if first is None or failing <= (1 - rule.matched) * pieces.flatten(output.wanted).numel():
         return replace(own, reason=None, message=None, excused=own.message)
-    message = describe_errors(tensor, first, failing, f"beyond the task's own tolerance ({rule})")
+    message = describe_errors(output, first, failing, f"beyond the task's own tolerance ({rule})")
     return replace(own, reason="incorrect_numerical", message=message)
 
 
@@ -136,11 +152,19 @@ def is_same_answer(expected: Expected, one: Any, other: Any) -> bool:
             continue
         if exact is None or is_whole(wanted):
             return False
-        eager_pieces = pieces.iterate_pieces(wanted, exact, wanted)
+        eager_pieces = pieces.iterate_pieces(OutputTensor(0, wanted, exact, wanted))
         eager_error = max((piece.eager_error for piece in eager_pieces), default=0.0)
         if not _differ_at_most(first, second, EAGER_ERRORS_ALLOWED * eager_error):
             return False
     return True
+
+
+def _find_slack(
+    changes: Sequence[torch.Tensor | None], index: int, wanted: torch.Tensor
+) -> torch.Tensor | None:
+    """Return how much another rounding step changes each element of a tensor; None if nothing."""
+    change = changes[index] if index < len(changes) else None
+    return change if change is not None and change.shape == wanted.shape else None
 
 
 def _get_step(tensor: torch.Tensor) -> float:
@@ -167,6 +191,7 @@ def _compare_whole(
     exact: torch.Tensor | None,
     given: torch.Tensor,
     choices: Callable[[], Sequence[Choice]],
+    steps: Callable[[], Sequence[torch.Tensor | None]],
     *,
     few: bool,
 ) -> Comparison:
@@ -179,6 +204,15 @@ def _compare_whole(
         return Comparison()
     if wanted.dtype in _INDICES and explain(choices(), wanted, given, is_wrong, few=few):
         return Comparison()
+    slack = None if exact is None else _find_slack(steps(), index, wanted)
+    if exact is not None and slack is not None:
+        distance = (pieces.widen(given) - pieces.widen(exact.to(given.device))).abs()
+        is_step = is_wrong & (distance <= slack.to(given.device))
+        eager_count = int((wanted != exact.to(wanted.device)).sum())
+        if failing == int(is_step.sum()) and not has_too_many_steps(
+            failing, eager_count, wanted.numel()
+        ):
+            return Comparison()
     first = int(is_wrong.reshape(-1).int().argmax())
     tensor = OutputTensor(index, wanted, wanted, given)
     message = describe_errors(tensor, first, failing, "another value")

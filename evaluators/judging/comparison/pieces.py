@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from evaluators.references.eager_error import EagerError
+
 CHUNK = 1 << 23
 """Elements of a piece."""
 
@@ -24,6 +26,10 @@ class OutputTensor:
     """The reference's answer in double precision."""
     given: torch.Tensor
     """The candidate's answer."""
+    algorithms: EagerError | None = None
+    """Largest error of eager by the other algorithms that the policy allows."""
+    slack: torch.Tensor | None = None
+    """How much another rounding step changes each element."""
 
     @property
     def is_small(self) -> bool:
@@ -47,16 +53,18 @@ class Piece:
     """Largest error of the eager reference."""
     eager_by_element: torch.Tensor
     """Error of every element of the eager reference."""
+    slack: torch.Tensor | None = None
+    """How much another rounding step changes each element."""
 
 
-def iterate_pieces(
-    wanted: torch.Tensor, exact: torch.Tensor, given: torch.Tensor
-) -> Iterator[Piece]:
+def iterate_pieces(output: OutputTensor) -> Iterator[Piece]:
     """Yield the pieces of an output in order, with the errors of the output and of eager."""
-    flat = [flatten(tensor) for tensor in (wanted, exact, given)]
+    flat = [flatten(tensor) for tensor in (output.wanted, output.exact, output.given)]
+    steps = None if output.slack is None else flatten(output.slack)
     for start in range(0, flat[0].numel(), CHUNK):
         w, x, g = (tensor[start : start + CHUNK] for tensor in flat)
         w, x, g = widen(w), widen(x.to(w.device)), widen(g.to(w.device))
+        slack = None if steps is None else steps[start : start + CHUNK].to(w.device)
         if all(_is_finite(tensor) for tensor in (w, x, g)):
             eager = (w - x).abs_()
             yield Piece(
@@ -65,8 +73,9 @@ def iterate_pieces(
                 r64=x,
                 error=(g - x).abs_(),
                 misplaced=None,
-                eager_error=float(eager.max()),
+                eager_error=_find_largest(eager, slack),
                 eager_by_element=eager,
+                slack=slack,
             )
             continue
         finite = w.isfinite()
@@ -79,9 +88,15 @@ def iterate_pieces(
             r64=r64,
             error=torch.where(finite, (g - r64).abs(), 0.0),
             misplaced=(g.isnan() != w.isnan()) | (w.isinf() & (g != w)) | (finite & g.isinf()),
-            eager_error=float(eager.max()),
+            eager_error=_find_largest(eager, slack),
             eager_by_element=eager,
+            slack=slack,
         )
+
+
+def _find_largest(error: torch.Tensor, slack: torch.Tensor | None) -> float:
+    """Return the largest error that no rounding step explains."""
+    return max(0.0, float((error if slack is None else error - slack).max()))
 
 
 def flatten(tensor: torch.Tensor) -> torch.Tensor:

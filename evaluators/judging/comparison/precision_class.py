@@ -16,7 +16,7 @@ from evaluators.memory.tensors import tensors_of
 from evaluators.references.task import Expected
 
 _EPS = torch.finfo(torch.float32).eps
-_EAGER_ERRORS: dict[Policy, int] = {"torch_default": 32, "fp32_strict": 32, "allow_tf32": 4}
+EAGER_ERRORS: dict[Policy, int] = {"torch_default": 32, "fp32_strict": 32, "allow_tf32": 4}
 """How many times the eager reference's error still counts as its precision. Another order of
 summation may have 32 times the error of a blocked one. If eager itself rounds to TF32, an error
 that large would mean another format."""
@@ -80,7 +80,7 @@ def classify_error(
     long_sum = _bound_full_precision(terms)
     if policy == "torch_default" and classify_eager(eager_error, terms) != "fp32":
         eager_error = 0.0  # Eager rounds more than float32, so its error shows nothing about it.
-    full = max(_EAGER_ERRORS[policy] * eager_error, long_sum)
+    full = max(EAGER_ERRORS[policy] * eager_error, long_sum)
     return _find_class(error, full)
 
 

@@ -5,24 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from evaluators.judging.comparison.precision_class import rank_class
-
-
-@dataclass(frozen=True)
-class EagerError:
-    """The eager reference's own error in the floating elements of an answer."""
-
-    scaled: float
-    """Largest error over the root mean square of the answer."""
-    shares: tuple[float, ...]
-    """Share of elements with a relative error above each of `tolerance.RELATIVE_LEVELS`."""
-
-    @classmethod
-    def smaller(cls, one: EagerError | None, other: EagerError | None) -> EagerError | None:
-        """Return the smaller of each figure."""
-        if one is None or other is None:
-            return one or other
-        pairs = zip(one.shares, other.shares, strict=True)
-        return cls(min(one.scaled, other.scaled), tuple(min(pair) for pair in pairs))
+from evaluators.references.eager_error import EagerError
 
 
 @dataclass(frozen=True)

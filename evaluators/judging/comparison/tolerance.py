@@ -10,16 +10,30 @@ number of elements that are wrong by more than q * |r64| may not exceed 8 times 
 reference, plus one, plus a share of L / q, which is what an absolute error of L * rms does to
 answers spread evenly. Answers that are zero or subnormal do not count, so that a candidate may
 flush them to zero.
+
+Eager may compute a task by several algorithms. e0, the share and the precision of eager are the
+largest over those that the policy allows (`references.algorithms`), so that a kernel may do what
+eager may.
+
+A task may round to steps. An element may be on a neighbouring step if the value before the rounding
+is within its tolerance of the edge (`references.steps`). It may then differ by what that step
+changes, and counts as right, unless more than one element in 16 needs this, and more than four
+times as many as of the eager reference. Only if they are fewer than one in 1024, or four times
+eager's, they count as without error for the precision.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from evaluators.judging.case import Policy
 from evaluators.judging.comparison.pieces import CHUNK, flatten, widen
+from evaluators.references.eager_error import RELATIVE_LEVELS as RELATIVE_LEVELS
+from evaluators.references.task import Reference
 
 TOLERANCE = {
     torch.float64: 1e-10,
@@ -38,8 +52,10 @@ SINGLE = (torch.float32, torch.complex64)
 """Element types whose answers have a precision class."""
 EAGER_ERRORS_ALLOWED = 4
 """How many times the eager reference's largest error is added to the tolerance."""
-RELATIVE_LEVELS = (1e-3, 1e-2, 1e-1)
-"""Relative errors whose shares are bounded, ascending."""
+_SPARED_STEPS = 4
+_EAGER_STEPS = 4
+_STEPS_ONE_IN = 16
+_FEW_STEPS_ONE_IN = 1024
 _EAGER_SHARES = 8
 _SPARED = 1
 """Elements with any relative error that never count: one may be next to zero by chance."""
@@ -50,6 +66,36 @@ def get_tolerance(dtype: torch.dtype, policy: Policy) -> float:
     if policy == "allow_tf32" and dtype in SINGLE:
         return TF32_TOLERANCE
     return TOLERANCE.get(dtype, LOW_PRECISION_TOLERANCE)
+
+
+def measure_algorithms(
+    reference: Reference,
+    policy: Policy,
+    kind: str | None = None,
+    questions: Sequence[tuple[list[Any], int]] = (),
+) -> None:
+    """Measure the reference's errors by every algorithm that a policy allows, once for each kind.
+
+    Args:
+        reference: The reference.
+        policy: The policy.
+        kind: What the inputs are, if they are not the task's own.
+        questions: These inputs, each with the seed of its call.
+    """
+    limits = {str(dtype): get_tolerance(dtype, policy) for dtype in TOLERANCE}
+    if kind is None:
+        reference.measure_algorithms(policy, limits)
+    else:
+        reference.measure_algorithms(policy, limits, kind, questions)
+
+
+def has_too_many_steps(count: int, eager_count: int, elements: int, *, few: bool = False) -> bool:
+    """Whether too many elements are on another step than the reference's double precision answer.
+
+    few: Whether to ask for a number that errors in full precision explain.
+    """
+    most = elements / (_FEW_STEPS_ONE_IN if few else _STEPS_ONE_IN)
+    return count > max(_SPARED_STEPS, _EAGER_STEPS * eager_count, most)
 
 
 def has_too_many_large_errors(

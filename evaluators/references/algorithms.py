@@ -1,0 +1,230 @@
+"""Other algorithms by which eager may compute a task. What eager may do, a kernel may do as well.
+
+Eager takes one algorithm of several: cuDNN's heuristics choose another one than its benchmark does,
+with TF32 or without, and a library splits a sum where it likes. Which one it takes is no property
+of the task, so the error of a single run is no measure of what the policy allows. A task's module
+therefore runs once under each algorithm that concerns its operations. All change flags of this
+process and put them back, except that cuDNN's benchmark may keep a plan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from evaluators.references.operation_mode import OperationMode
+from evaluators.references.steps import is_step
+
+Kind: TypeAlias = Literal["convolution", "product", "attention", "sum", "step", "half"]
+_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
+_TF32_DROPPED_BITS = 13
+_BRIEF_S = 0.01
+"""Without oneDNN, a convolution takes up to 100 times as long, and one in half precision more."""
+_HALVES = (torch.float16, torch.bfloat16)
+_PARTS: dict[str, tuple[Kind, ...]] = {
+    "convolution": ("convolution",),
+    "mm": ("product",),
+    "addmm": ("product",),
+    "bmm": ("product",),
+    "baddbmm": ("product",),
+    "mv": ("product",),
+    "addmv": ("product",),
+    "dot": ("product",),
+    "rnn": ("product",),
+    "lstm": ("product",),
+    "gru": ("product",),
+    "attention": ("attention", "product"),
+    "sum": ("sum",),
+    "mean": ("sum",),
+    "var": ("sum",),
+    "norm": ("sum",),
+    "softmax": ("sum",),
+}
+"""Kinds of an operation, by a part of its name."""
+
+
+class _Kinds(OperationMode):
+    """Records the kinds of the operations of a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: set[Kind] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = str(func).removeprefix("aten.")
+        for part, kinds in _PARTS.items():
+            if part in name:
+                self.kinds.update(kinds)
+        if any(isinstance(a, torch.Tensor) and a.dtype in _HALVES for a in args):
+            self.kinds.add("half")
+        if is_step(func, args, kwargs or {}):
+            self.kinds.add("step")
+        return func(*args, **(kwargs or {}))
+
+
+def find_kinds(call: Callable[[], Any]) -> set[Kind]:
+    """Return the kinds of the operations of a call."""
+    with _Kinds() as recorder:
+        call()
+    return recorder.kinds
+
+
+def iterate_algorithms(
+    device: str, policy: str, kinds: set[Kind], own_s: float
+) -> Iterator[AbstractContextManager[Any]]:
+    """Yield the other algorithms that a policy allows for operations of some kinds.
+
+    own_s: Seconds of a call by eager's own algorithm.
+    """
+    if kinds & {"product", "convolution", "sum"}:
+        yield _SplitSums()
+    if device != "cuda":
+        if kinds & {"product", "convolution", "sum"} and torch.get_num_threads() > 1:
+            yield _use_one_thread()
+        if kinds & {"product", "convolution"} and "half" not in kinds and own_s < _BRIEF_S:
+            yield _switch_off_onednn()
+        return
+    cudnn = torch.backends.cudnn
+    if "convolution" in kinds:
+        yield _set(cudnn, "deterministic", True)
+        yield _set(cudnn, "benchmark", True)
+    if "product" in kinds:
+        yield _use_blas("cublas")
+        yield _use_blas("cublaslt")
+    if "attention" in kinds:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        yield sdpa_kernel(SDPBackend.MATH)
+    if policy != "fp32_strict" and "convolution" in kinds:
+        yield RoundedFactors(("convolution",))
+    if policy == "allow_tf32" and kinds & {"product", "convolution"}:
+        yield RoundedFactors(("convolution", *_PRODUCTS))
+        yield _allow_tf32()
+
+
+class RoundedFactors(OperationMode):
+    """Rounds the factors of float32 products to TF32, whether the library would do so or not.
+
+    cuDNN takes TF32 for some shapes and not for others, and its benchmark decides by times.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self._names = names
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = _get_name(func)
+        if name in self._names and all(_is_single(args[n]) for n in _find_factors(name)):
+            args = list(args)
+            for number in _find_factors(name):
+                args[number] = _round_to_tf32(args[number])
+        return func(*args, **(kwargs or {}))
+
+
+class _SplitSums(OperationMode):
+    """Computes products and sums in two halves, which are added in the element type."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = _get_name(func)
+        if name in _PRODUCTS and func._overloadname == "default":
+            head, tail = _split_product(args, name)
+            scale = kwargs.get("alpha", 1)
+            multiply = torch.mm if name in ("mm", "addmm") else torch.bmm
+            return func(*head, **kwargs) + scale * multiply(*tail)
+        if name == "convolution" and args[8] == 1 and args[1].shape[0 if args[6] else 1] > 1:
+            x, weight, bias, *others = args
+            dim = 0 if args[6] else 1
+            half = weight.shape[dim] // 2
+            x_parts = x.tensor_split([half], 1 if x.dim() == weight.dim() else 0)
+            weights = weight.tensor_split([half], dim)
+            first = func(x_parts[0], weights[0], bias, *others)
+            return first + func(x_parts[1], weights[1], None, *others)
+        if str(func) == "aten.sum.dim_IntList" and args[1] and args[0].is_floating_point():
+            parts = args[0].tensor_split(2, args[1][0])
+            return func(parts[0], *args[1:], **kwargs) + func(parts[1], *args[1:], **kwargs)
+        return func(*args, **kwargs)
+
+
+def _split_product(args: Any, name: str) -> tuple[list[Any], list[Any]]:
+    """Return the operands of both halves of a product along its common dimension."""
+    *summand, a, b = args[: 3 if name.startswith(("addmm", "baddbmm")) else 2]
+    half = a.shape[-1] // 2
+    (a_head, a_tail), (b_head, b_tail) = a.tensor_split([half], -1), b.tensor_split([half], -2)
+    return [*summand, a_head, b_head], [a_tail, b_tail]
+
+
+def _get_name(func: Any) -> str:
+    return str(func).removeprefix("aten.").partition(".")[0]
+
+
+def _find_factors(name: str) -> tuple[int, int]:
+    return (1, 2) if name in ("addmm", "baddbmm") else (0, 1)
+
+
+def _is_single(tensor: torch.Tensor) -> bool:
+    return tensor.dtype == torch.float32
+
+
+def _round_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    half = 1 << (_TF32_DROPPED_BITS - 1)
+    bits = tensor.contiguous().view(torch.int32)
+    rounded = (bits + half & -(1 << _TF32_DROPPED_BITS)).view(torch.float32)
+    return torch.where(tensor.isfinite(), rounded.view(tensor.shape), tensor)
+
+
+@contextlib.contextmanager
+def _set(holder: Any, name: str, value: Any) -> Generator[None]:
+    before = getattr(holder, name)
+    setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
+
+
+@contextlib.contextmanager
+def _allow_tf32() -> Generator[None]:
+    backends = torch.backends
+    with _set(backends.cudnn, "allow_tf32", True), _set(backends.cuda.matmul, "allow_tf32", True):
+        yield
+
+
+@contextlib.contextmanager
+def _use_blas(name: str) -> Generator[None]:
+    before = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.preferred_blas_library(name)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.preferred_blas_library(before)
+
+
+@contextlib.contextmanager
+def _use_one_thread() -> Generator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _switch_off_onednn() -> Generator[None]:
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.set_flags(_enabled=False)
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(_enabled=before)
