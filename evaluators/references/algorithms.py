@@ -22,8 +22,6 @@ from evaluators.references.steps import is_step
 Kind: TypeAlias = Literal["convolution", "product", "attention", "sum", "step", "half"]
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 _TF32_DROPPED_BITS = 13
-_BRIEF_S = 0.01
-"""Without oneDNN, a convolution takes up to 100 times as long, and one in half precision more."""
 _HALVES = (torch.float16, torch.bfloat16)
 _PARTS: dict[str, tuple[Kind, ...]] = {
     "convolution": ("convolution",),
@@ -76,18 +74,16 @@ def find_kinds(call: Callable[[], Any]) -> set[Kind]:
 
 
 def iterate_algorithms(
-    device: str, policy: str, kinds: set[Kind], own_s: float
+    device: str, policy: str, kinds: set[Kind]
 ) -> Iterator[AbstractContextManager[Any]]:
-    """Yield the other algorithms that a policy allows for operations of some kinds.
-
-    own_s: Seconds of a call by eager's own algorithm.
-    """
+    """Yield the other algorithms that a policy allows for operations of some kinds."""
     if kinds & {"product", "convolution", "sum"}:
         yield _SplitSums()
     if device != "cuda":
-        if kinds & {"product", "convolution", "sum"} and torch.get_num_threads() > 1:
-            yield _use_one_thread()
-        if kinds & {"product", "convolution"} and "half" not in kinds and own_s < _BRIEF_S:
+        if kinds & {"product", "convolution", "sum"}:
+            yield _use_threads(1 if torch.get_num_threads() > 1 else 2)
+        # Without oneDNN, convolutions and products in half precision take 100 times as long.
+        if "product" in kinds and not kinds & {"convolution", "half"}:
             yield _switch_off_onednn()
         return
     cudnn = torch.backends.cudnn
@@ -211,9 +207,9 @@ def _use_blas(name: str) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _use_one_thread() -> Generator[None]:
+def _use_threads(threads: int) -> Generator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     try:
         yield
     finally:

@@ -360,7 +360,6 @@ class TaskModule:
             begin = time.perf_counter()
             before = read_generators(self._device, [])
             value = answer()
-            own_s = time.perf_counter() - begin
             draws = before != read_generators(self._device, [])
             if not all(map(has_same_bits, value, answer())):
                 return AlgorithmErrors([], rounds="step" in kinds)
@@ -371,7 +370,7 @@ class TaskModule:
         own: list[EagerError | None] = []
         exact: list[torch.Tensor | None] = []
         slack: list[torch.Tensor | None] = []
-        for algorithm in iterate_algorithms(self._device, policy, kinds, own_s):
+        for algorithm in iterate_algorithms(self._device, policy, kinds):
             if time.perf_counter() - begin > _ALGORITHMS_LIMIT_S:
                 break
             try:

@@ -190,7 +190,7 @@ def test_eagers_own_step_allows_no_step_elsewhere(ask: Ask) -> None:
 FLAGGED = (
     TASK.format(
         body="""y = a @ b
-        if torch.backends.mkldnn.enabled:
+        if torch.get_num_threads() == THREADS:
             return y
         return y + 3e-4 * y.square().mean().sqrt() * torch.randn(
             y.shape, generator=torch.Generator().manual_seed(0)
@@ -198,6 +198,7 @@ FLAGGED = (
     )
     .replace("256, 512", "64, 128")
     .replace("512, 256", "128, 64")
+    .replace("class Model", "THREADS = torch.get_num_threads()\n\n\nclass Model")
 )
 """One of eager's algorithms rounds to TF32, as cuDNN's do that its heuristics do not choose."""
 
