@@ -37,6 +37,7 @@ Forge = Callable[[str, dict[str, Any]], bytes]
 
 WORDS = (
     *("tensor", "list", "tuple", "dict", "value", "output", "odd", "boxed", "pieces", "devices"),
+    *("named_tuple", "dataclass", "keywords", "complex", "numpy", "dtype", "device", "value"),
     *("error", "spec", "needs", "place", "number", "cpu", "cuda", "meta", "float32", "int64"),
     *("bool", "complex128", "float8_e4m3fn", "object", "weight", "", "\0", "\ud800", "a" * 5000),
 )
@@ -61,9 +62,10 @@ values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3)
-        | st.tuples(st.sampled_from(("list", "tuple", "dict")), st.lists(inner, max_size=3)).map(
-            lambda pair: dict([pair])
-        )
+        | st.tuples(
+            st.sampled_from(("list", "tuple", "dict", "named_tuple", "dataclass")),
+            st.lists(inner, max_size=3),
+        ).map(lambda pair: dict([pair]))
     ),
     max_leaves=6,
 )

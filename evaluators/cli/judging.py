@@ -355,7 +355,10 @@ def _judge_patiently(judge: JudgeProcess, case: dict[str, Any]) -> contract.Tabl
     except SandboxFailed as failed:
         log.warning("judging again: %.300s", failed.message)
         judge.restart()
+    try:
         return judge.judge(case)
+    except SandboxFailed as failed:
+        return judge.build_fault(case, failed.message)
 
 
 def _make_serve(module: Evaluator) -> Callable[..., None]:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from evaluators.scheduling.contract import Settle, Tables
 from evaluators.scheduling.job_queue import Case, Job, JobQueue, SurprisingWin
 from store.commandline.escape import quote_name
-from store.errors import DeviceUnavailable, EvaluatorError, HostUnfit, SandboxFailed
+from store.errors import DeviceUnavailable, EvaluatorError, HostUnfit
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,8 @@ def judge_cases(
     """Judge cases and yield their results in the order in which they are finished.
 
     A case whose judge process is lost is tried once more with a new process. A device that fails
-    its health check takes no more cases; the other devices take them over.
+    its health check, or whose judge cannot be started again, takes no more cases; the other devices
+    take them over.
 
     Args:
         batches: What to judge; the next batch is read when judges or builders may soon have
@@ -89,7 +90,8 @@ def judge_cases(
         builders: Compile the cases that need it; none leaves that to the judges.
         settle: Combines the sessions of a surprising win (`contract.find_settle`), or None.
 
-    Raises DeviceUnavailable where no device is left; all finished cases have been yielded.
+    Raises DeviceUnavailable, or SandboxFailed, where no judge is left; all finished cases have been
+    yielded.
     """
     jobs = JobQueue(builders=len(builders), judges=len(judges))
     results: queue.SimpleQueue[JudgedCase | BaseException | None] = queue.SimpleQueue()
@@ -125,7 +127,7 @@ def judge_cases(
                 continue
             if result is None:
                 running -= 1
-            elif isinstance(result, DeviceUnavailable):
+            elif isinstance(result, EvaluatorError):
                 running, lost = running - 1, result
             elif isinstance(result, BaseException):
                 raise result
@@ -149,11 +151,11 @@ def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[A
                 build = builder.build(case)
                 for job in alike:
                     job.case["build"] = build
-            except (SandboxFailed, OSError) as failed:
+            except Exception as failed:  # the judge compiles it then
                 if jobs.stopped:  # the end of the run has ended the builder's processes
                     return
                 path = quote_name(case["path"])
-                log.warning("%s is not compiled ahead: %.300s", path, str(failed))
+                log.warning("%s is not compiled ahead: %.300s", path, describe_fault(failed))
             jobs.finish_build(alike)
     except BaseException as error:
         results.put(error)
@@ -196,31 +198,38 @@ def _run_judge(
                     result = JudgedCase(case, win.device, tables)
             except HostUnfit as unfit:
                 result = JudgedCase(case, judge.row, None, unfit.message, unfit)
-            except SandboxFailed as failed:
-                if jobs.stopped:
-                    return
-                path = quote_name(case["path"])
-                log.warning("%s %s: %s", path, case["kernel_id"][:12], failed.message)
-                try:
-                    judge.restart()
-                finally:  # no other judge has a case after its last try
-                    retried = jobs.retry(job)
-                    if not retried and win is None:
-                        results.put(JudgedCase(case, judge.row, None, failed.message))
-                    elif not retried and win is not None:
-                        results.put(JudgedCase(case, win.device, win.tables))
-                continue
             except DeviceUnavailable as gone:
                 log.warning("%s takes no more kernels: %s", judge.row["name"], gone.message)
                 jobs.put_back(job)
                 results.put(gone)
                 return
+            except Exception as failed:  # whatever it is, it is no fault of other cases
+                if jobs.stopped:
+                    return
+                why = describe_fault(failed)
+                log.warning("%s %s: %s", quote_name(case["path"]), case["kernel_id"][:12], why)
+                try:
+                    judge.restart()
+                finally:  # no other judge has a case after its last try
+                    retried = jobs.retry(job)
+                    if not retried and win is None:
+                        results.put(JudgedCase(case, judge.row, None, why))
+                    elif not retried and win is not None:
+                        results.put(JudgedCase(case, win.device, win.tables))
+                continue
             jobs.end_judging()
             results.put(result)
     except BaseException as error:
         results.put(error)
     finally:
         jobs.remove_judge(own)
+
+
+def describe_fault(failed: Exception) -> str:
+    """Return what has failed in one line."""
+    if isinstance(failed, EvaluatorError):
+        return failed.message
+    return f"{type(failed).__name__}: {failed}"
 
 
 def _find_siblings(judge: Judge, judges: Sequence[Judge]) -> list[Judge]:

@@ -252,7 +252,8 @@ class Pool(Requests):
                     evaluation = tables["evaluations"][0]
                     if evaluation["status"] == "evaluator_error":
                         faults[_pair(result.case)] = evaluation
-                        left.append({**result.case, "earlier": result.case["earlier"] + 1})
+                        if result.tables is not None:  # else several judges were lost with it
+                            left.append({**result.case, "earlier": result.case["earlier"] + 1})
                     else:
                         faults.pop(_pair(result.case), None)
                     if self._closing.is_set():

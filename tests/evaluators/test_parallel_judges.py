@@ -9,17 +9,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import is_running
 
 from evaluators.judge import Config
 from evaluators.judging.bench import Bench
+from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from store import ids
-from store.errors import DeviceUnavailable, SandboxFailed
+from store.errors import DeviceUnavailable
 
 CONFIG = Config(calls=2, timing_s=0.05, timing_limit_s=1.0, robustness=False, diagnosis=False)
 
@@ -74,23 +76,41 @@ def case(task: str, code: str) -> dict[str, object]:
     }
 
 
-def test_a_judge_that_is_ended_by_a_signal_is_said_to_be(
+class Killed:
+    """A judge whose process is killed while it judges a slow kernel."""
+
+    def __init__(self, host: JudgeProcess, slow_id: object) -> None:
+        self._host, self._slow_id = host, slow_id
+        self.signals = [signal.SIGKILL, signal.SIGSEGV]
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return self._host.row
+
+    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        if case["kernel_id"] == self._slow_id:
+            threading.Timer(0.5, os.kill, (self._host.pid, self.signals.pop(0))).start()
+        return self._host.judge(case)
+
+    def remeasure(self, case: Mapping[str, Any]) -> Any:
+        return self._host.remeasure(case)
+
+    def restart(self) -> None:
+        self._host.restart()
+
+
+def test_a_judge_that_dies_twice_costs_that_case_alone(
     host: JudgeProcess, task: str, right_candidate: str
 ) -> None:
-    slow = task.replace(
-        "        return torch.relu", "        while True: pass\n        return torch.relu"
-    )
-
-    def end_during_case(number: signal.Signals) -> None:
-        threading.Timer(0.5, os.kill, (host.pid, number)).start()
-        with pytest.raises(SandboxFailed, match=f"ended by {number.name}"):
-            host.judge(case(slow, right_candidate))
-
-    end_during_case(signal.SIGKILL)
-    host.restart()
-    [row] = host.judge(case(task, right_candidate))["evaluations"]
-    assert row["status"] == "correct", row
-    end_during_case(signal.SIGSEGV)
+    slow = case(task, "import time\ntime.sleep(1000)\n") | {"compiles": False}
+    right = case(task, right_candidate) | {"compiles": False}
+    judge = Killed(host, slow["kernel_id"])
+    results = {r.case["kernel_id"]: r for r in judge_cases([[slow, right]], [judge], [])}
+    assert judge.signals == []
+    lost, judged = results[slow["kernel_id"]], results[right["kernel_id"]]
+    assert (lost.tables, "ended by SIGSEGV" in lost.fault) == (None, True)
+    assert judged.tables is not None
+    assert judged.tables["evaluations"][0]["status"] == "correct"
 
 
 CHECK = ("-m", "evaluators", "check")

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from evaluators.limits.kinds import refuse_limit
 from evaluators.references.connection import ReferenceFailed
 from evaluators.sandbox.failures import Failed, lacks_memory
-from store.errors import SandboxFailed
+from store.errors import FlywheelError
 
 _MOST_TEXT = 300
 
@@ -24,7 +24,7 @@ def name_failures(what: str = "an answer cannot be compared") -> Generator[None]
     """Turn an error of the judge's own in a block into ComparisonFailed, which names the limit."""
     try:
         yield
-    except (Failed, ReferenceFailed, SandboxFailed):
+    except (Failed, ReferenceFailed, FlywheelError):
         raise
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]

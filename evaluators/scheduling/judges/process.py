@@ -123,12 +123,15 @@ class JudgeProcess:
         self._check_device()
         answer = self._ask(case)
         self._sick = clip_text(answer.get("sick"))
-        subject = self._subject(case)
         try:
-            return answers.accept_judgement(answer.get("tables"), subject)
+            return answers.accept_judgement(answer.get("tables"), self._subject(case))
         except answers.RefusedAnswer as error:
             log.warning("an answer of the evaluator is refused: %s", error)
-            return answers.build_fault(subject, f"the evaluator's answer is refused: {error}")
+            return self.build_fault(case, f"the evaluator's answer is refused: {error}")
+
+    def build_fault(self, case: Mapping[str, Any], why: str) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of a case that could not be judged, through no fault of its own."""
+        return answers.build_fault(self._subject(case), why)
 
     def remeasure(
         self, case: Mapping[str, Any]

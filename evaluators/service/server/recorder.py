@@ -175,7 +175,9 @@ class Recorder:
         for row, tables in zip(judged, stored, strict=True):
             [evaluation] = tables["evaluations"]
             if evaluation["status"] == "evaluator_error":
-                faults[row["judgement_id"]] = evaluation
+                # Where a worker sends no rows, it has lost several judges with the case.
+                is_final = json.loads(row["answer"]).get("is_lost", False)
+                faults[row["judgement_id"]] = evaluation | {"is_final": is_final}
         return faults
 
     def _append_kernels(
@@ -255,7 +257,7 @@ class Recorder:
                 outcomes.append(
                     Outcome(judgement_id=judgement_id, state="done", verdict=public, fresh=is_fresh)
                 )
-            elif fault is not None and row["tries"] + 1 >= _TRIES:
+            elif fault is not None and (fault.get("is_final") or row["tries"] + 1 >= _TRIES):
                 message = str(fault.get("message") or "")[:2000]
                 outcomes.append(_fail(judgement_id, str(fault["reason"]), message))
             elif row["state"] == "done":

@@ -153,8 +153,8 @@ class WorkerRoutes:
             raise Refused(422, "invalid", "judged_s must be a number of seconds")
         answer = {"device_id": value["device_id"], "judged_s": float(judged_s), "tables": None}
         if value.get("tables") is None:
-            unfit = value.get("unfit") is True
-            return answer | {"fault": str(value.get("fault"))[:2000], "unfit": unfit}, False
+            answer |= {"fault": str(value.get("fault"))[:2000], "is_lost": True}
+            return answer | {"unfit": value.get("unfit") is True}, False
         subject = answers.Subject(
             kernel_id=case["kernel_id"],
             task_id=case["task_id"],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,8 @@ def lake(folder: Path, empty_lake: Path) -> str:
 def find_children(parent: int) -> Iterator[int]:
     """Yield the processes that a process has started."""
     for task in Path(f"/proc/{parent}/task").iterdir():
-        yield from map(int, (task / "children").read_text().split())
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            yield from map(int, (task / "children").read_text().split())
 
 
 def count_claimed(service: Service) -> int:
@@ -80,6 +83,44 @@ def test_a_killed_worker_and_a_killed_server_lose_nothing(folder: Path, lake: st
         # What is done is not judged again by a server that starts anew.
         again = service.submit("0 # sleep 0.4")
         assert (again["status"], again["verdict"]) == ("done", ends[0]["verdict"])
+
+
+def is_asleep(pid: int) -> bool:
+    """Whether a judge has loaded torch and does nothing for a second."""
+
+    def read_ticks() -> list[str]:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+
+    try:
+        before = read_ticks()
+        time.sleep(1)
+        return "libtorch" in Path(f"/proc/{pid}/maps").read_text() and before == read_ticks()
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+def test_a_judge_that_dies_with_a_case_each_time_costs_that_case_alone(
+    folder: Path, lake: str
+) -> None:
+    with Service(lake, *OPTIONS, cwd=folder) as service:
+        wait_until(lambda: has_device(service))
+        slow = service.submit("slow # sleep 600")
+        views = [service.submit(f"{i}") for i in range(KERNELS)]
+        killed = 0
+        while service.call("GET", f"/v1/judgements/{slow['id']}").json()["status"] != "fault":
+            for worker in [*find_children(service.process.pid)]:
+                for judge in [pid for pid in find_children(worker) if is_asleep(pid)]:
+                    os.kill(judge, signal.SIGKILL)
+                    killed += 1
+        end = service.wait(slow["id"])
+        assert end["fault"]["reason"] == "internal"
+        assert "ended by SIGKILL" in end["fault"]["message"]
+        assert killed >= 2
+        assert {service.wait(view["id"])["verdict"]["status"] for view in views} == {"correct"}
+    with store.open(lake) as opened:
+        rows = opened.sql("SELECT status, count(*) AS n FROM evaluations GROUP BY ALL").rows()
+    assert {row["status"]: row["n"] for row in rows} == {"correct": KERNELS, "evaluator_error": 1}
 
 
 @pytest.mark.slow
