@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from evaluators.judging.reasons import REASONS
 from evaluators.timing.intervals import classify_speedup
 from evaluators.timing.surprising_wins import (
     compute_speedups,
@@ -64,6 +65,8 @@ def format_lines(
     status = paint(evaluation["status"], evaluation["status"])
     reason = f" ({evaluation['reason']})" if evaluation.get("reason") else ""
     yield f"{quote_name(name)} on {escape_terminal(device)}: {status}{reason}"
+    if evaluation.get("reason") in REASONS:
+        yield from _wrap(REASONS[evaluation["reason"]], width or _WIDTH)
     if evaluation.get("message"):
         yield from escape_lines(evaluation["message"], width=width)
     for note in notes:

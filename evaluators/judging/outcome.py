@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from evaluators.device.lock import Hold
 from evaluators.judging.case import Evidence
+from evaluators.judging.reasons import CAUSES, SUSPECT_CONFIDENCE
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from evaluators.judging.comparison.result import Comparison
     from evaluators.sandbox.worker_process import Ended
 
+_MOST_QUOTE = 120
 LOG_LIMIT = 32 * 1024
 """Characters of a row's log, at most."""
 _COMPARED = ("correct", "incorrect", "rejected")
@@ -118,7 +120,7 @@ def build_tables(
         **evaluation,
         "status": outcome.status,
         "reason": outcome.reason,
-        "message": outcome.message,
+        "message": _name_line(outcome),
         "log": log[:LOG_LIMIT] or None,
         "flags": sorted(outcome.flags),
         "equivalent": outcome.is_equivalent() if outcome.status == "correct" else None,
@@ -179,6 +181,21 @@ def fail_evaluation(
         )
         findings.append({**finding, "evaluation_id": evaluation["evaluation_id"]})
     return {**tables, "evaluations": [row], "timings": [], "findings": findings, "analyses": []}
+
+
+def _name_line(outcome: Outcome) -> str | None:
+    """Return the message, with the line of the kernel in which a detector sees the cause."""
+    causes = [
+        row
+        for row in outcome.findings
+        if row["detector"] in CAUSES.get(outcome.reason or "", ())
+        and row["confidence"] >= SUSPECT_CONFIDENCE
+    ]
+    if outcome.message is None or not causes:
+        return outcome.message
+    cause = max(causes, key=lambda row: row["confidence"])
+    quote = cause["quote"].strip()[:_MOST_QUOTE]
+    return f"{outcome.message}; see line {cause['line']} ({cause['detector']}): {quote}"
 
 
 def _build_figures(outcome: Outcome) -> dict[str, Any]:

@@ -346,6 +346,7 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
             tolerance=_or_none(_row(_amount, _amount, _flag, _amount)),
             checks=_flag,
             scratch=_flag,
+            names=_list(_foreign_name, 64),
         ),
         "check": _object(accepted=_flag, text=_foreign_text),
         "shows_only_in_evaluation": _object(shows=_flag),

@@ -34,7 +34,7 @@ from evaluators.references.eager_error import EagerError, measure_errors
 from evaluators.references.generators import GENERATORS, read_generators, seed_generators
 from evaluators.references.imported_file import import_file
 from evaluators.references.module_tensors import iterate_held, move_module, widen_module
-from evaluators.references.rules import report_rules
+from evaluators.references.rules import name_inputs, report_rules
 from evaluators.references.steps import StepRecorder, find_margins, iterate_moved
 from evaluators.references.weight_seed import WEIGHT_SEED
 
@@ -206,8 +206,8 @@ class TaskModule:
                     held[name].copy_(value)
 
     def rules(self) -> dict[str, Any]:
-        """Return the task's own rules."""
-        return self._rules
+        """Return the task's own rules, and the names of its inputs."""
+        return {**self._rules, "names": name_inputs(self._model.forward)}
 
     def check(self, inputs: list[Any], output: Any) -> tuple[bool, str]:
         """Return whether the task's own checker accepts an output, and its text."""

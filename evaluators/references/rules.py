@@ -6,10 +6,17 @@ A task's text may define TASK_TOLERANCE, TASK_CHECK and TASK_SCRATCH, as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+from evaluators.processes.text import make_readable
+
+_MOST_NAMES = 64
+_MOST_NAME = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +45,8 @@ class TaskRules:
     has_checker: bool = False
     scratch: bool = False
     """Whether calls may write into their inputs, which then are no part of an answer."""
+    names: tuple[str, ...] = ()
+    """Names of the inputs, for messages."""
 
 
 NO_RULES = TaskRules()
@@ -50,7 +59,22 @@ def read_rules(answer: Mapping[str, Any]) -> TaskRules:
     if stated is not None:
         rtol, atol, either, matched = stated
         tolerance = Tolerance(rtol=rtol, atol=atol, either=either, matched=matched)
-    return TaskRules(tolerance=tolerance, has_checker=answer["checks"], scratch=answer["scratch"])
+    return TaskRules(
+        tolerance=tolerance,
+        has_checker=answer["checks"],
+        scratch=answer["scratch"],
+        names=tuple(map(make_readable, answer["names"])),
+    )
+
+
+def name_inputs(forward: Callable[..., Any]) -> list[str]:
+    """Return the names of a method's first parameters; none where it does not show them."""
+    try:
+        parameters = inspect.signature(forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    named = itertools.takewhile(lambda one: one.kind is not one.VAR_POSITIONAL, parameters)
+    return [one.name[:_MOST_NAME] for one in itertools.islice(named, _MOST_NAMES)]
 
 
 def report_rules(module: ModuleType) -> dict[str, Any]:

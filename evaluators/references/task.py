@@ -121,7 +121,7 @@ class Reference:
         self.arguments = self._connection.arguments
         """Arguments of the task's constructor."""
         self.rules = read_rules(self._connection.ask("rules"))
-        """Rules of the task's own."""
+        """Rules of the task's own, and the names of its inputs."""
 
     def __enter__(self) -> Self:
         return self

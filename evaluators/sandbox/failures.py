@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
@@ -16,6 +17,9 @@ _BUILD_TEXTS = ("Error building extension", "Error compiling", "Kernel compilati
 _COMPLAINTS = ("error: ", "error : ", "fatal ", "Killed", "No space left")
 """Parts of the lines in which compilers and linkers say what is wrong."""
 _MOST_OF_COMMAND = 100
+_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in (.+)$', re.MULTILINE)
+_LIBRARIES = ("site-packages/", "/lib/python3", "/evaluators/", "<frozen ")
+"""Parts of the paths of frames that are not of the kernel's own files."""
 _MEMORY_ERRORS = {"OutOfMemoryError", "MemoryError"}
 _MEMORY_TEXTS = (
     "can't allocate memory",
@@ -82,8 +86,8 @@ def explain_error(stage: Stage, error: Mapping[str, Any]) -> Failed:
     complaints = (line for line in lines[1:] if any(part in line for part in _COMPLAINTS))
     if complaint := next(complaints, None):
         message = f"{message[:_MOST_OF_COMMAND]} … {complaint}"
-    message = message[:500]
     detail = make_readable(error["trace"])
+    message = (_find_line(detail) + message)[:500]
     if types & _MEMORY_ERRORS or any(part in text for part in _MEMORY_TEXTS):
         return Failed("crash", "out_of_memory", message, detail)
     if types & _BUILD_ERRORS or any(part in text for part in _BUILD_TEXTS):
@@ -94,3 +98,13 @@ def explain_error(stage: Stage, error: Mapping[str, Any]) -> Failed:
     if stage == "construct":
         return Failed("compile_error", "init_failed", message, detail)
     return Failed("crash", "exception", message, detail)
+
+
+def _find_line(trace: str) -> str:
+    """Return the innermost line of a traceback that is in a file of the kernel's own."""
+    own = [
+        f"{path.rpartition('/')[2]}, line {line}, in {function}: "
+        for path, line, function in _FRAME.findall(trace)
+        if not any(part in path for part in _LIBRARIES)
+    ]
+    return own[-1] if own else ""

@@ -559,7 +559,7 @@ def test_what_is_right_and_another_function_says_so(
     assert "state_differs" in row["flags"]
     # Views leave it out, not the noise of a session: it can be shown on request.
     assert row["timings"]
-    assert "state after the calls: norm.running_mean: output 0 at (0,): got 0" in row["log"]
+    assert "state after the calls: norm.running_mean: output 0 float32[" in row["log"]
     assert judge_code(kernel("", "return x * 3"), task_of("", "return x * 2"))["equivalent"] is None
     assert judge_code(kernel("", "return x + x"), task_of("", "return x * 2"))["equivalent"] is True
 

@@ -254,7 +254,7 @@ def test_robust_kbench_takes_classes_and_functions(bench: Bench, tmp_path: Path)
         "entry point forward_fn",
         "tolerance of the task: rtol 0.001, atol 0.001",
     ]
-    assert "beyond the judge's own tolerance in call 1: output 0 at" in near["log"]
+    assert "beyond the judge's own tolerance in call 1: output 0 float32[6, 16] at" in near["log"]
     wrong = check(bench, task, kernels / "wrong.py")
     assert wrong["status"] == "incorrect", wrong
     assert "the task's own tolerance (rtol 0.001, atol 0.001)" in wrong["message"]

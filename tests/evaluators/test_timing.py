@@ -626,8 +626,10 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     painted = list(verdict_text.format_lines("kernel.py", "CPU", tables, color=True))
     assert [line.count("\x1b[32m") for line in painted] == [1, 0, 1, 0, 0, 0]
     wrong = evaluation | {"status": "incorrect", "reason": "incorrect_numerical"}
-    [line] = verdict_text.format_lines("long.py", "CPU", {"evaluations": [wrong]})
-    assert line == "long.py on CPU: incorrect (incorrect_numerical)"
+    assert list(verdict_text.format_lines("long.py", "CPU", {"evaluations": [wrong]})) == [
+        "long.py on CPU: incorrect (incorrect_numerical)",
+        "  An answer differs from the task's by more than its tolerance.",
+    ]
     beside = tables | {"evaluations": [evaluation | {"flags": ["contended"]}]}
     *_, why, flags = verdict_text.format_lines("kernel.py", "CPU", beside)
     assert (why, flags) == ("  not ranked: other work ran on this host", "  flags: contended")

@@ -13,6 +13,7 @@ from evaluators.judging.calls.state_checks import StateChecks
 from evaluators.judging.calls.verdict_calls import VerdictCalls
 from evaluators.judging.case import Evidence, Policy
 from evaluators.judging.comparison.closeness import is_close
+from evaluators.judging.comparison.error_text import describe_inputs
 from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.tolerance import compute_rms
@@ -80,7 +81,8 @@ class CorrectnessProtocol:
         if comparison.reason is not None:
             is_rounding = self._has_rounding_errors(expected, comparison)
             self._evidence.comparison = comparison
-            message = f"a timed call gave a wrong answer: {comparison.message}"
+            named = describe_inputs(inputs, self._reference.rules.names)
+            message = f"a timed call on {named} gave a wrong answer: {comparison.message}"
             if is_rounding:
                 raise Failed("incorrect", "incorrect_numerical", message)
             raise Failed("rejected", "memorised_output", message)

@@ -16,6 +16,7 @@ from evaluators.judging.calls.candidate import Candidate
 from evaluators.judging.calls.input_seeds import Question, draw_question
 from evaluators.judging.calls.input_variations import replace_interior
 from evaluators.judging.calls.precision_record import PrecisionRecord
+from evaluators.judging.comparison.error_text import describe_change, describe_inputs
 from evaluators.judging.comparison.outputs import compare, is_same_answer
 from evaluators.judging.comparison.result import Comparison, merge_comparisons
 from evaluators.memory.tensors import compute_fingerprint, layout, tensors_of
@@ -138,9 +139,12 @@ class VerdictCalls:
         self._precision.verdict_classes.append(comparison.precision_class)
         self._precision.note_eager(comparison)
         if is_inspected and not (self._reference.mutates or self._reference.rules.scratch):
-            pairs = pair_tensors(question.inputs, worker.inputs(slot))
+            now = worker.inputs(slot)
+            pairs = pair_tensors(question.inputs, now)
             if not all(has_same_bits(a, b) for a, b in pairs):
-                raise Failed("incorrect", "input_mutated", "the call has changed its inputs")
+                change = describe_change(question.inputs, now, self._reference.rules.names)
+                message = f"call {number + 1} has changed {change}"
+                raise Failed("incorrect", "input_mutated", message)
         if self._repeated is not None:
             self._compare_repeated(self._repeated, question, output)
         self._check_previous_output(slot)
@@ -185,7 +189,8 @@ class VerdictCalls:
         self, comparison: Comparison, question: Question, output: Any, number: int
     ) -> Failed:
         """Return the failure of a wrong answer; names the parameters that it ignores."""
-        message = f"call {number + 1}: {comparison.message}"
+        inputs = describe_inputs(question.inputs, self._reference.rules.names)
+        message = f"call {number + 1} on {inputs}: {comparison.message}"
         missing = self._candidate.missing_parameters
         if comparison.reason == "incorrect_numerical" and missing:
             for neutral in _iterate_neutral_weights(self._reference.state(), missing):
@@ -196,6 +201,8 @@ class VerdictCalls:
                     names = ", ".join(missing)
                     message = f"the answer is the one without {names}: {message}"
                     return Failed("incorrect", "parameters_ignored", message)
+            if not self._candidate.known_state:
+                message += f"; the kernel has no parameters, and the task has {', '.join(missing)}"
         status = "rejected" if comparison.reason == "lazy_output" else "incorrect"
         return Failed(status, comparison.reason or "unspecified", message)
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from evaluators.judging.comparison.pieces import OutputTensor, Piece, flatten, iterate_pieces
+from evaluators.judging.comparison.pieces import (
+    OutputTensor,
+    Piece,
+    flatten,
+    iterate_pieces,
+    widen,
+)
+from evaluators.memory.tensors import get_dtype_name, has_same_bits
+from evaluators.memory.values import tensors_of
+
+_MOST_INPUTS = 8
 
 
 def describe_errors(output: OutputTensor, first: int, failing: int, fault: str) -> str:
@@ -25,8 +36,9 @@ def describe_errors(output: OutputTensor, first: int, failing: int, fault: str) 
     count = wanted.numel() * (2 if wanted.is_complex() else 1)
     value = get_element(exact if math.isfinite(get_element(wanted, first)) else wanted, first)
     return (
-        f"output {output.index} at {coordinates}: got {get_element(given, first):.9g}, wanted"
-        f" {value:.9g}; {failing} of {count} elements ({failing / count:.3%}) are {fault}"
+        f"output {output.index} {describe_tensor(wanted)} at {coordinates}: got"
+        f" {get_element(given, first):.9g}, wanted {value:.9g}; {failing} of {count} elements"
+        f" ({failing / count:.3%}) are {fault}"
     )
 
 
@@ -41,6 +53,56 @@ def describe_relative_errors(
     )
     fault = f"wrong by more than {level:.1%} of their value, of eager's {eager_count}"
     return describe_errors(output, first, count, fault)
+
+
+def describe_tensor(tensor: torch.Tensor) -> str:
+    """Return element type and shape.
+
+    >>> describe_tensor(torch.zeros(2, 3))
+    'float32[2, 3]'
+    """
+    return f"{get_dtype_name(tensor.dtype)}{list(tensor.shape)}"
+
+
+def describe_inputs(inputs: Sequence[Any], names: Sequence[str]) -> str:
+    """Return the inputs of a call by name, or number, with element types and shapes.
+
+    >>> describe_inputs([torch.zeros(2), 3], ["x"])
+    'x: float32[2], input 1: 3'
+    """
+    shown: list[str] = []
+    for number, value in enumerate(inputs):
+        name = names[number] if number < len(names) else f"input {number}"
+        if isinstance(value, torch.Tensor):
+            text = describe_tensor(value)
+        elif isinstance(value, list | tuple | dict):
+            tensors = [describe_tensor(tensor) for tensor in tensors_of(value)]
+            text = f"{type(value).__name__}({', '.join(tensors[:_MOST_INPUTS])})"
+        else:
+            text = f"{value!r:.40}"
+        shown.append(f"{name}: {text}")
+    more = len(shown) - _MOST_INPUTS
+    return ", ".join(shown[:_MOST_INPUTS]) + (f" and {more} more" if more > 0 else "")
+
+
+def describe_change(before: Any, after: Any, names: Sequence[str]) -> str:
+    """Describe the first element of the inputs that differs after a call."""
+    for number, (one, other) in enumerate(zip(before, after, strict=False)):
+        for tensor, now in zip(tensors_of(one), tensors_of(other), strict=False):
+            if has_same_bits(tensor, now):
+                continue
+            name = names[number] if number < len(names) else f"input {number}"
+            was, found = widen(flatten(tensor)), widen(flatten(now).to(tensor.device))
+            differs = (was != found) & ~(was.isnan() & found.isnan())
+            first = int(differs.int().argmax())
+            coordinates = _compute_coordinates(
+                first // 2 if tensor.is_complex() else first, tensor.shape
+            )
+            return (
+                f"{name} {describe_tensor(tensor)} at {coordinates}: was"
+                f" {get_element(tensor, first):.9g}, is {get_element(now, first):.9g} after it"
+            )
+    return "an input"
 
 
 def get_element(tensor: torch.Tensor, number: int) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import cmath
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy
 import torch
@@ -14,37 +16,56 @@ from evaluators.judging.comparison.tolerance import TOLERANCE
 from evaluators.memory.tensors import is_inexact, read_pending
 from evaluators.memory.values import name_parts
 
+_Part: TypeAlias = "tuple[Any, Any, Any]"
+"""Place of a part in its container, what is wanted there, and what is given."""
 
-def find_mismatch(wanted: Any, given: Any) -> Comparison | None:
-    """Return the first difference in structure; None where the structures are the same."""
+
+def find_mismatch(wanted: Any, given: Any, place: str = "") -> Comparison | None:
+    """Return the first difference in structure; None where the structures are the same.
+
+    place: Where in the output they are, such as `[1]`; empty for the whole output.
+    """
+    mismatch, inner = _find_part(wanted, given)
+    if mismatch is not None:
+        if not place:
+            return mismatch
+        return replace(mismatch, message=f"output{place}: {mismatch.message}")
+    for key, w, g in inner:
+        if (found := find_mismatch(w, g, f"{place}[{key!r:.40}]")) is not None:
+            return found
+    return None
+
+
+def _find_part(wanted: Any, given: Any) -> tuple[Comparison | None, Sequence[_Part]]:
+    """Return the difference of two values but their parts, and these parts by place."""
     if isinstance(wanted, torch.Tensor):
-        return _find_tensor_mismatch(wanted, given)
+        return _find_tensor_mismatch(wanted, given), ()
     if dataclasses.is_dataclass(wanted):
         if not dataclasses.is_dataclass(given):
-            return _report_wrong_type(wanted, given)
-        return find_mismatch(name_parts(wanted), name_parts(given))
+            return _report_wrong_type(wanted, given), ()
+        return _find_part(name_parts(wanted), name_parts(given))
     if isinstance(wanted, list | tuple):
         if not isinstance(given, list | tuple) or isinstance(given, list) != isinstance(
             wanted, list
         ):
-            return _report_wrong_type(wanted, given)
+            return _report_wrong_type(wanted, given), ()
         if len(given) != len(wanted):
-            return Comparison("incorrect_count", f"{len(given)} outputs instead of {len(wanted)}")
-        pairs = zip(wanted, given, strict=True)
-        return next((m for w, g in pairs if (m := find_mismatch(w, g)) is not None), None)
+            message = f"{len(given)} outputs instead of {len(wanted)}"
+            return Comparison("incorrect_count", message), ()
+        return None, list(zip(range(len(wanted)), wanted, given, strict=True))
     if isinstance(wanted, dict):
         if not isinstance(given, dict):
-            return _report_wrong_type(wanted, given)
+            return _report_wrong_type(wanted, given), ()
         if given.keys() != wanted.keys():
             keys = f"{sorted(map(str, given))[:8]} instead of {sorted(map(str, wanted))[:8]}"
-            return Comparison("incorrect_count", f"outputs {keys}")
-        items = ((wanted[key], given[key]) for key in wanted)
-        return next((m for w, g in items if (m := find_mismatch(w, g)) is not None), None)
+            return Comparison("incorrect_count", f"outputs {keys}"), ()
+        return None, [(key, wanted[key], given[key]) for key in wanted]
     if type(given) is not type(wanted):
-        return _report_wrong_type(wanted, given)
+        return _report_wrong_type(wanted, given), ()
     if not _is_same_value(wanted, given):
-        return Comparison("incorrect_numerical", f"{given!r:.80} instead of {wanted!r:.80}")
-    return None
+        message = f"{given!r:.80} instead of {wanted!r:.80}"
+        return Comparison("incorrect_numerical", message), ()
+    return None, ()
 
 
 def order_keys(wanted: Any, given: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evaluators.judging.comparison.error_text import describe_change
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.task import has_same_bits
 from evaluators.timing.input_pool import InputPool
@@ -103,6 +104,7 @@ class OutputChecks:
             self._sources.check(call.inputs, output)
             pairs = zip(tensors_of(call.inputs), tensors_of(call.inputs_now), strict=False)
             if self._sources.keeps_inputs and not all(has_same_bits(a, b) for a, b in pairs):
-                raise Failed("incorrect", "input_mutated", "a timed call has changed its inputs")
+                message = f"a timed call has changed {describe_change(call.inputs, call.inputs_now, ())}"
+                raise Failed("incorrect", "input_mutated", message)
             self._checked += 1
             self._late += not is_captured
