@@ -104,7 +104,9 @@ class OutputChecks:
             self._sources.check(call.inputs, output)
             pairs = zip(tensors_of(call.inputs), tensors_of(call.inputs_now), strict=False)
             if self._sources.keeps_inputs and not all(has_same_bits(a, b) for a, b in pairs):
-                message = f"a timed call has changed {describe_change(call.inputs, call.inputs_now, ())}"
+                message = (
+                    f"a timed call has changed {describe_change(call.inputs, call.inputs_now, ())}"
+                )
                 raise Failed("incorrect", "input_mutated", message)
             self._checked += 1
             self._late += not is_captured
