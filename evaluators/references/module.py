@@ -542,8 +542,18 @@ def _hold_same_tensors(one: torch.nn.Module, other: torch.nn.Module) -> bool:
         for module in (one, other)
     ]
     return len(pair[0]) == len(pair[1]) and all(
-        a.dtype == b.dtype and has_same_bits(a, b) for a, b in zip(*pair, strict=True)
+        _is_same_tensor(a, b) for a, b in zip(*pair, strict=True)
     )
+
+
+def _is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same bits, as far as they have any."""
+    if (one.shape, one.dtype, one.layout) != (other.shape, other.dtype, other.layout):
+        return False
+    if one.is_sparse:
+        return torch.equal(one.to_dense(), other.to_dense())
+    plain = one.layout is torch.strided and not (one.is_meta or one.is_quantized)
+    return not plain or has_same_bits(one, other)
 
 
 @contextlib.contextmanager

@@ -52,6 +52,9 @@ UNCOPYABLE = {
     "weight_norm": task_of(
         "self.fc = nn.utils.weight_norm(nn.Linear(16, 16))", "return self.fc(x)"
     ),
+    "spectral_norm": task_of(
+        "self.fc = nn.utils.spectral_norm(nn.Linear(16, 16))", "return self.fc(x)"
+    ),
     "a view of a weight": task_of(
         LINE + "self.w = self.fc.weight.t()", "return x @ self.w + self.fc.bias"
     ),

@@ -33,6 +33,8 @@ class Candidate:
         """Parameters and buffers of the task that the candidate has by name and shape."""
         self.missing_parameters: list[str] = []
         """Parameters of the task that the candidate lacks, or cannot take from outside."""
+        self.moving_state: list[str] = []
+        """Parameters and buffers that the task's calls change, known after the verdict calls."""
         self.is_lost = False
         """Whether the last call that decides no verdict has ended or hung the worker process."""
         self.last_fault = ""

@@ -56,6 +56,7 @@ class StateChecks:
             self._evidence.flags.add("timed_outputs_unverified")
         parameters = self._reference.parameters()
         changed = {name for name, value in now.items() if not has_same_bits(before[name], value)}
+        self._candidate.moving_state = sorted(changed & {*self._candidate.known_state})
         wanted: dict[str, torch.Tensor] = {}
         large: dict[str, torch.Tensor] = {}
         lacking: list[str] = []

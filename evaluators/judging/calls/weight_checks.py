@@ -37,6 +37,7 @@ class WeightChecks:
         self._candidate = candidate
         self._reference = candidate.reference
         self._evidence = candidate.evidence
+        self._moving: dict[str, torch.Tensor] = {}
 
     def perturb_all(self) -> None:
         """Flag a candidate that is wrong under other weights than those of the seed."""
@@ -71,6 +72,8 @@ class WeightChecks:
         Returns whether there was time for all of them.
         """
         own = self._reference.state()
+        # Both sides begin each call with these: they are called another number of times.
+        self._moving = {name: own[name] for name in self._candidate.moving_state}
         moved = self._reference.perturb(draw_seed())
         # Parameters that share their memory are one tensor.
         tied = {
@@ -126,7 +129,7 @@ class WeightChecks:
         answers: dict[float, Expected] = {}
 
         def measure(times: float) -> float:
-            self._reference.load(change(times))
+            self._reference.load(self._moving | change(times))
             answers[times] = self._reference.answer(question.inputs, question.seed)
             return measure_visibility(question.expected, answers[times], policy)
 
@@ -140,7 +143,7 @@ class WeightChecks:
             self._reference.load(own)
         if not visibility > HARDLY_VISIBLE:
             return True
-        self._candidate.worker.adopt(change(times))
+        self._candidate.worker.adopt(self._moving | change(times))
         is_right = self._candidate.is_right(replace(question, expected=answers[times]))
         if not self._candidate.is_lost:
             self._candidate.worker.adopt(own)
