@@ -20,7 +20,17 @@ _QUERY = """
 (function_definition) @function
 (call_expression) @call
 (type_identifier) @type
+(preproc_function_def name: (identifier) @macro)
+(preproc_def name: (identifier) @alias)
+(parameter_declaration declarator: (_) @local)
+(init_declarator declarator: (_) @local)
+(declaration declarator: (identifier) @local)
+(field_declaration declarator: (field_identifier) @local)
+(for_range_loop declarator: (identifier) @local)
 """
+_SCOPES = ("function_definition", "lambda_expression", "struct_specifier", "class_specifier")
+_NOBODYS = ("", "std")
+"""Scopes in which a name is that of a library: `::kill`, `std::system`."""
 
 
 class Called(NamedTuple):
@@ -33,6 +43,10 @@ class Called(NamedTuple):
     """Arguments inside <<<...>>>, if the call is a launch."""
     method: bool
     """Whether the function is called on an object."""
+    scope: str | None
+    """What is before the last `::` of the name; None if it has none."""
+    is_local: bool
+    """Whether the name is that of a parameter, a variable or a macro there."""
 
 
 @dataclass
@@ -48,15 +62,25 @@ class Native:
     types: dict[str, int]
     """Names of types, and the lines of their first use."""
     lines: Sequence[str]
+    definitions: dict[str, list[tuple[int, float]]]
+    """Functions and methods with a body in any text of the kernel: fewest and most arguments."""
+
+    def is_own(self, call: Called) -> bool:
+        """Whether a call is one of the kernel's own functions, methods, lambdas or macros."""
+        if call.method or call.is_local:
+            return True
+        given = len(call.arguments)
+        known = self.definitions.get(call.name, [])
+        return call.scope not in _NOBODYS and any(low <= given <= high for low, high in known)
 
     def hit(self, line: int, confidence: float) -> Hit:
         """Return a hit at a line of this text's file."""
         return Hit(self.path, line, quote_line(self.lines, line), confidence)
 
     def hits(self, names: frozenset[str], confidence: float) -> Iterator[Hit]:
-        """Yield the calls of functions of these names; methods of objects are others."""
+        """Yield the calls of functions of these names that are not the kernel's own."""
         for call in self.calls:
-            if call.name in names and not call.method:
+            if call.name in names and not self.is_own(call):
                 yield self.hit(call.line, confidence)
 
 
@@ -97,11 +121,70 @@ def parse_native(
         if any(child.type == "__global__" for child in node.children)
     }
     types: dict[str, int] = {}
-    for node in found.get("type", []):
+    for node in sorted(found.get("type", []), key=lambda node: node.start_byte):
         types.setdefault(_text(node), line(node))
-    calls = [_read_call(node, line(node)) for node in found.get("call", [])]
+    macros = {
+        name
+        for node in found.get("macro", [])
+        if (name := _text(node))
+        not in _text(node.parent and node.parent.child_by_field_name("value"))
+    }
+    aliases: dict[str, str] = {}
+    for node in found.get("alias", []):
+        value = node.parent and node.parent.child_by_field_name("value")
+        aliases[_text(node)] = _text(value).strip()
+    locals_: dict[str, list[tuple[int, int]]] = {}
+    for node in found.get("local", []):
+        locals_.setdefault(_text(node).lstrip("&* "), []).append(_find_extent(node))
+
+    def read_call(node: tree_sitter.Node) -> Called:
+        call = _read_call(node, line(node))
+        scope, _, name = aliases.get(call.name, call.name).rpartition("::")
+        if call.name in aliases:
+            call = call._replace(name=name, scope=scope if "::" in aliases[call.name] else None)
+        extents = locals_.get(call.name, []) if call.scope is None else []
+        is_local = any(begin <= node.start_byte < end for begin, end in extents)
+        return call._replace(is_local=is_local or (call.scope is None and call.name in macros))
+
+    calls = [read_call(node) for node in found.get("call", [])]
     calls.sort(key=lambda call: call.line)
-    return [Native(path, calls, functions, device, types, lines)]
+    definitions: dict[str, list[tuple[int, float]]] = {}
+    for node in found["function"]:
+        name, arity = _read_definition(node)
+        definitions.setdefault(name, []).append(arity)
+    return [Native(path, calls, functions, device, types, lines, definitions)]
+
+
+def _find_extent(node: tree_sitter.Node) -> tuple[int, int]:
+    """Return the bytes of the function, lambda or class around a variable, or of the whole text."""
+    while node.parent is not None:
+        node = node.parent
+        if node.type in _SCOPES:
+            break
+    return node.start_byte, node.end_byte
+
+
+def _read_definition(function: tree_sitter.Node) -> tuple[str, tuple[int, float]]:
+    """Return the name of a function or method with its fewest and most arguments."""
+    node = function.child_by_field_name("declarator")
+    while node is not None and node.type != "function_declarator":
+        node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
+    if node is None:
+        return "", (0, 0)
+    name = node.child_by_field_name("declarator")
+    while name is not None and name.type in {"qualified_identifier", "template_function"}:
+        name = name.child_by_field_name("name")
+    kinds = [part.type for part in _get_parts(node.child_by_field_name("parameters"))]
+    fewest = sum(kind == "parameter_declaration" for kind in kinds)
+    is_variadic = any("variadic" in kind or kind == "..." for kind in kinds)
+    most = fewest + sum(kind == "optional_parameter_declaration" for kind in kinds)
+    return _text(name), (fewest, float("inf") if is_variadic else most)
+
+
+def _get_parts(node: tree_sitter.Node | None) -> Sequence[tree_sitter.Node]:
+    """Return the children of a node that are no comments."""
+    parts = [] if node is None else node.children
+    return [part for part in parts if part.type != "comment"]
 
 
 def _name_of(function: tree_sitter.Node) -> str:
@@ -116,17 +199,23 @@ def _name_of(function: tree_sitter.Node) -> str:
 def _read_call(node: tree_sitter.Node, line: int) -> Called:
     function = node.child_by_field_name("function")
     method = function is not None and function.type == "field_expression"
+    scopes: list[str] = []
     while function is not None and function.type in {
         "qualified_identifier", "template_function", "field_expression", "template_method"
     }:  # fmt: skip
+        if function.type == "qualified_identifier":
+            scopes.append(_text(function.child_by_field_name("scope")))
         function = function.child_by_field_name("name") or function.child_by_field_name("field")
     arguments = node.child_by_field_name("arguments")
     given = (
-        tuple(_text(part)[:QUOTE_LENGTH] for part in arguments.named_children) if arguments else ()
+        tuple(_text(part)[:QUOTE_LENGTH] for part in _get_parts(arguments) if part.is_named)
+        if arguments
+        else ()
     )
     syntax = next((child for child in node.children if child.type == "kernel_call_syntax"), None)
     launch = None if syntax is None else tuple(_text(part) for part in syntax.named_children)
-    return Called(_text(function), line, given, launch, method)
+    scope = "::".join(scopes) if scopes else None
+    return Called(_text(function), line, given, launch, method, scope, is_local=False)
 
 
 def _text(node: tree_sitter.Node | None) -> str:

@@ -54,6 +54,12 @@ def parse_source(code: str, other_files: Sequence[Mapping[str, str]] | None) -> 
             _add_python(source, path, text)
         elif languages.is_native(path):
             source.native += parse_native(path, text, 1, text.splitlines())
+    definitions: dict[str, list[tuple[int, float]]] = {}
+    for native in source.native:  # one text includes another, or declares what it defines
+        for name, arities in native.definitions.items():
+            definitions.setdefault(name, []).extend(arities)
+    for native in source.native:
+        native.definitions = definitions
     return source
 
 

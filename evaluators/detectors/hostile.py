@@ -13,7 +13,7 @@ from evaluators.audit.native_source import Called
 from evaluators.audit.python_source import Module
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "hostile"
 REFUSED = 1.0
 _SIGNALS = frozenset(("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill"))
@@ -27,6 +27,7 @@ _WRITES = split_names("write writev pwrite pwritev sendfile dup2 fdopen splice",
 _OWN = split_names("open pipe pipe2 memfd_create openpty dup", "os.") | split_names(
     "mkstemp", "tempfile."
 )
+_SENDS_SIGNALS = split_names("kill killpg tgkill tkill pidfd_send_signal sigqueue")
 _NATIVE_WRITES = split_names("write pwrite dup2 dup3 send sendmsg")
 _OWN_PROCESS = frozenset(("os.getpid", "getpid"))
 
@@ -36,7 +37,8 @@ def find(source: Source) -> Iterator[Hit]:
     for module, call, name in source.calls:
         if name in _SIGNALS:
             yield module.hit(call, 0.5 if _is_own_process(module, call) else REFUSED)
-        attacks = "." in name and name.rpartition(".")[2] in _ATTACKS
+        last = name.rpartition(".")[2]
+        attacks = "." in name and last in _ATTACKS and last not in module.functions
         if attacks or (name in _WRITES and _is_foreign(module, (*call.args, None)[0])):
             yield module.hit(call, REFUSED)
     for module in source.modules:
@@ -45,7 +47,7 @@ def find(source: Source) -> Iterator[Hit]:
                 yield module.hit(node, REFUSED)
     for native in source.native:
         for call in native.calls:
-            if _is_attack(call):
+            if not native.is_own(call) and _is_attack(call):
                 yield native.hit(call.line, REFUSED)
 
 
@@ -102,11 +104,15 @@ def _names_memory(module: Module, node: ast.Constant | ast.JoinedStr) -> bool:
 
 
 def _is_attack(call: Called) -> bool:
-    if call.method:
+    if call.scope not in (None, "", "std"):  # of another library's namespace
         return False
     if call.name in _ATTACKS:
         return True
     first = call.arguments[0] if call.arguments else ""
-    if call.name in {"kill", "killpg", "tgkill"}:
+    if call.name == "syscall":
+        return first.removeprefix("SYS_").removeprefix("__NR_") in _ATTACKS | _SENDS_SIGNALS
+    if call.name in {"dlsym", "dlvsym"}:
+        return any(text.strip('"') in _ATTACKS | _SENDS_SIGNALS for text in call.arguments[1:])
+    if call.name in _SENDS_SIGNALS:
         return first not in {"getpid()", "::getpid()"}
     return call.name in _NATIVE_WRITES and first.isdigit() and int(first) > 2

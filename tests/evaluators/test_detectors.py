@@ -347,6 +347,69 @@ def test_only_the_plainly_hostile_is_refused() -> None:
     assert find_detectors(own)["hostile"] == 0.5
 
 
+OWN_NAMES = {
+    "function": "static float kill(float v) { return v; } void f(float* q) { q[0] = kill(q[1]); }",
+    "device function": "__device__ float send(int w, float v) { return v; }\n"
+    "__global__ void k(float* q) { q[0] = send(16, q[1]); }",
+    "template": "template <typename T> __device__ T send(int w, T v) { return v; }\n"
+    "__global__ void k(float* q) { q[0] = send<float>(16, q[1]); }",
+    "default argument": "float send(int w, float v = 1) { return v; } void f() { send(16); }",
+    "lambda": "void f(float* q) { auto kill = [](float a, int b) { return a; }; kill(q[0], 9); }",
+    "method": "struct W { float kill(float a, int b) { return a; }\n"
+    "float go(float a) { return kill(a, 9); } }; void f() {}",
+    "method of an object": "void f(Q& queue) { queue.send(16, 1); queue->kill(3, 9); }",
+    "static method": "struct W { static float send(int w, float v) { return v; } };\n"
+    "void f(float* q) { q[0] = W::send(16, q[1]); }",
+    "macro": "#define kill(a, b) ((a) < 0 ? 0 : (b))\nvoid f(float* q) { q[0] = kill(q[1], 9); }",
+    "name in a namespace": "void f(float* q) { q[0] = ops::kill(q[1], 9); }",
+    "argument": "template <typename F> void f(float* q, F&& send) { q[0] = send(16, 9); }",
+    "field": "struct A { std::function<float(int, int)> kill; int go() { return kill(1, 9); } };\n"
+    "void f() {}",
+    "object": "void f(float* q) { Kill kill; q[0] = kill(q[1], 9); }",
+    "comment": "void f(float* q) { /* kill(1, 9); */ q[0] = 1; // ptrace(1)\n}",
+    "string": 'void f() { printf("kill(1, 9); write(5)"); }',
+}
+SYSTEM_CALLS = {
+    "plain": "void f() { kill(1, 9); }",
+    "global": "float kill(float a, float b) { return a; } void f() { ::kill(1, 9); }",
+    "other arguments": "float kill(float a) { return a; } void f() { kill(1, 9); }",
+    "declared": 'extern "C" int kill(int, int); void f() { kill(1, 9); }',
+    "argument elsewhere": "void g(float kill) {} void f() { kill(1, 9); }",
+    "field elsewhere": "struct A { int kill; }; void f() { kill(1, 9); }",
+    "another name": "#define stop kill\nvoid f() { stop(1, 9); }",
+    "macro of its own name": "#define kill(a, b) ::kill(a, b)\nvoid f() { kill(1, 9); }",
+    "by number": "void f() { syscall(SYS_kill, 1, 9); }",
+    "looked up": 'void f() { auto k = (F)dlsym(RTLD_DEFAULT, "kill"); k(1, 9); }',
+    "in a lambda": "void f() { auto go = [] { ptrace(16, 1, 0, 0); }; go(); }",
+    "descriptor": 'void f() { send(7, "x", 1, 0); }',
+}
+
+
+@pytest.mark.parametrize("name", OWN_NAMES)
+def test_own_functions_may_have_the_names_of_system_calls(name: str) -> None:
+    rows = detect.search_kernel(f"SOURCE = r'''\n{OWN_NAMES[name]}\n'''", None, "0" * 64)
+    assert not detect.select_refused(rows)
+
+
+@pytest.mark.parametrize("name", SYSTEM_CALLS)
+def test_system_calls_are_refused_at_their_line(name: str) -> None:
+    code = f"SOURCE = r'''\n{SYSTEM_CALLS[name]}\n'''"
+    [row] = detect.select_refused(detect.search_kernel(code, None, "0" * 64))
+    assert row["quote"] == code.splitlines()[row["line"] - 1]
+
+
+def test_functions_of_triton_and_methods_may_have_such_names() -> None:
+    top = "@triton.jit\ndef kill(a, b):\n    return a\n@triton.jit\ndef k(p):\n    kill(p, 9)"
+    method = "def send(self, a):\n        return self.ptrace(a)\n    def ptrace(self, a):\n"
+    code = model(
+        "queue.send(3)\nreturn x",
+        top=f"import triton\n{top}\n",
+        extra=f"    {method}        return a",
+    )
+    rows = detect.search_kernel(code, None, "0" * 64)
+    assert not [row for row in rows if row["detector"] in ("parser", "hostile")]
+
+
 def test_the_starter_suite_is_told_apart() -> None:
     for task in starter.read_suite().tasks:
         for kernel in task.kernels:
