@@ -414,7 +414,7 @@ class RobustnessCalls:
         except ReferenceFailed:
             return None
         question = Question(inputs, expected, call_seed(seed))
-        usual = self._candidate.usual if variation.special else None
+        usual = self._candidate.get_usual(question) if variation.special else None
         if self._reference.repeatable and any(
             self._candidate.compare(question, output, usual).reason for output in eager
         ):
