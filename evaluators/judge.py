@@ -8,6 +8,7 @@ verdict.
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 import traceback
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 VERSION = 9
 """Version of the rules; rows of an older one do not count in verdicts."""
 _MESSAGE_LIMIT = 500
+_REPEATED = frozenset({"lazy_output", "memorised_output", "timer_mismatch"})
+"""Reasons for a rejection that count only if a fresh process gives one of them again."""
 _FEWEST_BLOCKS = 20
 _FEW_CALLS = 5
 _SECOND_SESSIONS = 3
@@ -206,7 +209,6 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     A session that is noisy says nothing about the kernel, and is repeated up to twice. Raises
     Failed where the kernel fails there: what a kernel shows once it has to show again.
     """
-    from evaluators.timing.candidate_process import measure_candidate
     from evaluators.timing.surprising_wins import is_noisy
 
     # The flags of a further process would only repeat those of the first.
@@ -214,7 +216,7 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     options = _build_options(brief, bench.device, _FEW_CALLS)
     rows: list[dict[str, Any]] = []
     for _ in range(_SECOND_SESSIONS):
-        rows = measure_candidate(case, bench, options, Outcome())
+        rows = _measure(case, bench, options, Outcome())
         if not is_noisy(rows):
             break
     return rows
@@ -223,7 +225,6 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
 def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) -> None:
     """Read the candidate's text, measure it, and measure a surprising win once more."""
     from evaluators.audit import detect
-    from evaluators.timing.candidate_process import measure_candidate
     from evaluators.timing.surprising_wins import is_confirmed, is_surprising, rank_sessions
     from evaluators.worker.handle import Failed
 
@@ -238,7 +239,7 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) 
         if case.build["failure"]:
             raise Failed(**case.build["failure"])
     options = _build_options(config, bench.device, config.calls)
-    first = measure_candidate(case, bench, options, outcome)
+    first = _measure(case, bench, options, outcome)
     outcome.timings = first
     has_own_work = config.kernels == "any" or outcome.custom_kernel_share
     if not has_own_work or outcome.flags & UNRANKED:
@@ -258,6 +259,39 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) 
     flag = "confirmed_win" if is_confirmed(first, second) else "unconfirmed_win"
     outcome.flags.add(flag)
     outcome.timings = rank_sessions(first, second)
+
+
+def _measure(case: Case, bench: Bench, options: Options, outcome: Outcome) -> list[dict[str, Any]]:
+    """Measure a candidate as `measure_candidate` does; an accusation has to repeat.
+
+    A sign of cheating may be luck, such as a rounding error or a busy device. It counts only if a
+    fresh process shows one again, on other inputs. Otherwise, what that process shows is the
+    verdict, and a note keeps the sign.
+    """
+    from evaluators.timing.candidate_process import measure_candidate
+    from evaluators.worker.handle import Failed
+
+    before = copy.deepcopy(outcome)
+    try:
+        return measure_candidate(case, bench, options, outcome)
+    except Failed as failed:
+        if failed.reason not in _REPEATED:
+            raise
+        sign = f"{failed.reason}: {failed.message}"
+    seeds = outcome.seeds
+    vars(outcome).update(vars(before))
+    # What shows in some calls only must not pass because fewer are looked at.
+    options = replace(options, plan=replace(options.plan, checked_share=1.0))
+    note = f"a fresh process does not repeat on other inputs: {sign}"
+    try:
+        return measure_candidate(case, bench, options, outcome)
+    except Failed as failed:
+        if failed.reason in _REPEATED:
+            note = f"a process before it showed on other inputs: {sign}"
+        raise
+    finally:
+        outcome.seeds = [*seeds, *outcome.seeds]
+        outcome.notes.append(note)
 
 
 def _build_options(config: Config, device: str, calls: int) -> Options:

@@ -30,7 +30,8 @@ FLAGS = {
     "fails_scaled": "wrong on inputs 40 times as large",
     "fails_signed": "wrong on inputs shifted to a mean of zero",
     "fails_random_signs": "wrong on inputs with random signs",
-    "fails_uneven": "wrong on inputs with one element in 64 scaled by 64",
+    "fails_uneven": "wrong on inputs with one element in 64, or part of a dimension, far larger "
+    "than the rest",
     "fails_positive": "wrong on absolute values of the inputs",
     "fails_shifted": "wrong on inputs shifted by 2.5",
     "fails_equal_corners": "wrong on the same values in another order, with the corners kept",
@@ -41,7 +42,7 @@ FLAGS = {
     "fails_infinities": "wrong on inputs that contain infinities",
     "fails_nan": "wrong on inputs that contain NaN",
     "fails_empty_rows": "wrong on inputs without rows, which the reference accepts",
-    "fails_perturbed_parameters": "wrong with weights other than those from the seed",
+    "fails_perturbed_parameters": "wrong with parameters or buffers other than those from the seed",
 }
 """Every flag of `evaluations.flags` with its meaning. Flags do not decide the verdict."""
 NONEQUIVALENT = frozenset(

@@ -23,9 +23,8 @@ from evaluators.timing.warm_up import EMPTY_CALLS, warm_up
 from evaluators.worker.handle import Failed, LaunchBlocked, Manner, Sample, WorkerHandle
 from store.schema.clocks import Clock
 
-# The outputs of this many blocks of the first look are checked, and of this share of all others.
 _FEWEST_CHECKED = 3
-_CHECKED_SHARE = 1 / 8
+"""Blocks of the first look whose outputs are checked, whatever is drawn."""
 _FEWEST = 2
 _FEWEST_BOUNDED = 7
 """Blocks of a clock after which a median has a confidence interval."""
@@ -129,6 +128,7 @@ class Block:
         self._empty = EmptyRounds()
         self._has_gated = False
         self._is_frozen = True
+        self._checked_share = 0.0
 
     def begin(
         self, clock: Clock, plan: Plan, loops: int | None = None, similar: Session | None = None
@@ -142,6 +142,7 @@ class Block:
             similar: A session of the same arms by another clock, which makes the warm-up shorter.
         """
         manner = self._choose_manner(clock)
+        self._checked_share = plan.checked_share
         self._pool.begin(
             loops or 1,
             most_calls=count_most_calls(clock, manner),
@@ -221,7 +222,7 @@ class Block:
             elapsed_ns = self._compute_elapsed_ns(name, sample)
             if name == "kernel" and self._checks is not None:
                 # Drawn after the call, while the kernel's worker is frozen.
-                is_drawn = is_checked or self._draw.random() < _CHECKED_SHARE
+                is_drawn = is_checked or self._draw.random() < self._checked_share
                 elapsed_ns += self._checks.end_sample(sample, slots, is_drawn=is_drawn)
             session.add_sample(name, position, elapsed_ns)
         session.readings.append(self._sources.clocks())

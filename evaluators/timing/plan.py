@@ -45,6 +45,8 @@ class Plan:
     """Ratio of the two eager arms that counts as noise, above 1."""
     further_blocks: int = 20
     """Blocks of each clock beside the one that decides when a session ends; 0 reads no other."""
+    checked_share: float = 1 / 8
+    """Share of the samples whose answers are compared, besides three of the first look."""
     further_s: float = 0.5
     """Stop such a clock after this time if it has seven blocks; three times as long, if two."""
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import statistics
+import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,45 @@ WRONG = {
 }
 
 
+EARLY_ALONE = """
+import time, torch, torch.nn as nn
+
+IS_EARLY = time.monotonic() < {end}
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns, columns))
+        self.answers = []
+
+    def forward(self, x):
+        if not IS_EARLY or len(self.answers) < 28:
+            self.answers.append(torch.relu(x @ self.weight))
+        elif time.monotonic() < {end}:
+            time.sleep({end} - time.monotonic())
+        return self.answers[-1]
+"""
+
+
+@pytest.mark.slow
+def test_an_accusation_that_a_fresh_process_does_not_repeat_is_a_note(judge_code: Judged) -> None:
+    # Only the process that starts before the end gives an earlier answer.
+    row = judge_code(EARLY_ALONE.format(end=time.monotonic() + 12))
+    assert row["status"] == "correct", row
+    assert (
+        "a fresh process does not repeat on other inputs: memorised_output: a timed" in row["log"]
+    )
+
+
+def test_an_accusation_is_stored_once_a_fresh_process_has_repeated_it(
+    judge_code: Judged, candidate: Text
+) -> None:
+    row = judge_code(candidate(WRONG["memorised after many calls"][0]))
+    assert (row["status"], row["reason"]) == ("rejected", "memorised_output"), row
+    assert "a process before it showed on other inputs: memorised_output: a timed" in row["log"]
+
+
 REPEATED = {
     "half precision inside",
     "a larger shape",
@@ -107,6 +147,7 @@ REPEATED = {
     "leaves at once",
     "aborts",
     "loops",
+    "memorised after many calls",
 }
 """Candidates whose reason another candidate of `make test` gets as well."""
 

@@ -62,6 +62,8 @@ _PLAN_CHANGES = next(n for n, (slot, _) in enumerate(_PLAN) if slot)
 """The first call on a second slot."""
 _FEWEST_CALLS = 5
 _SLOW_CALL_S = 1.0
+_FURTHER_DRAWS = 2
+"""Calls that decide whether a wrong number of large relative errors is luck."""
 _MOST_POISON_BYTES = 512 << 20
 _MOST_CHECKER_TEXT = 500
 
@@ -124,6 +126,11 @@ class VerdictCalls:
             worker.poison([size for size in sizes if size])
         output = self._candidate.call(slot, question, first=number == 0)
         comparison = self._candidate.compare(question, output)
+        if comparison.reason is not None and self._is_luck(slot, comparison):
+            self._evidence.notes.append(f"only call {number + 1}: {comparison.message}")
+            self._previous = None
+            self._inputs[slot] = (question.inputs, question.seed)
+            return
         if comparison.reason is None and comparison.excused is None:
             comparison = self._ask_checker(question, output, comparison)
         if comparison.excused is not None and "accepted_by_task" not in self._evidence.flags:
@@ -162,6 +169,21 @@ class VerdictCalls:
             return own
         message = f"the task's own checker refuses the output: {text[:_MOST_CHECKER_TEXT]}"
         return replace(own, reason="incorrect_numerical", message=message)
+
+    def _is_luck(self, slot: int, comparison: Comparison) -> bool:
+        """Whether only the number of large relative errors is wrong, and only in this call.
+
+        Where sums cancel, answers are next to zero, and chance decides how many of them have large
+        relative errors. Other calls then do not repeat it.
+        """
+        if comparison.max_scaled_error is None or comparison.max_scaled_error > 1:
+            return False
+        for _ in range(_FURTHER_DRAWS):
+            question = draw_question(self._reference, self._evidence)
+            output = self._candidate.call(slot, question)
+            if self._candidate.compare(question, output).reason is not None:
+                return False
+        return True
 
     def _check_previous_output(self, slot: int) -> None:
         """Flag an output that this call has changed.
