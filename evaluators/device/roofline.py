@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from evaluators.memory.tensors import tensors_of
+from evaluators.memory.values import call, map_tensors, tensors_of
 
 _SAMPLED = 64
 
@@ -85,9 +85,9 @@ def compute_floor(
 
 def count_moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> int:
     """Return the bytes of the inputs that have to be read and of the answer to be written."""
-    given = [_require_gradients(value) for value in inputs]
+    given = map_tensors(inputs, _require_gradients)
     with torch.enable_grad():
-        value = module(*given)
+        value = call(module, given)
         answers = [t for t in tensors_of(value) if t.is_floating_point()]
         if any(t.requires_grad for t in answers):
             weighted = [(t * torch.randn_like(t)).sum() for t in answers if t.requires_grad]
@@ -106,12 +106,8 @@ def count_moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[A
     return read + written
 
 
-def _require_gradients(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone().requires_grad_(value.is_floating_point())
-    if isinstance(value, list | tuple):
-        return type(value)(_require_gradients(item) for item in value)
-    return value
+def _require_gradients(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.is_floating_point())
 
 
 def _is_symmetric(tensor: torch.Tensor) -> bool:
@@ -144,7 +140,7 @@ def _is_taken_over(answer: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
 
 def _count_operations(module: torch.nn.Module, inputs: list[Any]) -> int:
     with torch.no_grad(), _OperationCounter() as counter:
-        module(*inputs)
+        call(module, inputs)
     return counter.total
 
 

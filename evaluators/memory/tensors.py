@@ -111,12 +111,12 @@ class Box:
                 # Takes a tenth of the time of a copy by torch.
                 ctypes.memmove(self._address + start, storage.data_ptr(), size)
             else:
-                _COPY(self._memory[start : start + size], _view_storage(storage))
+                _COPY(self._memory[start : start + size], view_storage(storage))
 
     def pair(self, laid_out: LaidOut) -> list[tuple[Tensor, Tensor]]:
         """Return the place of each storage with its bytes."""
         return [
-            (self._memory[start : start + storage.nbytes()], _view_storage(storage))
+            (self._memory[start : start + storage.nbytes()], view_storage(storage))
             for start, storage in laid_out.storages
         ]
 
@@ -355,7 +355,7 @@ def _refuse_overlaps(storages: Sequence[torch.UntypedStorage]) -> None:
         end = max(end, first + size)
 
 
-def _view_storage(storage: torch.UntypedStorage, dtype: torch.dtype = torch.uint8) -> Tensor:
+def view_storage(storage: torch.UntypedStorage, dtype: torch.dtype = torch.uint8) -> Tensor:
     """Return all whole elements of a storage."""
     count = storage.nbytes() // dtype.itemsize
     return _SET(_EMPTY(0, dtype=dtype, device=storage.device), storage, 0, (count,), (1,))
@@ -383,7 +383,7 @@ def copy_value(value: Any, device: str | None = None, *, double: bool = False) -
         storage = tensor.untyped_storage()
         wide = WIDENED.get(tensor.dtype, tensor.dtype) if double else tensor.dtype
         if (key := _get_key(storage)) not in copies:
-            held = _view_storage(storage, torch.uint8 if wide is tensor.dtype else tensor.dtype)
+            held = view_storage(storage, torch.uint8 if wide is tensor.dtype else tensor.dtype)
             target = held.device if device is None else torch.device(device)
             copied = held.to(target, held.dtype if wide is tensor.dtype else wide, copy=True)
             copies[key] = tensor.dtype, copied
@@ -431,7 +431,7 @@ def change_elements(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         for dim, (size, stride) in enumerate(zip(new.shape, new.stride(), strict=True)):
             if stride == 0 and size > 1:  # expanded: one element stands for all
                 new, changed = new.narrow(dim, 0, 1), changed.narrow(dim, 0, 1)
-        if _has_windows(new):
+        if has_windows(new):
             span = (count_extent(new.shape, new.stride()),)
             offset = int(new.storage_offset())
             changed = change(old.as_strided(span, (1,), offset))
@@ -440,7 +440,7 @@ def change_elements(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return map_tensors(copied, lambda tensor: replaced[id(tensor)])
 
 
-def _has_windows(tensor: Tensor) -> bool:
+def has_windows(tensor: Tensor) -> bool:
     """Whether elements of a tensor may share memory, as those of overlapping windows do."""
     if not tensor.numel():
         return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -40,6 +41,36 @@ def call(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
     """Call a function on inputs, of which the last may be `Keywords`."""
     args, named = split_arguments(inputs)
     return function(*args, **named)
+
+
+def list_arguments(made: Any, function: Callable[..., Any]) -> list[Any]:
+    """Return what a task makes for a call as a list of arguments.
+
+    A dict of names becomes `Keywords`, unless the function only takes it as one argument. A bare
+    tensor is one argument, unless the function takes as many as it has rows. None is no argument.
+
+    >>> list_arguments({"x": 1.0}, lambda x: x), list_arguments({"x": 1.0}, lambda batch: batch)
+    ([{'x': 1.0}], [{'x': 1.0}])
+    >>> len(list_arguments(torch.zeros(2, 3), lambda x, y: x))
+    2
+    """
+    if isinstance(made, dict):
+        is_named = _accepts(function, (), made) or not _accepts(function, [made], {})
+        return [Keywords(made)] if is_named else [made]
+    if isinstance(made, Tensor):
+        return [made] if not made.dim() or _accepts(function, [made], {}) else list(made)
+    if made is None:
+        return []
+    return [made] if isinstance(made, str | int | float) else list(made)
+
+
+def _accepts(function: Callable[..., Any], args: Sequence[Any], named: dict[Any, Any]) -> bool:
+    """Whether a function takes these arguments, as far as its signature tells."""
+    try:
+        inspect.signature(function).bind(*args, **named)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def split_arguments(inputs: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from evaluators.memory.values import register_records
 from evaluators.references.generators import seed_generators
 from evaluators.references.weight_seed import WEIGHT_SEED
 
@@ -27,4 +28,5 @@ def import_file(path: str, names: Mapping[str, Any], device: str) -> ModuleType:
     seed_generators(WEIGHT_SEED, device)
     spec.loader.exec_module(module)
     vars(module).update(names)
+    register_records(module)
     return module

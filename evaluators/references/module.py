@@ -24,10 +24,11 @@ from evaluators.memory.tensors import (
     compute_fingerprint,
     copy_value,
     has_same_bits,
+    is_inexact,
     layout,
     move_to_device,
-    tensors_of,
 )
+from evaluators.memory.values import call, list_arguments, tensors_of
 from evaluators.references.algorithms import RoundedFactors, find_kinds, iterate_algorithms
 from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.eager_error import EagerError, measure_errors
@@ -89,8 +90,8 @@ class TaskModule:
         self._device = device
         self.draws = False
         """Whether a call draws random numbers; known after the first answer."""
-        self.mutates: bool | None = None
-        """Whether a call changes its inputs; None before the first answer."""
+        self.changed: list[int] | None = None
+        """Numbers of the input tensors that calls change; None before the first answer."""
         self._defaults = torch.get_default_dtype()
         self._pristine: torch.nn.Module | None = None
         """The module to copy, if its constructor is not repeatable."""
@@ -103,7 +104,7 @@ class TaskModule:
             self._rules = report_rules(namespace)
             self._check = getattr(namespace, "TASK_CHECK", None)
             seed_generators(WEIGHT_SEED, device)
-            self.arguments: list[Any] = list(namespace.get_init_inputs())
+            self.arguments = list_arguments(namespace.get_init_inputs(), namespace.Model)
             layout(self.arguments)
             self._first = namespace
             first, again = _Built(self._construct(namespace), vars(namespace)), self._build()
@@ -132,7 +133,7 @@ class TaskModule:
     def _construct(self, namespace: ModuleType) -> torch.nn.Module:
         # Seeded again, because get_init_inputs may have drawn numbers of its own.
         seed_generators(WEIGHT_SEED, self._device)
-        return namespace.Model(*_clone_inputs(self.arguments))
+        return call(namespace.Model, copy_value(self.arguments))
 
     def _build(self) -> _Built:
         """Return the module as it was made, on the processor."""
@@ -222,39 +223,57 @@ class TaskModule:
         seed_generators(seed, self._device)
         with _name_failure("get_inputs() failed"):
             with torch.device(self._device):
-                made = move_to_device(list(self._get_inputs()), self._device)
+                made = list_arguments(self._get_inputs(), self._model.forward)
+            made = move_to_device(made, self._device)
             layout(made)
         return made
 
     def answer(self, inputs: list[Any], seed: int) -> tuple[Any, list[torch.Tensor | None]]:
         """Return the reference's answer, and its tensors in double precision where that works.
 
+        If calls change their inputs, the answer is a pair of what they return and a list of the
+        changed tensors as they are after the call.
+
         `seed` is the seed of the module's own random numbers.
         """
-        given = inputs if self.mutates is False else _clone_inputs(inputs)
         seed_generators(seed, self._device)
         before = read_generators(self._device, self._generators)
-        self._is_new = False
+        value = self._call(inputs)
+        self.draws |= before != read_generators(self._device, self._generators)
         with torch.no_grad():
-            with _name_failure("forward() failed"):
-                value = self._model(*given)
-                layout(value)
-            self.draws |= before != read_generators(self._device, self._generators)
-            if self.mutates is None:
-                pairs = zip(tensors_of(inputs), tensors_of(given), strict=True)
-                self.mutates = not all(has_same_bits(one, other) for one, other in pairs)
-            del given
             return value, self._compute_exact(inputs, list(tensors_of(value)))
 
     def value(self, inputs: list[Any], seed: int) -> Any:
         """Return the reference's answer in its own precision."""
-        given = inputs if self.mutates is False else _clone_inputs(inputs)
         seed_generators(seed, self._device)
+        return self._call(inputs)
+
+    def _call(self, inputs: list[Any]) -> Any:
+        """Return the answer, and note which inputs this call or one before it has changed."""
+        is_scratch = self._rules["scratch"]  # then they are no part of the answer
+        given = inputs if self.changed == [] and not is_scratch else copy_value(inputs)
         self._is_new = False
         with torch.no_grad(), _name_failure("forward() failed"):
-            value = self._model(*given)
-            layout(value)
-        return value
+            try:
+                value = call(self._model, given)
+            except RuntimeError as error:
+                if "does not require grad" not in str(error):
+                    raise
+                raise TaskFailed(refuse_limit("backward", f"forward() failed: {error}")) from error
+            layout(value, dense=True)
+        if is_scratch:
+            self.changed = []
+        elif self.changed != []:
+            pairs = zip(tensors_of(inputs), tensors_of(given), strict=True)
+            now = {n for n, (one, other) in enumerate(pairs) if not has_same_bits(one, other)}
+            self.changed = sorted(now | set(self.changed or ()))
+        return self._add_changed(value, given)
+
+    def _add_changed(self, value: Any, given: list[Any]) -> Any:
+        if not self.changed:
+            return value
+        tensors = list(tensors_of(given))
+        return value, [tensors[number] for number in self.changed]
 
     def count_bytes(self, seed: int) -> tuple[int, int] | None:
         """Return the bytes of a call's inputs and of its answer; None if they need a real call.
@@ -265,8 +284,9 @@ class TaskModule:
             model = self._build().module.to("meta")
             seed_generators(seed, self._device)
             with torch.device("meta"), torch.no_grad():
-                inputs = move_to_device(list(self._get_inputs()), "meta")
-                answer = model(*inputs)
+                made = list_arguments(self._get_inputs(), model.forward)
+                inputs = move_to_device(made, "meta")
+                answer = call(model, inputs)
             return _sum_bytes(inputs), _sum_bytes(answer)
         except Exception:
             return None
@@ -283,7 +303,7 @@ class TaskModule:
             model = self.module()
             seed_generators(seed, self._device)
             with torch.no_grad():
-                return compute_fingerprint(model(*_clone_inputs(inputs)))
+                return compute_fingerprint(call(model, copy_value(inputs)))
 
         before = torch.backends.cudnn.allow_tf32
         try:
@@ -309,7 +329,7 @@ class TaskModule:
             if evaluates:
                 model.eval()
             seed_generators(seed, self._device)
-            return compute_fingerprint(model(*_clone_inputs(inputs)))
+            return compute_fingerprint(call(model, copy_value(inputs)))
 
         def shows(*, evaluates: bool) -> bool:
             now, before = (answer(as_made=made, evaluates=evaluates) for made in (False, True))
@@ -326,14 +346,14 @@ class TaskModule:
         with torch.no_grad(), _name_failure("forward() failed"):
             model = self._copy(self._model, double=False)
             seed_generators(seed, self._device)
-            own = record(lambda: model(*_clone_inputs(inputs)))
+            own = record(lambda: call(model, copy_value(inputs)))
         if self.draws:
             return own
         device = self._double_device
         try:
             double = self._copy(self._double, double=True)
             with torch.no_grad(), _use_double(device):
-                wide = record(lambda: double(*_clone_inputs(inputs, double=True, device=device)))
+                wide = record(lambda: call(double, copy_value(inputs, device, double=True)))
         except (Exception, SystemExit):
             return own  # code that fixes its element type has no numbers in double precision
         return add_exact_values(own, wide)
@@ -354,7 +374,7 @@ class TaskModule:
 
             def answer() -> list[torch.Tensor]:
                 seed_generators(seed, self._device)
-                return list(tensors_of(model(*_clone_inputs(inputs))))
+                return list(tensors_of(call(model, copy_value(inputs))))
 
             kinds = find_kinds(answer)
             begin = time.perf_counter()
@@ -406,9 +426,9 @@ class TaskModule:
         with torch.no_grad(), _name_failure("forward() failed"):
             model = self._copy(self._model, double=False)
             seed_generators(seed, self._device)
-            given = _clone_inputs(inputs)
+            given = copy_value(inputs)
             with StepRecorder() as recorder:
-                model(*given)
+                call(model, given)
             own = recorder.list_steps()
         if not own or self.draws:
             return [], bool(own)
@@ -438,9 +458,9 @@ class TaskModule:
         """Return the tensors of the double precision answer of a copy, which runs in a mode."""
         device = self._double_device
         double = self._copy(self._double, double=True)
-        given = _clone_inputs(inputs, double=True, device=device)
+        given = copy_value(inputs, device, double=True)
         with torch.no_grad(), _use_double(device), mode or contextlib.nullcontext():
-            return list(tensors_of(double(*given)))
+            return list(tensors_of(call(double, given)))
 
     def _match_double(
         self, inputs: list[Any], own: list[torch.Tensor], *, draws: bool
@@ -469,8 +489,8 @@ class TaskModule:
     def _run_in_double(self, inputs: list[Any]) -> Any:
         try:
             with _use_double(self._double_device):
-                given = _clone_inputs(inputs, double=True, device=self._double_device)
-                return self._double(*given)
+                given = copy_value(inputs, self._double_device, double=True)
+                return self._add_changed(call(self._double, given), given)
         except torch.OutOfMemoryError:
             if self._double_device == "cpu":
                 raise
@@ -480,7 +500,8 @@ class TaskModule:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         with _use_double("cpu"):
-            return self._double(*_clone_inputs(inputs, double=True, device="cpu"))
+            given = copy_value(inputs, "cpu", double=True)
+            return self._add_changed(call(self._double, given), given)
 
 
 @contextlib.contextmanager
@@ -498,9 +519,9 @@ def _use_double(device: str) -> Generator[None]:
 
 def _classify(tensor: torch.Tensor) -> str:
     """Return the kind of numbers; whole ones are compared exactly, others with a tolerance."""
-    if tensor.is_complex():
-        return "complex"
-    return "floating" if tensor.is_floating_point() else "whole"
+    if not is_inexact(tensor.dtype):
+        return "whole"
+    return "complex" if tensor.is_complex() else "floating"
 
 
 def _to_exact(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -567,10 +588,3 @@ def _name_failure(what: str) -> Generator[None]:
         raise TaskFailed(f"{what}: it calls sys.exit({error.code!r:.80})") from error
     except Exception as error:
         raise TaskFailed(f"{what}: {error}") from error
-
-
-def _clone_inputs(
-    inputs: list[Any], *, double: bool = False, device: str | None = None
-) -> list[Any]:
-    """Return copies for one call, since a reference may write into its inputs."""
-    return copy_value(inputs, device, double=double)

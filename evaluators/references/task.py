@@ -18,6 +18,7 @@ import torch
 
 from evaluators.device.roofline import Counts
 from evaluators.memory.tensors import has_same_bits
+from evaluators.memory.values import tensors_of
 from evaluators.processes.text import make_readable
 from evaluators.references.choices import Choice, read_choice
 from evaluators.references.connection import ReferenceFailed, SizesExceeded, TaskConnection
@@ -60,6 +61,16 @@ class Expected:
     """Returns how much another rounding step changes each tensor; nothing if no step is near."""
     rounds: bool = False
     """Whether the task is known to round to steps."""
+    changed: Sequence[int] = ()
+    """Numbers of the input tensors that the call changes. If there are any, `value` is a pair of
+    what the call returns and a list of these tensors after it."""
+
+    def join(self, output: Any, inputs: Any) -> Any:
+        """Return the output of another call with its inputs after it, in the form of `value`."""
+        if not self.changed:
+            return output
+        tensors = list(tensors_of(inputs))
+        return output, [tensors[number] for number in self.changed]
 
 
 def call_seed(seed: int) -> int:
@@ -92,8 +103,8 @@ class Reference:
         self.device = device
         self.draws = False
         """Whether a call draws random numbers; known after the first answer."""
-        self.mutates: bool | None = None
-        """Whether a call changes its inputs; None before the first answer."""
+        self.changed: list[int] | None = None
+        """Numbers of the input tensors that calls change; None before the first answer."""
         self.remembers = False
         """Whether an answer depends on earlier calls; set by the caller who observes it."""
         self.least_bytes: tuple[int, int] = (0, 0)
@@ -138,6 +149,11 @@ class Reference:
     def pid(self) -> int | None:
         """Process number of the worker; None once it has ended."""
         return self._connection.pid
+
+    @property
+    def mutates(self) -> bool:
+        """Whether calls change their inputs, as far as the answers so far tell."""
+        return bool(self.changed)
 
     @property
     def repeatable(self) -> bool:
@@ -186,8 +202,13 @@ class Reference:
         answer = self._connection.ask("answer", place=place, inputs=spec, seed=seed)
         value, exact = self._connection.take_pair(answer)
         self.draws |= answer["draws"]
-        self.mutates = answer["mutates"] if self.mutates is None else self.mutates
-        check = functools.partial(self.check, inputs) if self.rules.has_checker else None
+        self.changed = answer["changed"]
+        tensors = list(tensors_of(inputs))
+        if any(number >= len(tensors) for number in answer["changed"]):
+            raise self._connection.break_off("a call changes an input that there is not")
+        # A checker gets what a call returns, which is a part of the answer only.
+        has_checker = self.rules.has_checker and not self.changed
+        check = functools.partial(self.check, inputs) if has_checker else None
         errors = self._algorithms.get(kind) or self._algorithms.get(_OWN, ())
         if len(errors) != len(exact):
             errors = ()
@@ -201,6 +222,7 @@ class Reference:
             algorithms=errors,
             steps=steps,
             rounds=bool(self.rounds),
+            changed=answer["changed"],
         )
 
     def check(self, inputs: list[Any], output: Any) -> tuple[bool, str]:

@@ -94,9 +94,7 @@ class TaskWorker:
         task = self._loaded
         given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
         answer = self._give([*task.answer(given, seed)])
-        # Inputs that are scratch memory are no part of an answer.
-        mutates = task.mutates and not task.rules()["scratch"]
-        return {**answer, "draws": task.draws, "mutates": mutates}
+        return {**answer, "draws": task.draws, "changed": task.changed}
 
     def rules(self) -> dict[str, Any]:
         """Return the task's own rules; see `references.rules`."""

@@ -196,7 +196,7 @@ def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, fl
     A new process answers twice and the second answer counts, unless the first took so long that
     loading libraries cannot explain it.
     """
-    is_new = reference.mutates is None  # known after the first answer
+    is_new = reference.changed is None  # known after the first answer
     begin = time.perf_counter()
     first = draw_question(reference, outcome)
     answer_s = time.perf_counter() - begin

@@ -8,13 +8,14 @@ overwrites it, as torch.compile's reduce-overhead mode does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from evaluators.memory.tensors import tensors_of
+from evaluators.memory.tensors import copy_value, has_same_bits, has_windows, view_storage
+from evaluators.memory.values import tensors_of
 
 _WARM_UP_CALLS = 3  # reduce-overhead compiles, records and replays
 
@@ -25,8 +26,8 @@ Call = Callable[..., Any]
 class Baseline:
     """How a baseline of catalog.yaml runs."""
 
-    prepare: Callable[[Any, list[Any]], Call]
-    """Returns a way to call a module on inputs of this layout."""
+    prepare: Callable[[Any, Sequence[Any], dict[str, Any]], Call]
+    """Returns a way to call a module on arguments of this layout, by position and by name."""
     on_processor: bool = False
     """Whether it exists on a processor as well as on a GPU."""
     compiles: bool = False
@@ -44,32 +45,32 @@ def list_baselines(device: str) -> tuple[str, ...]:
     return tuple(name for name, one in BASELINES.items() if device == "cuda" or one.on_processor)
 
 
-def prepare(module: Any, name: str, inputs: list[Any]) -> Call:
-    """Return a way to call the module on inputs of this layout, compiled and warmed up.
+def prepare(module: Any, name: str, args: Sequence[Any], named: dict[str, Any]) -> Call:
+    """Return a way to call the module on arguments of this layout, compiled and warmed up.
 
     Raises ValueError for an unknown name, and whatever the compiler or the capture fails with.
     """
     if name not in BASELINES:
         raise ValueError(f"no baseline is called {name}")
-    call = BASELINES[name].prepare(module, inputs)
+    call = BASELINES[name].prepare(module, args, named)
     for _ in range(_WARM_UP_CALLS):
-        call(*inputs)
+        call(*args, **named)
     return call
 
 
-def _run_eagerly(module: Any, _: list[Any]) -> Call:
+def _run_eagerly(module: Any, *_: Any) -> Call:
     return module
 
 
-def _compile(module: Any, _: list[Any]) -> Call:
+def _compile(module: Any, *_: Any) -> Call:
     return _compile_in_mode(module, None)
 
 
-def _compile_with_reduced_overhead(module: Any, _: list[Any]) -> Call:
+def _compile_with_reduced_overhead(module: Any, *_: Any) -> Call:
     return _compile_in_mode(module, "reduce-overhead")
 
 
-def _tune_cudnn(module: Any, _: list[Any]) -> Call:
+def _tune_cudnn(module: Any, *_: Any) -> Call:
     torch.backends.cudnn.benchmark = True
     return module
 
@@ -83,34 +84,38 @@ def _compile_in_mode(module: Any, mode: str | None) -> Call:
     return torch.compile(module, mode=mode)
 
 
-def _capture_graph(module: Any, inputs: list[Any]) -> Call:
-    held = _copy(inputs)
+def _capture_graph(module: Any, args: Sequence[Any], named: dict[str, Any]) -> Call:
+    held_args, held_named = held = copy_value((tuple(args), named))
+    before = copy_value(held)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(_WARM_UP_CALLS):
-            module(*held)
+            module(*held_args, **held_named)
     torch.cuda.current_stream().wait_stream(side)
+    pairs = zip(tensors_of(held), tensors_of(before), strict=True)
+    is_changed = [not has_same_bits(*pair) for pair in pairs]
+    targets = list(map(_select_memory, tensors_of(held)))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        output = module(*held)
-    targets = list(tensors_of(held))
+        output = module(*held_args, **held_named)
 
-    def replay(*given: Any) -> Any:
-        for target, source in zip(targets, tensors_of(list(given)), strict=True):
+    def replay(*args: Any, **named: Any) -> Any:
+        given = list(map(_select_memory, tensors_of((args, named))))
+        for target, source in zip(targets, given, strict=True):
             target.copy_(source)
         graph.replay()
+        for target, source, changes in zip(targets, given, is_changed, strict=True):
+            if changes:  # the caller finds the change in its own inputs
+                source.copy_(target)
         return output
 
     return replay
 
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, list | tuple):
-        return type(value)(_copy(item) for item in value)
-    return value
+def _select_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what to copy for a tensor: one whose elements share memory cannot be written."""
+    return view_storage(tensor.untyped_storage()) if has_windows(tensor) else tensor
 
 
 BASELINES: dict[str, Baseline] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -28,6 +28,7 @@ from evaluators.memory.tensors import (
     suspend_modes,
     tensors_of,
 )
+from evaluators.memory.values import call, split_arguments
 from evaluators.processes import messages
 from evaluators.references.generators import seed_generators
 from evaluators.references.imported_file import import_file
@@ -59,7 +60,8 @@ class Worker:
         self._module: Any = None
         self._variants: dict[str, Any] = {}
         self._entry: Any = None
-        self._slots: dict[int, Any] = {}
+        self._slots: dict[int, tuple[Sequence[Any], dict[str, Any]]] = {}
+        """Arguments of each slot's call: by position, and by name."""
         self._outputs: list[Any] = []
         self._before: list[Any] = []
         self._folders = profiler.list_own_folders()
@@ -91,7 +93,7 @@ class Worker:
         """Make the module under a public seed, so that a candidate can match the weights."""
         arguments_read = self._inbox.get(arguments)
         seed_generators(seed, self._device)
-        module = self._entry(*arguments_read)
+        module = call(self._entry, arguments_read)
         is_module = isinstance(module, torch.nn.Module)
         self._module = move_module(module, self._device) if is_module else module
         return {}
@@ -146,17 +148,19 @@ class Worker:
         between their elements.
         """
         if strided:
-            self._slots[slot] = add_gaps(self._inbox.get(inputs, self._device))
+            value = add_gaps(self._inbox.get(inputs, self._device))
         elif self._inbox.device == self._device:
-            self._slots[slot] = self._inbox.share(inputs)
+            value = self._inbox.share(inputs)
         else:
-            self._slots[slot] = self._inbox.get(inputs, self._device)
+            value = self._inbox.get(inputs, self._device)
+        self._slots[slot] = split_arguments(value)
         self._synchronize()
         return {}
 
     def call(self, slot: int) -> dict[str, Any]:
         """Call the module on a slot and describe its output."""
-        output = self._module(*self._slots[slot])
+        args, named = self._slots[slot]
+        output = self._module(*args, **named)
         self._before, self._outputs = self._outputs, [output]
         [answer] = self._answers([output])
         return answer
@@ -221,13 +225,14 @@ class Worker:
         from evaluators.worker.baselines import prepare
 
         begin = perf_counter_ns()
-        self._variants[name] = prepare(self._module, name, self._slots[slot])
+        self._variants[name] = prepare(self._module, name, *self._slots[slot])
         self._synchronize()
         return {"seconds": (perf_counter_ns() - begin) / 1e9}
 
     def empty(self, slot: int) -> dict[str, Any]:
         """Prepare the variant `empty`, a module that returns a ready answer."""
-        self._variants["empty"] = Empty(self._module(*self._slots[slot]))
+        args, named = self._slots[slot]
+        self._variants["empty"] = Empty(self._module(*args, **named))
         return {}
 
     def time(
@@ -243,7 +248,7 @@ class Worker:
         if copies:
             module = wrap_with_copy(module)
         calls = [self._slots[slot] for slot in slots]
-        self._before, self._outputs = [], [module(*inputs) for inputs in calls]
+        self._before, self._outputs = [], [module(*args, **named) for args, named in calls]
         self._synchronize()
         return {"places": locate(self._outputs)}
 
@@ -263,11 +268,11 @@ class Worker:
         calls = [self._slots[slot] for slot in slots]
         self._before, self._outputs = [], []
         answers: list[dict[str, Any]] = []
-        for number, inputs in enumerate(calls, first):
+        for number, (args, named) in enumerate(calls, first):
             self._gate.wait_for_opening(number)
             self._streams.hold()
             self._marks[0].record()
-            output = module(*inputs)
+            output = module(*args, **named)
             self._streams.join()
             self._marks[1].record()
             answers.append(self._answer(output))
@@ -300,7 +305,7 @@ class Worker:
             self._marks[0].record()
             self._synchronize()
             self._gate.wait_in_person(number)
-            self._outputs = [module(*inputs) for inputs in group]
+            self._outputs = [module(*args, **named) for args, named in group]
             self._gate.report(number)
             self._streams.join()
             self._gate.report_joined(number)
@@ -316,8 +321,9 @@ class Worker:
 
     def profile(self, slot: int) -> dict[str, Any]:
         """Name the kernels of a cold call with their times; see `diagnosis.profile.gather`."""
+        args, named = self._slots[slot]
         return profiler.gather(
-            lambda: self._module(*self._slots[slot]),
+            lambda: self._module(*args, **named),
             cuda=self._device == "cuda",
             before=self._flush,
             synchronize=self._synchronize,

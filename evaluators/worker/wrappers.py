@@ -16,9 +16,9 @@ class Empty(torch.nn.Module):
 
     def __init__(self, answer: Any) -> None:
         super().__init__()
-        self.forward = lambda *_: answer
+        self.forward = lambda *_, **__: answer
 
 
 def wrap_with_copy(module: Callable[..., Any]) -> Callable[..., Any]:
     """Return a callable that copies every tensor of the module's output."""
-    return lambda *inputs: map_tensors(module(*inputs), Tensor.clone)
+    return lambda *args, **named: map_tensors(module(*args, **named), Tensor.clone)

@@ -150,8 +150,8 @@ FORGERIES = {
     "draws that are a word": (
         'if do != "answer": return reply\nreturn {**reply, "draws": "yes"}'
     ),
-    "mutates nothing at all": (
-        'if do != "answer": return reply\nreturn {**reply, "mutates": None}'
+    "changes nothing at all": (
+        'if do != "answer": return reply\nreturn {**reply, "changed": None}'
     ),
     "a state without end": (
         'if do != "state": return reply\nreturn {**reply, "total": 1 << 60}'

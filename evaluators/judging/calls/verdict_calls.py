@@ -145,11 +145,12 @@ class VerdictCalls:
             self._evidence.answers.append(compute_fingerprint(output))
         self._precision.verdict_classes.append(comparison.precision_class)
         self._precision.note_eager(comparison)
-        if is_inspected and not (self._reference.mutates or self._reference.rules.scratch):
-            now = worker.inputs(slot)
-            pairs = pair_tensors(question.inputs, now)
-            if not all(has_same_bits(a, b) for a, b in pairs):
-                change = describe_change(question.inputs, now, self._reference.rules.names)
+        if is_inspected and not self._reference.rules.scratch:
+            now, changed = worker.inputs(slot), question.expected.changed
+            pairs = enumerate(pair_tensors(question.inputs, now))
+            if not all(has_same_bits(*pair) for n, pair in pairs if n not in changed):
+                names = self._reference.rules.names
+                change = describe_change(question.inputs, now, names, changed)
                 message = f"call {number + 1} has changed {change}"
                 raise Failed("incorrect", "input_mutated", message)
         if self._repeated is not None:
@@ -221,6 +222,12 @@ class VerdictCalls:
         """Return the failure of a wrong answer; names the parameters that it ignores."""
         inputs = describe_inputs(question.inputs, self._reference.rules.names)
         message = f"call {number + 1} on {inputs}: {comparison.message}"
+        own, changed = list(tensors_of(question.inputs)), question.expected.changed
+        if changed and comparison.reason == "incorrect_numerical":
+            for number, after in zip(changed, output[1], strict=True):
+                if has_same_bits(own[number], after):
+                    left = f"the task changes input {number} in a call, and the kernel does not"
+                    message = f"{left}: {message}"
         missing = self._candidate.missing_parameters
         if comparison.reason == "incorrect_numerical" and missing:
             for neutral in _iterate_neutral_weights(self._reference.state(), missing):

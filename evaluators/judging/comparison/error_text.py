@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -35,8 +36,9 @@ def describe_errors(output: OutputTensor, first: int, failing: int, fault: str) 
     coordinates = _compute_coordinates(place, wanted.shape)
     count = wanted.numel() * (2 if wanted.is_complex() else 1)
     value = get_element(exact if math.isfinite(get_element(wanted, first)) else wanted, first)
+    name = output.name or f"output {output.index}"
     return (
-        f"output {output.index} {describe_tensor(wanted)} at {coordinates}: got"
+        f"{name} {describe_tensor(wanted)} at {coordinates}: got"
         f" {get_element(given, first):.9g}, wanted {value:.9g}; {failing} of {count} elements"
         f" ({failing / count:.3%}) are {fault}"
     )
@@ -85,11 +87,17 @@ def describe_inputs(inputs: Sequence[Any], names: Sequence[str]) -> str:
     return ", ".join(shown[:_MOST_INPUTS]) + (f" and {more} more" if more > 0 else "")
 
 
-def describe_change(before: Any, after: Any, names: Sequence[str]) -> str:
-    """Describe the first element of the inputs that differs after a call."""
+def describe_change(
+    before: Any, after: Any, names: Sequence[str], allowed: Sequence[int] = ()
+) -> str:
+    """Describe the first element of the inputs that differs after a call.
+
+    allowed: Numbers of the tensors that the task changes as well.
+    """
+    place = itertools.count()
     for number, (one, other) in enumerate(zip(before, after, strict=False)):
         for tensor, now in zip(tensors_of(one), tensors_of(other), strict=False):
-            if has_same_bits(tensor, now):
+            if next(place) in allowed or has_same_bits(tensor, now):
                 continue
             name = names[number] if number < len(names) else f"input {number}"
             was, found = widen(flatten(tensor)), widen(flatten(now).to(tensor.device))

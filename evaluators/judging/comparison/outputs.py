@@ -69,14 +69,19 @@ def compare(
     terms = count_terms(expected)
     # An answer in half precision beside one in float32 shows nothing of the latter's precision.
     finest = min(map(_get_step, tensors_of(expected.value)), default=math.inf)
+    names = _name_tensors(expected)
     for index, (wanted, exact, given) in enumerate(triples):
         if exact is None or is_whole(wanted):
             comparison = _compare_whole(
-                index, wanted, exact, given, choices, expected.steps, few=usual is None
+                OutputTensor(index, wanted, wanted, given, name=names[index]),
+                exact,
+                choices,
+                expected.steps,
+                few=usual is None,
             )
         else:
             algorithms = expected.algorithms[index] if expected.algorithms else None
-            tensor = OutputTensor(index, wanted, exact, given, algorithms)
+            tensor = OutputTensor(index, wanted, exact, given, algorithms, name=names[index])
             scale = None if usual is None else usual[index]
             compare_tensor = partial(
                 compare_numbers,
@@ -185,17 +190,22 @@ def _differ_at_most(first: torch.Tensor, second: torch.Tensor, limit: float) -> 
     return True
 
 
+def _name_tensors(expected: Expected) -> list[str | None]:
+    """Return what messages call each tensor of an answer; None for its place."""
+    changed = [f"input {number} after the call" for number in expected.changed]
+    return [*[None] * (len(expected.exact) - len(changed)), *changed]
+
+
 def _compare_whole(
-    index: int,
-    wanted: torch.Tensor,
+    output: OutputTensor,
     exact: torch.Tensor | None,
-    given: torch.Tensor,
     choices: Callable[[], Sequence[Choice]],
     steps: Callable[[], Sequence[torch.Tensor | None]],
     *,
     few: bool,
 ) -> Comparison:
     """Compare whole numbers with the reference's, or with the double precision reference's."""
+    wanted, given = output.wanted, output.given
     is_wrong = given != wanted
     if exact is not None:
         is_wrong &= given != exact.to(given.device)
@@ -204,7 +214,7 @@ def _compare_whole(
         return Comparison()
     if wanted.dtype in _INDICES and explain(choices(), wanted, given, is_wrong, few=few):
         return Comparison()
-    slack = None if exact is None else _find_slack(steps(), index, wanted)
+    slack = None if exact is None else _find_slack(steps(), output.index, wanted)
     if exact is not None and slack is not None:
         distance = (pieces.widen(given) - pieces.widen(exact.to(given.device))).abs()
         is_step = is_wrong & (distance <= slack.to(given.device))
@@ -214,6 +224,5 @@ def _compare_whole(
         ):
             return Comparison()
     first = int(is_wrong.reshape(-1).int().argmax())
-    tensor = OutputTensor(index, wanted, wanted, given)
-    message = describe_errors(tensor, first, failing, "another value")
+    message = describe_errors(output, first, failing, "another value")
     return Comparison("incorrect_numerical", message)

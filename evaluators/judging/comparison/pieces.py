@@ -30,6 +30,8 @@ class OutputTensor:
     """Largest error of eager by the other algorithms that the policy allows."""
     slack: torch.Tensor | None = None
     """How much another rounding step changes each element."""
+    name: str | None = None
+    """What messages call it, if not by its place."""
 
     @property
     def is_small(self) -> bool:
@@ -107,7 +109,9 @@ def flatten(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def widen(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in double precision."""
+    """Return a tensor in double precision; numbers that are packed by two, by their bytes."""
+    if tensor.dtype is torch.float4_e2m1fn_x2:
+        tensor = tensor.view(torch.uint8)
     return tensor.to(torch.float64)
 
 
