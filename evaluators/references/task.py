@@ -271,9 +271,11 @@ class Reference:
             self._algorithms_differ |= answer["differ"]
             errors = [row and EagerError(row[0], tuple(row[1]), row[2]) for row in answer["errors"]]
             known = self._algorithms[kind] or errors
-            if not errors or len(errors) != len(known):
+            if len(errors) != len(known):
                 return
             self._algorithms[kind] = list(map(EagerError.larger, errors, known))
+            if not answer["differ"]:
+                return  # more draws would hardly show more
 
     def leave_out_algorithms(self) -> None:
         """Measure nothing: the process of this task does not survive it."""

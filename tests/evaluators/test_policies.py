@@ -210,3 +210,35 @@ def test_a_gpu_gives_the_verdicts_of_separate_runs(
     if convolves:
         classes = [tables["evaluations"][0]["precision_class"] for tables in together]
         assert classes == ["tf32", "fp32"]
+
+
+@pytest.mark.gpu
+def test_a_convolution_may_use_tf32_whichever_algorithm_eager_takes(gpu_bench: Bench) -> None:
+    code = CONVOLUTION.replace("class Model(", "class ModelNew(").replace(
+        "return self.conv(x)",
+        "conv = self.conv\n"
+        "        rounded = x.half().float(), conv.weight.half().float(), conv.bias\n"
+        "        before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False\n"
+        "        try:\n"
+        "            return torch.nn.functional.conv2d(*rounded)\n"
+        "        finally:\n"
+        "            torch.backends.cudnn.allow_tf32 = before",
+    )
+    # cuDNN does not take TF32 for these shapes, or takes it: the verdict is the same.
+    for channels in ("64, 64, 3", "64, 64, 3, groups=64"):
+        rows: list[dict[str, Any]] = []
+        for policy in (DEFAULT, STRICT):
+            case = Case(
+                kernel_id=f"k {channels}", task_id=f"t {channels}", workload_id="w",
+                code=code.replace("64, 64, 3", channels),
+                task_code=CONVOLUTION.replace("64, 64, 3", channels),
+            )  # fmt: skip
+            config = Config(policy=(policy,), baselines=("eager", "cudnn"), **BRIEF)
+            rows += judge(case, gpu_bench, config)["evaluations"]
+        default, strict = rows
+        assert (default["status"], default["precision_class"]) == ("correct", "tf32"), default
+        assert "precision_below_policy" not in default["flags"]
+        assert "baseline cudnn: none" not in (default["log"] or "")
+        assert strict["status"] == "incorrect" or "precision_below_policy" in strict["flags"]
+        if strict["status"] == "incorrect":
+            assert "--policy allow_tf32 would accept this error" in strict["message"]
