@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.tensors import ALIGN_BYTES
+from evaluators.memory.tensors import ALIGN_BYTES, is_inexact
 from evaluators.references.connection import TaskConnection
 
 _PERTURBATION = 0.3
@@ -39,17 +39,19 @@ class ModuleState:
         perturbed: dict[str, torch.Tensor] = {}
         for name, value in self.values.items():
             perturbed[name] = value
-            if not (value.is_floating_point() or value.is_complex()):
+            if not is_inexact(value.dtype):
                 continue
             tied = (self.owners[name], value.dtype, value.shape)
             if tied not in moved:
                 dtype = torch.complex64 if value.is_complex() else torch.float32
                 step = _PERTURBATION * torch.randn(value.shape, generator=noise, dtype=dtype)
-                changed = value + step.to(value.dtype)
+                # Types such as float8 have no arithmetic.
+                wide = value.float() if value.element_size() == 1 else value
+                changed = wide + step.to(wide.dtype)
                 positive = name not in self.parameters and not (
-                    value.is_complex() or bool((value < 0).any())
+                    value.is_complex() or bool((wide < 0).any())
                 )
-                moved[tied] = changed.abs() if positive else changed
+                moved[tied] = (changed.abs() if positive else changed).to(value.dtype)
             perturbed[name] = moved[tied]
         return perturbed
 

@@ -34,6 +34,7 @@ __all__ = [
     "SizesExceeded",
     "call_seed",
     "has_same_bits",
+    "join_answer",
 ]
 
 _SEED_BITS = 48
@@ -62,15 +63,21 @@ class Expected:
     rounds: bool = False
     """Whether the task is known to round to steps."""
     changed: Sequence[int] = ()
-    """Numbers of the input tensors that the call changes. If there are any, `value` is a pair of
-    what the call returns and a list of these tensors after it."""
+    """Numbers of the input tensors that calls change; see `join_answer`."""
 
-    def join(self, output: Any, inputs: Any) -> Any:
-        """Return the output of another call with its inputs after it, in the form of `value`."""
-        if not self.changed:
-            return output
-        tensors = list(tensors_of(inputs))
-        return output, [tensors[number] for number in self.changed]
+
+def join_answer(output: Any, inputs: Any, changed: Sequence[int]) -> Any:
+    """Return an answer: what a call returns, or a pair of that and the inputs that calls change.
+
+    Args:
+        output: What the call returns.
+        inputs: Its inputs as they are after it.
+        changed: Numbers of the input tensors that calls change.
+    """
+    if not changed:
+        return output
+    tensors = list(tensors_of(inputs))
+    return output, [tensors[number] for number in changed]
 
 
 def call_seed(seed: int) -> int:
@@ -149,11 +156,6 @@ class Reference:
     def pid(self) -> int | None:
         """Process number of the worker; None once it has ended."""
         return self._connection.pid
-
-    @property
-    def mutates(self) -> bool:
-        """Whether calls change their inputs, as far as the answers so far tell."""
-        return bool(self.changed)
 
     @property
     def repeatable(self) -> bool:

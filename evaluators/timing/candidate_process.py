@@ -232,7 +232,6 @@ def _measure_worker(
         bench.clocks.read,
         bench.flush,
         protocol.follow_state,
-        keeps_inputs=not (setup.reference.mutates or setup.reference.rules.scratch),
     )
     with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:
         arm.excuse(held.waited_s)

@@ -57,13 +57,12 @@ class Sources:
 
     draw: Callable[[Sequence[int]], list[list[Any]]]
     """Returns the input sets of secret seeds."""
-    check: Callable[[list[Any], Any], None] | None
-    """Raises Failed if an output is not the answer to the inputs; None if it cannot be checked."""
+    check: Callable[[list[Any], Any, Any], None] | None
+    """Takes the inputs of a call, its output and its inputs after it, and raises Failed if the
+    output is not the answer; None if it cannot be checked."""
     clocks: Callable[[], Reading | None]
     """Reads the state of the device."""
     flush: Callable[[], None]
     """Pushes everything out of the caches of a processor."""
     follow_state: Callable[[Sequence[list[Any]], WorkerHandle], int] | None = None
     """Checks the state of the kernel's module after calls; see `CorrectnessProtocol`."""
-    keeps_inputs: bool = True
-    """Whether the task leaves its inputs as they are."""

@@ -11,7 +11,7 @@ from evaluators.judging.case import Evidence, Policy
 from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.result import Comparison
 from evaluators.references.choices import Choice
-from evaluators.references.task import Reference
+from evaluators.references.task import Reference, join_answer
 from evaluators.worker.handle import Failed, Parameter, WorkerHandle
 
 STRIDED_SLOT = 1000
@@ -95,9 +95,8 @@ class Candidate:
         if self.reference.draws:
             self.worker.reseed(question.seed)
         output = self.worker.call(slot, first=first)
-        if not question.expected.changed:
-            return output
-        return question.expected.join(output, self.worker.inputs(slot))
+        changed = question.expected.changed
+        return join_answer(output, self.worker.inputs(slot) if changed else [], changed)
 
     def compare(
         self, question: Question, output: Any, usual: Sequence[float] | None = None

@@ -10,14 +10,14 @@ from evaluators.judging.calls.input_seeds import Question, draw_question
 from evaluators.judging.calls.precision_record import PrecisionRecord
 from evaluators.judging.calls.robustness_calls import ProbeLost, RobustnessCalls
 from evaluators.judging.calls.state_checks import StateChecks
-from evaluators.judging.calls.verdict_calls import VerdictCalls
+from evaluators.judging.calls.verdict_calls import VerdictCalls, pair_tensors
 from evaluators.judging.case import Evidence, Policy
 from evaluators.judging.comparison.closeness import is_close
-from evaluators.judging.comparison.error_text import describe_inputs
+from evaluators.judging.comparison.error_text import describe_change, describe_inputs
 from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.tolerance import compute_rms
-from evaluators.references.task import Expected, Reference
+from evaluators.references.task import Expected, Reference, has_same_bits, join_answer
 from evaluators.worker.handle import Failed, Parameter, WorkerHandle
 
 _MOST_OF_DIFFERENCE = 0.1
@@ -63,14 +63,29 @@ class CorrectnessProtocol:
         self._state_checks.compare_after_verdict()
         self._precision.classify(self._evidence, self._policy)
 
-    def check_timed_output(self, inputs: list[Any], output: Any) -> None:
+    def check_timed_output(self, inputs: list[Any], output: Any, inputs_now: Any) -> None:
         """Compare the output of a timed call, unless it depends on more than what was sent.
 
+        Args:
+            inputs: Its inputs as they were sent.
+            output: What it returned.
+            inputs_now: Its inputs after it.
+
         Raises Failed: incorrect_numerical if answers of two calls are beyond the tolerance by their
-        rounding errors, memorised_output for any other wrong answer. Rounding errors beyond the
-        tolerance in a single call are luck, such as answers next to zero.
+        rounding errors, memorised_output for any other wrong answer, input_mutated for a change of
+        the inputs that the task does not make. Rounding errors beyond the tolerance in a single
+        call are luck, such as answers next to zero.
         """
-        if self._reference.mutates or not self._reference.repeatable:
+        changed, rules = self._reference.changed or [], self._reference.rules
+        self._check_timed_answer(inputs, join_answer(output, inputs_now, changed))
+        pairs = enumerate(pair_tensors(inputs, inputs_now))
+        is_kept = all(has_same_bits(*pair) for n, pair in pairs if n not in changed)
+        if not is_kept and not rules.scratch:
+            change = describe_change(inputs, inputs_now, rules.names, changed)
+            raise Failed("incorrect", "input_mutated", f"a timed call has changed {change}")
+
+    def _check_timed_answer(self, inputs: list[Any], output: Any) -> None:
+        if not self._reference.repeatable:
             self._evidence.flags.add("timed_outputs_unverified")
             return
         eager = self._reference.value(inputs)

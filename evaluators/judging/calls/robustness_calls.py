@@ -47,12 +47,18 @@ from evaluators.judging.comparison.failures import name_failures
 from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.precision_class import is_below, rank_class
 from evaluators.judging.comparison.result import Comparison
-from evaluators.judging.comparison.structure import is_whole
+from evaluators.judging.comparison.structure import is_finite, is_whole
 from evaluators.judging.comparison.tolerance import compute_rms, measure_algorithms
 from evaluators.judging.flags import FLAGS
 from evaluators.memory.tensors import change_elements, layout, tensors_of
 from evaluators.references.eager_error import EagerError
-from evaluators.references.task import Expected, ReferenceFailed, call_seed, has_same_bits
+from evaluators.references.task import (
+    Expected,
+    ReferenceFailed,
+    call_seed,
+    has_same_bits,
+    join_answer,
+)
 from evaluators.worker.handle import Failed, WorkerHandle
 
 _LIMIT_S = 10.0
@@ -310,8 +316,9 @@ class RobustnessCalls:
 
     def _ask_changed(self, inputs: list[Any], question: Question) -> Question | None:
         """Return a question on changed inputs; None where the task's module fails on them."""
-        if self._reference.device == "cuda" and not _try_probe(self._probe, inputs, None):
-            if not _try_probe(self._probe, question.inputs, None):
+        changed = self._reference.changed or []
+        if self._reference.device == "cuda" and not _try_probe(self._probe, inputs, None, changed):
+            if not _try_probe(self._probe, question.inputs, None, changed):
                 raise ProbeLost
             return None
         try:
@@ -401,10 +408,11 @@ class RobustnessCalls:
         self._evidence.seeds.append(seed)
         eager: list[Any] = []
         if self._reference.device == "cuda":
-            eager = _try_probe(self._probe, inputs, variation)
+            changed = self._reference.changed or []
+            eager = _try_probe(self._probe, inputs, variation, changed)
             if not eager:
                 self._reference.refused.add(variation.flag)
-                if not _try_probe(self._probe, own, None):
+                if not _try_probe(self._probe, own, None, changed):
                     raise ProbeLost
                 return None
         try:
@@ -432,18 +440,24 @@ def _tells_something(expected: Expected, variation: Variation) -> bool:
     """Whether an expected answer can show that a candidate is wrong."""
     answers = list(tensors_of(expected.value))
     if variation.finite:
-        return all(bool(tensor.isfinite().all()) for tensor in answers)
+        return all(map(is_finite, answers))
     # The conversion of infinity to a whole number depends on the machine.
     return not any(is_whole(tensor) and tensor.dtype != torch.bool for tensor in answers)
 
 
-def _try_probe(probe: WorkerHandle, inputs: list[Any], variation: Variation | None) -> list[Any]:
-    """Return what the probe answers, as a list of one; an empty list where it fails."""
+def _try_probe(
+    probe: WorkerHandle, inputs: list[Any], variation: Variation | None, changed: Sequence[int]
+) -> list[Any]:
+    """Return what the probe answers, as a list of one; an empty list where it fails.
+
+    changed: Numbers of the input tensors that calls change, which are a part of the answer.
+    """
     strided = variation is not None and variation.strided
     slot = STRIDED_SLOT if strided else 0
     try:
         probe.fill(slot, inputs, strided=strided)
-        return [probe.call(slot)]
+        output = probe.call(slot)
+        return [join_answer(output, probe.inputs(slot) if changed else [], changed)]
     except ReferenceFailed:
         return []
 

@@ -123,7 +123,7 @@ class StateChecks:
 
         Returns the nanoseconds that count.
         """
-        is_unverified = self._reference.mutates or not self._reference.repeatable
+        is_unverified = not self._reference.repeatable
         if not self._followed or is_unverified or self._can_follow is False:
             return 0
         begin_ns = time.perf_counter_ns()

@@ -13,7 +13,7 @@ from evaluators.judging.calls.candidate import Candidate
 from evaluators.judging.calls.input_seeds import Question, draw_question, draw_seed
 from evaluators.judging.calls.input_variations import vary_whole
 from evaluators.judging.case import Policy
-from evaluators.judging.comparison.structure import is_whole
+from evaluators.judging.comparison.structure import is_finite, is_whole
 from evaluators.judging.comparison.tolerance import (
     EAGER_ERRORS_ALLOWED,
     compute_rms,
@@ -45,7 +45,7 @@ class WeightChecks:
         self._reference.load(state)
         try:
             question = draw_question(self._reference, self._evidence)
-            if not all(bool(t.isfinite().all()) for t in tensors_of(question.expected.value)):
+            if not all(map(is_finite, tensors_of(question.expected.value))):
                 return
             self._candidate.worker.adopt(
                 {name: state[name] for name in self._candidate.known_state}
@@ -106,15 +106,18 @@ class WeightChecks:
         if is_whole(value):
             varied = vary_whole(value, [], [], draw_seed())
             return None if varied is None else lambda _: dict.fromkeys(own, varied)
-        step = moved - value
+        is_packed = value.element_size() == 1  # such as float8, which has no arithmetic
+        wide, moved = (each.float() if is_packed else each for each in (value, moved))
+        step = moved - wide
         # A running variance has no negative values.
         is_positive = name not in self._reference.parameters() and not (
-            value.is_complex() or bool((value < 0).any())
+            value.is_complex() or bool((wide < 0).any())
         )
 
         def change(times: float) -> dict[str, torch.Tensor]:
-            changed = value + times * step
-            return dict.fromkeys(own, changed.abs() if is_positive else changed)
+            changed = wide + times * step
+            changed = changed.abs() if is_positive else changed
+            return dict.fromkeys(own, changed.to(value.dtype))
 
         return change
 
@@ -182,7 +185,7 @@ def measure_visibility(before: Expected, after: Expected, policy: Policy) -> flo
         if new is None or old is None or is_whole(own):
             most = most if torch.equal(first, own) else math.inf
             continue
-        if not (bool(own.isfinite().all()) and bool(new.isfinite().all())):
+        if not (is_finite(own) and is_finite(new)):
             return 0.0
         limit = get_tolerance(own.dtype, policy)
         allowed = limit * (new.abs() + compute_rms(new))

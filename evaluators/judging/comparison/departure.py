@@ -24,7 +24,7 @@ import torch
 from evaluators.judging.case import Policy
 from evaluators.judging.comparison.error_text import describe_errors
 from evaluators.judging.comparison.pieces import CHUNK, OutputTensor, widen
-from evaluators.judging.comparison.structure import find_mismatch, is_whole, order_keys
+from evaluators.judging.comparison.structure import find_mismatch, is_finite, is_whole, order_keys
 from evaluators.judging.comparison.tolerance import get_tolerance
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.task import Expected
@@ -50,10 +50,7 @@ def find_departure(
     moved: Answers in double precision to the same inputs with noise, if they are known.
     """
     outputs = _pair_outputs(expected, output)
-    finite = [
-        bool(torch.stack([t.isfinite().all().cpu() for t in (o.wanted, o.exact, o.given)]).all())
-        for o in outputs
-    ]
+    finite = [all(map(is_finite, (o.wanted, o.exact, o.given))) for o in outputs]
     if not all(finite):
         return None
     texts: list[str | None] = []

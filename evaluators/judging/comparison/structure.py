@@ -84,6 +84,14 @@ def is_whole(tensor: torch.Tensor) -> bool:
     return not is_inexact(tensor.dtype)
 
 
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether all elements are finite."""
+    if is_whole(tensor):
+        return True
+    has_arithmetic = tensor.is_complex() or tensor.element_size() > 1
+    return bool((tensor if has_arithmetic else tensor.float()).isfinite().all())
+
+
 def _find_tensor_mismatch(wanted: torch.Tensor, given: Any) -> Comparison | None:
     if not isinstance(given, torch.Tensor):
         return _report_wrong_type(wanted, given)
