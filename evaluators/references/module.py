@@ -34,7 +34,12 @@ from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.eager_error import EagerError, measure_errors
 from evaluators.references.generators import GENERATORS, read_generators, seed_generators
 from evaluators.references.imported_file import import_file
-from evaluators.references.module_tensors import iterate_held, move_module, widen_module
+from evaluators.references.module_tensors import (
+    iterate_held,
+    move_module,
+    share_storages,
+    widen_module,
+)
 from evaluators.references.rules import name_inputs, report_rules
 from evaluators.references.steps import StepRecorder, find_margins, iterate_moved
 from evaluators.references.weight_seed import WEIGHT_SEED
@@ -92,6 +97,8 @@ class TaskModule:
         """Whether a call draws random numbers; known after the first answer."""
         self.changed: list[int] | None = None
         """Numbers of the input tensors that calls change; None before the first answer."""
+        self.keeps_inputs = False
+        """Whether the module still holds inputs after the first answer."""
         self._defaults = torch.get_default_dtype()
         self._pristine: torch.nn.Module | None = None
         """The module to copy, if its constructor is not repeatable."""
@@ -163,6 +170,7 @@ class TaskModule:
             return
         own, double = self._build(), self._build()
         self._model = move_module(own.module, self._device)
+        self._namespace = own.namespace
         roots = [self._model, own.namespace]
         self._generators = [held for held in iterate_held(roots) if isinstance(held, GENERATORS)]
         self._double_namespace, self._double_device = double.namespace, self._device
@@ -261,6 +269,8 @@ class TaskModule:
                     raise
                 raise TaskFailed(refuse_limit("backward", f"forward() failed: {error}")) from error
             layout(value, dense=True)
+        if self.changed is None:
+            self.keeps_inputs = share_storages(given, [self._model, self._namespace])
         if is_scratch:
             self.changed = []
         elif self.changed != []:

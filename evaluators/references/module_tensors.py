@@ -16,6 +16,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from evaluators.memory.tensors import tensors_of
+
 _MOST_DEPTH = 32
 
 
@@ -82,6 +84,17 @@ def iterate_held(roots: Iterable[Any]) -> Iterator[Any]:
 
     _Walk(visit).run(roots)
     yield from held
+
+
+def share_storages(value: Any, roots: Iterable[Any]) -> bool:
+    """Whether some modules and namespaces hold a tensor in the memory of a value's tensors."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in tensors_of(value) if tensor.numel()}
+    return any(
+        isinstance(held, Tensor)
+        and held.layout is torch.strided
+        and held.untyped_storage().data_ptr() in own
+        for held in iterate_held(roots)
+    )
 
 
 def map_held_tensors(roots: Iterable[Any], change: Callable[[Tensor], Tensor]) -> None:

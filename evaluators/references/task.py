@@ -112,6 +112,8 @@ class Reference:
         """Whether a call draws random numbers; known after the first answer."""
         self.changed: list[int] | None = None
         """Numbers of the input tensors that calls change; None before the first answer."""
+        self.keeps_inputs = False
+        """Whether the module holds inputs of earlier calls, which must not be overwritten then."""
         self.remembers = False
         """Whether an answer depends on earlier calls; set by the caller who observes it."""
         self.least_bytes: tuple[int, int] = (0, 0)
@@ -205,6 +207,7 @@ class Reference:
         value, exact = self._connection.take_pair(answer)
         self.draws |= answer["draws"]
         self.changed = answer["changed"]
+        self.keeps_inputs |= answer["keeps"]
         tensors = list(tensors_of(inputs))
         if any(number >= len(tensors) for number in answer["changed"]):
             raise self._connection.break_off("a call changes an input that there is not")

@@ -140,16 +140,18 @@ class Worker:
         del blocks
         return {}
 
-    def fill(self, slot: int, inputs: dict[str, Any], strided: bool = False) -> dict[str, Any]:
+    def fill(
+        self, slot: int, inputs: dict[str, Any], strided: bool = False, copied: bool = False
+    ) -> dict[str, Any]:
         """Use shared memory as the inputs of a slot; the judge writes it from now on.
 
         The judge writes while this process is frozen, so that neither the address nor the version
         counter of a tensor reveals new contents. Strided inputs are copies with gaps in memory
-        between their elements.
+        between their elements. Copied ones are for a module that keeps inputs of earlier calls.
         """
         if strided:
             value = add_gaps(self._inbox.get(inputs, self._device))
-        elif self._inbox.device == self._device:
+        elif self._inbox.device == self._device and not copied:
             value = self._inbox.share(inputs)
         else:
             value = self._inbox.get(inputs, self._device)

@@ -62,7 +62,11 @@ GENUINE: list[tuple[schema.Loop, str, dict[str, Any]]] = [
     ("candidate", "call", {"error": {"type": "E", "types": ["E"], "text": "\ud800", "trace": ""}}),
     ("task", "inputs", {"place": "cpu", "spec": {"list": [BOXED]}}),
     ("task", "inputs", {"place": "cpu", "needs": 4096}),
-    ("task", "answer", {"place": "cpu", "spec": BOXED, "draws": False, "changed": [0]}),
+    (
+        "task",
+        "answer",
+        {"place": "cpu", "spec": BOXED, "draws": False, "changed": [0], "keeps": False},
+    ),
     ("task", "state", {"place": "cpu", "needs": 1, "page": [["w", True, 0]], "total": 1}),
     ("task", "count", {"moved_bytes": 1, "operations": 2, "single": True}),
     ("task", "count_bytes", {"bytes": [1, 2]}),

@@ -163,6 +163,14 @@ STATES = {
         task_of("self.sum = 0", "self.sum = self.sum + x.sum()\nreturn x + self.sum"),
         set[str](),
     ),
+    "inputs of earlier calls": (
+        task_of("self.before = []", "self.before.append(x)\nreturn x - self.before[-2:][0]"),
+        task_of(
+            "self.last = None",
+            "y = x - (x if self.last is None else self.last)\nself.last = x\nreturn y",
+        ),
+        set[str](),
+    ),
     "a buffer on which nothing depends": (
         task_of(STEP.format(name="calls"), "self.calls += 1\nreturn x * 2"),
         task_of("", "return x * 2"),

@@ -91,7 +91,8 @@ class Candidate:
         """
         self._aside_s += self.worker.step_aside()
         self.worker.require_room(question.expected.value)
-        self.worker.fill(slot, question.inputs, strided=strided)
+        is_copied = self.reference.keeps_inputs
+        self.worker.fill(slot, question.inputs, strided=strided, copied=is_copied)
         if self.reference.draws:
             self.worker.reseed(question.seed)
         output = self.worker.call(slot, first=first)

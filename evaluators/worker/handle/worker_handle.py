@@ -210,16 +210,18 @@ class WorkerHandle:
         if answer_bytes > self._sizes.boxes[1]:
             raise SizesExceeded(0, answer_bytes)
 
-    def fill(self, slot: int, inputs: list[Any], *, strided: bool = False) -> None:
+    def fill(
+        self, slot: int, inputs: list[Any], *, strided: bool = False, copied: bool = False
+    ) -> None:
         """Replace the inputs of a slot. Raises SizesExceeded where there is no room for them.
 
         The judge writes them while the worker is frozen, right before a call or by `write_inputs`.
-        The worker gets a request only for a new layout.
+        The worker gets a request only for a new layout, and for inputs that it copies.
         """
-        if strided:
+        if strided or copied:
             self._inbox.specs.pop(slot, None)
-            spec = self._inbox.put(inputs, dense=True)
-            self._ask("fill", "call", slot=slot, inputs=spec, strided=True)
+            spec = self._inbox.put(inputs, dense=strided)
+            self._ask("fill", "call", slot=slot, inputs=spec, strided=strided, copied=copied)
             return
         spec = self._inbox.lay_out(slot, inputs)
         if self._inbox.specs.get(slot) != spec:
