@@ -20,12 +20,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.judging.bench import Bench
-from evaluators.memory.frozen_memory import Unreadable, read_value
+from evaluators.memory.frozen_memory import (
+    Uncaptured,
+    Unreadable,
+    capture,
+    read_entries,
+    read_value,
+)
 from evaluators.memory.tensors import tensors_of
 from evaluators.processes import cgroup
 from evaluators.processes.freezer import Freezer, GroupFreezer, SignalFreezer
 from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
-from evaluators.worker.description import describe
+from evaluators.worker.description import describe, locate
 
 Judged = Callable[..., dict[str, Any]]
 Text = Callable[[str], str]
@@ -323,6 +329,29 @@ def test_a_timed_answer_with_rounding_errors_is_not_called_memorised(
     row = judge_code(text, timing_limit_s=60.0)
     assert (row["status"], row["reason"]) == verdict, row
     assert row["max_scaled_error"] > 1
+
+
+def test_what_is_captured_does_not_change_when_it_is_described() -> None:
+    def capture_output(output: Any, like: Any) -> Any:
+        layouts = read_entries(describe(like)["output"])
+        return capture(os.getpid(), locate([output])[0], layouts, 1 << 20)
+
+    output = torch.arange(12.0).view(3, 4).t()
+    taken = capture_output((output, output[0]), like=(torch.zeros(3, 4).t(), torch.zeros(5)[::2]))
+    wanted = output.clone()
+    described = describe((output, output[0]))["output"]
+    output.zero_()
+    with pytest.raises(Uncaptured):  # the second was read as contiguous
+        taken.build_value(described, 1 << 20)
+    taken = capture_output(wanted, like=torch.zeros(3, 4).t())
+    described = describe(wanted)["output"]
+    wanted.mul_(2)
+    assert torch.equal(taken.build_value(described, 1 << 20) * 2, wanted)
+    # Of another shape than the last one: a contiguous answer is captured whatever its shape is.
+    longer = torch.ones(5, 7)
+    taken = capture_output(longer, like=wanted)
+    longer.zero_()
+    assert taken.build_value(describe(longer)["output"], 1 << 20).sum() == 35
 
 
 def test_where_memory_cannot_be_read_the_worker_copies(
