@@ -39,6 +39,7 @@ READS: dict[str, str] = {
     "store check": "--full",
     "store backup": "copy",
     "evaluators findings": "",
+    "evaluators withdraw": "",
     "evaluators run": "--device cpu --dry-run",
 }
 """Commands that write nothing to a lake."""

@@ -222,6 +222,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "evaluators findings": [[], ["KERNEL"], [EVIL], ["--format", "csv"], ["--format", "json"]],
     "evaluators quarantine": [["KERNEL", "--why", EVIL], [EVIL, "--why", "x"]],
     "evaluators dismiss": [["FINDING", "--why", EVIL]],
+    "evaluators withdraw": [[], ["--yes"]],
     "evaluators diagnose": [[EVIL]],
     "evaluators mcp": [["--device", EVIL], ["--host", EVIL, "--port", "0"]],
     "evaluators serve": [["--device", EVIL], ["--host", EVIL]],

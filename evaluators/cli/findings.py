@@ -17,7 +17,7 @@ _DEFAULT = Common()
 
 def add_to(app: App) -> None:
     """Give the `evaluators` command these commands."""
-    for command in (audit, findings, quarantine, dismiss):
+    for command in (audit, findings, quarantine, dismiss, withdraw):
         app.command(command)
 
 
@@ -136,11 +136,16 @@ def findings(
         Format of the list.
     """
     import store
-    from evaluators.audit import sweep
+    from evaluators.audit import host_faults, sweep
     from store.commandline import display
 
     with store.open(common.lake) as lake:
         display.write_rows(sweep.list_findings(lake, kernel), format)
+        faults = host_faults.find_host_faults(lake).num_rows
+    if faults:
+        echo.print_note(
+            f"{faults} verdicts show a fault of their host, not of a kernel: evaluators withdraw"
+        )
 
 
 def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
@@ -176,6 +181,49 @@ def dismiss(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
         Reason, which is stored with the decision.
     """
     _decide(identity, "dismissed", why, common)
+
+
+def withdraw(
+    *, yes: Annotated[bool, Parameter(negative="")] = False, common: Common = _DEFAULT
+) -> None:
+    """Withdraw verdicts that a fault of their host decided, such as a missing compiler.
+
+    The command lists them and asks first. It appends rows that name the verdicts and changes none:
+    views and rankings leave them out, and `evaluators run` judges the kernels again.
+
+    Examples:
+      evaluators withdraw
+      evaluators withdraw --yes
+
+    Parameters
+    ----------
+    yes
+        Withdraw what is listed without a question.
+    """
+    import store
+    from evaluators.audit import host_faults
+    from store.commandline import display
+
+    store.Location.of(common.lake).require()
+    with store.open(common.lake) as lake:
+        faults = host_faults.find_host_faults(lake)
+        snapshot = lake.snapshot
+    if not faults.num_rows:
+        echo.print_result(f"no verdict shows a fault of its host at snapshot {snapshot}")
+        return
+    display.print_table(faults.select(host_faults.SHOWN), sys.stderr)
+    if not yes and not sys.stdin.isatty():
+        raise FlywheelError(
+            f"{faults.num_rows} verdicts would be withdrawn, and there is no terminal to ask on",
+            "Nothing was withdrawn. Add --yes to withdraw them.",
+        )
+    if not yes and input(f"Withdraw these {faults.num_rows} verdicts? [y/N] ").lower() not in (
+        "y",
+        "yes",
+    ):
+        raise FlywheelError("nothing was withdrawn", "Answer y to withdraw the verdicts.")
+    snapshot = host_faults.withdraw(common.lake, faults)
+    echo.print_result(f"withdrew {faults.num_rows} verdicts → snapshot {snapshot}")
 
 
 def _decide(identity: str, decision: str, why: str, common: Common) -> None:

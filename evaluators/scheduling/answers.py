@@ -33,7 +33,7 @@ _MOST_TEXT = 1 << 20
 _MOST_ITEMS = 100_000
 _MOST_ROWS = {"evaluations": 1, "timings": 100, "findings": 1000, "analyses": 100}
 _WITHHELD = {
-    "evaluations": {"run_id", "source", "source_revision", "license"},
+    "evaluations": {"run_id", "source", "source_revision", "license", "withdraws"},
     "timings": set[str](),
     "findings": {"run_id", "prompt_id"},
     "analyses": {"generation_id", "fastest_kernel_id"},

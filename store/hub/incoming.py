@@ -36,14 +36,19 @@ STAYS = ("catalogs", "tags", "ingest_log", "file_checksums", "kernel_features")
 BATCH_ROWS = 10_000
 REKEYED = ("findings", "claims", "analyses", "standings")
 _RENAMED = {
-    "evaluations": ("evaluation_id",),
+    "evaluations": ("evaluation_id", "withdraws"),
     "timings": ("timing_id", "evaluation_id", "session_id"),
     "findings": ("evaluation_id",),
 }
 _PULLED = "pulled-"
 """Begins the ids of pulled measurements."""
-_MEASURED = {"evaluation_id": "evaluations", "timing_id": "timings", "session_id": "timings"}
-"""Columns with ids of measurements, and the table that has all of them."""
+_MEASURED = {
+    "evaluation_id": ("evaluations", "evaluation_id"),
+    "withdraws": ("evaluations", "evaluation_id"),
+    "timing_id": ("timings", "timing_id"),
+    "session_id": ("timings", "session_id"),
+}
+"""Columns with ids of measurements, and the table and column that have all of them."""
 _NOT_HASHED = ("origin", "created_at", "license")
 
 
@@ -73,11 +78,10 @@ def _find_held(lake: Lake, column: str, wanted: pa.ChunkedArray) -> np.ndarray[A
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lake.register("_wanted", pa.Table.from_arrays([wanted], names=[column]))
-    found = lake.run(
-        f"SELECT DISTINCT {column} FROM {_MEASURED[column]} SEMI JOIN _wanted USING ({column})"
-    ).arrow()
-    held = found.column(column).combine_chunks()
+    table, key = _MEASURED[column]
+    lake.register("_wanted", pa.Table.from_arrays([wanted], names=[key]))
+    found = lake.run(f"SELECT DISTINCT {key} FROM {table} SEMI JOIN _wanted USING ({key})").arrow()
+    held = found.column(key).combine_chunks()
     return pc.is_in(wanted.cast(held.type), held).to_numpy()
 
 

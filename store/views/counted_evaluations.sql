@@ -1,4 +1,5 @@
 -- One row per evaluation that counts: this lake's own, and pulled ones where the lake has none.
+-- What another row withdraws counts for nothing (standing_evaluations).
 -- A pulled evaluation (origin is not NULL) counts only for a kernel, task and device name that this
 -- lake has not judged itself by any protocol, whatever version, date or workload the pulled row
 -- states. elsewhere: a pulled evaluation of a kernel that this lake has judged on another device.
@@ -16,7 +17,7 @@ WITH own AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id,
         list(DISTINCT devices."name") AS devices
-    FROM evaluations
+    FROM standing_evaluations AS evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     SEMI JOIN (SELECT kernel_id, task_id FROM evaluations WHERE origin IS NOT NULL) AS pulled
         ON pulled.kernel_id = evaluations.kernel_id AND pulled.task_id = evaluations.task_id
@@ -25,11 +26,11 @@ WITH own AS (
 ),
 counted AS (
     SELECT *, false AS elsewhere
-    FROM evaluations
+    FROM standing_evaluations
     WHERE origin IS NULL AND protocol IS DISTINCT FROM 'training'
     UNION ALL
     SELECT pulled.*, own.kernel_id IS NOT NULL AS elsewhere
-    FROM evaluations AS pulled
+    FROM standing_evaluations AS pulled
     INNER JOIN devices ON devices.device_id = pulled.device_id
     LEFT JOIN own ON own.kernel_id = pulled.kernel_id AND own.task_id = pulled.task_id
     WHERE

@@ -10,7 +10,7 @@ FROM (
     SELECT
         kernel_id, task_id, workload_id, device_id, NULL AS "precision", false AS correct,
         origin IS NULL AS own
-    FROM evaluations
+    FROM standing_evaluations
     WHERE status <> 'evaluator_error' AND protocol IS DISTINCT FROM 'training'
     UNION ALL
     SELECT

@@ -8,7 +8,7 @@ SELECT
         WHEN devices.kind = 'cpu' THEN 'torch_default'
         ELSE coalesce(split_part(evaluations.policy, ' ', 1), 'torch_default')
     END AS "precision"
-FROM evaluations
+FROM standing_evaluations AS evaluations
 INNER JOIN devices ON devices.device_id = evaluations.device_id
 ANTI JOIN counted_evaluations AS counted
     ON

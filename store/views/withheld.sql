@@ -16,7 +16,7 @@ WITH standing AS (
 ),
 rejected AS (
     SELECT DISTINCT evaluations.kernel_id
-    FROM evaluations
+    FROM standing_evaluations AS evaluations
     ANTI JOIN cleared ON cleared.kernel_id = evaluations.kernel_id
     WHERE evaluations.status = 'rejected'
 ),
