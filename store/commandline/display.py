@@ -32,7 +32,7 @@ def write_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
     """Write rows to stdout or to a file, as table, json, csv or parquet.
 
     JSON is a list of objects, CSV has a header, and Parquet goes to a file or a pipe, never to a
-    terminal. NULL is null in JSON and empty in CSV; NaN and infinite numbers are null in JSON too.
+    terminal. NULL is null in JSON and empty in CSV; NaN and infinite numbers are texts in JSON.
     JSON, Parquet and files contain the stored texts unchanged. CSV has no notation for control
     characters: on stdout they become escapes, on a terminal newlines too, and a note counts the
     changed cells.

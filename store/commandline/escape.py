@@ -96,16 +96,16 @@ def quote_name(text: str) -> str:
 def encode_json(value: Any, *, indent: int | None = 1) -> str:
     """Return a value as JSON with escapes for control and non-ASCII characters.
 
-    A program reads the stored text back, and nothing in the JSON controls a terminal. NaN and
-    infinite numbers become null; other values that JSON cannot represent become their text.
+    A program reads the stored text back, and nothing in the JSON controls a terminal. Values that
+    JSON cannot represent become their text, such as "NaN", "Infinity" and "-Infinity".
 
     >>> encode_json([float("nan"), b"a\\x00"], indent=None)
-    '[null, "a\\\\\\\\x00"]'
+    '["NaN", "a\\\\\\\\x00"]'
     """
     try:
         text = json.dumps(value, indent=indent, default=_spell_value, allow_nan=False)
     except ValueError:
-        finite = _replace_infinite(value)
+        finite = _spell_infinite(value)
         text = json.dumps(finite, indent=indent, default=_spell_value, allow_nan=False)
     # The encoder does not escape DEL, which occurs only in strings.
     return text.replace("\x7f", "\\u007f")
@@ -127,14 +127,16 @@ def _spell_value(value: object) -> str:
     return spell_bytes(value) if isinstance(value, bytes) else str(value)
 
 
-def _replace_infinite(value: Any) -> Any:
-    """Return a value with None in place of numbers that JSON lacks."""
+def _spell_infinite(value: Any) -> Any:
+    """Return a value with texts in place of numbers that JSON lacks."""
     if isinstance(value, Mapping):
         fields = cast("Mapping[Any, Any]", value).items()
-        return {name: _replace_infinite(field) for name, field in fields}
+        return {name: _spell_infinite(field) for name, field in fields}
     if isinstance(value, list | tuple):
-        return [_replace_infinite(one) for one in cast("Sequence[Any]", value)]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [_spell_infinite(one) for one in cast("Sequence[Any]", value)]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 @lru_cache(maxsize=4096)

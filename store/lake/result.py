@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 10_000
+_TEXT_IN_ARROW = re.compile(r"(?<![\w\"'])(INTERVAL|UHUGEINT|BIT|TIME WITH TIME ZONE)(?![\w\"'])")
+"""Types of DuckDB that Arrow lacks, or stores without a part of the value; they become texts."""
 _DAMAGED = "Run `store check --full`, which names every damaged data file and says what to do."
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 
@@ -134,11 +137,24 @@ class Result:
             yield
 
     def _execute(self) -> duckdb.DuckDBPyConnection:
+        answer = self._run(self._query)
+        kinds = [(str(name), str(kind)) for name, kind, *_ in answer.description or ()]
+        if not any(_TEXT_IN_ARROW.search(kind) for _, kind in kinds):
+            return answer
+        columns = ", ".join(
+            'CAST(#{} AS {}) AS "{}"'.format(
+                place, _TEXT_IN_ARROW.sub("VARCHAR", kind), name.replace('"', '""')
+            )
+            for place, (name, kind) in enumerate(kinds, start=1)
+        )
+        return self._run(f"SELECT {columns} FROM ({self._query.rstrip().rstrip(';')}\n)")
+
+    def _run(self, query: str) -> duckdb.DuckDBPyConnection:
         # With constants, DuckDB can skip whole files; a prepared plan cannot.
         given = None if "pandas" in sys.modules else _quote_parameters(self._parameters)
         if not given:
-            return self._connection.execute(self._query, self._parameters)
-        self._connection.execute(f"PREPARE _question AS {self._query}")
+            return self._connection.execute(query, self._parameters)
+        self._connection.execute(f"PREPARE _question AS {query}")
         return self._connection.execute(f"EXECUTE _question({given})")
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import store
 from store.commandline import members
 from store.errors import FlywheelError
+from store.mcp.arguments import accept_other_spellings
 from store.mcp.desk import CLIENT, Desk
 from store.mcp.reply import Reply, encode_error
 
@@ -90,7 +91,7 @@ def _bind(
             text, failed = reply.encode(desk.limits.max_chars), False
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
 
-    _, *own = inspect.signature(run, eval_str=True).parameters.values()
+    _, *own = map(accept_other_spellings, inspect.signature(run, eval_str=True).parameters.values())
     injected = inspect.Parameter(
         "context", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any, Any]
     )

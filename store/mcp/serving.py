@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -143,8 +146,27 @@ class _RequireToken:
 
 
 async def _serve_stdio(desk: Desk, server: MCPServer[Any]) -> None:
-    async with desk:
-        await server.run_stdio_async()
+    import anyio
+    from mcp.server.stdio import stdio_server
+
+    # As the library does it for its own: children read nothing, and this process reads a copy.
+    requests = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    lines = cast("anyio.AsyncFile[str]", _read_requests(anyio.wrap_file(requests)))
+    low = server._lowlevel_server  # pyright: ignore[reportPrivateUsage]
+    async with desk, stdio_server(stdin=lines) as (incoming, outgoing):
+        await low.run(incoming, outgoing, low.create_initialization_options())
+
+
+async def _read_requests(lines: AsyncIterable[str]) -> AsyncIterator[str]:
+    """Yield requests without halves of surrogate pairs, which the library does not answer."""
+    async for line in lines:
+        if "\\ud" in line.lower():
+            with contextlib.suppress(ValueError, RecursionError):
+                text = json.dumps(json.loads(line), ensure_ascii=False)
+                line = text.encode("utf-8", "replace").decode()
+        yield line
 
 
 async def _serve_http(desk: Desk, app: ASGIApp, listening: socket.socket) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import logging
@@ -179,9 +180,48 @@ def test_numbers_and_bytes_that_json_lacks(run: Run, filled_lake: Path) -> None:
     asked = ("query", sql, "--lake", filled_lake, "--format")
     text = r"ab\x5C\x22\x27\x7F\xFF\x00"
     (row,) = json.loads(run(*asked, "json").out, parse_constant=pytest.fail)
-    assert row == {"a": None, "b": [None, 1], "c": text, "d": text}
-    assert run(*asked, "csv").out == f'a,b,c,d\nnan,"[null, 1.0]",{text},{text}\n'
+    assert row == {"a": "NaN", "b": ["-Infinity", 1], "c": text, "d": text}
+    assert run(*asked, "csv").out == f'a,b,c,d\nnan,"[""-Infinity"", 1.0]",{text},{text}\n'
     assert run(*asked, "table").out.split()[-2:] == [text, text]
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("TIMESTAMP '2026-01-02 03:00' - TIMESTAMP '2026-01-01'", "1 day 03:00:00"),
+        ("INTERVAL '1 month 2 days 3.5 seconds'", "1 month 2 days 00:00:03.5"),
+        ("INTERVAL (-3) HOUR", "-03:00:00"),
+        ("'12:00:00+02'::TIMETZ", "12:00:00+02"),
+        (f"{2**128 - 1}::UHUGEINT", str(2**128 - 1)),
+        ("'101'::BIT", "101"),
+    ],
+)
+def test_values_that_arrow_lacks_read_as_duckdb_prints_them(
+    filled_lake: Path, value: str, text: str, form: str
+) -> None:
+    query = (
+        f'SELECT {value} AS v, {value} AS v, [NULL, {value}] AS "in ""lists""", '
+        f"{{'a': {value}, 'b': 'INTERVAL'}} AS in_structs, MAP {{'k': {value}}} AS in_maps "
+        "FROM range(3) AS t(i) ORDER BY i DESC -- each;"
+    )
+    with store.open(str(filled_lake)) as lake:
+        rows = lake.sql(query)
+        handle = io.StringIO()
+        display.write_text(rows.arrow(), form, handle)
+    [first, *_] = (
+        json.loads(handle.getvalue())
+        if form == "json"
+        else csv.DictReader(io.StringIO(handle.getvalue()))
+    )
+    named = {name: value if form == "json" else value.strip('"') for name, value in first.items()}
+    assert (named["v"], named["v_1"]) == (text, text)
+    nested = [named['in "lists"'], named["in_structs"], named["in_maps"]]
+    assert [one if form == "json" else json.loads(one) for one in nested] == [
+        [None, text],
+        {"a": text, "b": "INTERVAL"},
+        [["k", text]],
+    ]
 
 
 def test_places_and_texts_of_a_wrong_kind_are_named(

@@ -60,7 +60,9 @@ NEED_MORE = {
     "store restore": "a damaged lake", "store rejected": "rejected bundles",
     "store publish": "a Hub", "store pull": "a Hub", "evaluators run": "a judge",
     "evaluators serve": "a judge", "evaluators mcp": "an agent", "evaluators join": "a service",
-    "evaluators diagnose": "a GPU", "evaluators withdraw": "verdicts of an unfit host", "evaluators tasks": "a judge", "trainers run": "a judge",
+    "evaluators diagnose": "a GPU",
+    "evaluators withdraw": "verdicts of an unfit host",
+    "evaluators tasks": "a judge", "trainers run": "a judge",
     "trainers rollout": "a judge", "trainers rescore": "a training",
 }  # fmt: skip
 """Commands that write by the same writer once they have what a test of faults does not start."""

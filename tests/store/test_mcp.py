@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import itertools
+import json
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ import store
 from store.mcp import reply
 from store.mcp.desk import Desk
 from store.mcp.reply import Reply
+from store.mcp.server import READING_ROOMS
 from store.mcp.serving import TOKEN, AgentLimits
 
 ENDLESS = "SELECT count(*) FROM range(100000000) AS a, range(100000000) AS b"
@@ -110,6 +112,66 @@ NAMES = [
     "../../etc/passwd", "/etc/passwd", "kernels; DROP TABLE kernels", "' OR 1=1 --", "kernels--",
     "level1/1' UNION SELECT 1", "%", "", "x" * 100_000, "\x1b[2J\u202e", "{{7*7}}", "C:\\x",
 ]  # fmt: skip
+
+
+def test_numbers_as_texts_and_texts_as_numbers_are_read_or_the_error_says_what_is_wanted(
+    lake: Path,
+) -> None:
+    sql = "SELECT 1 AS n"
+
+    async def call(agent: Agent) -> None:
+        for at in (1, "1", 1.0):
+            assert (await agent.call("query", sql=sql, at=at))["snapshot"] == 1
+        newest = (await agent.call("query", sql=sql))["snapshot"]
+        for at in (None, "null", ""):
+            assert (await agent.call("query", sql=sql, at=at))["snapshot"] == newest
+        for limit in ("3", "3.0", 3.0, None):
+            await agent.call("list_attempts", task="level1/1", limit=limit)
+        for limit in ("three", 2.5, True, [3]):
+            said = await agent.fail("list_attempts", task="level1/1", limit=limit)
+            assert "give a whole number, such as 50" in said
+        for at in ([1], True, {}):
+            assert "give one text" in await agent.fail("query", sql=sql, at=at)
+        assert 'no task \\"99\\"' in await agent.fail("show_task", task=99)
+        assert 'no task \\"?\\"' in await agent.fail("show_task", task="\ud83d")
+
+    run_in_memory(lake, call)
+
+
+def test_every_parameter_has_one_type(lake: Path) -> None:
+    async def read(agent: Agent) -> list[Any]:
+        return (await agent.client.list_tools()).tools
+
+    for tool in run_in_memory(lake, read, rooms=(*READING_ROOMS, "evaluators")):
+        for name, schema in tool.input_schema["properties"].items():
+            assert schema["type"] in ("string", "integer", "number"), (tool.name, name)
+            assert schema.get("default", "") is not None
+            assert not {"anyOf", "oneOf", "allOf", "$ref", "items"} & set(schema)
+
+
+def test_a_lone_surrogate_in_a_request_gets_an_answer(lake: Path) -> None:
+    call = {"name": "query", "arguments": {"sql": "SELECT '\ud83d' AS a, '\U0001f600' AS b"}}
+    stated = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    stated["clientInfo"] = {"name": "tests", "version": "1"}
+    messages: list[dict[str, Any]] = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": stated},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    command = [sys.executable, "-m", "store", "mcp", "--lake", str(lake)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for message in messages:
+            server.stdin.write(json.dumps(message) + "\n")
+        server.stdin.flush()
+        answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+        server.stdin.close()
+    assert [answer["id"] for answer in answers] == [1, 2]
+    [content] = answers[1]["result"]["content"]
+    assert json.loads(content["text"])["data"]["rows"] == [{"a": "?", "b": "\U0001f600"}]
 
 
 def test_names_that_look_like_paths_or_sql_are_unknown_names(lake: Path) -> None:
