@@ -79,7 +79,7 @@ def key(x):
 
 
 def look(worker):
-    SEEN.update(key(x) for [x] in worker._slots.values())
+    SEEN.update(key(x) for args, _ in worker._slots.values() for x in args)
 
 
 SEEN = set()
