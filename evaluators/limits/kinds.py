@@ -27,12 +27,12 @@ class Limit:
 LIMITS = {
     "backward": Limit("gradients: the judge calls `forward` without gradients, and no `backward`"),
     "value_types": Limit(
-        "inputs, outputs and constructor arguments other than tensors, numbers, text, None, and "
-        "lists, tuples, named tuples, dataclasses and dicts of them"
+        "inputs, outputs and constructor arguments other than tensors, numbers, text, None, "
+        "dtypes, devices, and lists, tuples, named tuples, dataclasses and dicts of them"
     ),
-    "dict_keys": Limit("dicts with keys other than text"),
+    "dict_keys": Limit("dicts with keys other than text and whole numbers"),
     "nesting": Limit("values that are nested more than 8 deep, or that contain themselves"),
-    "value_count": Limit("inputs or outputs of so many parts that their description exceeds 1 MB"),
+    "value_count": Limit("inputs or outputs of thousands of parts: a description exceeds 128 KiB"),
     "value_bytes": Limit("inputs or outputs of more than half of the memory of the host or GPU"),
     "sparse": Limit("sparse tensors"),
     "nested_tensors": Limit("nested and jagged tensors"),
@@ -42,10 +42,15 @@ LIMITS = {
     "comparison": Limit("answers that torch cannot compare, by their element types or sizes"),
     "comparison_memory": Limit("answers whose comparison takes more memory than the judge has"),
     "devices": Limit("tensors on another device than the one that judges, or on several"),
-    "several_processes": Limit("tasks that start processes, or need more than one GPU or host"),
+    "several_gpus": Limit("tasks and kernels that need several GPUs, ranks or hosts"),
+    "gpu_only": Limit("tasks that ask for CUDA, with --device cpu"),
+    "isolation": Limit("tasks that read files or use the network: they run in a sandbox"),
+    "entropy": Limit("tasks whose answer depends on the time, or on random numbers without a seed"),
+    "task_time": Limit("tasks whose module takes more than 300 s for a call, or to be built"),
+    "languages": Limit("kernels in other languages than Python, Triton, CUDA and C++"),
     "module_copies": Limit("modules that can be neither copied nor built again"),
     "module_types": Limit("a class `Model` that is no torch.nn.Module", "task"),
-    "task_form": Limit("tasks that are in none of the formats that `--task` reads", "task"),
+    "task_form": Limit("tasks without class `Model` and `get_inputs()`, in any format", "task"),
 }
 """Every limit by its name."""
 

@@ -131,7 +131,8 @@ class Box:
             raise Malformed("the tensors of a value are larger than its memory")
         shown_bytes = sum(math.prod(one.shape) * one.dtype.itemsize for one in entries.values())
         if shown_bytes > self.size_bytes + _MOST_EXPANDED_BYTES:
-            raise Malformed("the tensors of a value show far more bytes than its memory has")
+            detail = f"the tensors of a value show {shown_bytes} bytes, far more than it has"
+            raise Malformed(refuse_limit("value_bytes", detail))
         value = self._build(spec, lambda piece: piece.to(device, copy=True).untyped_storage())
         self.settle()
         return value

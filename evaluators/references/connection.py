@@ -123,7 +123,7 @@ class TaskConnection:
             answer = self._process.ask(do, CALL_LIMIT_S, _BUILD_LIMIT_S, **fields)
         except TimedOut as error:
             failed = explain_timeout("call", CALL_LIMIT_S, _BUILD_LIMIT_S, error.compiling)
-            raise self.break_off(failed.message) from error
+            raise self.break_off(refuse_limit("task_time", failed.message)) from error
         except Died as error:
             process, self._process = self._process, None
             try:

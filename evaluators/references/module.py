@@ -111,7 +111,7 @@ class TaskModule:
             self._rules = report_rules(namespace)
             self._check = getattr(namespace, "TASK_CHECK", None)
             seed_generators(WEIGHT_SEED, device)
-            self.arguments = list_arguments(namespace.get_init_inputs(), namespace.Model)
+            self.arguments = list_arguments(getattr(namespace, "get_init_inputs", list)(), namespace.Model)
             layout(self.arguments)
             self._first = namespace
             first, again = _Built(self._construct(namespace), vars(namespace)), self._build()
@@ -134,13 +134,19 @@ class TaskModule:
         if unknown:
             names = ", ".join(unknown)
             raise ValueError(f"the workload sets {names}, which the task does not define")
+        for name in ("Model", "get_inputs"):
+            if not hasattr(module, name):
+                raise TaskFailed(refuse_limit("task_form", f"the task does not define {name}"))
         vars(module).update(self._axes)
         return module
 
     def _construct(self, namespace: ModuleType) -> torch.nn.Module:
         # Seeded again, because get_init_inputs may have drawn numbers of its own.
         seed_generators(WEIGHT_SEED, self._device)
-        return call(namespace.Model, copy_value(self.arguments))
+        module = call(namespace.Model, copy_value(self.arguments))
+        if not isinstance(module, torch.nn.Module):
+            raise TaskFailed(refuse_limit("module_types", "the task's Model is no torch.nn.Module"))
+        return module
 
     def _build(self) -> _Built:
         """Return the module as it was made, on the processor."""
@@ -597,4 +603,22 @@ def _name_failure(what: str) -> Generator[None]:
     except SystemExit as error:
         raise TaskFailed(f"{what}: it calls sys.exit({error.code!r:.80})") from error
     except Exception as error:
-        raise TaskFailed(f"{what}: {error}") from error
+        detail, limit = f"{what}: {error}", _find_limit(error)
+        raise TaskFailed(detail if limit is None else refuse_limit(limit, detail)) from error
+
+
+def _find_limit(error: Exception) -> str | None:
+    """Return the limit of the judge that an exception of the task's code shows, if any."""
+    text = str(error)
+    if "does not require grad" in text:
+        return "backward"
+    if isinstance(error, RecursionError):
+        return "nesting"
+    if "meta tensor" in text:
+        return "devices"
+    if "CUDA" in text and not torch.cuda.is_available():
+        return "gpu_only"
+    if type(error).__module__.startswith("torch") and type(error).__name__.startswith("Dist"):
+        return "several_gpus"
+    return "isolation" if isinstance(error, OSError) else None
+

@@ -114,6 +114,8 @@ class Reference:
         """Numbers of the input tensors that calls change; None before the first answer."""
         self.keeps_inputs = False
         """Whether the module holds inputs of earlier calls, which must not be overwritten then."""
+        self.is_unseeded = False
+        """Whether an answer depends on the time, or on numbers that no seed decides."""
         self.remembers = False
         """Whether an answer depends on earlier calls; set by the caller who observes it."""
         self.least_bytes: tuple[int, int] = (0, 0)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from evaluators.device.roofline import count_work
+from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.boxes import MappedBox, OwnedBox, Side, find_place
 from evaluators.memory.cuda_memory import release_unused_memory
 from evaluators.memory.tensors import layout
@@ -223,7 +224,8 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
         try:
             messages.send(channel, {"number": number, **reply})
         except ValueError as error:
-            error = TaskFailed(f"too many inputs or outputs: {error}")
+            detail = f"too many inputs or outputs: {error}"
+            error = TaskFailed(refuse_limit("value_count", detail))
             messages.send(channel, {"number": number, "error": _describe_error(error)})
 
 

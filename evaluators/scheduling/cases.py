@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import store
+from evaluators.limits.kinds import refuse_limit
 from store import read_sql
 from store.code import entry_points
 from store.code.entry_points import count_arguments, find_entry_point, list_classes
@@ -163,6 +164,11 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
             entry_point=name,
             is_class=False,
             other_files=((file.name, text),),
+        )
+    elif file.suffix != ".py":
+        raise FlywheelError(
+            refuse_limit("languages", f"{file} is neither Python nor CUDA nor C++"),
+            f"Give a file that ends in .py, {' or '.join(_NATIVE)}, or a folder.",
         )
     else:
         code, path = file.read_text("utf-8", errors="surrogateescape"), file.name

@@ -19,9 +19,12 @@ from evaluators.judging.bench import Bench
 from evaluators.judging.calls.input_seeds import Question, draw_question, repeat_question
 from evaluators.judging.calls.protocol import CorrectnessProtocol
 from evaluators.judging.case import Case, Policy
+from evaluators.judging.comparison.pieces import flatten, widen
 from evaluators.judging.comparison.tolerance import measure_algorithms
 from evaluators.judging.outcome import Outcome, build_shared_columns
-from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
+from evaluators.limits.kinds import refuse_limit
+from evaluators.memory.tensors import is_inexact, tensors_of
+from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded, has_same_bits
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.failures import lacks_memory
 from evaluators.sandbox.folders import find_outside_files
@@ -37,6 +40,8 @@ from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 _ANSWERS = 50
 """A call may take as long as this many answers of the reference, double precision included."""
 _COLD_S = 3.0
+_MOST_UNLIKE = 0.1
+"""Norm of the difference of two answers to the same inputs, as a share of their norm, at most."""
 """Most seconds that a process spends on loading libraries for its first answer."""
 
 
@@ -194,7 +199,7 @@ def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, fl
     """Return the first question, and the seconds of its answer.
 
     A new process answers twice and the second answer counts, unless the first took so long that
-    loading libraries cannot explain it.
+    loading libraries cannot explain it. Raises ReferenceFailed if both have little in common.
     """
     is_new = reference.changed is None  # known after the first answer
     begin = time.perf_counter()
@@ -203,9 +208,28 @@ def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, fl
     if is_new and answer_s < _COLD_S:
         reference.reset()
         begin = time.perf_counter()
-        first = repeat_question(reference, outcome.seeds[-1])
+        before, first = first, repeat_question(reference, outcome.seeds[-1])
         answer_s = time.perf_counter() - begin
+        reference.is_unseeded = _is_other_answer(before, first)
+    if reference.is_unseeded:
+        detail = "the task answers the same inputs differently under the same seed"
+        raise ReferenceFailed(refuse_limit("entropy", detail))
     return first, answer_s
+
+
+def _is_other_answer(one: Question, other: Question) -> bool:
+    """Whether two answers to the same inputs differ by far more than the order of sums explains."""
+    inputs = zip(tensors_of(one.inputs), tensors_of(other.inputs), strict=False)
+    if not all(has_same_bits(a, b) for a, b in inputs):
+        return False
+    values = zip(tensors_of(one.expected.value), tensors_of(other.expected.value), strict=False)
+    for first, second in values:
+        if not is_inexact(first.dtype) or first.shape != second.shape:
+            continue
+        a, b = (widen(flatten(tensor)).nan_to_num() for tensor in (first, second))
+        if float((a - b).norm()) > _MOST_UNLIKE * float(a.norm()):
+            return True
+    return False
 
 
 def _measure_worker(

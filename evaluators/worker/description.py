@@ -79,6 +79,8 @@ def _describe(value: Any, devices: set[str], depth: int) -> dict[str, Any]:
         return {"value": value}
     if kind is complex:
         return {"complex": [value.real, value.imag]}
+    if kind is torch.dtype or kind is torch.device:
+        return {kind.__name__: str(value).removeprefix("torch.")}
     if kind in NUMPY_SCALARS:
         return {"numpy": [NUMPY_SCALARS[kind], value.item()]}
     if kind is list:

@@ -365,7 +365,7 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
             raise FlywheelError(
                 f"{about} needs several GPUs",
                 "The judge runs each kernel on one. `evaluators doctor --limits` lists what it "
-                "cannot judge (limit several_processes).",
+                "cannot judge (limit several_gpus).",
             )
         for entry in _list_objects(fields.get("files"), f"{about}, files"):
             name, source = str(entry.get("name")), str(entry.get("source"))
