@@ -111,7 +111,9 @@ class TaskModule:
             self._rules = report_rules(namespace)
             self._check = getattr(namespace, "TASK_CHECK", None)
             seed_generators(WEIGHT_SEED, device)
-            self.arguments = list_arguments(getattr(namespace, "get_init_inputs", list)(), namespace.Model)
+            self.arguments = list_arguments(
+                getattr(namespace, "get_init_inputs", list)(), namespace.Model
+            )
             layout(self.arguments)
             self._first = namespace
             first, again = _Built(self._construct(namespace), vars(namespace)), self._build()
@@ -621,4 +623,3 @@ def _find_limit(error: Exception) -> str | None:
     if type(error).__module__.startswith("torch") and type(error).__name__.startswith("Dist"):
         return "several_gpus"
     return "isolation" if isinstance(error, OSError) else None
-
