@@ -10,7 +10,7 @@ from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.python_source import Module
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "phase_switch"
 _CLOCKS = split_names("time perf_counter perf_counter_ns monotonic monotonic_ns time_ns", "time.")
 
@@ -30,8 +30,7 @@ def find(source: Source) -> Iterator[Hit]:
                     yield module.hit(node, 0.4 if graphs else 0.7)
         for call, name in module.calls:
             if name in _CLOCKS and module.is_hot(call):
-                inside = any(True for _ in module.under(call, ast.If, ast.While, ast.Compare))
-                yield module.hit(call, 0.6 if inside else 0.4)
+                yield module.hit(call, 0.6 if _decides(module, call) else 0.4)
             elif (
                 name == "next"
                 and module.is_hot(call)
@@ -39,6 +38,31 @@ def find(source: Source) -> Iterator[Hit]:
                 and _kept_name(module, call.args[0])
             ):
                 yield module.hit(call, 0.5)
+
+
+def _decides(module: Module, call: ast.Call) -> bool:
+    """Say whether a time decides a branch, beyond the first call for a shape.
+
+    An autotuner times its variants where it has no choice for a shape yet.
+    """
+    for node in module.under(call, ast.If, ast.While, ast.Compare):
+        is_tested = isinstance(node, ast.If) and any(part is call for part in ast.walk(node.test))
+        if isinstance(node, ast.If) and not is_tested and _is_first_time(node.test):
+            return False
+    return any(True for _ in module.under(call, ast.If, ast.While, ast.Compare))
+
+
+def _is_first_time(test: ast.expr) -> bool:
+    """Say whether a condition asks for something that is not there yet."""
+    match test:
+        case ast.Compare(ops=[ast.NotIn()]):
+            return True
+        case ast.Compare(ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
+            return True
+        case ast.UnaryOp(ast.Not(), ast.Call(func=ast.Name("hasattr"))):
+            return True
+        case _:
+            return False
 
 
 def _kept_name(module: Module, node: ast.AST) -> str | None:

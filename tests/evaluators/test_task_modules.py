@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from evaluators.judging.calls import state_checks
 from evaluators.references.task import ReferenceFailed
 
 HEAD = """
@@ -55,9 +56,6 @@ UNCOPYABLE = {
     "spectral_norm": task_of(
         "self.fc = nn.utils.spectral_norm(nn.Linear(16, 16))", "return self.fc(x)"
     ),
-    "a view of a weight": task_of(
-        LINE + "self.w = self.fc.weight.t()", "return x @ self.w + self.fc.bias"
-    ),
     "views in a list": task_of(
         LINE + "self.parts = [self.fc.weight[:8], (self.fc.weight[8:],)]",
         "return torch.cat([x @ self.parts[0].t(), x @ self.parts[1][0].t()], 1) + self.fc.bias",
@@ -65,18 +63,16 @@ UNCOPYABLE = {
     "a computed tensor": task_of(
         LINE + "self.w = self.fc.weight * 2", "return F.linear(x, self.w, self.fc.bias)"
     ),
-    "a lambda": task_of(LINE + "self.act = lambda y: self.fc(y).relu()", "return self.act(x)"),
     "a hook with a closure": task_of(
         LINE + "scale = nn.Parameter(torch.full((16,), 2.0))\nself.scale = scale\n"
         "self.fc.register_forward_hook(lambda m, i, o: o * scale)",
         "return self.fc(x)",
     ),
-    "a lock and an open file": task_of(
-        LINE + "import threading\nself.lock, self.file = threading.Lock(), open(__file__)",
-        "with self.lock: return self.fc(x)",
-    ),
-    "an iterator": task_of(
-        LINE + "self.steps = (n for n in iter(int, 1))", "next(self.steps)\nreturn self.fc(x)"
+    "a lambda, a lock, an open file and an iterator": task_of(
+        LINE + "import threading\nself.act = lambda y: self.fc(y).relu()\n"
+        "self.lock, self.file = threading.Lock(), open(__file__)\n"
+        "self.steps = (n for n in iter(int, 1))",
+        "next(self.steps)\nwith self.lock: return self.act(x)",
     ),
 }
 
@@ -198,12 +194,12 @@ STATES = {
         ),
         {"state_differs"},
     ),
-    "a weight of 68 MB that a call has taken away": (
-        task_of("self.fc = nn.Linear(16, 1060000, bias=False)", "return self.fc(x)[:, ::9999]"),
+    "a large weight that a call has taken away": (
+        task_of("self.fc = nn.Linear(16, 999, bias=False)", "return self.fc(x)"),
         task_of(
-            "self.fc = nn.Linear(16, 1060000, bias=False)\nself.own = None",
+            "self.fc = nn.Linear(16, 999, bias=False)\nself.own = None",
             "if self.own is None:\n    self.own = self.fc.weight.clone()\n"
-            "    self.fc.weight.zero_()\nreturn (x @ self.own.t())[:, ::9999]",
+            "    self.fc.weight.zero_()\nreturn x @ self.own.t()",
         ),
         {"state_differs"},
     ),
@@ -212,8 +208,10 @@ STATES = {
 
 @pytest.mark.parametrize("name", STATES)
 def test_a_state_counts_through_answers_and_by_name(
-    name: str, check_code: Callable[..., Any]
+    name: str, check_code: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Beyond this many bytes, secret pieces of a state are compared.
+    monkeypatch.setattr(state_checks, "CHEAP_BYTES", 1 << 14)
     task, code, flags = STATES[name]
     found = check_code(make_candidate(code), task, calls=6)
     assert (found.status, found.reason) == ("correct", None), found
@@ -293,9 +291,9 @@ def test_what_a_task_sets_at_import_does_not_lower_the_double_precision(
 
 
 RANDOM = {
-    "numpy": "numpy.random.rand(24, 16)",
-    "a new generator of numpy": "numpy.random.default_rng().random((24, 16))",
-    "Python": "numpy.array([random.random() for _ in range(384)]).reshape(24, 16)",
+    "numpy, a new generator of numpy, and Python": (
+        "(numpy.random.rand(24, 16) + numpy.random.default_rng().random(16) + random.random())"
+    ),
     "a generator of the module": "self.own.random((24, 16))",
 }
 
