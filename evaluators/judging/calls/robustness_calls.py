@@ -61,7 +61,7 @@ from evaluators.references.task import (
 )
 from evaluators.worker.handle import Failed, WorkerHandle
 
-_LIMIT_S = 10.0
+_LIMIT_S = 20.0
 _MOST_ALONE = 6
 """Tensors of the inputs that are varied alone, at most."""
 _MOST_ROUNDING_OF_USUAL = 0.02
