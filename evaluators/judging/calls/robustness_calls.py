@@ -42,7 +42,8 @@ from evaluators.judging.calls.weight_checks import (
     amplify,
     measure_visibility,
 )
-from evaluators.judging.comparison.departure import find_departure, find_lost_infinity
+from evaluators.judging.comparison.departure import find_departure, find_lost_infinity, pair_outputs
+from evaluators.judging.comparison.error_text import describe_largest_error
 from evaluators.judging.comparison.failures import name_failures
 from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.precision_class import is_below, rank_class
@@ -91,6 +92,7 @@ class RobustnessCalls:
         self._probe = probe
         self._is_complete = True
         """Whether every call could be compared so far."""
+        self._last_output: Any = None
         self._class_of_signs: str | None = None
         """Precision class that random signs have shown."""
 
@@ -150,7 +152,7 @@ class RobustnessCalls:
             return True
         comparison, departure = self._try(variation, question)
         if variation.tells_precision:
-            self._note_class(variation, comparison)
+            self._note_class(variation, comparison, question)
         if comparison is None or comparison.reason is not None:
             self._evidence.flags.add(variation.flag)
             fault = self._candidate.last_fault
@@ -180,6 +182,7 @@ class RobustnessCalls:
             question, output[0], usual if variation.special else None
         )
         self._candidate.last_fault = comparison.message or ""
+        self._last_output = output[0]
         departure = None
         if variation.departs and not self._may_be_rounding(comparison):
             if variation.finite:
@@ -345,8 +348,11 @@ class RobustnessCalls:
             allowed = max(allowed, _MOST_ROUNDING_OF_USUAL * sum(self._candidate.usual))
         return comparison.rel_l2_error * size <= allowed
 
-    def _note_class(self, variation: Variation, comparison: Comparison | None) -> None:
+    def _note_class(
+        self, variation: Variation, comparison: Comparison | None, question: Question
+    ) -> None:
         """Record the precision that an answer shows; None if the answer is wrong."""
+        output = self._last_output
         few = self._precision.has_few_elements
         shown = classify_rounding(comparison, typical=variation.widens)
         self._precision.note_eager(comparison)
@@ -358,6 +364,10 @@ class RobustnessCalls:
         if variation in SIGNS:
             self._class_of_signs = shown
         self._precision.robustness_classes.append(shown)
+        if is_below(shown, self._precision.lowest_class):
+            numbers = pair_outputs(question.expected, output)
+            elements = "; ".join(describe_largest_error(number) for number in numbers[:1])
+            self._evidence.notes.append(f"precision_below_policy: {shown}, such as {elements}")
 
     def _compare_draws(self, variation: Variation, draws: int) -> Comparison | None:
         """Compare several draws of varied inputs as one answer; None where one fails."""

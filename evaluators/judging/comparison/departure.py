@@ -49,7 +49,7 @@ def find_departure(
 
     moved: Answers in double precision to the same inputs with noise, if they are known.
     """
-    outputs = _pair_outputs(expected, output)
+    outputs = pair_outputs(expected, output)
     finite = [all(map(is_finite, (o.wanted, o.exact, o.given))) for o in outputs]
     if not all(finite):
         return None
@@ -68,7 +68,7 @@ def find_lost_infinity(expected: Expected, output: Any, usual: Sequence[float]) 
 
     usual: Root mean square of each tensor of an ordinary answer.
     """
-    for number in _pair_outputs(expected, output):
+    for number in pair_outputs(expected, output):
         limit = _USUAL * usual[number.index]
         wanted, exact, given = (
             torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
@@ -82,7 +82,7 @@ def find_lost_infinity(expected: Expected, output: Any, usual: Sequence[float]) 
     return None
 
 
-def _pair_outputs(expected: Expected, output: Any) -> list[OutputTensor]:
+def pair_outputs(expected: Expected, output: Any) -> list[OutputTensor]:
     """Return the tensors that have tolerances; none where the structures differ."""
     if find_mismatch(expected.value, output) is not None:
         return []

@@ -31,16 +31,30 @@ def describe_errors(output: OutputTensor, first: int, failing: int, fault: str) 
         failing: How many elements are wrong.
         fault: What is wrong with them; ends the sentence "n of m elements are …".
     """
-    wanted, exact, given = output.wanted, output.exact, output.given
-    place = first // 2 if wanted.is_complex() else first
+    count = output.wanted.numel() * (2 if output.wanted.is_complex() else 1)
+    share = f"{failing} of {count} elements ({failing / count:.3%})"
+    return f"{_describe_element(output, first)}; {share} are {fault}"
+
+
+def describe_largest_error(output: OutputTensor) -> str:
+    """Describe the element with the largest error."""
+    largest, first = -1.0, 0
+    for piece in iterate_pieces(output):
+        number = int(piece.error.argmax())
+        if float(piece.error[number]) > largest:
+            largest, first = float(piece.error[number]), piece.start + number
+    return _describe_element(output, first)
+
+
+def _describe_element(output: OutputTensor, number: int) -> str:
+    wanted, exact = output.wanted, output.exact
+    place = number // 2 if wanted.is_complex() else number
     coordinates = _compute_coordinates(place, wanted.shape)
-    count = wanted.numel() * (2 if wanted.is_complex() else 1)
-    value = get_element(exact if math.isfinite(get_element(wanted, first)) else wanted, first)
+    value = get_element(exact if math.isfinite(get_element(wanted, number)) else wanted, number)
     name = output.name or f"output {output.index}"
     return (
         f"{name} {describe_tensor(wanted)} at {coordinates}: got"
-        f" {get_element(given, first):.9g}, wanted {value:.9g}; {failing} of {count} elements"
-        f" ({failing / count:.3%}) are {fault}"
+        f" {get_element(output.given, number):.9g}, wanted {value:.9g}"
     )
 
 
