@@ -93,7 +93,13 @@ def pair_outputs(expected: Expected, output: Any) -> list[OutputTensor]:
         strict=True,
     )
     return [
-        OutputTensor(index, wanted, exact, given)
+        OutputTensor(
+            index,
+            wanted,
+            exact,
+            given,
+            expected.algorithms[index] if expected.algorithms else None,
+        )
         for index, (wanted, exact, given) in enumerate(triples)
         if exact is not None and not is_whole(wanted) and not given.is_meta and wanted.numel()
     ]
@@ -118,6 +124,8 @@ def _find_in_tensor(output: OutputTensor, limit: float, moved: torch.Tensor) -> 
         )
         eager_error = (wanted - exact).abs().amax((1, 2), keepdim=True)
         rms = exact.square().mean((1, 2), keepdim=True).sqrt()
+        if output.algorithms is not None:
+            eager_error = torch.maximum(eager_error, output.algorithms.scaled * rms)
         row_rms = exact.square().mean(2, keepdim=True).sqrt()
         allowed = limit * (exact.abs() + row_rms)
         allowed += torch.maximum(_EAGER_ERRORS * eager_error, _SHARE * limit * rms)
