@@ -51,7 +51,8 @@ WIDENED = {
 # Bound before any code of a candidate runs: a replaced method could otherwise compute an answer
 # only when it is fetched, while no clock runs.
 _COPY, _DETACH, _EMPTY, _SET = Tensor.copy_, Tensor.detach, torch.empty, Tensor.set_
-_CONJUGATE, _NEGATE = Tensor.conj, torch._neg_view  # pyright: ignore[reportPrivateUsage]
+_CONJUGATE = Tensor.conj
+_NEGATE = torch._neg_view  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 _NO_FUNCTION_MODES = torch._C.DisableTorchFunction  # pyright: ignore[reportPrivateUsage]
 _NO_DISPATCH_MODES = torch._C._DisableTorchDispatch  # pyright: ignore[reportPrivateUsage]
 

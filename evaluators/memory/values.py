@@ -193,14 +193,14 @@ def describe_value(value: Any, describe_tensor: Callable[[Tensor], Any], depth: 
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         if names is None and hasattr(value, "n_sequence_fields"):
-            names = value.__match_args__
+            names = type(value).__match_args__  # pyright: ignore[reportAttributeAccessIssue]
         if names is None:
             return {"tuple": specs}
         kind = "named_tuple"
     else:
-        names = [field.name for field in dataclasses.fields(value)]
+        names = list(name_parts(value))
         kind = "dataclass"
-    if not is_record([type(value).__name__, list(names), specs]):
+    if not is_record(kind, [type(value).__name__, list(names), specs]):
         detail = f"a {type(value).__name__} has fields of odd names, or more of them than 255"
         raise TypeError(refuse_limit("value_types", detail))
     return {kind: [type(value).__name__, list(names), specs]}
@@ -236,7 +236,8 @@ def build_value(spec: Spec, build_tensor: Callable[[Any], Any]) -> Any:
             return DTYPES[body]
         case "device":
             return torch.device(body)
-    raise AssertionError(kind)
+        case _:
+            raise AssertionError(kind)
 
 
 def iterate_entries(spec: Spec) -> list[Any]:
@@ -258,8 +259,10 @@ def register_records(module: ModuleType) -> None:
         if isinstance(value, type) and dataclasses.is_dataclass(value):
             names = tuple(field.name for field in dataclasses.fields(value))
             _imported["dataclass", value.__name__, names] = value
-        elif isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
-            _imported["named_tuple", value.__name__, tuple(value._fields)] = value
+        elif isinstance(value, type) and issubclass(value, tuple):
+            names = getattr(value, "_fields", None)
+            if isinstance(names, tuple):
+                _imported["named_tuple", value.__name__, names] = value
 
 
 def _build_record(kind: str, name: str, names: tuple[str, ...], parts: list[Any]) -> Any:

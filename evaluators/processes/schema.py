@@ -204,12 +204,14 @@ def _count_extent(shape: list[int], strides: list[int]) -> int:
     return 1 + sum(max(0, n - 1) * stride for n, stride in zip(shape, strides, strict=True))
 
 
-def is_record(value: Any) -> bool:
-    """Whether a value is [name, names of fields, a list of as many parts]."""
+def is_record(kind: str, value: Any) -> bool:
+    """Whether a named tuple or dataclass is [name, names of fields, a list of as many parts]."""
     if not _row(_name, _list(_name, _MOST_FIELDS), _list(lambda _: True))(value):
         return False
     _, names, parts = value
-    return len(set(names)) == len(names) == len(parts) and not any(n[0] == "_" for n in names)
+    hidden = "__" if kind == "dataclass" else "_"
+    is_open = not any(name.startswith(hidden) for name in names)
+    return is_open and len(set(names)) == len(names) == len(parts)
 
 
 def _name(value: Any) -> bool:
@@ -255,7 +257,7 @@ def _list_parts(kind: str, body: Any) -> list[Any] | None:
         if not all(type(key) in known for key in keys) or len(set(keys)) < len(keys):
             return None
         return [part for _, part in body]
-    if kind in ("named_tuple", "dataclass") and is_record(body):
+    if kind in ("named_tuple", "dataclass") and is_record(kind, body):
         return body[2]
     return None
 

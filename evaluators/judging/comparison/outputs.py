@@ -175,7 +175,7 @@ def _find_slack(
 def _get_step(tensor: torch.Tensor) -> float:
     """Return the distance of 1 and the next number; infinity for types without precision class."""
     dtype = tensor.dtype
-    has_class = dtype in SINGLE or get_low_class(dtype) is not None
+    has_class = dtype in SINGLE or (get_low_class(dtype) is not None and not is_whole(tensor))
     return torch.finfo(dtype).eps if has_class else math.inf
 
 
