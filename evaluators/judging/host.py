@@ -42,7 +42,8 @@ _COMPILERS: Mapping[str, Need] = {
     **dict.fromkeys(("c++", "g++", "gcc", "cc", "clang", "clang++"), "cpp"),
     "nvcc": "cuda",
 }
-_LEAST_BYTES = 32 << 20
+_LEAST_BYTES = 4 << 20
+_LEAST_TO_BUILD = 32 << 20
 _LEAST_FILES = 256
 _LEAST_MEMORY = 256 << 20
 SCARCE_BYTES = 1 << 30
@@ -131,7 +132,8 @@ def list_facts(device: str, needs: Iterable[Need] | None = None) -> Iterator[Fac
     """Yield the facts that these needs depend on; without needs, all that this device may need."""
     wanted = {"cpp", "compile", *(("cuda", "triton") if device == "cuda" else ())}
     wanted = wanted if needs is None else set(needs)
-    yield from (_check_folder(*place) for place in _list_folders())
+    least = _LEAST_TO_BUILD if wanted else _LEAST_BYTES
+    yield from (_check_folder(*place, least) for place in _list_folders())
     yield _check_memory()
     if wanted & {"cpp", "cuda", "compile"} and not (wanted == {"compile"} and device == "cuda"):
         yield _check_compiler()
@@ -194,7 +196,7 @@ def _list_folders() -> list[tuple[str, Path, str]]:
     ]
 
 
-def _check_folder(what: str, folder: Path, variable: str) -> Fact:
+def _check_folder(what: str, folder: Path, variable: str, least: int) -> Fact:
     follows = "no kernel is judged"
     mend = f"Free some space, or set {variable} to a folder on another disk that you can write to."
     try:
@@ -206,7 +208,7 @@ def _check_folder(what: str, folder: Path, variable: str) -> Fact:
         free, files = _count_free(folder)
     except OSError as error:
         return Fact(what, f"{folder} takes no files: {error.strerror}", False, follows, mend)
-    if free < _LEAST_BYTES:
+    if free < least:
         return Fact(what, f"{folder} has {free / 2**20:.0f} MB left", False, follows, mend)
     if files is not None and files < _LEAST_FILES:
         return Fact(what, f"{folder} takes {files} more files", False, follows, mend)

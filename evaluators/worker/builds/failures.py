@@ -15,7 +15,11 @@ from pathlib import Path
 
 RECORD = "failed.json"
 _SOURCES = {".ninja", ".cpp", ".cc", ".cu", ".cuh", ".h", ".hpp"}
-_UNLUCKY = ("Killed", "No space left", "out of memory", "annot allocate", "bad_alloc")
+_UNLUCKY = (
+    *("Killed", "No space left", "out of memory", "annot allocate", "bad_alloc", "quota exceeded"),
+    *("not found", "cannot execute", "Read-only file system", "ermission denied", "Python.h"),
+    *("annot open temporary", "cannot create", "cannot find -l", "unsupported GNU version"),
+)
 """Messages of a compiler that fails because of the machine, not because of the sources."""
 _MOST_BYTES = 1 << 20
 
