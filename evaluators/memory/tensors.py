@@ -125,15 +125,8 @@ class Box:
         """Return the value of a structure, its storages copied to a device. Raises Malformed.
 
         The size of all storages may not exceed the memory, since overlapping ones could otherwise
-        fill the reader's own memory.
+        fill the reader's own memory; nor may what expanded tensors show exceed it by far.
         """
-        entries = {str(entry): _Entry.read(entry) for entry in iterate_entries(spec)}
-        if sum(size for _, size in {one.place for one in entries.values()}) > self.size_bytes:
-            raise Malformed("the tensors of a value are larger than its memory")
-        shown_bytes = sum(math.prod(one.shape) * one.dtype.itemsize for one in entries.values())
-        if shown_bytes > self.size_bytes + _MOST_EXPANDED_BYTES:
-            detail = f"the tensors of a value show {shown_bytes} bytes, far more than it has"
-            raise Malformed(refuse_limit("value_bytes", detail))
         value = self._build(spec, lambda piece: piece.to(device, copy=True).untyped_storage())
         self.settle()
         return value
@@ -160,25 +153,23 @@ class Box:
 
     def _build(self, spec: Any, take: Callable[[Tensor], torch.UntypedStorage] | None) -> Any:
         """Build a value on what `take` makes of the bytes of each storage, or on this memory."""
-        storages: dict[tuple[int, int], torch.UntypedStorage] = {}
-        tensors: dict[str, Tensor] = {}
-
-        def build_tensor(entry: Any) -> Tensor:
-            read = _Entry.read(entry)
-            if (built := tensors.get(str(entry))) is not None:
-                return built
-            piece = self._cut(read.place)
-            if take is None:
-                start = read.place[0] // read.dtype.itemsize
-                tensor = read.build(self._memory.untyped_storage(), start)
-            else:
-                if read.place not in storages:
-                    storages[read.place] = take(piece)
-                tensor = read.build(storages[read.place])
-            tensors[str(entry)] = tensor
-            return tensor
-
-        return build_value(spec, build_tensor)
+        entries = [_Entry.read(entry) for entry in iterate_entries(spec)]
+        places = dict.fromkeys(entry.place for entry in entries)
+        pieces = {place: self._cut(place) for place in places}
+        if take is None:
+            memory = self._memory.untyped_storage()
+            built = [one.build(memory, one.place[0] // one.dtype.itemsize) for one in entries]
+        else:
+            if sum(size for _, size in places) > self.size_bytes:
+                raise Malformed("the storages of a value are larger than its memory")
+            shown_bytes = sum(math.prod(one.shape) * one.dtype.itemsize for one in entries)
+            if shown_bytes > self.size_bytes + _MOST_EXPANDED_BYTES:
+                raise Malformed("the tensors of a value show far more bytes than its memory has")
+            storages = {place: take(piece) for place, piece in pieces.items()}
+            known: dict[Any, Tensor] = {}
+            built = [known.setdefault(one.key, one.build(storages[one.place])) for one in entries]
+        tensors = iter(built)
+        return build_value(spec, lambda _: next(tensors))
 
     def _cut(self, place: tuple[int, int]) -> Tensor:
         start, size = place
@@ -204,6 +195,11 @@ class _Entry(NamedTuple):
     """Elements of the storage before its first one."""
     pending: int
     """Whether a conjugation and a negation are pending."""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What is the same for one tensor that a value contains twice."""
+        return self.dtype, *self.shape, None, *self.strides, self.place, self.offset, self.pending
 
     @classmethod
     def read(cls, entry: Any) -> Self:
