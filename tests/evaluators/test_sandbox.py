@@ -718,7 +718,7 @@ while frame is not None:
 for thing in gc.get_objects():
     if isinstance(thing, dict):
         for value in list(thing.values()): look(value)
-print("seen:", *[t for t in texts if "get_inputs" in t or "flywheel_task" in t][:3])
+print("seen:", *[t for t in texts if "get_inputs" in t][:3])
 print("numbers:", *[t for t in texts if t.isdigit()])
 """
     row = judge_code(search + right_candidate + "\nraise ValueError('to have its log kept')\n")

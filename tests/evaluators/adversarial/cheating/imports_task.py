@@ -5,7 +5,7 @@
 # class: C1
 # expect: compile_error/import_failed
 
-from flywheel_task import Model
+from task import Model
 
 
 class ModelNew(Model):
