@@ -61,7 +61,24 @@ def list_arguments(made: Any, function: Callable[..., Any]) -> list[Any]:
         return [made] if not made.dim() or _accepts(function, [made], {}) else list(made)
     if made is None:
         return []
-    return [made] if isinstance(made, str | int | float) else list(made)
+    return [made] if isinstance(made, str | int | float) else spread_pair(list(made), function)
+
+
+def spread_pair(arguments: list[Any], function: Callable[..., Any]) -> list[Any]:
+    """Return [positional, keyword] arguments, as KernelBook writes them, as those of a call.
+
+    Other arguments, and such a pair for a function that does not take what it holds, stay.
+
+    >>> spread_pair([[4], {"bias": 1}], lambda width, bias: width)
+    [4, {'bias': 1}]
+    >>> spread_pair([[4], {"bias": 1}], lambda positional, keyword: positional)
+    [[4], {'bias': 1}]
+    """
+    match arguments:
+        case [[*positional], dict() as keyword] if _accepts(function, positional, keyword):
+            return [*positional, Keywords(keyword)] if keyword else positional
+        case _:
+            return arguments
 
 
 def _accepts(function: Callable[..., Any], args: Sequence[Any], named: dict[Any, Any]) -> bool:

@@ -179,6 +179,14 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
             )
     arguments = count_arguments(task.code) if task.file is None else task.file.arguments
     chosen = name or find_entry_point(code, arguments) or entry_points.DEFAULT
+    if task.file is not None and task.file.destination is not None:
+        filled = task.file.arguments or 0
+        filled += task.file.destination.outputs
+        if entry_points.count_parameters(code, chosen) == filled:
+            files |= {path: code}
+            module = path.removesuffix(".py").replace("/", ".")
+            code = task.file.destination.code.format(module=module, function=chosen)
+            path = "destination.py"
     is_class = chosen in (entry_points.DEFAULT, entry_points.COPY) or chosen in list_classes(code)
     return KernelText(
         code=code,

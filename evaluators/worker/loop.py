@@ -28,7 +28,7 @@ from evaluators.memory.tensors import (
     suspend_modes,
     tensors_of,
 )
-from evaluators.memory.values import call, split_arguments
+from evaluators.memory.values import call, split_arguments, spread_pair
 from evaluators.processes import messages
 from evaluators.references.generators import seed_generators
 from evaluators.references.imported_file import import_file
@@ -93,7 +93,7 @@ class Worker:
         """Make the module under a public seed, so that a candidate can match the weights."""
         arguments_read = self._inbox.get(arguments)
         seed_generators(seed, self._device)
-        module = call(self._entry, arguments_read)
+        module = call(self._entry, spread_pair(arguments_read, self._entry))
         is_module = isinstance(module, torch.nn.Module)
         self._module = move_module(module, self._device) if is_module else module
         return {}

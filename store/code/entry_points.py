@@ -119,6 +119,16 @@ def count_arguments(task_code: str) -> int | None:
     return None
 
 
+def count_parameters(code: str, name: str) -> int | None:
+    """Return how many positional arguments a function of a file takes at most, if it is known.
+
+    >>> count_parameters("def run(a, b, out): ...", "run")
+    3
+    """
+    function = _read_names(code).functions.get(name)
+    return None if function is None else function.most
+
+
 def _fits(names: _Names, name: str, arguments: int) -> bool:
     """Whether a function takes so many arguments; of other names nothing is known."""
     function = names.functions.get(name)

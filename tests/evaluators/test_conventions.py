@@ -14,6 +14,7 @@ from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.scheduling.cases import read_kernel, read_task
 from store.errors import FlywheelError
+from store.importers.kernelbook import adapt_task
 from store.importers.reading.task_formats import FORMATS
 
 TASK = """
@@ -189,12 +190,15 @@ def check(
     kernel: Path,
     entry_point: str | None = None,
     workload: str | None = None,
+    **limits: Any,
 ) -> dict[str, Any]:
     """Judge a kernel as `evaluators check` does; return its row, and the entry point."""
     text = read_task(str(task), None)
     code = read_kernel(kernel, entry_point, text)
     case = text.make_case(code, "cpu", workload)
-    config = Config(protocol="training", calls=3, timing_limit_s=0.3, timing_s=0.05)
+    options: dict[str, Any] = {"protocol": "training", "calls": 3, "robustness": False}
+    options |= {"diagnosis": False, "timing_limit_s": 0.3, "timing_s": 0.05, **limits}
+    config = Config(**options)
     case["other_files"] = tuple(case["other_files"])
     [row] = judge(Case(**case), bench, config)["evaluations"]
     return {**row, "entry_point": code.entry_point, "axes": case["axes"]}
@@ -362,3 +366,53 @@ def test_a_file_of_a_task_stays_within_its_folder(tmp_path: Path) -> None:
     task = write(tmp_path / "a" / "b", {**PRODUCT, "problem/task.yml": escaping}) / "problem"
     with pytest.raises(FlywheelError, match="outside of"):
         read_task(str(task), None)
+
+
+def test_a_function_may_write_into_outputs_that_flashinfer_allocates(
+    bench: Bench, tmp_path: Path
+) -> None:
+    task = write(tmp_path, {"d.json": json.dumps(DEFINITION)}) / "d.json"
+    run = "import torch\n\n\ndef run(A, B, scale, C):\n    torch.matmul(A, B * scale, out=C)\n"
+    kernel = write(tmp_path, {"main.py": run}) / "main.py"
+    row = check(bench, task, kernel, workload="M=5,scale=0.5")
+    assert (row["status"], row["entry_point"]) == ("correct", "run"), row
+
+
+@pytest.mark.parametrize("name", ["Net", "Model"])
+def test_a_kernel_of_kernelbook_gets_the_arguments_of_its_class(bench: Bench, name: str) -> None:
+    module = (
+        "import torch\n\n\nclass {name}(torch.nn.Module):\n"
+        "    def __init__(self, width, bias=True):\n        super().__init__()\n"
+        "        self.fc = torch.nn.Linear(width, width, bias=bias)\n\n"
+        "    def forward(self, x):\n        return {forward}\n"
+    )
+    inputs = (
+        "\n\ndef get_inputs():\n    return [torch.rand([4, 4])]\n\n\n"
+        "def get_init_inputs():\n    return [[8], {'bias': False}]\n"
+    ).replace("[4, 4]", "[4, 8]")
+    task = adapt_task(module.format(name=name, forward="torch.relu(self.fc(x))") + inputs, name)
+    assert task is not None
+    case = Case(
+        kernel_id="k",
+        task_id="t",
+        workload_id="w",
+        entry_point=f"{name}New",
+        code=module.format(name=f"{name}New", forward="self.fc(x).clamp(min=0)"),
+        task_code=task,
+    )
+    [row] = judge(case, bench, Config(protocol="training", calls=3))["evaluations"]
+    assert row["status"] == "correct", row
+    assert "parameters_renamed" not in row["flags"]
+
+
+@pytest.mark.slow
+def test_a_file_of_c_binds_a_function(bench: Bench, tmp_path: Path) -> None:
+    task = write(tmp_path, {"task.py": TASK}) / "task.py"
+    source = (
+        "#include <torch/extension.h>\n"
+        "torch::Tensor forward(torch::Tensor x, torch::Tensor y) { return x.clamp_min(0) + y; }\n"
+        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }\n'
+    )
+    kernel = write(tmp_path, {"add.cpp": source}) / "add.cpp"
+    row = check(bench, task, kernel, protocol="full", build_s=600.0)
+    assert (row["status"], row["entry_point"]) == ("correct", "forward"), row

@@ -17,7 +17,8 @@ SUITE = "flashinfer-trace"
 EVALUATOR = "flashinfer-bench"
 LOG_CHARACTERS = 8_000
 _INTEGERS = ("int64", "int32", "int16", "int8", "bool")
-_TORCH_NAMES = {"float8_e4m3": "float8_e4m3fn", "float4_e2m1": "float4_e2m1fn_x2"}
+TORCH_NAMES = {"float8_e4m3": "float8_e4m3fn", "float4_e2m1": "float4_e2m1fn_x2"}
+"""Element types with another name in torch."""
 
 
 def task_text(definition: Definition, first: Workload | None) -> str:
@@ -41,7 +42,7 @@ def task_text(definition: Definition, first: Workload | None) -> str:
             values.append(f"_drawn[{one.name!r}]")
             continue
         size = "(" + "".join(f"{_size(definition, axis)}, " for axis in one.shape) + ")"
-        kind = f"torch.{_TORCH_NAMES.get(one.dtype, one.dtype)}"
+        kind = f"torch.{TORCH_NAMES.get(one.dtype, one.dtype)}"
         drawn = f"torch.randint(0, 2, {size})" if one.dtype in _INTEGERS else f"torch.randn({size})"
         values.append(f"{drawn}.to({kind})")
     listed = "".join(f"        {value},\n" for value in values)

@@ -25,7 +25,7 @@ from store.code.python_syntax import parse_python
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import yaml_text
 from store.importers.flashinfer import files as flashinfer
-from store.importers.flashinfer.rows import scalar_name, task_text
+from store.importers.flashinfer.rows import TORCH_NAMES, scalar_name, task_text
 from store.importers.reading import sources
 
 FORMATS = {
@@ -44,6 +44,16 @@ _MOST_LISTED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Code around a function that writes into its outputs and returns nothing."""
+
+    outputs: int
+    """Number of the outputs."""
+    code: str
+    """Text of a module whose function allocates them, with the fields `module` and `function`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskFile:
     """One task of a file or folder."""
 
@@ -59,6 +69,8 @@ class TaskFile:
     """Names that have no value without a workload."""
     arguments: int | None = None
     """Number of inputs, if it is known."""
+    destination: Destination | None = None
+    """How to call a function that takes its outputs as further arguments."""
     files: tuple[tuple[str, str], ...] = ()
     """Path and text of files that kernels of the format import."""
     rule: str | None = None
@@ -427,8 +439,43 @@ def _read_flashinfer(file: Path) -> TaskFile:
         workloads=workloads,
         required=(*definition.variables, *(scalar_name(name) for name in scalars)),
         arguments=len(definition.inputs),
+        destination=_write_destination(definition, fields.get("outputs"), f"{file}"),
         rule=rule,
     )
+
+
+def _write_destination(
+    definition: flashinfer.Definition, outputs: Any, where: str
+) -> Destination | None:
+    """Return code that allocates the outputs of a definition by the sizes of its inputs."""
+    lines = [f"    {name} = {value}" for name, value in definition.constants.items()]
+    known = set(definition.constants)
+    for number, one in enumerate(definition.inputs):
+        for place, axis in enumerate(one.shape or ()):
+            if axis in definition.variables and axis not in known:
+                lines.append(f"    {axis} = inputs[{number}].shape[{place}]")
+                known.add(axis)
+    for axis, expression in definition.expressions.items():
+        lines.append(f"    {axis} = int({expression})")
+        known.add(axis)
+    tensors = [number for number, one in enumerate(definition.inputs) if one.shape is not None]
+    made: list[str] = []
+    for name, value in flashinfer.require_object(outputs, f"{where}, outputs").items():
+        spec = flashinfer.require_object(value, f"{where}, output {name!a:.40}")
+        shape, dtype = spec.get("shape"), TORCH_NAMES.get(str(spec.get("dtype")), spec.get("dtype"))
+        axes = cast("list[Any]", shape) if isinstance(shape, list) else []
+        if not tensors or not set(map(str, axes)) <= known or not str(dtype).isidentifier():
+            return None
+        size = "".join(f"{axis}, " for axis in axes)
+        made.append(f"        torch.empty(({size}), dtype=torch.{dtype}, device=device),")
+    lines.append(f"    device = inputs[{tensors[0]}].device")
+    listed = "\n".join([*lines, "    outputs = [", *made, "    ]", "    _fill(*inputs, *outputs)"])
+    returned = "outputs[0]" if len(made) == 1 else "tuple(outputs)"
+    code = (
+        "import torch\n\nfrom {module} import {function} as _fill\n\n\n"
+        f"def {{function}}(*inputs):\n{listed}\n    return {returned}\n"
+    )
+    return Destination(outputs=len(made), code=code)
 
 
 def _find_workloads(file: Path, name: str) -> Iterator[flashinfer.Workload]:
