@@ -112,14 +112,18 @@ def start_server(
     return ForkServer(template, {**_COMPILER_ENVIRONMENT, **environment}, imports)
 
 
-def load_task(worker: WorkerHandle, axes: Mapping[str, Any], arguments: list[Any]) -> None:
+def load_task(
+    worker: WorkerHandle, axes: Mapping[str, Any], arguments: list[Any], *, places: bool
+) -> None:
     """Construct the task's own module in a worker; end the worker if that fails.
+
+    places: Whether its calls make tensors on the device where they name none.
 
     Raises ReferenceFailed, SandboxFailed.
     """
     try:
         worker.load(TASK_FILE, "Model", axes)
-        worker.construct(WEIGHT_SEED, arguments)
+        worker.construct(WEIGHT_SEED, arguments, places=places)
     except (ReferenceFailed, SandboxFailed):
         worker.end()
         raise

@@ -357,7 +357,8 @@ class Bench:
         self, task: BaselineTask, numbers: Iterable[int]
     ) -> list[Future[WorkerHandle]]:
         """Start workers with the task's module in them, each of the fork server of its number."""
-        arguments = self.open_reference(task.code, task.axes).arguments
+        reference = self.open_reference(task.code, task.axes)
+        arguments, places = reference.arguments, reference.places_tensors
         deadlines = replace(task.deadlines, import_s=task.deadlines.build_s, total_s=math.inf)
 
         def start(number: int) -> WorkerHandle:
@@ -365,7 +366,7 @@ class Bench:
             files = {TASK_FILE: task.code}
             started = self._setup.start(server, files, _BASELINE_LIMITS, task.sizes)
             worker = self._setup.prepare(started, task.sizes, deadlines, trusted=True)
-            load_task(worker, task.axes, arguments)
+            load_task(worker, task.axes, arguments, places=places)
             return worker
 
         return [self._side.submit(start, number) for number in numbers]

@@ -118,7 +118,9 @@ def _answer_again(
     try:
         candidate = Candidate(worker, reference, Evidence(), policy)
         worker.load(case.path, case.entry_point, {})
-        candidate.adopt_weights(worker.construct(WEIGHT_SEED, reference.arguments))
+        places = reference.places_tensors
+        parameters = worker.construct(WEIGHT_SEED, reference.arguments, places=places)
+        candidate.adopt_weights(parameters)
         found = [compute_fingerprint(candidate.call(0, question, first=True))]
         for seed in others:
             question = repeat_question(reference, seed)

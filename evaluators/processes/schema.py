@@ -341,7 +341,7 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         **dict.fromkeys(("load", "inputs", "input_sets", "value", "choices"), _passed()),
         "fetch": _object(place=_place, spec=_boxed),
         "box": _object(handle=_maybe(_handle)),
-        "answer": _passed(draws=_flag, changed=_list(_whole()), keeps=_flag),
+        "answer": _passed(draws=_flag, changed=_list(_whole()), keeps=_flag, places=_flag),
         "count_bytes": _object(bytes=_or_none(_row(_whole(), _whole()))),
         "depends_on_tf32": _object(depends=_flag),
         "rules": _object(

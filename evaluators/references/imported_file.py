@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from evaluators.memory.values import register_records
 from evaluators.references.generators import seed_generators
 from evaluators.references.weight_seed import WEIGHT_SEED
 
 _NAME = "candidate"
+_FROM_NUMPY = torch.from_numpy
 
 
 def import_file(path: str, names: Mapping[str, Any], device: str) -> ModuleType:
@@ -30,3 +33,9 @@ def import_file(path: str, names: Mapping[str, Any], device: str) -> ModuleType:
     vars(module).update(names)
     register_records(module)
     return module
+
+
+def place_new_tensors(device: str) -> None:
+    """Make tensors for which the code names no device on this one, also those of numpy's arrays."""
+    torch.set_default_device(device)
+    torch.from_numpy = lambda array: _FROM_NUMPY(array).to(device)

@@ -33,7 +33,7 @@ from evaluators.references.algorithms import RoundedFactors, find_kinds, iterate
 from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.eager_error import EagerError, measure_errors
 from evaluators.references.generators import GENERATORS, read_generators, seed_generators
-from evaluators.references.imported_file import import_file
+from evaluators.references.imported_file import import_file, place_new_tensors
 from evaluators.references.module_tensors import (
     iterate_held,
     move_module,
@@ -64,6 +64,9 @@ class AlgorithmErrors:
     """Whether the module rounds to steps."""
     differ: bool = False
     """Whether some are far larger than the error of the usual algorithm."""
+
+
+_TWO_DEVICES = "Expected all tensors to be on the same device"
 
 
 class TaskFailed(Exception):
@@ -99,6 +102,12 @@ class TaskModule:
         """Numbers of the input tensors that calls change; None before the first answer."""
         self.keeps_inputs = False
         """Whether the module still holds inputs after the first answer."""
+        self.places_tensors = False
+        """Whether tensors that the task makes without a device are put on the one that judges.
+
+        A task whose call fails otherwise, because it mixes them with its inputs, is written for a
+        processor: for example, one that adds noise from numpy.
+        """
         self._defaults = torch.get_default_dtype()
         self._pristine: torch.nn.Module | None = None
         """The module to copy, if its constructor is not repeatable."""
@@ -144,8 +153,12 @@ class TaskModule:
 
     def _construct(self, namespace: ModuleType) -> torch.nn.Module:
         # Seeded again, because get_init_inputs may have drawn numbers of its own.
+        if self.places_tensors:
+            torch.set_default_device(None)  # weights are drawn on the processor
         seed_generators(WEIGHT_SEED, self._device)
         module = call(namespace.Model, copy_value(self.arguments))
+        if self.places_tensors:
+            place_new_tensors(self._device)
         if not isinstance(module, torch.nn.Module):
             raise TaskFailed(refuse_limit("module_types", "the task's Model is no torch.nn.Module"))
         return module
@@ -254,7 +267,15 @@ class TaskModule:
         """
         seed_generators(seed, self._device)
         before = read_generators(self._device, self._generators)
-        value = self._call(inputs)
+        try:
+            value = self._call(inputs)
+        except TaskFailed as failed:
+            is_on_two_devices = self._device == "cuda" and _TWO_DEVICES in str(failed)
+            if self.places_tensors or not is_on_two_devices:
+                raise
+            self.places_tensors = True
+            self.reset()
+            return self.answer(inputs, seed)
         self.draws |= before != read_generators(self._device, self._generators)
         with torch.no_grad():
             return value, self._compute_exact(inputs, list(tensors_of(value)))

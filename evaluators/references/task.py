@@ -114,6 +114,8 @@ class Reference:
         """Numbers of the input tensors that calls change; None before the first answer."""
         self.keeps_inputs = False
         """Whether the module holds inputs of earlier calls, which must not be overwritten then."""
+        self.places_tensors = False
+        """Whether tensors that code makes without a device are put on the one that judges."""
         self.is_unseeded = False
         """Whether an answer depends on the time, or on numbers that no seed decides."""
         self.remembers = False
@@ -210,6 +212,7 @@ class Reference:
         self.draws |= answer["draws"]
         self.changed = answer["changed"]
         self.keeps_inputs |= answer["keeps"]
+        self.places_tensors |= answer["places"]
         tensors = list(tensors_of(inputs))
         if any(number >= len(tensors) for number in answer["changed"]):
             raise self._connection.break_off("a call changes an input that there is not")

@@ -95,8 +95,13 @@ class TaskWorker:
         task = self._loaded
         given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
         answer = self._give([*task.answer(given, seed)])
-        kept = {"draws": task.draws, "changed": task.changed, "keeps": task.keeps_inputs}
-        return {**answer, **kept}
+        return {
+            **answer,
+            "draws": task.draws,
+            "changed": task.changed,
+            "keeps": task.keeps_inputs,
+            "places": task.places_tensors,
+        }
 
     def rules(self) -> dict[str, Any]:
         """Return the task's own rules; see `references.rules`."""

@@ -294,7 +294,10 @@ def _judge_answers(
         arm.excuse(held.waited_s)
         begin = time.perf_counter()
         arm.load(case.path, case.entry_point, {})
-        parameters = arm.construct(WEIGHT_SEED, setup.reference.arguments)
+        reference = setup.reference
+        parameters = arm.construct(
+            WEIGHT_SEED, reference.arguments, places=reference.places_tensors
+        )
         seconds = time.perf_counter() - begin - held.aside_s
     outcome.build_s = (outcome.build_s or 0.0) + seconds
     with outcome.time_part("verdict", bench.lock.hold_shared()) as held:

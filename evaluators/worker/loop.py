@@ -31,7 +31,7 @@ from evaluators.memory.tensors import (
 from evaluators.memory.values import call, split_arguments, spread_pair
 from evaluators.processes import messages
 from evaluators.references.generators import seed_generators
-from evaluators.references.imported_file import import_file
+from evaluators.references.imported_file import import_file, place_new_tensors
 from evaluators.references.module_tensors import move_module
 from evaluators.worker.builds import failures
 from evaluators.worker.builds.pretended_gpu import call_without_data, pretend_gpu
@@ -89,13 +89,20 @@ class Worker:
         self._entry = entry if is_module or entry is None else lambda *_: entry
         return {"found": self._entry is not None}
 
-    def construct(self, seed: int, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Make the module under a public seed, so that a candidate can match the weights."""
+    def construct(
+        self, seed: int, arguments: dict[str, Any], places: bool = False
+    ) -> dict[str, Any]:
+        """Make the module under a public seed, so that a candidate can match the weights.
+
+        places: Whether its calls make tensors on the device where they name none, as the task does.
+        """
         arguments_read = self._inbox.get(arguments)
         seed_generators(seed, self._device)
         module = call(self._entry, spread_pair(arguments_read, self._entry))
         is_module = isinstance(module, torch.nn.Module)
         self._module = move_module(module, self._device) if is_module else module
+        if places:
+            place_new_tensors(self._device)
         return {}
 
     def state(self, start: int) -> dict[str, Any]:

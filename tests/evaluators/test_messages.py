@@ -65,7 +65,8 @@ GENUINE: list[tuple[schema.Loop, str, dict[str, Any]]] = [
     (
         "task",
         "answer",
-        {"place": "cpu", "spec": BOXED, "draws": False, "changed": [0], "keeps": False},
+        {"place": "cpu", "spec": BOXED, "draws": False, "changed": [0]}
+        | {"keeps": False, "places": False},
     ),
     ("task", "state", {"place": "cpu", "needs": 1, "page": [["w", True, 0]], "total": 1}),
     ("task", "count", {"moved_bytes": 1, "operations": 2, "single": True}),

@@ -138,14 +138,20 @@ class WorkerHandle:
             message = f"the file defines no {entry_point}"
             raise Failed("compile_error", "no_entry_point", message)
 
-    def construct(self, seed: int, arguments: list[Any]) -> list[Parameter]:
-        """Make the module under a seed and return its parameters and buffers."""
+    def construct(
+        self, seed: int, arguments: list[Any], *, places: bool = False
+    ) -> list[Parameter]:
+        """Make the module under a seed and return its parameters and buffers.
+
+        places: Whether its calls make tensors on the device where they name none.
+        """
         self._ask(
             "construct",
             "construct",
             share=self._building_share,
             seed=seed,
             arguments=self._inbox.put(arguments),
+            places=places,
         )
         return read_parameters(lambda start: self._ask("state", "call", start=start))
 
