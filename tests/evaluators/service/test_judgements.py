@@ -131,6 +131,30 @@ def test_a_client_withdraws_what_nobody_else_waits_for(
     assert service.wait(view["id"])["status"] == "done"
 
 
+def test_a_host_that_cannot_judge_a_kernel_leaves_no_row(
+    service: Service, worker: FakeWorker
+) -> None:
+    view = service.submit("builds C++")
+    why = "the kernel builds a C++ extension, and this host cannot do so"
+    for _ in range(2):
+        [claim] = worker.claim()
+        answer = {
+            "judgement_id": claim["judgement_id"],
+            "lease": claim["lease"],
+            "device_id": worker.row["device_id"],
+            "judged_s": 0.1,
+            "tables": None,
+            "fault": why,
+            "unfit": True,
+        }
+        worker.post(f"/v1/workers/{worker.worker_id}/answers", answer)
+        worker.held.remove(claim["judgement_id"])
+    end = service.wait(view["id"])
+    assert (end["status"], end["verdict"]) == ("fault", None)
+    assert end["fault"] == {"reason": "host_unfit", "message": why}
+    assert count_evaluations(service.lake, f"kernel_id = '{end['kernel_id']}'") == 0
+
+
 def test_deadlines_of_waiting_and_of_judging_are_apart(
     service: Service, worker: FakeWorker
 ) -> None:
