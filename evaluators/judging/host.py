@@ -95,10 +95,12 @@ def find_needs(files: Mapping[str, str], device: str) -> set[Need]:
             continue
         names: set[str] = set()
         texts: set[str] = set()
+        torch: set[str | None] = {"torch"}
         for node in ast.walk(tree):
             match node:
                 case ast.Import(names=aliases):
                     names.update(part for alias in aliases for part in alias.name.split("."))
+                    torch.update(one.asname for one in aliases if one.name == "torch")
                 case ast.ImportFrom(module=module, names=aliases):
                     names.update((module or "").split("."))
                     names.update(f"{module}.{alias.name}" for alias in aliases)
@@ -107,23 +109,25 @@ def find_needs(files: Mapping[str, str], device: str) -> set[Need]:
                     names.update((attribute, f"{of}.{attribute}"))
                 case ast.Attribute(attr=attribute):
                     names.add(attribute)
+                case ast.Call(func=ast.Attribute(attr="compile"), args=[]):  # of a module
+                    names.add("torch.compile")
                 case ast.keyword(arg=str(argument)):
                     names.add(argument)
                 case ast.Constant(value=str(text)) if len(text) < 200:
                     texts.add(text.strip())
                 case _:
                     pass
-        if "cpp_extension" in names:
+        if "cpp_extension" in names or "torch.utils.cpp_extension" in texts:
             is_cuda = names & {"cuda_sources", "CUDAExtension"} or any(
                 text.endswith((".cu", ".cuh")) for text in texts
             )
             needs.add("cuda" if is_cuda else "cpp")
-        if "subprocess" in names or "os.system" in names:
+        if names & {"subprocess", "os.system", "os.popen"}:
             first = (Path(text.split()[0]).name for text in texts if text)
             needs.update(_COMPILERS[name] for name in first if name in _COMPILERS)
         if "triton" in names and device == "cuda":
             needs.add("triton")
-        if "torch.compile" in names:
+        if names & {"_dynamo", "_inductor", *(f"{name}.compile" for name in torch)}:
             needs.add("compile")
     return needs
 
@@ -145,7 +149,8 @@ def list_facts(device: str, needs: Iterable[Need] | None = None) -> Iterator[Fac
         yield _check_ninja()
     if "cuda" in wanted:
         yield _check_toolkit()
-        yield _check_driver()
+        if device == "cuda":
+            yield _check_driver()
     if needs is None:
         yield _describe_user()
 

@@ -338,6 +338,28 @@ def test_verdicts_and_timings_that_were_pulled_first_do_not_keep_own_ones_out(pa
     assert speeds == [{"speedup": 2.0}]
 
 
+def test_a_pulled_withdrawal_takes_back_only_verdicts_of_its_own_lake(pair: Pair) -> None:
+    own = builders.evaluation(pair.kernel, pair.task, pair.workload, pair.device)
+    kernel = builders.kernel("later", **MIT)
+    failed = builders.evaluation(kernel, pair.task, pair.workload, pair.device, "compile_error")
+    rows = [own, failed]
+    rows += [
+        verdict
+        | {
+            "evaluation_id": f"takes back {number}", "status": "evaluator_error",
+            "reason": "host_unfit", "withdraws": verdict["evaluation_id"],
+        }
+        for number, verdict in enumerate(rows)
+    ]  # fmt: skip
+    pair.write({"kernels": [kernel], "evaluations": rows})
+    pair.pull()
+    verdicts = pair.ask("SELECT kernel_id, status FROM verdicts")
+    assert verdicts == [{"kernel_id": pair.kernel["kernel_id"], "status": "correct"}]
+    counted = pair.ask("FROM counted_evaluations WHERE status <> 'evaluator_error'")
+    assert [row["evaluation_id"] for row in counted] == [own["evaluation_id"]]
+    assert len(pair.ask("FROM evaluations WHERE withdraws IS NOT NULL")) == 2
+
+
 def test_no_step_of_another_lake_joins_a_session_of_this_lake(pair: Pair) -> None:
     session = {
         "session_id": "own", "policy_id": pair.policy["policy_id"], "source": "tests",
