@@ -28,7 +28,7 @@ _FAILED = "31"
 _UNRANKED = {
     "contended": "other work ran on this host",
     "timed_outputs_unverified": "no timed call could be checked, because the task draws random "
-    "numbers or keeps state",
+    "numbers or keeps state, or answers have another layout in memory in every call",
 }
 _EXCUSED = "beyond the judge's own tolerance"
 """How the line of the log begins that a kernel with the flag accepted_by_task has."""

@@ -6,8 +6,8 @@ FLAGS = {
     "reuses_output_buffer": "a call overwrites the output of the call before it",
     "nondeterministic": "identical inputs give answers that differ by more than 4 e0",
     "parameters_renamed": "a task parameter has no counterpart; judged with weights from the seed",
-    "timed_outputs_unverified": "no timed call could be checked (the task keeps state or draws): "
-    "ranks by no clock",
+    "timed_outputs_unverified": "no timed call could be checked (the task keeps state or draws, or "
+    "answers have another layout in memory in every call): ranks by no clock",
     "weak_task": "a trivial answer passes this task (table task_audits)",
     "left_processes": "left processes behind, which the judge ended",
     "baseline_drift": "eager's time changed once the candidate's process had ended: noisy",
