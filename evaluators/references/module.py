@@ -442,7 +442,7 @@ class TaskModule:
             if not exact:
                 exact = self._match_double(inputs, value, draws=draws)
                 slack = self.steps(inputs, seed, limits)[0] if "step" in kinds else []
-                slack = slack or [None] * len(value)
+                slack = [None if one is None else one[1] for one in slack or [None] * len(value)]
                 own = measure_errors(value, exact, slack)
             errors = measure_errors(other, exact, slack)
             if all(map(_is_rounding, errors, own)):
@@ -458,7 +458,8 @@ class TaskModule:
     ) -> tuple[list[torch.Tensor | None], bool]:
         """Return how much another step changes each element of the answer, and whether it rounds.
 
-        There is one for each tensor of the answer; none at all where no other step is near.
+        There is one for each tensor of the answer, which has two parts: by eager's own error of the
+        values before the steps, and by their tolerance. None at all where no other step is near.
 
         limits: Relative tolerance of a value before a step by the name of its element type.
         """
@@ -471,23 +472,19 @@ class TaskModule:
             own = recorder.list_steps()
         if not own or self.draws:
             return [], bool(own)
-        changes: list[torch.Tensor] = []
         try:
             recorder = StepRecorder()
             exact = self._answer_in_double(inputs, recorder)
-            margins = find_margins(own, recorder.list_steps(), limits)
-            for mode in () if margins is None else iterate_moved(margins):
-                moved = self._answer_in_double(inputs, mode)
-                distances = [
-                    (m.to(torch.float64) - x.to(torch.float64)).abs().nan_to_num(0.0, 0.0, 0.0)
-                    for m, x in zip(moved, exact, strict=True)
-                    if not m.is_complex()
-                ]
-                if len(distances) < len(exact):
-                    return [], True
-                changes = list(map(torch.maximum, distances, changes or distances))
+            sets: list[list[torch.Tensor]] = []
+            for margins in find_margins(own, recorder.list_steps(), limits):
+                modes = iterate_moved(margins, apart=not sets)
+                moved = [self._answer_in_double(inputs, mode) for mode in modes]
+                groups = zip(exact, *moved, strict=True)
+                sets.append([_find_distance(x, others) for x, *others in groups])
         except (Exception, SystemExit):
             return [], True  # code that fixes its element type has no numbers in double precision
+        pairs = zip(*sets, strict=True)
+        changes = [torch.stack([least, torch.maximum(least, most)]) for least, most in pairs]
         is_changed = any(bool(change.any()) for change in changes)
         return [*changes] if is_changed else [], True
 
@@ -577,6 +574,15 @@ def _match_exact(
         return [_to_exact(tensor) for tensor in own]
     pairs = zip(own, exact, strict=True)
     return [x if _classify(x) == _classify(t) else _to_exact(t) for t, x in pairs]
+
+
+def _find_distance(exact: torch.Tensor, moved: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the largest distance of each element of some tensors; zeros where it is not finite."""
+    if exact.is_complex():
+        return torch.zeros(exact.shape, dtype=torch.float64, device=exact.device)
+    wide = exact.to(torch.float64)
+    distances = [(m.to(torch.float64) - wide).abs().nan_to_num(0.0, 0.0, 0.0) for m in moved]
+    return torch.stack(distances).amax(0)
 
 
 def _is_rounding(error: EagerError | None, own: EagerError | None) -> bool:

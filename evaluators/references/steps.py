@@ -9,7 +9,7 @@ by their tolerance, and the answers show what another step changes, also behind 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,9 @@ _MOST_AT_EDGES = 1 / 4
 """Largest share of values within a sixteenth of their tolerance of an edge. If more are, the task
 computes values at the edges, or its steps are finer than the tolerance."""
 _SIGNS = (-1 / 16, 1 / 16)
-_RANDOM_RUNS = 4
+_MOST_ALONE = 4
+"""Up to as many steps, the values before each are moved alone as well."""
+_RANDOM_PAIRS = 2
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,10 @@ def is_step(func: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:
 
 def find_margins(
     own: Sequence[Step], double: Sequence[Step], limits: Mapping[str, float]
-) -> list[torch.Tensor] | None:
-    """Return how far each value before a step may be off; None where no value may.
+) -> list[list[torch.Tensor]]:
+    """Return how far each value before a step may be off: by eager's own error, and by tolerance.
+
+    Nothing where no value may.
 
     Args:
         own: Steps of a call in the task's own precision.
@@ -63,23 +67,29 @@ def find_margins(
     """
     forms = [[(step.name, step.value.shape) for step in steps] for steps in (own, double)]
     if not own or forms[0] != forms[1]:
-        return None
-    margins = [_find_margin(o, d, limits) for o, d in zip(own, double, strict=True)]
-    return margins if any(bool(margin.any()) for margin in margins) else None
+        return []
+    pairs = [_find_margin(o, d, limits) for o, d in zip(own, double, strict=True)]
+    by_eager, by_limit = map(list, zip(*pairs, strict=True))
+    return [by_eager, by_limit] if any(bool(margin.any()) for margin in by_limit) else []
 
 
-def iterate_moved(margins: Sequence[torch.Tensor]) -> Any:
-    """Yield modes in which each value before a step is moved up, down, or at random."""
-    yield _Mover(margins, lambda margin: margin)
-    yield _Mover(margins, torch.neg)
+def iterate_moved(margins: Sequence[torch.Tensor], *, apart: bool) -> Iterator[OperationMode]:
+    """Yield modes in which values before steps are moved: all up, all down, and at random.
+
+    apart: Whether to move more at random, and the values before each step alone as well. Two moves
+        may cancel in an element of the answer, where one of them alone shows.
+    """
+    sets = [list(margins)]
+    if apart and 1 < len(margins) <= _MOST_ALONE:
+        for moved in range(len(margins)):
+            sets.append([m if n == moved else torch.zeros_like(m) for n, m in enumerate(margins)])
     draws = torch.Generator().manual_seed(0)
-
-    def move(margin: torch.Tensor) -> torch.Tensor:
-        signs = torch.randint(-1, 2, margin.shape, generator=draws)
-        return margin * signs.to(margin.device)
-
-    for _ in range(_RANDOM_RUNS):
-        yield _Mover(margins, move)
+    for _ in range(_RANDOM_PAIRS if apart else 1):
+        signs = [torch.randint(0, 2, m.shape, generator=draws) * 2 - 1 for m in margins]
+        sets.append([m * s.to(m.device) for m, s in zip(margins, signs, strict=True)])
+    for each in sets:
+        yield _Mover(each)
+        yield _Mover([-margin for margin in each])
 
 
 class StepRecorder(OperationMode):
@@ -110,22 +120,19 @@ class StepRecorder(OperationMode):
 class _Mover(OperationMode):
     """Moves the values before each step."""
 
-    def __init__(
-        self, margins: Sequence[torch.Tensor], move: Callable[[torch.Tensor], torch.Tensor]
-    ) -> None:
+    def __init__(self, moves: Sequence[torch.Tensor]) -> None:
         super().__init__()
-        self._margins = iter(margins)
-        self._move = move
+        self._moves = iter(moves)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         step = _read_step(func, args, kwargs)
-        margin = None if step is None else next(self._margins, None)
-        if step is None or margin is None or margin.shape != step.value.shape:
+        move = None if step is None else next(self._moves, None)
+        if step is None or move is None or move.shape != step.value.shape:
             return func(*args, **kwargs)
-        moved = step.apply(step.value + self._move(margin).to(step.value.device))
+        moved = step.apply(step.value + move.to(step.value.device))
         if func._schema.is_mutable:
             return args[0].copy_(moved)
         return moved
@@ -179,8 +186,13 @@ def _is_narrow(target: torch.dtype, value: Any) -> bool:
     )
 
 
-def _find_margin(own: Step, double: Step, limits: Mapping[str, float]) -> torch.Tensor:
-    """Return how far the values before a step may be off; zeros where it explains nothing."""
+def _find_margin(
+    own: Step, double: Step, limits: Mapping[str, float]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return how far the values before a step may be off, by eager's own error and by tolerance.
+
+    Zeros where the step explains nothing.
+    """
     exact = double.value
     error = (own.value.to(exact.device, exact.dtype) - exact).abs().nan_to_num(0.0, 0.0, 0.0)
     size = exact.abs().nan_to_num(0.0, 0.0, 0.0)
@@ -192,12 +204,16 @@ def _find_margin(own: Step, double: Step, limits: Mapping[str, float]) -> torch.
     # What eager computes without error, a kernel does too, such as whole numbers at an edge.
     has_error = (error > 0) & exact.isfinite()
     result = double.apply(exact)
-    for margin in (by_limit, by_eager):
+
+    def limit_edges(margin: torch.Tensor) -> torch.Tensor | None:
         margin = torch.where(has_error, margin, 0.0)
         near = sum(_count_changes(double.apply(exact + s * margin), result) for s in _SIGNS)
-        if near <= _MOST_AT_EDGES * exact.numel():
-            return margin
-    return torch.zeros_like(error)
+        return margin if near <= _MOST_AT_EDGES * exact.numel() else None
+
+    least = limit_edges(by_eager)
+    least = torch.zeros_like(error) if least is None else least
+    most = limit_edges(by_limit)
+    return least, least if most is None else most
 
 
 def _count_changes(one: Any, other: Any) -> int:

@@ -31,6 +31,9 @@ from evaluators.judging.comparison.tolerance import (
     EAGER_ERRORS_ALLOWED,
     RELATIVE_LEVELS,
     SINGLE,
+    STEPS_BY_EAGER,
+    STEPS_BY_LIMIT,
+    STEPS_IN_FULL_PRECISION,
     TF32_TOLERANCE,
     get_tolerance,
     has_too_many_large_errors,
@@ -85,7 +88,7 @@ def compare_numbers(
 
     errors = collect(get_tolerance(output.wanted.dtype, policy))
     squares, eager_squares = errors.squares, errors.eager_squares
-    if has_too_many_steps(errors.steps, errors.eager_steps, scan.finite, few=True):
+    if errors.has_too_many_steps(scan.finite, STEPS_IN_FULL_PRECISION):
         squares += errors.step_squares
         # The number of steps grows as errors do, and their norm as its root.
         eager_squares += errors.eager_step_squares / EAGER_ERRORS[policy]
@@ -142,9 +145,9 @@ def _describe_fault(
             " tolerance"
         )
     message = None
-    if has_too_many_steps(errors.steps, errors.eager_steps, finite):
+    if errors.has_too_many_steps(finite, STEPS_BY_LIMIT):
         fault = f"on another rounding step, of eager's {errors.eager_steps}"
-        return describe_errors(output, errors.first_step or 0, errors.steps, fault)
+        return describe_errors(output, errors.first_step or 0, errors.all_steps, fault)
     if is_special:
         return None
     counts = zip(RELATIVE_LEVELS, errors.candidate.large, errors.eager.large, strict=True)
@@ -242,8 +245,10 @@ class _Errors:
     failing: int = 0
     first: int | None = None
     """Number of the first element beyond its tolerance."""
-    steps: int = 0
+    all_steps: int = 0
     """Elements that are right because another rounding step explains their error."""
+    steps: int = 0
+    """Those of them whose step only the tolerance explains."""
     first_step: int | None = None
     step_squares: float = 0.0
     eager_steps: int = 0
@@ -255,13 +260,16 @@ class _Errors:
         allowed = self.limit * (size + self.scale) + EAGER_ERRORS_ALLOWED * self.eager_error
         error, eager = piece.error, piece.eager_by_element
         if piece.slack is not None:
-            is_step = (error > allowed) & (error <= allowed + piece.slack)
-            is_eager_step = (eager > allowed) & (eager <= allowed + piece.slack)
+            by_eager, by_limit = (allowed + change for change in piece.slack)
+            is_step = (error > allowed) & (error <= by_limit)
+            is_eager_step = (eager > allowed) & (eager <= by_limit)
             if self.first_step is None and bool(is_step.any()):
                 self.first_step = piece.start + int(is_step.int().argmax())
-            self.steps += int(is_step.sum())
+            is_far = is_step & (error > by_eager)
+            self.all_steps += int(is_step.sum())
+            self.steps += int(is_far.sum())
             self.eager_steps += int(is_eager_step.sum())
-            self.step_squares += float(error[is_step].square().sum())
+            self.step_squares += float(error[is_far].square().sum())
             self.eager_step_squares += float(eager[is_eager_step].square().sum())
             error = torch.where(is_step, 0.0, error)
             eager = torch.where(is_eager_step, 0.0, eager)
@@ -276,6 +284,14 @@ class _Errors:
         self.eager_squares += float(eager.square().sum())
         self.candidate.add(error, size)
         self.eager.add(eager, size)
+
+    def has_too_many_steps(self, elements: int, one_in: int) -> bool:
+        """Whether too many elements are on another step; see `tolerance`."""
+        counts = ((self.all_steps, STEPS_BY_EAGER), (self.steps, one_in))
+        return any(
+            has_too_many_steps(count, self.eager_steps, elements, one_in=most)
+            for count, most in counts
+        )
 
     def summarise_eager(self, scan: _Scan) -> EagerError | None:
         """Return the error of the eager reference; None for an answer of zeros."""

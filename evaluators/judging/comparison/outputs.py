@@ -27,6 +27,8 @@ from evaluators.judging.comparison.structure import find_mismatch, is_whole, ord
 from evaluators.judging.comparison.tolerance import (
     EAGER_ERRORS_ALLOWED,
     SINGLE,
+    STEPS_BY_EAGER,
+    STEPS_BY_LIMIT,
     compute_rms,
     get_tolerance,
     has_too_many_steps,
@@ -122,7 +124,7 @@ def _apply_tolerance(output: OutputTensor, rule: Tolerance | None, own: Comparis
     for piece in pieces.iterate_pieces(output):
         relative = rule.rtol * piece.r64.abs()
         limit = relative.clamp(min=rule.atol) if rule.either else relative + rule.atol
-        slack = 0.0 if piece.slack is None else piece.slack
+        slack = 0.0 if piece.slack is None else piece.slack[1]
         is_beyond = piece.error > limit + EAGER_ERRORS_ALLOWED * eager_error + slack
         count = int(is_beyond.sum())
         if count and first is None:
@@ -169,7 +171,7 @@ def _find_slack(
 ) -> torch.Tensor | None:
     """Return how much another rounding step changes each element of a tensor; None if nothing."""
     change = changes[index] if index < len(changes) else None
-    return change if change is not None and change.shape == wanted.shape else None
+    return change if change is not None and change.shape[1:] == wanted.shape else None
 
 
 def _get_step(tensor: torch.Tensor) -> float:
@@ -217,10 +219,14 @@ def _compare_whole(
     slack = None if exact is None else _find_slack(steps(), output.index, wanted)
     if exact is not None and slack is not None:
         distance = (pieces.widen(given) - pieces.widen(exact.to(given.device))).abs()
-        is_step = is_wrong & (distance <= slack.to(given.device))
+        by_eager, by_limit = (
+            int((is_wrong & (distance <= change)).sum()) for change in slack.to(given.device)
+        )
         eager_count = int((wanted != exact.to(wanted.device)).sum())
-        if failing == int(is_step.sum()) and not has_too_many_steps(
-            failing, eager_count, wanted.numel()
+        counts = ((failing, STEPS_BY_EAGER), (failing - by_eager, STEPS_BY_LIMIT))
+        if failing == by_limit and not any(
+            has_too_many_steps(count, eager_count, wanted.numel(), one_in=most)
+            for count, most in counts
         ):
             return Comparison()
     first = int(is_wrong.reshape(-1).int().argmax())

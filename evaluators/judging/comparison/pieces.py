@@ -29,7 +29,8 @@ class OutputTensor:
     algorithms: EagerError | None = None
     """Largest error of eager by the other algorithms that the policy allows."""
     slack: torch.Tensor | None = None
-    """How much another rounding step changes each element."""
+    """How much another rounding step changes each element: by eager's own error of the value before
+    it, and by the tolerance of that value."""
     name: str | None = None
     """What messages call it, if not by its place."""
 
@@ -56,17 +57,17 @@ class Piece:
     eager_by_element: torch.Tensor
     """Error of every element of the eager reference."""
     slack: torch.Tensor | None = None
-    """How much another rounding step changes each element."""
+    """See `OutputTensor`."""
 
 
 def iterate_pieces(output: OutputTensor) -> Iterator[Piece]:
     """Yield the pieces of an output in order, with the errors of the output and of eager."""
     flat = [flatten(tensor) for tensor in (output.wanted, output.exact, output.given)]
-    steps = None if output.slack is None else flatten(output.slack)
+    steps = None if output.slack is None else output.slack.reshape(2, -1)
     for start in range(0, flat[0].numel(), CHUNK):
         w, x, g = (tensor[start : start + CHUNK] for tensor in flat)
         w, x, g = widen(w), widen(x.to(w.device)), widen(g.to(w.device))
-        slack = None if steps is None else steps[start : start + CHUNK].to(w.device)
+        slack = None if steps is None else steps[:, start : start + CHUNK].to(w.device)
         if all(_is_finite(tensor) for tensor in (w, x, g)):
             eager = (w - x).abs_()
             yield Piece(
@@ -98,7 +99,7 @@ def iterate_pieces(output: OutputTensor) -> Iterator[Piece]:
 
 def _find_largest(error: torch.Tensor, slack: torch.Tensor | None) -> float:
     """Return the largest error that no rounding step explains."""
-    return max(0.0, float((error if slack is None else error - slack).max()))
+    return max(0.0, float((error if slack is None else error - slack[1]).max()))
 
 
 def flatten(tensor: torch.Tensor) -> torch.Tensor:

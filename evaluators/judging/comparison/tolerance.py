@@ -17,9 +17,9 @@ eager may.
 
 A task may round to steps. An element may be on a neighbouring step if the value before the rounding
 is within its tolerance of the edge (`references.steps`). It may then differ by what that step
-changes, and counts as right, unless more than one element in 16 needs this, and more than four
-times as many as of the eager reference. Only if they are fewer than one in 1024, or four times
-eager's, they count as without error for the precision.
+changes, and counts as right. One element in 4 may, where an error of that value of eager's size
+explains it, and one in 16 where only L does, or four times as many as of the eager reference. The
+first count as without error for the precision, the others only if they are fewer than one in 1024.
 """
 
 from __future__ import annotations
@@ -54,8 +54,11 @@ EAGER_ERRORS_ALLOWED = 4
 """How many times the eager reference's largest error is added to the tolerance."""
 _SPARED_STEPS = 4
 _EAGER_STEPS = 4
-_STEPS_ONE_IN = 16
-_FEW_STEPS_ONE_IN = 1024
+STEPS_BY_EAGER = 4
+STEPS_BY_LIMIT = 16
+STEPS_IN_FULL_PRECISION = 1024
+"""One element in as many may be on another step that eager's own error explains, that only the
+tolerance explains, and that only the tolerance explains without a lower precision class."""
 _EAGER_SHARES = 8
 _SPARED = 1
 """Elements with any relative error that never count: one may be next to zero by chance."""
@@ -89,13 +92,16 @@ def measure_algorithms(
         reference.measure_algorithms(policy, limits, kind, questions)
 
 
-def has_too_many_steps(count: int, eager_count: int, elements: int, *, few: bool = False) -> bool:
+def has_too_many_steps(count: int, eager_count: int, elements: int, *, one_in: int) -> bool:
     """Whether too many elements are on another step than the reference's double precision answer.
 
-    few: Whether to ask for a number that errors in full precision explain.
+    Args:
+        count: Elements on another step.
+        eager_count: Elements of the eager reference on another step.
+        elements: Finite elements of the answer.
+        one_in: Allow one in as many, `STEPS_BY_EAGER` or another.
     """
-    most = elements / (_FEW_STEPS_ONE_IN if few else _STEPS_ONE_IN)
-    return count > max(_SPARED_STEPS, _EAGER_STEPS * eager_count, most)
+    return count > max(_SPARED_STEPS, _EAGER_STEPS * eager_count, elements / one_in)
 
 
 def has_too_many_large_errors(
