@@ -164,7 +164,8 @@ class Box:
                 raise Malformed("the storages of a value are larger than its memory")
             shown_bytes = sum(math.prod(one.shape) * one.dtype.itemsize for one in entries)
             if shown_bytes > self.size_bytes + _MOST_EXPANDED_BYTES:
-                raise Malformed("the tensors of a value show far more bytes than its memory has")
+                detail = f"the tensors of a value show {shown_bytes} bytes, far more than it has"
+                raise Malformed(refuse_limit("value_bytes", detail))
             storages = {place: take(piece) for place, piece in pieces.items()}
             known: dict[Any, Tensor] = {}
             built = [known.setdefault(one.key, one.build(storages[one.place])) for one in entries]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from evaluators.limits.kinds import refuse_limit
 from store import read_sql
 from store.code import entry_points
 from store.code.entry_points import count_arguments, find_entry_point, list_classes
-from store.errors import FlywheelError, LakeNotFound
+from store.errors import FlywheelError, LakeNotFound, UnknownName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -223,11 +224,23 @@ def read_task(task: str, lake_url: str | None) -> TaskText:
     """
     path = Path(task)
     if path.exists() and (path.is_dir() or path.suffix in _TASK_FILES):
-        from store.importers.reading.task_formats import read_task_path
+        from store.importers.reading.task_formats import UnknownFormat, read_task_path
 
-        file = read_task_path(path)
+        try:
+            file = read_task_path(path)
+        except UnknownFormat:
+            # A folder may have the name of a task in the lake by chance.
+            if not path.is_dir() or path.name != task:
+                raise
+            with contextlib.suppress(LakeNotFound, UnknownName):
+                return _read_lake_task(task, lake_url)
+            raise
         axes = {name: json.dumps(one, sort_keys=True) for name, one in file.workloads.items()}
         return TaskText(code=store.ids.normalize(file.code), axes=axes, file=file)
+    return _read_lake_task(task, lake_url)
+
+
+def _read_lake_task(task: str, lake_url: str | None) -> TaskText:
     with _open_lake(lake_url, task) as lake:
         chosen = {"task_id": store.find_task(lake, task)["task_id"]}
         code = lake.run("SELECT code FROM tasks WHERE task_id = $task_id", chosen).rows()[0]["code"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import store
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
@@ -416,3 +417,25 @@ def test_a_file_of_c_binds_a_function(bench: Bench, tmp_path: Path) -> None:
     kernel = write(tmp_path, {"add.cpp": source}) / "add.cpp"
     row = check(bench, task, kernel, protocol="full", build_s=600.0)
     assert (row["status"], row["entry_point"]) == ("correct", "forward"), row
+
+
+def test_a_folder_with_the_name_of_a_task_of_the_lake_is_no_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "lake")
+    code = store.ids.normalize(TASK)
+    task_id = store.ids.task_id(code)
+    label = {"suite": "own", "suite_revision": "1", "name": "add", "task_id": task_id}
+    with store.writer(url, author="tests") as writer:
+        writer.append(
+            {
+                "tasks": [{"task_id": task_id, "code": code, "source": "own"}],
+                "task_labels": [{**label, "family": "add", "source": "own"}],
+            },
+            "a task",
+        )
+    write(tmp_path, {"add/notes.txt": "no task"})
+    monkeypatch.chdir(tmp_path)
+    assert read_task("add", url).code == code
+    with pytest.raises(FlywheelError, match="no file in it is a task"):
+        read_task("./add", url)
