@@ -289,6 +289,7 @@ class TaskModule:
         """Return the answer, and note which inputs this call or one before it has changed."""
         is_scratch = self._rules["scratch"]  # then they are no part of the answer
         given = inputs if self.changed == [] and not is_scratch else copy_value(inputs)
+        held = list(tensors_of(given))
         self._is_new = False
         with torch.no_grad(), _name_failure("forward() failed"):
             try:
@@ -300,12 +301,16 @@ class TaskModule:
             layout(value, dense=True)
         if self.changed is None:
             self.keeps_inputs = share_storages(given, [self._model, self._namespace])
+        now = list(tensors_of(given))
+        if len(now) != len(held) or any(a is not b for a, b in zip(now, held, strict=True)):
+            detail = "forward() puts other tensors into a container of its inputs"
+            raise TaskFailed(refuse_limit("containers", detail))
         if is_scratch:
             self.changed = []
         elif self.changed != []:
-            pairs = zip(tensors_of(inputs), tensors_of(given), strict=True)
-            now = {n for n, (one, other) in enumerate(pairs) if not has_same_bits(one, other)}
-            self.changed = sorted(now | set(self.changed or ()))
+            pairs = zip(tensors_of(inputs), held, strict=True)
+            changed = {n for n, (one, other) in enumerate(pairs) if not has_same_bits(one, other)}
+            self.changed = sorted(changed | set(self.changed or ()))
         return self._add_changed(value, given)
 
     def _add_changed(self, value: Any, given: list[Any]) -> Any:

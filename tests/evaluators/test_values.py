@@ -443,6 +443,13 @@ def test_a_backward_pass_is_a_limit_of_the_judge(references: Any) -> None:
         reference.answer(reference.inputs(1))
 
 
+def test_a_call_that_replaces_tensors_in_a_container_is_a_limit(references: Any) -> None:
+    inputs = "[torch.ones(4), {'sum': torch.zeros(4)}]"
+    reference = references(task_of("x, c", "c['sum'] = c['sum'] + x\nreturn x", inputs))
+    with pytest.raises(ReferenceFailed, match=r"\(limit containers;"):
+        reference.answer(reference.inputs(1))
+
+
 def test_what_get_inputs_returns_becomes_arguments() -> None:
     x = torch.zeros(2, 3)
 

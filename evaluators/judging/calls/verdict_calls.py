@@ -228,6 +228,7 @@ class VerdictCalls:
                 if has_same_bits(own[number], after):
                     left = f"the task changes input {number} in a call, and the kernel does not"
                     message = f"{left}: {message}"
+                    break
         missing = self._candidate.missing_parameters
         if comparison.reason == "incorrect_numerical" and missing:
             for neutral in _iterate_neutral_weights(self._reference.state(), missing):
