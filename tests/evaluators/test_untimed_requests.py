@@ -159,3 +159,18 @@ replace("time", lambda worker: TIMING.clear(), lambda worker: TIMING.append(1))
     [kernel] = [arm for arm in row["timings"] if arm["arm"] == "kernel"][:1]
     # Each call owes 20 ms, in a request that is not the timed one.
     assert min(kernel["samples_ms"]) > 5, kernel["samples_ms"]
+
+
+def test_answers_whose_layout_always_changes_are_not_verified(
+    judge_code: Judged, candidate: Callable[[str], str]
+) -> None:
+    """The judge cannot capture them when the clock stops, and a worker could still change them."""
+    row = judge_code(
+        candidate(
+            "self.n = getattr(self, 'n', 0) + 1\n"
+            "out = torch.empty(x.shape[0], 33 + self.n % 64)[:, :32]\n"
+            "return out.copy_(torch.relu(x @ self.weight))"
+        )
+    )
+    assert (row["status"], row["reason"]) == ("correct", None), row
+    assert "timed_outputs_unverified" in row["flags"]
