@@ -7,6 +7,7 @@ behind with the old weight.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -116,7 +117,8 @@ def map_held_tensors(roots: Iterable[Any], change: Callable[[Tensor], Tensor]) -
 class _Walk:
     """Visits the objects that are reachable by attributes, containers and closures.
 
-    What `visit` returns for an object takes its place.
+    It reads them by the operations of their plain types, and runs no code of theirs. What `visit`
+    returns for an object takes its place.
     """
 
     def __init__(self, visit: Callable[[Any], Any]) -> None:
@@ -147,13 +149,13 @@ class _Walk:
             self._walk_items(cast("dict[Any, Any]", value), depth)
         elif isinstance(value, list):
             items = cast("list[Any]", value)
-            for index, item in enumerate(list(items)):
+            for index, item in enumerate(list.copy(items)):
                 changed = self._walk(item, depth)
                 if changed is not item:
                     items[index] = changed
         elif isinstance(value, tuple):
             items = cast("tuple[Any, ...]", value)
-            changed_items = [self._walk(item, depth) for item in items]
+            changed_items = [self._walk(item, depth) for item in tuple.__iter__(items)]
             if any(a is not b for a, b in zip(items, changed_items, strict=True)):
                 kind = cast("Any", type(items))
                 return kind(*changed_items) if hasattr(kind, "_fields") else kind(changed_items)
@@ -173,12 +175,12 @@ class _Walk:
             self._walk(partial.func, depth)
             for argument in (*partial.args, *partial.keywords.values()):
                 self._walk(argument, depth)
-        if isinstance(getattr(value, "__dict__", None), dict):
-            self._walk_items(vars(value), depth)
+        with contextlib.suppress(AttributeError):  # an object of slots has none
+            self._walk_items(object.__getattribute__(value, "__dict__"), depth)
         return value
 
     def _walk_items(self, items: dict[Any, Any], depth: int) -> None:
-        for key, item in list(items.items()):
+        for key, item in list(dict.items(items)):
             if isinstance(key, str) and key.startswith("__"):  # what every Python module has
                 continue
             changed = self._walk(item, depth)
