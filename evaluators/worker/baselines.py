@@ -96,12 +96,15 @@ def _capture_graph(module: Any, args: Sequence[Any], named: dict[str, Any]) -> C
     pairs = zip(tensors_of(held), tensors_of(before), strict=True)
     is_changed = [not has_same_bits(*pair) for pair in pairs]
     targets = list(map(_select_memory, tensors_of(held)))
+    shapes = [tensor.shape for tensor in targets]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         output = module(*held_args, **held_named)
 
     def replay(*args: Any, **named: Any) -> Any:
         given = list(map(_select_memory, tensors_of((args, named))))
+        if [tensor.shape for tensor in given] != shapes:
+            return module(*args, **named)  # as a program does that keeps a graph for one size
         for target, source in zip(targets, given, strict=True):
             target.copy_(source)
         graph.replay()
