@@ -12,9 +12,9 @@ import copy
 import json
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evaluators.judging.config import Config
 from evaluators.judging.flags import UNRANKED
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 VERSION = 9
 """Version of the rules; rows of an older one do not count in verdicts."""
+_T = TypeVar("_T")
 _MESSAGE_LIMIT = 500
 _REPEATED = frozenset({"lazy_output", "memorised_output", "timer_mismatch"})
 """Reasons for a rejection that count only if a fresh process gives one of them again."""
@@ -58,7 +59,6 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     rows of an earlier verdict by another policy are taken over where its flags change nothing.
     Raises HostUnfit where this host is to blame: the kernel has no verdict then.
     """
-    from evaluators.judging.host import count_oom_kills
     from evaluators.references.task import ReferenceFailed
     from evaluators.worker.handle import Failed
 
@@ -67,23 +67,17 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     outcome = Outcome()
     if case.entry_point != DEFAULT:
         outcome.notes.append(f"entry point {case.entry_point}")
-    oom_kills = count_oom_kills()
     bench.require_host(case)
     try:
         try:
             known = _find_known(case, bench, config)
             if known is not None:
                 return _restate(known, config, time.perf_counter() - begin)
-            _judge_sessions(case, bench, config, outcome)
+            _judge_beside_others(case, bench, config, outcome)
         except Exception as failed:
             if unfit := bench.blame_host(case, failed):
                 raise unfit from failed
-            builds = isinstance(failed, Failed) and failed.status == "compile_error"
-            if not builds or count_oom_kills() == oom_kills:
-                raise
-            # The system has ended a process for lack of memory, which may have been a compiler.
-            case, outcome = replace(case, build=None), Outcome(notes=outcome.notes)
-            _judge_sessions(case, bench, config, outcome)
+            raise
     except HostUnfit:
         raise
     except Failed as failed:
@@ -131,6 +125,78 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
         )
         bench.known.add(case, known)
     return tables
+
+
+def _judge_beside_others(case: Case, bench: Bench, config: Config, outcome: Outcome) -> None:
+    """Judge a case; where it lacks memory beside other judges, judge it again alone."""
+
+    def attempt(shortage: str | None) -> None:
+        if shortage is None:
+            _judge_sessions(case, bench, config, outcome)
+            return
+        notes = [*notes_before, f"judged again alone: {shortage}"]
+        vars(outcome).update(vars(Outcome(notes=notes)))
+        # The system may have ended a compiler of the builder, too.
+        _judge_sessions(replace(case, build=None), bench, config, outcome)
+
+    notes_before = list(outcome.notes)
+    _try_alone_if_short(bench, attempt)
+
+
+def _try_alone_if_short(bench: Bench, attempt: Callable[[str | None], _T]) -> _T:
+    """Return what `attempt` returns; call it again alone where it lacks memory beside other judges.
+
+    Its argument is None, or what the first attempt lacked. Raises HostUnfit where processes other
+    than judges hold the memory that it lacks in the end.
+    """
+    from evaluators.judging.host import count_oom_kills
+    from evaluators.worker.handle import Failed
+
+    oom_kills = count_oom_kills()
+    try:
+        return attempt(None)
+    except Exception as failed:
+        if bench.has_memory_alone or not _lacks_shared_memory(failed, bench, oom_kills):
+            raise
+        shortage = str(failed)[:_MESSAGE_LIMIT]
+    # Not in the handler: the error keeps the tensors of its frames.
+    bench.take_memory_alone()
+    foreign_bytes, oom_kills = bench.find_foreign_memory(), count_oom_kills()
+    try:
+        return attempt(shortage)
+    except Exception as failed:
+        if not _lacks_shared_memory(failed, bench, oom_kills):
+            raise
+        if foreign_bytes:
+            raise HostUnfit(
+                f"other processes hold {foreign_bytes} bytes of the GPU's memory",
+                "End them, or judge on another GPU.",
+            ) from failed
+        if isinstance(failed, Failed) and failed.reason == "signal":
+            message = f"{failed.message}: the machine ran out of memory"
+            raise Failed("crash", "out_of_memory", message, failed.detail) from failed
+        raise
+
+
+def _lacks_shared_memory(failed: Exception, bench: Bench, oom_kills: int) -> bool:
+    """Whether a failure may be due to memory that other judges of the device hold.
+
+    On a processor, a candidate has a limit of its own, which others do not change.
+    """
+    from evaluators.judging.host import count_oom_kills
+    from evaluators.processes.memory_use import MACHINE_IS_SHORT
+    from evaluators.sandbox.failures import Failed, lacks_memory
+
+    if MACHINE_IS_SHORT in str(failed):
+        return True
+    if lacks_memory(failed):
+        return bench.device == "cuda" or not isinstance(failed, Failed)
+    may_be_killed = (
+        not isinstance(failed, Failed)
+        or failed.reason == "signal"
+        or failed.status == "compile_error"
+    )
+    return may_be_killed and count_oom_kills() > oom_kills
 
 
 def _apply_protocol(config: Config) -> Config:
@@ -216,7 +282,7 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     options = _build_options(brief, bench.device, _FEW_CALLS)
     rows: list[dict[str, Any]] = []
     for _ in range(_SECOND_SESSIONS):
-        rows = _measure(case, bench, options, Outcome())
+        rows = _try_alone_if_short(bench, lambda _: _measure(case, bench, options, Outcome()))
         if not is_noisy(rows):
             break
     return rows

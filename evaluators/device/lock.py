@@ -21,6 +21,8 @@ from evaluators.device.placement import identify_gpu
 
 _FOLDER = "/tmp/flywheel-locks"  # TMPDIR differs between the jobs of one machine
 _EVERY_USER = 0o666
+_PASSING_S = 0.02
+"""Seconds after which who shares a device has passed its turnstile."""
 _LONGEST_SHARE_S = 1.0
 """Seconds that a share lasts before its holder is asked to step aside, at most."""
 
@@ -86,8 +88,12 @@ class DeviceLock:
         """Open the locks of a GPU, such as cuda:0, or of cores of the processor (None: all)."""
         if device == "cpu":
             return cls.of(f"cpu-{core}" for core in cores or sorted(os.sched_getaffinity(0)))
-        _, _, number = device.partition(":")
-        return cls.of([f"gpu-{identify_gpu(int(number or 0))}".replace(os.sep, "-")])
+        return cls.of([_name_gpu(device)])
+
+    @classmethod
+    def of_memory(cls, device: str) -> DeviceLock:
+        """Open the lock of the memory of a GPU, such as cuda:0, or of this host for cpu."""
+        return cls.of([f"{'cpu' if device == 'cpu' else _name_gpu(device)}-memory"])
 
     @property
     def fds(self) -> list[tuple[int, int]]:
@@ -141,10 +147,25 @@ class DeviceLock:
             for fd in pair:
                 fcntl.flock(fd, fcntl.LOCK_UN)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this instance holds the device, shared or alone."""
+        return self._hold is not None
+
     def is_wanted(self) -> bool:
         """Whether another judge waits for the device that this one has shared for long enough."""
         if self._hold is None or not self._hold.shared or time.monotonic() < self._keep_until:
             return False
+        return self._is_turnstile_taken()
+
+    def is_waited_for(self) -> bool:
+        """Whether another judge waits for the device, and does not only come to share it."""
+        if not self._is_turnstile_taken():
+            return False
+        time.sleep(_PASSING_S)
+        return self._is_turnstile_taken()
+
+    def _is_turnstile_taken(self) -> bool:
         for turnstile, _ in self._fds:
             try:
                 fcntl.flock(turnstile, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,6 +189,11 @@ class DeviceLock:
             for fd in pair:
                 os.close(fd)
         self._fds = []
+
+
+def _name_gpu(device: str) -> str:
+    _, _, number = device.partition(":")
+    return f"gpu-{identify_gpu(int(number or 0))}".replace(os.sep, "-")
 
 
 def _open_pair(name: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ candidates of their task, so that each is compiled once. All are forks of one te
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
 import secrets
@@ -45,6 +46,7 @@ from evaluators.judging.worker_setup import WorkerSetup
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
+from evaluators.sandbox.failures import lacks_memory
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.template import Template
 from evaluators.worker import baselines as implementations
@@ -72,12 +74,18 @@ class Bench:
         builds: Builds | None = None,
         lock: DeviceLock | None = None,
         template: Template | None = None,
+        memory: DeviceLock | None = None,
     ) -> None:
         if device not in ("cpu", "cuda"):
             raise DeviceUnavailable(f"a judge cannot run on {device!r}", "Give cpu or cuda.")
         self.device = device
         self.lock = lock if lock is not None else DeviceLock()
         """Shared by judges that ask for answers, held alone by one that times."""
+        self._memory = memory if memory is not None else DeviceLock()
+        """Shared by judges with workers on the device, held alone where one lacks memory."""
+        self._memory_hold = contextlib.ExitStack()
+        self.has_memory_alone = memory is None
+        """Whether no other judge has workers on the device, or none is known."""
         self.row = fingerprint.read_fingerprint(device)
         """The `devices` row of this bench."""
         self.clocks = fingerprint.Clocks(device)
@@ -120,6 +128,7 @@ class Bench:
             server.close()
         self.candidates.close()
         self._setup.template.close()
+        self._memory_hold.close()
 
     @property
     def sandbox_level(self) -> str:
@@ -339,6 +348,8 @@ class Bench:
                     seconds = prepare_baseline(worker, name, reference, self._setup.policy)
                 self._baselines.prepared[name] = seconds
             except (Failed, ReferenceFailed) as failed:
+                if lacks_memory(failed) and not self.has_memory_alone:
+                    raise  # the case is judged again alone
                 # Do not time in a process with remains of a failed capture or compilation.
                 self.unavailable[name] = str(failed)
                 self.end_baselines()
@@ -386,6 +397,60 @@ class Bench:
         """Return the peaks of the device: NVML's figures, or those that a processor reaches."""
         return peaks(self.device, self.clocks.read_bandwidth(), self.clocks.read_float_peak())
 
+    def share_memory(self) -> None:
+        """Hold the device's memory, with other judges unless this one has it alone already."""
+        self.yield_memory()
+        if not self._memory.is_held:
+            self._memory_hold.enter_context(self._memory.hold_shared())
+
+    def yield_memory(self) -> None:
+        """End every worker if another judge waits for the device's memory."""
+        if self._memory.is_held and self._memory.is_waited_for():
+            self._release_memory()
+
+    def take_memory_alone(self) -> None:
+        """Wait until no other judge has workers on the device; ends every worker of this one.
+
+        The memory is this judge's until another one waits for it and `yield_memory` is called.
+        """
+        self._release_memory()
+        self._memory_hold.enter_context(self._memory.hold_exclusive())
+        self.has_memory_alone = True
+
+    def _release_memory(self) -> None:
+        self.end_workers()
+        self._memory_hold.close()
+        self.has_memory_alone = False
+
+    def require_memory(self, task: BaselineTask, names: Sequence[str]) -> None:
+        """Raise SandboxFailed where the free memory of a GPU that is shared holds no new workers.
+
+        The workers are those of the candidate and of the baselines, unless these run already.
+        """
+        is_new = self._baselines is None and not self._starting
+        if self.device != "cuda" or self.has_memory_alone or not is_new:
+            return
+        state = self.open_reference(task.code, task.axes).state()
+        each_bytes = sum(task.sizes.boxes) + task.sizes.outputs
+        each_bytes += sum(tensor.nbytes for tensor in state.values())
+        needed_bytes = each_bytes * (3 + count_own_processes(self.device, names))
+        free_bytes, _ = torch.cuda.mem_get_info()
+        if needed_bytes > free_bytes:
+            raise SandboxFailed(
+                f"out of memory: workers take {needed_bytes} bytes, and {free_bytes} are free"
+            )
+
+    def find_foreign_memory(self) -> int:
+        """Return the bytes of a GPU that other processes hold, beside contexts without data.
+
+        Only for a bench without workers.
+        """
+        if self.device != "cuda":
+            return 0
+        free_bytes, total_bytes = torch.cuda.mem_get_info()
+        held_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved()
+        return held_bytes if held_bytes > total_bytes // 10 else 0
+
     def end_workers(self) -> None:
         """End every worker, so that the next case starts new ones.
 
@@ -399,6 +464,8 @@ class Bench:
             self.end_baselines()
         if self.device == "cuda":
             torch.cuda.synchronize()
+            gc.collect()  # tensors in the frames of errors
+            torch.cuda.empty_cache()
 
     def end_baselines(self) -> None:
         """End the baselines' workers, so that the next session starts new ones."""

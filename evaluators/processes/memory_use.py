@@ -8,6 +8,8 @@ import resource
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+MACHINE_IS_SHORT = "the machine has hardly any memory left"
+"""What is said of a worker that is ended while other processes hold the memory as well."""
 _BLOCK_BYTES = 512
 _SHM = "/dev/shm"
 _WITHOUT_NAME = "/memfd:"

@@ -25,6 +25,8 @@ _MEMORY_TEXTS = (
     "can't allocate memory",
     "out of memory",
     "not enough memory",
+    "STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",  # its handle takes memory
     # When torch lacks memory, it asks NVML who holds it, and no worker can reach NVML.
     "nvmlInit_v2_() INTERNAL ASSERT",
 )

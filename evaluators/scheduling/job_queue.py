@@ -13,8 +13,6 @@ Case: TypeAlias = "dict[str, Any]"
 TaskKey: TypeAlias = tuple[str, str]
 """task_id, workload_id."""
 _TRIES = 2
-_PATIENCE = 64
-"""Cases that may start before a deferred one."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,6 @@ class Job:
     win: SurprisingWin | None = None
     tries: int = 0
     """How many judge processes have failed at it."""
-    alone: bool = False
-    """Whether it is deferred: it is judged while no other judge is at work."""
 
 
 @dataclass
@@ -49,18 +45,12 @@ class JobQueue:
     to_build: list[list[Job]] = field(default_factory=list[list[Job]])
     """Cases of one kernel and task, which differ in the policy, share a build."""
     ready: list[Job] = field(default_factory=list[Job])
-    deferred: list[Job] = field(default_factory=list[Job])
-    """Cases that are judged one at a time once no other is ready, or enough others have started."""
-    started: int = 0
-    """Cases that judges have taken since one was deferred."""
     complete: bool = False
     """Whether no case will be added."""
     loaded: dict[int, TaskKey] = field(default_factory=dict[int, TaskKey])
     """The task that each judge has loaded, by the judge's identity."""
     building: int = 0
     judging: int = 0
-    is_alone: bool = False
-    """Whether the case that is being judged was deferred, so that no other may start."""
     stopped: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
@@ -114,19 +104,17 @@ class JobQueue:
     def next_case(self, judge: int) -> Job | None:
         """Wait for a case: of the judge's loaded task, else of one that no other judge has loaded.
 
-        The task of the case counts as loaded by the judge. Deferred cases come last, and no other
-        judge is at work then.
+        The task of the case counts as loaded by the judge.
         """
         with self.changed:
             while not self.stopped:
-                job = self._choose_deferred() if self._is_for_deferred() else self._choose(judge)
+                job = self._choose(judge)
                 if job is not None:
                     self.judging += 1
-                    self.started = self.started + 1 if self.deferred else 0
                     self.loaded[judge] = task_key(job.case)
                     self.changed.notify_all()
                     return job
-                if self.complete and not self._has_work() and not self.deferred:
+                if self.complete and not self._has_work():
                     return None
                 self.changed.wait()
         return None
@@ -134,19 +122,7 @@ class JobQueue:
     def _has_work(self) -> bool:
         return bool(self.ready or self.to_build or self.building or self.judging)
 
-    def _is_for_deferred(self) -> bool:
-        """Whether only deferred cases may start. Judges of a service never run out of others."""
-        return bool(self.deferred) and (self.started >= _PATIENCE or not self._has_work())
-
-    def _choose_deferred(self) -> Job | None:
-        if self.judging:
-            return None
-        self.is_alone = True
-        return self.deferred.pop(0)
-
     def _choose(self, judge: int) -> Job | None:
-        if self.is_alone:
-            return None
         eligible = [job for job in self.ready if not self._is_for_others(job)]
         if not eligible:
             return None
@@ -169,42 +145,26 @@ class JobQueue:
             self.ready.insert(0, job)
             self.end_judging()
 
-    def defer(self, job: Job) -> None:
-        """Leave a case until it can be judged alone."""
-        with self.changed:
-            job.alone = True
-            self.deferred.append(job)
-            self.end_judging()
-
     def retry(self, job: Job) -> bool:
         """Put a failed case first in the queue, or finish it after its last try; return which."""
         with self.changed:
             job.tries += 1
             if job.tries < _TRIES:
-                self._return(job)
+                self.ready.insert(0, job)
             self.end_judging()
         return job.tries < _TRIES
 
     def put_back(self, job: Job) -> None:
         """Leave a case to the other judges, because this judge's device is unavailable."""
         with self.changed:
-            self._return(job)
+            self.ready.insert(0, job)
             self.end_judging()
 
     def end_judging(self) -> None:
         """Note that a judge is done with its case."""
         with self.changed:
             self.judging -= 1
-            self.is_alone = False
             self.changed.notify_all()
-
-    def _return(self, job: Job) -> None:
-        (self.deferred if job.alone else self.ready).insert(0, job)
-
-    def unload(self, judge: int) -> bool:
-        """Note that a judge is about to lose its task; return whether it had one loaded."""
-        with self.changed:
-            return self.loaded.pop(judge, None) is not None
 
     def remove_judge(self, judge: int) -> None:
         """Count one judge less; the others take the cases that waited for it."""

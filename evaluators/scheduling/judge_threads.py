@@ -3,8 +3,7 @@
 A timing session has its device to itself; judges that share a device wait for it (`DeviceLock`).
 Builders compile a bounded number of candidates ahead of the judges. A judge prefers cases of the
 task that it has loaded. Where there are several judges, a surprising win is measured again by
-another judge than the first one, which continues with other cases. A case that lacks memory on a
-GPU with several judges is judged again alone, after the GPU's other judges have restarted.
+another judge than the first one, which continues with other cases.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def judge_cases(
     ] + [
         threading.Thread(
             target=_run_judge,
-            args=(jobs, judge, _find_siblings(judge, judges), settle, results),
+            args=(jobs, judge, settle, results),
             daemon=True,
         )
         for judge in judges
@@ -164,14 +163,10 @@ def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[A
 def _run_judge(
     jobs: JobQueue,
     judge: Judge,
-    siblings: Sequence[Judge],
     settle: Settle | None,
     results: queue.SimpleQueue[Any],
 ) -> None:
-    """Judge cases until none is left; the thread of one judge.
-
-    siblings: Other judges of the same GPU.
-    """
+    """Judge cases until none is left; the thread of one judge."""
     own = id(judge)
     try:
         while True:
@@ -182,16 +177,8 @@ def _run_judge(
             case, win = job.case, job.win
             try:
                 if win is None or settle is None:
-                    for sibling in siblings if job.alone else ():
-                        # The workers of a loaded task hold memory of the GPU.
-                        if jobs.unload(id(sibling)):
-                            sibling.restart()
-                    remeasures = settle is not None and not job.alone
-                    result = _judge_once(jobs, judge, job, remeasures=remeasures)
+                    result = _judge_once(jobs, judge, job, remeasures=settle is not None)
                     if result is None:
-                        continue
-                    if siblings and not job.alone and _may_lack_memory(result):
-                        jobs.defer(job)
                         continue
                 else:
                     tables = settle(win.tables, *judge.remeasure(case))
@@ -230,23 +217,6 @@ def describe_fault(failed: Exception) -> str:
     if isinstance(failed, EvaluatorError):
         return failed.message
     return f"{type(failed).__name__}: {failed}"
-
-
-def _find_siblings(judge: Judge, judges: Sequence[Judge]) -> list[Judge]:
-    """Return the other judges of a judge's GPU."""
-    device = judge.row["device_id"]
-    same = [one for one in judges if one is not judge and one.row["device_id"] == device]
-    return same if judge.row["kind"] == "cuda" else []
-
-
-def _may_lack_memory(result: JudgedCase) -> bool:
-    """Whether a failure may be due to the memory that other judges of the GPU hold.
-
-    The allocations of a reference or baseline fail with other errors, too.
-    """
-    assert result.tables is not None
-    row = result.tables["evaluations"][0]
-    return row.get("reason") == "out_of_memory" or row.get("status") == "evaluator_error"
 
 
 def _judge_once(jobs: JobQueue, judge: Judge, job: Job, *, remeasures: bool) -> JudgedCase | None:

@@ -132,6 +132,7 @@ def _measure_process(
         raise
     with outcome.time_part("start"):
         task = setup.task
+        bench.require_memory(task, options.baselines)
         bench.expect_baselines(task, options.baselines)
         arm = bench.start_candidate(files, task.sizes, options.limits, task.deadlines)
     try:
@@ -264,7 +265,7 @@ def _measure_worker(
         try:
             session = measure(arm, baselines, sources, options.plan)
         except Exception as error:
-            if len(baselines.prepared) > 1 and lacks_memory(error):
+            if bench.has_memory_alone and len(baselines.prepared) > 1 and lacks_memory(error):
                 raise BaselinesTooLarge(f"the memory does not hold them: {error}") from error
             raise
         check_floor(session, floor)

@@ -12,7 +12,11 @@ from typing import Any
 
 from evaluators.processes import messages
 from evaluators.processes.memory_group import MemoryGroup
-from evaluators.processes.memory_use import count_held_bytes, read_used_bytes
+from evaluators.processes.memory_use import (
+    MACHINE_IS_SHORT,
+    count_held_bytes,
+    read_used_bytes,
+)
 from evaluators.processes.process_tree import count_threads_below, find_descendants
 
 LEAST_FREE_BYTES = 2**29
@@ -59,15 +63,15 @@ def watch_resources(
                 return f"{used} bytes in files"
         if memory is not None and memory.is_exceeded():
             break
-        memory_bytes = limits["memory_bytes"]
+        memory_bytes, why = limits["memory_bytes"], ""
         if free_memory_now < LEAST_FREE_BYTES < free_memory:
-            memory_bytes = LEAST_FREE_BYTES
+            memory_bytes, why = LEAST_FREE_BYTES, f", and {MACHINE_IS_SHORT}"
         if memory_bytes is not None and free_memory - free_memory_now > memory_bytes:
             # The first sum includes its own /dev/shm; the second counts the machine's.
             machine_shm_bytes = max(0, read_used_bytes(_SHM) - shm_bytes)
             used = count_held_bytes(find_descendants(first), boxes) + machine_shm_bytes
             if used > memory_bytes:
-                return f"{used} bytes of memory"
+                return f"{used} bytes of memory{why}"
     if memory is not None and memory.is_exceeded():
         return "more bytes of memory than its control group may hold"
     if select.select([control], [], [], 0)[0]:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from evaluators import judge as judge_module
+from evaluators.device.lock import DeviceLock
+from evaluators.judge import Config, judge
+from evaluators.judging.bench import Bench
 from evaluators.judging.calls import robustness_calls
+from evaluators.judging.case import Case
 from evaluators.judging.comparison import outputs
 from evaluators.judging.comparison.failures import ComparisonFailed
+from evaluators.processes.memory_use import MACHINE_IS_SHORT
 from evaluators.references.task import Expected
+from evaluators.sandbox.failures import Failed
+from evaluators.sandbox.template import Template
+from store.errors import HostUnfit, SandboxFailed
 
 Judged = Callable[..., dict[str, Any]]
 
@@ -66,3 +78,113 @@ def test_an_error_in_a_robustness_call_ends_that_call_with_a_note(
     assert row["equivalent"] is None
     assert row["log"].count(": not tried, ") == 1
     assert len(calls) > 1
+
+
+# ---- memory that judges share --------------------------------------------------------------------
+
+
+class Neighbour:
+    """Another judge of the device, which gives its memory up once somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.holds_memory = True
+        self._lock = DeviceLock.of_memory("cpu")
+        self._held = threading.Event()
+        self._thread = threading.Thread(target=self._hold, daemon=True)
+        self._thread.start()
+        self._held.wait()
+
+    def _hold(self) -> None:
+        with self._lock.hold_shared():
+            self._held.set()
+            while not self._lock.is_waited_for():
+                time.sleep(0.01)
+            self.holds_memory = False
+
+    def close(self) -> None:
+        with DeviceLock.of_memory("cpu").hold_exclusive():
+            self._thread.join()
+        self._lock.close()
+
+
+@pytest.fixture
+def neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Neighbour]:
+    monkeypatch.setenv("FLYWHEEL_LOCKS", str(tmp_path))
+    opened = Neighbour()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sharing_bench(neighbour: Neighbour, template: Template) -> Iterator[Bench]:
+    with Bench("cpu", template=template, memory=DeviceLock.of_memory("cpu")) as opened:
+        yield opened
+
+
+def judge_beside(bench: Bench, code: str, task: str) -> dict[str, Any]:
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
+    bench.share_memory()
+    config = Config(timing_s=0.05, timing_limit_s=0.3, robustness=False, diagnosis=False)
+    return judge(case, bench, config)["evaluations"][0]
+
+
+SHORTAGES = {
+    "worker": SandboxFailed("a worker cannot be prepared: cuMemAlloc_v2: out of memory"),
+    "machine": Failed("crash", "out_of_memory", f"used 9 bytes, and {MACHINE_IS_SHORT}"),
+}
+
+
+@pytest.mark.parametrize("name", SHORTAGES)
+def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone(
+    sharing_bench: Bench,
+    neighbour: Neighbour,
+    task: str,
+    right_candidate: str,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    genuine = judge_module._judge_sessions
+
+    def judge_in_little_memory(*arguments: Any) -> None:
+        genuine(*arguments)
+        if neighbour.holds_memory:
+            raise SHORTAGES[name]
+
+    monkeypatch.setattr(judge_module, "_judge_sessions", judge_in_little_memory)
+    row = judge_beside(sharing_bench, right_candidate, task)
+    assert row["status"] == "correct", row
+    assert "judged again alone" in row["log"]
+    # It has the memory until another judge waits for it.
+    assert sharing_bench.has_memory_alone
+    waiting = Neighbour.__new__(Neighbour)
+    thread = threading.Thread(target=waiting.__init__)
+    thread.start()
+    while sharing_bench.has_memory_alone:
+        sharing_bench.yield_memory()
+        time.sleep(0.01)
+    thread.join()
+    waiting.close()
+
+
+def test_a_case_that_lacks_memory_alone_as_well_is_out_of_memory(
+    sharing_bench: Bench, task: str, right_candidate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack_memory(*_: Any) -> None:
+        raise SHORTAGES["machine"]
+
+    monkeypatch.setattr(judge_module, "_judge_sessions", lack_memory)
+    row = judge_beside(sharing_bench, right_candidate, task)
+    assert (row["status"], row["reason"]) == ("crash", "out_of_memory"), row
+    # Where a training holds the memory of a GPU, nothing is said of the kernel.
+    monkeypatch.setattr(sharing_bench, "find_foreign_memory", lambda: 60 << 30)
+    sharing_bench.has_memory_alone = False
+    with pytest.raises(HostUnfit, match="other processes hold"):
+        judge_beside(sharing_bench, right_candidate, task)
+
+
+def test_a_kernel_that_exceeds_its_own_limit_is_judged_once(
+    sharing_bench: Bench, neighbour: Neighbour, task: str, candidate: Callable[[str], str]
+) -> None:
+    row = judge_beside(sharing_bench, candidate("return x @ torch.empty(1 << 40)"), task)
+    assert (row["status"], row["reason"]) == ("crash", "out_of_memory"), row
+    assert neighbour.holds_memory

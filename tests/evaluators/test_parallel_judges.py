@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from commands import is_running
 
+from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config
 from evaluators.judging.bench import Bench
+from evaluators.processes.process_tree import find_descendants
 from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from store import ids
@@ -27,8 +29,9 @@ CONFIG = Config(calls=2, timing_s=0.05, timing_limit_s=1.0, robustness=False, di
 
 
 @pytest.fixture
-def host() -> Iterator[JudgeProcess]:
-    """Return a process that judges on the processor."""
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeProcess]:
+    """Return a process that judges on the processor, with locks of its own."""
+    monkeypatch.setenv("FLYWHEEL_LOCKS", str(tmp_path))
     with JudgeProcess("judge", "cpu", CONFIG) as opened:
         yield opened
 
@@ -111,6 +114,10 @@ def test_a_judge_that_dies_twice_costs_that_case_alone(
     assert (lost.tables, "ended by SIGSEGV" in lost.fault) == (None, True)
     assert judged.tables is not None
     assert judged.tables["evaluations"][0]["status"] == "correct"
+    # The idle judge keeps the workers of the task until another judge wants the memory.
+    workers = find_descendants(host.pid)
+    with DeviceLock.of_memory("cpu").hold_exclusive():
+        assert len(find_descendants(host.pid)) < len(workers)
 
 
 CHECK = ("-m", "evaluators", "check")

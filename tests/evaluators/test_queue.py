@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,6 @@ class Scripted:
                 raise SandboxFailed("the judge process is gone")
             case "sick":
                 raise DeviceUnavailable("it multiplies matrices wrongly")
-            case "short of memory":
-                row = {"path": case["path"], "status": "crash", "reason": "out_of_memory"}
-                return {"evaluations": [row], "timings": []}
             case "surprising" if case["elsewhere"]:
                 row = {"path": case["path"], "evaluation_id": "e", "flags": ["unconfirmed_win"]}
                 return {"evaluations": [row], "timings": []}
@@ -274,47 +271,6 @@ def test_without_any_device_left_the_rest_stays_pending() -> None:
     with pytest.raises(DeviceUnavailable, match="matrices"):
         results.extend(judge_cases([[case(n) for n in range(6)]], [sick], []))
     assert sick.seen == ["0.py", "1.py", "2.py", "3.py"]
-
-
-def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone() -> None:
-    script = {"0.py": "short of memory"}
-    one = Scripted("one", script, device="gpu")
-    other = Scripted("other", script, device="gpu")
-    elsewhere = Scripted("elsewhere", script)
-    results = list(judge_cases([[case(n, task=n) for n in range(30)]], [one, other], []))
-    assert sorted(r.case["path"] for r in results) == sorted(f"{n}.py" for n in range(30))
-    [last] = [r for r in results if r.case["path"] == "0.py"]
-    assert last is results[-1]
-    assert (one.seen + other.seen).count("0.py") == 2
-    assert one.restarts + other.restarts == 1
-    # A judge that has its GPU to itself is right the first time.
-    list(judge_cases([[case(n, task=n) for n in range(3)]], [elsewhere], []))
-    assert (elsewhere.seen.count("0.py"), elsewhere.restarts) == (1, 0)
-
-
-def test_cases_that_lack_memory_are_judged_though_more_may_come() -> None:
-    """The batches of a service never end."""
-    script = {f"{n}.py": "short of memory" for n in range(0, 12, 2)}
-    judges = [Scripted(name, script, device="gpu") for name in ("one", "other")]
-    finished: list[str] = []
-
-    def read_batches() -> Iterator[list[dict[str, Any]]]:
-        yield [case(n, task=n) for n in range(12)]
-        while len(finished) < 12:
-            yield []
-
-    for result in judge_cases(read_batches(), judges, []):
-        finished.append(result.case["path"])
-    assert sorted(finished) == sorted(f"{n}.py" for n in range(12))
-
-
-def test_cases_that_lack_memory_do_not_wait_for_all_others() -> None:
-    script = {"0.py": "short of memory"}
-    judges = [Scripted(name, script, device="gpu") for name in ("one", "other")]
-    batches = ([case(n, task=n)] for n in range(200))
-    finished = [r.case["path"] for r in judge_cases(batches, judges, [])]
-    assert len(finished) == 200
-    assert 64 <= finished.index("0.py") <= 70
 
 
 @pytest.mark.parametrize(

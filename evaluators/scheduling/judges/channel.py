@@ -72,6 +72,7 @@ class Channel:
         self._device = device
         self._told_to_wait = False
         self._lock = DeviceLock.of_device(device, cores)
+        self._memory_lock = DeviceLock.of_memory(device)
         ours, theirs = socket.socketpair()
         self._scratch = Path(tempfile.mkdtemp(prefix="flywheel-"))
         self._oom_kills = count_oom_kills()
@@ -81,7 +82,10 @@ class Channel:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=[theirs.fileno(), *(fd for pair in self._lock.fds for fd in pair)],
+            pass_fds=[
+                theirs.fileno(),
+                *(fd for pair in (*self._lock.fds, *self._memory_lock.fds) for fd in pair),
+            ],
             start_new_session=True,
         )
         theirs.close()
@@ -104,7 +108,8 @@ class Channel:
             (self._memory / "cgroup.procs").write_text(str(self._process.pid))
             groups.append(str(self._memory))
         try:
-            self.send({**order, "groups": groups, "locks": self._lock.fds})
+            locks = {"locks": self._lock.fds, "memory_locks": self._memory_lock.fds}
+            self.send({**order, "groups": groups, **locks})
         except BaseException:
             self.close()
             raise
@@ -186,6 +191,7 @@ class Channel:
             self._process.stderr.close()
         remove_folder(self._scratch)
         self._lock.close()
+        self._memory_lock.close()
 
     def _receive_message(self, limit_s: float) -> Any:
         """Return the next message, of any form. Raises TimeoutError, SandboxFailed."""

@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from evaluators.judging.nvidia_tools import Tool
 
 _ROOT = Path(__file__).resolve().parents[3]
+_LOOK_S = 0.5
+"""Seconds between two looks of an idle process at whether others want the device's memory."""
 
 
 def main(fd: int) -> None:
@@ -89,10 +91,13 @@ def main(fd: int) -> None:
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    lock = DeviceLock(
-        [(turnstile, held) for turnstile, held in order["locks"]],
-        # The parent does not count this time.
-        lambda waits: _send(stream, {"waits": waits}),
+    lock, memory = (
+        DeviceLock(
+            [(turnstile, held) for turnstile, held in order[name]],
+            # The parent does not count this time.
+            lambda waits: _send(stream, {"waits": waits}),
+        )
+        for name in ("locks", "memory_locks")
     )
     try:
         # One after the other, because drivers have failed when several processes began to use a
@@ -100,7 +105,7 @@ def main(fd: int) -> None:
         with lock.hold_exclusive():
             arch = find_architecture(device)
             tools = describe_toolchain(arch)
-            bench = Bench(device, Builds(builds, tools), lock, template)
+            bench = Bench(device, Builds(builds, tools), lock, template, memory)
         # Not for one that only looks at texts, audits tasks or describes walls. On a GPU, what
         # their processes import besides torch depends on the baselines asked for.
         if device == "cpu" and evaluator is not None and contract.find_settle(evaluator):
@@ -114,8 +119,9 @@ def main(fd: int) -> None:
     with contextlib.suppress(_Ended), bench:
         _send(stream, {"device": bench.row, "arch": arch, "toolchain": tools})
         try:
-            for line in stream:
+            for line in _read_requests(stream, fd, bench):
                 try:
+                    bench.share_memory()
                     answer = _answer(json.loads(line), evaluator, bench, config)
                 except HostUnfit as unfit:
                     answer = {"unfit": [unfit.message, unfit.hint]}
@@ -126,6 +132,19 @@ def main(fd: int) -> None:
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
     _leave()
+
+
+def _read_requests(stream: io.BufferedRWPair, fd: int, bench: Bench) -> Iterator[bytes]:
+    """Yield the requests of the parent, which sends one at a time.
+
+    Between them, the workers of the last case keep their memory until another judge wants it.
+    """
+    while True:
+        while not select.select([fd], [], [], _LOOK_S)[0]:
+            bench.yield_memory()
+        if not (line := stream.readline()):
+            return
+        yield line
 
 
 def _leave() -> NoReturn:
