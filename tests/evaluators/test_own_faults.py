@@ -22,7 +22,6 @@ from evaluators.judging.comparison.failures import ComparisonFailed
 from evaluators.processes.memory_use import MACHINE_IS_SHORT
 from evaluators.references.task import Expected
 from evaluators.sandbox.failures import Failed
-from evaluators.sandbox.template import Template
 from store.errors import HostUnfit, SandboxFailed
 
 Judged = Callable[..., dict[str, Any]]
@@ -116,9 +115,15 @@ def neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Neigh
 
 
 @pytest.fixture
-def sharing_bench(neighbour: Neighbour, template: Template) -> Iterator[Bench]:
-    with Bench("cpu", template=template, memory=DeviceLock.of_memory("cpu")) as opened:
-        yield opened
+def sharing_bench(
+    neighbour: Neighbour, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    memory = DeviceLock.of_memory("cpu")
+    monkeypatch.setattr(bench, "_memory", memory)
+    monkeypatch.setattr(bench, "has_memory_alone", False)
+    yield bench
+    bench._release_memory()
+    memory.close()
 
 
 def judge_beside(bench: Bench, code: str, task: str) -> dict[str, Any]:
