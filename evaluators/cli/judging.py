@@ -334,9 +334,7 @@ def _describe_case(
     notes: list[str] = []
     if tables["evaluations"][0]["reason"] == "no_entry_point":
         names = ", ".join(entry_points.list_names(kernel.code)[:_MOST_NAMES]) or "nothing"
-        notes.append(
-            f"the file defines {names}; name the class or function with --entry-point NAME"
-        )
+        notes.append(f"it defines {names}; name the class or function with --entry-point NAME")
     elif kernel.entry_point != entry_points.DEFAULT:
         notes.append(f"entry point: {kernel.entry_point}")
     chosen = task.name_workload(workload)

@@ -35,6 +35,7 @@ REASONS = {
     "no_entry_point": "The file does not define the class or function to judge.",
     "init_failed": "Constructing the kernel's class raised an exception.",
     "device_unavailable": "The device cannot be used. This says nothing about the kernel.",
+    "host_unfit": "The host lacks what is needed to judge it. This says nothing about the kernel.",
     "sandbox_failed": "The judge's own machinery failed. This says nothing about the kernel.",
     "reference_failed": "The task itself fails. This says nothing about the kernel.",
     "comparison_failed": "The judge cannot compare the answers. This says nothing about the "

@@ -17,7 +17,7 @@ from evaluators.judging.comparison.pieces import (
     widen,
 )
 from evaluators.memory.tensors import get_dtype_name, has_same_bits
-from evaluators.memory.values import tensors_of
+from evaluators.memory.values import split_arguments, tensors_of
 
 _MOST_INPUTS = 8
 
@@ -87,8 +87,12 @@ def describe_inputs(inputs: Sequence[Any], names: Sequence[str]) -> str:
     'x: float32[2], input 1: 3'
     """
     shown: list[str] = []
-    for number, value in enumerate(inputs):
-        name = names[number] if number < len(names) else f"input {number}"
+    positional, keywords = split_arguments(inputs)
+    named = [
+        (names[number] if number < len(names) else f"input {number}", value)
+        for number, value in enumerate(positional)
+    ]
+    for name, value in [*named, *keywords.items()]:
         if isinstance(value, torch.Tensor):
             text = describe_tensor(value)
         elif isinstance(value, list | tuple | dict):
