@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from evaluators.judge import Config, judge
+from evaluators.judging.bench import Bench
 from evaluators.judging.calls import state_checks
+from evaluators.judging.case import Case
 from evaluators.references.task import ReferenceFailed
 
 HEAD = """
@@ -350,3 +353,29 @@ def test_a_constructor_that_is_not_repeatable_is_copied_or_named(
     locked = drawn + "import threading\nself.lock = threading.Lock()"
     with pytest.raises(ReferenceFailed, match=r"limit module_copies; `evaluators doctor"):
         references(task_of(locked, "return x * self.w"))
+
+
+ON_GPU = {
+    "views of a weight": UNCOPYABLE["views in a list"],
+    "a computed tensor": task_of(
+        LINE + "self.w = self.fc.weight * 2", "return F.linear(x, self.w, self.fc.bias)"
+    ),
+    "noise from numpy": task_of(
+        LINE,
+        "return self.fc(x) + torch.from_numpy(numpy.random.rand(24, 16)).float()",
+        "import numpy\n",
+    ),
+    "sizes that differ": RAGGED,
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ON_GPU)
+def test_tasks_of_these_kinds_are_judged_on_a_gpu(name: str, gpu_bench: Bench) -> None:
+    task = ON_GPU[name]
+    case = Case(
+        kernel_id=name, task_id=name, workload_id="w", code=make_candidate(task), task_code=task
+    )
+    config = Config(timing_s=0.05, timing_limit_s=0.5, diagnosis=False)
+    [row] = judge(case, gpu_bench, config)["evaluations"]
+    assert (row["status"], row["reason"]) == ("correct", None), row
