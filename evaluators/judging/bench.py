@@ -43,7 +43,7 @@ from evaluators.judging.device_trial import find_gpu_fault
 from evaluators.judging.known_verdicts import KnownVerdicts
 from evaluators.judging.outcome import TimePart, hold
 from evaluators.judging.worker_setup import WorkerSetup
-from evaluators.references.task import Reference, ReferenceFailed
+from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
 from evaluators.sandbox.failures import lacks_memory
@@ -347,6 +347,8 @@ class Bench:
                 with time_part(self.lock.hold_shared()):
                     seconds = prepare_baseline(worker, name, reference, self._setup.policy)
                 self._baselines.prepared[name] = seconds
+            except SizesExceeded:
+                raise  # all workers are started again, with more memory
             except (Failed, ReferenceFailed) as failed:
                 if lacks_memory(failed) and not self.has_memory_alone:
                     raise  # the case is judged again alone
