@@ -644,6 +644,11 @@ SAME_FUNCTION = {
         kernel("", "return x[0].clone()"),
         False,
     ),
+    "a first state of zeros that is never read": (
+        task_of("", "return torch.tanh(x[0] + x[1])", "(torch.randn(48, 32), torch.zeros(48, 32))"),
+        kernel("", "return torch.tanh(x[0])"),
+        False,
+    ),
     "sums of rows by offsets": (
         task_of(
             "",
@@ -727,6 +732,9 @@ def test_other_whole_numbers_are_as_valid_as_the_tasks_own() -> None:
     mask = vary([True] * 64)
     assert mask is not None
     assert 0 < int((~mask).sum()) < 32
+    tokens = vary([1] * 64)
+    assert tokens is not None
+    assert {*tokens.tolist()} == {0, 1}
     assert vary(3) is None
     assert vary([2, 2, 2]) is None
 

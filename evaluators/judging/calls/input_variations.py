@@ -163,7 +163,7 @@ def vary_whole(
 
     They are the same numbers in another order along the longest dimension, so that an index stays
     valid. Sorted numbers stay sorted, and offsets keep their ends. One value in 8 of a mask is
-    inverted.
+    inverted; ones alone are a mask.
 
     Args:
         tensor: The tensor of one draw.
@@ -175,9 +175,11 @@ def vary_whole(
         return None
     draws = torch.Generator().manual_seed(seed)
     own = tensor.cpu()
+    flips = torch.rand(own.shape, generator=draws) < 1 / _MASK_ONE_IN
     if own.dtype == torch.bool:
-        flips = torch.rand(own.shape, generator=draws) < 1 / _MASK_ONE_IN
         return (own ^ flips).to(tensor.device)
+    if bool((own == 1).all()):  # such as a mask of tokens
+        return own.masked_fill(flips, 0).to(tensor.device)
     dim = max(range(own.dim()), key=lambda dim: own.shape[dim])
     rows = own.movedim(dim, -1)
     first, last = int(rows.reshape(-1)[0]), int(rows.reshape(-1)[-1])
@@ -240,10 +242,11 @@ def _add_step(tensor: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
 def _keep_structure(tensor: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     """Return the changed tensor, with the zeros of one in which many elements are zero.
 
-    A triangular or diagonal matrix keeps its structure, which a task may promise.
+    A triangular or diagonal matrix keeps its structure, which a task may promise. Zeros alone, such
+    as those of a first state, are no structure.
     """
     is_zero = tensor == 0
-    if int(is_zero.sum()) < _STRUCTURAL_ZEROS * tensor.numel():
+    if not _STRUCTURAL_ZEROS * tensor.numel() <= int(is_zero.sum()) < tensor.numel():
         return changed
     return torch.where(is_zero, tensor, changed)
 
