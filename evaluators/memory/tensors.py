@@ -295,6 +295,7 @@ def lay_out(value: Any, at: int = 0, *, dense: bool = False) -> LaidOut:
     Raises TypeError that names the limit for what cannot pass.
     """
     end = at
+    starts: dict[int, tuple[int, Tensor]] = {}  # with the tensor, which keeps its number
     storages: dict[int, tuple[int, torch.UntypedStorage]] = {}
 
     def describe_tensor(tensor: Tensor) -> list[Any]:
@@ -303,6 +304,7 @@ def lay_out(value: Any, at: int = 0, *, dense: bool = False) -> LaidOut:
         shape, start = list(tensor.shape), end
         if dense:
             size = tensor.numel() * tensor.element_size()
+            start, _ = starts.setdefault(id(tensor), (end, tensor))
             strides, offset = _list_contiguous_strides(shape), 0
         else:
             storage = tensor.untyped_storage()

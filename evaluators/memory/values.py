@@ -158,11 +158,13 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
     return _map_tensors(value, change, {})
 
 
-def _map_tensors(value: Any, change: Callable[[Tensor], Any], changed: dict[int, Any]) -> Any:
+def _map_tensors(
+    value: Any, change: Callable[[Tensor], Any], changed: dict[int, tuple[Tensor, Any]]
+) -> Any:
     if isinstance(value, Tensor):
         if id(value) not in changed:
-            changed[id(value)] = change(value)
-        return changed[id(value)]
+            changed[id(value)] = value, change(value)
+        return changed[id(value)][1]
     parts = list_parts(value)
     if parts is None:
         return value

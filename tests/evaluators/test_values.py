@@ -128,6 +128,7 @@ def test_any_value_comes_back_with_layout_sharing_and_bits(value: list[Any]) -> 
         assert describe_leaves(back) == describe_leaves(value)
         assert all(map(has_same_bits, tensors_of(value), tensors_of(back)))
     dense = sent.get(json.loads(json.dumps(sent.put(value, dense=True))))
+    assert describe_layout(dense)[2] == describe_layout(value)[2]
     assert all(map(has_same_bits, tensors_of(value), tensors_of(dense)))
 
 
