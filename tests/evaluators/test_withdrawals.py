@@ -11,6 +11,7 @@ import pytest
 import store
 from evaluators import judge
 from evaluators.audit import host_faults
+from evaluators.scheduling.contract import load_default
 from evaluators.scheduling.pending import Selection, find_pending
 
 TASK = b.task()
@@ -91,7 +92,7 @@ def test_verdicts_of_unfit_hosts_are_withdrawn_and_their_kernels_are_pending(
         assert lake.sql("SELECT count(*) AS n FROM evaluations").rows() == [
             {"n": before[0]["n"] + 7}
         ]
-        pending = find_pending(lake, judge, [HOST], Selection()).to_pylist()
+        pending = find_pending(lake, load_default(), [HOST], Selection()).to_pylist()
         counted = lake.sql("FROM counted_evaluations WHERE status <> 'evaluator_error'").rows()
         verdicts = lake.sql("SELECT count(*) AS n FROM verdicts").rows()
     assert {row["path"].removesuffix(".py") for row in pending} == set(TEXTS)
