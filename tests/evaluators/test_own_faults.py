@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators import judge as judge_module
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
@@ -22,6 +21,7 @@ from evaluators.judging.comparison.failures import ComparisonFailed
 from evaluators.processes.memory_use import MACHINE_IS_SHORT
 from evaluators.references.task import Expected
 from evaluators.sandbox.failures import Failed
+from evaluators.timing import candidate_process
 from store.errors import HostUnfit, SandboxFailed
 
 Judged = Callable[..., dict[str, Any]]
@@ -148,14 +148,15 @@ def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    genuine = judge_module._judge_sessions
+    genuine = candidate_process.measure_candidate
 
-    def judge_in_little_memory(*arguments: Any) -> None:
-        genuine(*arguments)
+    def measure_in_little_memory(*arguments: Any) -> list[dict[str, Any]]:
+        rows = genuine(*arguments)
         if neighbour.holds_memory:
             raise SHORTAGES[name]
+        return rows
 
-    monkeypatch.setattr(judge_module, "_judge_sessions", judge_in_little_memory)
+    monkeypatch.setattr(candidate_process, "measure_candidate", measure_in_little_memory)
     row = judge_beside(sharing_bench, right_candidate, task)
     assert row["status"] == "correct", row
     assert "judged again alone" in row["log"]
@@ -177,7 +178,7 @@ def test_a_case_that_lacks_memory_alone_as_well_is_out_of_memory(
     def lack_memory(*_: Any) -> None:
         raise SHORTAGES["machine"]
 
-    monkeypatch.setattr(judge_module, "_judge_sessions", lack_memory)
+    monkeypatch.setattr(candidate_process, "measure_candidate", lack_memory)
     row = judge_beside(sharing_bench, right_candidate, task)
     assert (row["status"], row["reason"]) == ("crash", "out_of_memory"), row
     # Where a training holds the memory of a GPU, nothing is said of the kernel.
