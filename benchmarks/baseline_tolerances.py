@@ -39,6 +39,7 @@ from evaluators.judging.comparison.precision_class import is_below
 from evaluators.judging.comparison.result import Comparison, merge_comparisons
 from evaluators.judging.comparison.tolerance import TOLERANCE, get_tolerance
 from evaluators.memory.cuda_memory import release_unused_memory
+from evaluators.memory.values import split_arguments
 from evaluators.references.eager_error import EagerError
 from evaluators.references.module import TaskFailed, TaskModule
 from evaluators.references.task import Expected, call_seed
@@ -94,8 +95,9 @@ def run_baseline(connection: Any, device: str, policy: str, baseline: str) -> No
             assert task is not None
             inputs = task.inputs(seed)
             with torch.no_grad():
-                call = call or prepare(task.module(), baseline, inputs)
-                output = call(*inputs)
+                args, named = split_arguments(inputs)
+                call = call or prepare(task.module(), baseline, args, named)
+                output = call(*args, **named)
             if device == "cuda":
                 torch.cuda.synchronize()
             connection.send((True, output))
@@ -156,7 +158,7 @@ def judge(
         own_only = Expected(value, exact, inputs)
         if task.draws:
             raise LeftOut("draws random numbers")
-        if task.mutates:
+        if task.changed:
             raise LeftOut("changes its inputs")
         if number == 0 and not is_same_answer(own_only, value, task.value(inputs, call_seed(seed))):
             raise LeftOut("remembers its calls")

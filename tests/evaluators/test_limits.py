@@ -39,6 +39,10 @@ TASKS: dict[str, dict[str, str]] = {
     "backward": {"forward": "y = x.clone().requires_grad_(); y.sum().backward(); return y.grad"},
     "value_types": {"inputs": "[torch.randn(4), {1, 2}]"},
     "dict_keys": {"inputs": "[{(1, 2): torch.randn(4)}]"},
+    "containers": {
+        "inputs": "[[torch.randn(4)]]",
+        "forward": "x.append(x[0] * 2); return x[0]",
+    },
     "nesting": {
         "inputs": "[nest(12)]",
         "before": "def nest(n): return [nest(n - 1)] if n else torch.randn(4)",
