@@ -582,12 +582,18 @@ def _match_exact(
 
 
 def _find_distance(exact: torch.Tensor, moved: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the largest distance of each element of some tensors; zeros where it is not finite."""
+    """Return how far each element may be from the exact answer; zero where that is not finite.
+
+    moved: Answers with all values before steps moved up, with all moved down, and others. If both
+        directions change an element, several values are at edges, whose effects add.
+    """
     if exact.is_complex():
         return torch.zeros(exact.shape, dtype=torch.float64, device=exact.device)
     wide = exact.to(torch.float64)
     distances = [(m.to(torch.float64) - wide).abs().nan_to_num(0.0, 0.0, 0.0) for m in moved]
-    return torch.stack(distances).amax(0)
+    up, down, *_ = distances
+    every = torch.stack(distances)
+    return torch.where((up > 0) & (down > 0), every.sum(0), every.amax(0))
 
 
 def _is_rounding(error: EagerError | None, own: EagerError | None) -> bool:

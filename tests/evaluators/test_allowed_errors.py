@@ -31,7 +31,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(256, 512), torch.randn(512, 256)]
+    return [torch.randn(128, 256), torch.randn(256, 128)]
 
 
 def get_init_inputs():
@@ -172,7 +172,7 @@ def test_what_shows_a_step_without_an_edge_is_wrong(ask: Ask) -> None:
     ):
         assert compare(expected, wrong).reason == "incorrect_numerical"
     # Right by the tolerance of the value, and too many steps for full precision.
-    noise = 3e-5 * 22 * torch.randn(product.shape, generator=torch.Generator().manual_seed(0))
+    noise = 3e-5 * 16 * torch.randn(product.shape, generator=torch.Generator().manual_seed(0))
     found = compare(expected, torch.round((product + noise) * 8) / 8)
     assert is_below(found.precision_class, found.lowest_class), found
 
@@ -187,7 +187,7 @@ def test_what_shows_a_step_without_an_edge_is_wrong(ask: Ask) -> None:
         ("return (a.round() >= 1).float()", lambda a, b: (a.round() > 1).float()),
         # Nearly all values are at the edge.
         ("return (a * 1e-5 + 0.5 > 0.5).float()", lambda a, b: torch.ones_like(a)),
-        ("return torch.round(0.5 + (a @ b) * 1e-7)", lambda a, b: torch.zeros(256, 256)),
+        ("return torch.round(0.5 + (a @ b) * 1e-7)", lambda a, b: torch.zeros(128, 128)),
     ],
 )
 def test_a_step_explains_nothing_where_the_task_does_not_compute_its_edge(
@@ -203,7 +203,7 @@ def test_eagers_own_step_allows_no_step_elsewhere(ask: Ask) -> None:
     [exact], value = expected.exact, expected.value
     assert exact is not None
     assert bool((value.double() - exact).abs().max() > 4e-4), "eager is on another step itself"
-    moved = exact.float() + torch.where(torch.rand(exact.shape) < 0.5, -1, 1) * 3 / 2048
+    moved = exact.float() + torch.where(torch.rand(exact.shape) < 0.5, -1, 1) * 2 / 2048
     assert compare(expected, moved).reason is None  # within 1e-4 of the root mean square
     coarse, _ = ask("return torch.round(a @ b * 32) / 32")
     assert coarse.exact[0] is not None
@@ -225,8 +225,8 @@ FLAGGED = (
             y.shape, generator=torch.Generator().manual_seed(0)
         )"""
     )
-    .replace("256, 512", "64, 128")
-    .replace("512, 256", "128, 64")
+    .replace("128, 256", "64, 128")
+    .replace("256, 128", "128, 64")
     .replace("class Model", "THREADS = torch.get_num_threads()\n\n\nclass Model")
 )
 """One of eager's algorithms rounds to TF32, as cuDNN's do that its heuristics do not choose."""
