@@ -66,6 +66,8 @@ class AlgorithmErrors:
     """Whether some are far larger than the error of the usual algorithm."""
 
 
+_NEAR = 0.01
+_FIRST_ELEMENTS = 1 << 20
 _TWO_DEVICES = "Expected all tensors to be on the same device"
 
 
@@ -267,6 +269,7 @@ class TaskModule:
         """
         seed_generators(seed, self._device)
         before = read_generators(self._device, self._generators)
+        is_first = self.changed is None
         try:
             value = self._call(inputs)
         except TaskFailed as failed:
@@ -277,8 +280,21 @@ class TaskModule:
             self.reset()
             return self.answer(inputs, seed)
         self.draws |= before != read_generators(self._device, self._generators)
+        if is_first and not self.draws:
+            self.draws = self._depends_on_seed(inputs, seed, value)
         with torch.no_grad():
             return value, self._compute_exact(inputs, list(tensors_of(value)))
+
+    def _depends_on_seed(self, inputs: list[Any], seed: int, value: Any) -> bool:
+        """Whether another seed gives another first answer: code may read a generator's state."""
+        try:
+            module = self.module()
+            seed_generators(seed + 1, self._device)
+            with torch.no_grad():
+                other = call(module, copy_value(inputs))
+        except (Exception, SystemExit):
+            return False
+        return not all(map(_is_near, tensors_of(value), tensors_of(other)))
 
     def value(self, inputs: list[Any], seed: int) -> Any:
         """Return the reference's answer in its own precision."""
@@ -631,6 +647,19 @@ def _is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
         return torch.equal(one.to_dense(), other.to_dense())
     plain = one.layout is torch.strided and not (one.is_meta or one.is_quantized)
     return not plain or has_same_bits(one, other)
+
+
+def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors differ by no more than the same computation on a GPU may."""
+    if one.shape != other.shape:
+        return False
+    one, other = (tensor.reshape(-1)[:_FIRST_ELEMENTS] for tensor in (one, other))
+    if _classify(one) == "whole":
+        return int((one != other).sum()) <= _NEAR * one.numel()
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    one, other = (tensor.to(wide) for tensor in (one, other))
+    one, other = (torch.where(tensor.isfinite(), tensor, 0) for tensor in (one, other))
+    return float((one - other).norm()) <= _NEAR * float(one.norm())
 
 
 @contextlib.contextmanager

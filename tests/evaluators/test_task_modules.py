@@ -298,6 +298,9 @@ RANDOM = {
         "(numpy.random.rand(24, 16) + numpy.random.default_rng().random(16) + random.random())"
     ),
     "a generator of the module": "self.own.random((24, 16))",
+    "the state of a generator": (
+        "torch.rand(24, 16, generator=torch.Generator().set_state(torch.get_rng_state())).numpy()"
+    ),
 }
 
 
