@@ -308,12 +308,7 @@ class TaskModule:
         held = list(tensors_of(given))
         self._is_new = False
         with torch.no_grad(), _name_failure("forward() failed"):
-            try:
-                value = call(self._model, given)
-            except RuntimeError as error:
-                if "does not require grad" not in str(error):
-                    raise
-                raise TaskFailed(refuse_limit("backward", f"forward() failed: {error}")) from error
+            value = call(self._model, given)
             layout(value, dense=True)
         if self.changed is None:
             self.keeps_inputs = share_storages(given, [self._model, self._namespace])
