@@ -42,11 +42,15 @@ class Arguments:
         import torch
         try:
             with torch.device("meta"):
-                inputs = [_describe(one) for one in get_inputs()]
+                inputs = _list(get_inputs())
+                inputs = inputs and [_describe(one) for one in inputs]
         except Exception:
             inputs = None
-        return [list(get_init_inputs()), inputs]
+        return [_list(get_init_inputs()), inputs]
 
+
+def _list(made):
+    return None if isinstance(made, dict) else list(made)  # a dict is passed by name
 
 def _describe(one):
     is_tensor = hasattr(one, "dtype")
