@@ -273,15 +273,20 @@ _imported: dict[tuple[str, str, tuple[str, ...]], type] = {}
 
 
 def register_records(module: ModuleType) -> None:
-    """Build named tuples and dataclasses of a module's classes from now on."""
-    for value in vars(module).values():
-        if isinstance(value, type) and dataclasses.is_dataclass(value):
-            names = tuple(field.name for field in dataclasses.fields(value))
-            _imported["dataclass", value.__name__, names] = value
-        elif isinstance(value, type) and issubclass(value, tuple):
-            names = getattr(value, "_fields", None)
-            if isinstance(names, tuple):
-                _imported["named_tuple", value.__name__, names] = value
+    """Build named tuples and dataclasses of a module's classes from now on.
+
+    A file that is imported again keeps the classes of its first import.
+    """
+    for name, value in list(vars(module).items()):
+        if not isinstance(value, type):
+            continue
+        if dataclasses.is_dataclass(value):
+            kind, fields = "dataclass", tuple(field.name for field in dataclasses.fields(value))
+        elif issubclass(value, tuple) and isinstance(getattr(value, "_fields", None), tuple):
+            kind, fields = "named_tuple", value._fields  # pyright: ignore
+        else:
+            continue
+        setattr(module, name, _imported.setdefault((kind, value.__name__, fields), value))
 
 
 def _build_record(kind: str, name: str, names: tuple[str, ...], parts: list[Any]) -> Any:

@@ -309,6 +309,7 @@ return (q @ k.t() + twice, OrderedDict(n=(table.sum(), None)) | {0: table + 0})
 """
 RECORDS = task_of(
     "batch, step",
+    "assert isinstance(batch, Batch) and isinstance(step, Step)\n"
     "return Batch(batch.mask_tokens() + step.rest['bias'], step.query)",
     "[Batch(torch.randn(8, 32), torch.ones(8, 1)), Step(torch.randn(9), {'bias': torch.ones(32)})]",
 )
