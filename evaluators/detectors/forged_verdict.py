@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "forged_verdict"
 _ENDS = split_names("_exit abort", "os.")
 _LEAVES = frozenset(

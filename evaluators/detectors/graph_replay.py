@@ -9,7 +9,7 @@ from evaluators.audit.flow import find_derived, reads_any
 from evaluators.audit.hits import Hit
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "stale_graph"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "sandbagging"
 _SLEEPS = frozenset(("time.sleep", "torch.cuda._sleep", "asyncio.sleep", "signal.pause"))
 _NATIVE = split_names("usleep sleep nanosleep sleep_for sched_yield")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "side_stream"
 _MADE = split_names(
     "Stream ExternalStream", "torch.cuda.", "torch.cuda.streams.", "torch.", "cupy.cuda."

@@ -8,7 +8,7 @@ from evaluators.audit.flow import find_patches
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "timer_tampering"
 _CLOCKS = (
     "time.",
