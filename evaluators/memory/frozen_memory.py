@@ -179,11 +179,11 @@ def _read_tensor(pid: int, entry: TensorEntry) -> torch.Tensor:
         flat = torch.frombuffer(raw, dtype=dtype)
         return flat.as_strided(shape, strides).contiguous()
     run, outer = _split_dimensions(shape, strides)
-    spans = [
-        (address + at * dtype.itemsize, run * dtype.itemsize)
-        for at in _iterate_offsets(shape[:outer], strides[:outer])
-    ]
-    return torch.frombuffer(_read(pid, spans), dtype=dtype).view(shape)
+    size, raw = dtype.itemsize, bytearray()
+    # In parts: a list of all runs can take far more memory than the tensor.
+    for part in _compute_offsets(shape[:outer], strides[:outer]).split(_MOST_RUNS):
+        raw += _read(pid, [(address + at * size, run * size) for at in part.tolist()])
+    return torch.frombuffer(raw, dtype=dtype).view(shape)
 
 
 def _split_dimensions(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
@@ -195,30 +195,25 @@ def _split_dimensions(shape: Sequence[int], strides: Sequence[int]) -> tuple[int
     return run, outer
 
 
-def _iterate_offsets(shape: Sequence[int], strides: Sequence[int]) -> Iterator[int]:
+def _compute_offsets(shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
     at = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(shape, strides, strict=True):
         at = at.unsqueeze(-1) + torch.arange(size) * stride
-    yield from at.reshape(-1).tolist()
+    return at.reshape(-1)
 
 
 def _read(pid: int, spans: Sequence[tuple[int, int]]) -> bytearray:
     """Return bytes of another process, span after span. Raises Unreadable."""
     held = bytearray(sum(length for _, length in spans))
     target = (ctypes.c_char * len(held)).from_buffer(held)
-    at = 0
-    for first in range(0, len(spans), _MOST_RUNS):
-        part = spans[first : first + _MOST_RUNS]
-        wanted = sum(length for _, length in part)
-        done = 0
-        while done < wanted:  # one call moves at most 2 GiB
-            ours = _Span(ctypes.addressof(target) + at + done, wanted - done)
-            theirs = (_Span * len(part))(*_iterate_rest(part, done))
-            moved = _C.process_vm_readv(pid, ctypes.byref(ours), 1, theirs, len(part), 0)
-            if moved <= 0:
-                raise Unreadable(os.strerror(ctypes.get_errno()))
-            done += moved
-        at += wanted
+    done = 0
+    while done < len(held):  # one call moves at most 2 GiB
+        ours = _Span(ctypes.addressof(target) + done, len(held) - done)
+        theirs = (_Span * len(spans))(*_iterate_rest(spans, done))
+        moved = _C.process_vm_readv(pid, ctypes.byref(ours), 1, theirs, len(spans), 0)
+        if moved <= 0:
+            raise Unreadable(os.strerror(ctypes.get_errno()))
+        done += moved
     return held
 
 

@@ -47,7 +47,7 @@ NUMPY_NAMES = (
 _MOST = (1 << 63) - 1
 """Sizes, addresses and counts are whole numbers of 64 bits with a sign."""
 _MOST_FIELDS = 255
-_MOST_DIMENSIONS = 64  # torch's own limit
+_MOST_DIMENSIONS = 1000  # torch has no limit of its own
 _MOST_NS = 10**15
 _MOST_STATE_NAME = 4000
 _PAGE_ENTRIES = 256

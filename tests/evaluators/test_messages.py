@@ -53,6 +53,7 @@ GENUINE: list[tuple[schema.Loop, str, dict[str, Any]]] = [
     ("candidate", "call", call(PLACED) | {"pieces": [[0, 512, HANDLE]], "boxed": BOXED}),
     # An expanded number: its bytes exceed 64 bits.
     ("candidate", "call", call({"tensor": ["float32", [2**31, 2**31], [0, 0], 4096, 0]})),
+    ("candidate", "call", call({"tensor": ["float32", [1] * 65, [1] * 65, 4096, 0]})),
     ("candidate", "call", {"odd": {"type": "Later", "lazy": True}}),
     ("candidate", "time", {"places": [[[4096], [16]], [[], []]]}),
     ("candidate", "describe", {"outputs": [call(PLACED), call({"tuple": []})]}),
@@ -106,7 +107,7 @@ def test_genuine_messages_are_of_the_schema(
                 {"tensor": ["float32", [2**39, 2**39, 0], [1, 1, 1], 4096, 0]},
                 {"tensor": ["float32", [2**39, 2**39], [0, 0], 4096, 0]},
                 {"tensor": ["float32", [2**31, 2**31], [2**31, 1], 4096, 0]},
-                {"tensor": ["float32", [1] * 65, [1] * 65, 4096, 0]},
+                {"tensor": ["float32", [1] * 1001, [1] * 1001, 4096, 0]},
                 {"list": {"value": 1}},
                 {"list": [5]},
                 {"dict": [5]},
