@@ -60,6 +60,8 @@ class Variation:
     """Whether to try the variation only if the reference's answer is finite."""
     strided: bool = False
     """Whether the inputs have gaps in memory."""
+    by_chance: bool = False
+    """Whether chance decides if a draw shows something, so that two are tried."""
     departs: bool = False
     """Whether a finite answer that departs from the reference shows another function."""
 
@@ -408,6 +410,7 @@ SPECIAL = (
         _change_numbers(_put_infinities, varies_complex=False),
         special=True,
         finite=False,
+        by_chance=True,
         departs=True,
     ),
     Variation(

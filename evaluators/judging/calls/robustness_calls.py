@@ -151,6 +151,9 @@ class RobustnessCalls:
         if question is None:
             return True
         comparison, departure = self._try(variation, question)
+        if variation.by_chance and comparison is not None and comparison.reason is None:
+            question = self._draw_variation(variation) or question
+            comparison, departure = self._try(variation, question)
         if variation.tells_precision:
             self._note_class(variation, comparison, question)
         if comparison is None or comparison.reason is not None:
