@@ -131,6 +131,8 @@ class TaskWorker:
         """Return the largest errors of the algorithms that a policy allows; see `EagerError`."""
         given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
         found = self._loaded.measure_algorithms(given, seed, policy, limits)
+        if self._setting.device == "cuda":
+            release_unused_memory()
         rows = [e and [e.scaled, list(e.shares), e.relative] for e in found.largest]
         return {"errors": rows, "rounds": found.rounds, "differ": found.differ}
 
