@@ -23,7 +23,7 @@ from evaluators.memory.values import DTYPES, build_value, iterate_entries
 
 TensorEntry: TypeAlias = tuple[torch.dtype, list[int], list[int], int]
 """Element type, shape, strides and address of a tensor."""
-Place: TypeAlias = tuple[Sequence[int], Sequence[int]]
+Place: TypeAlias = Sequence[Sequence[int]]
 """Addresses of the tensors of an output, and the number of elements of each."""
 _MOST_RUNS = 1024
 _DENSE = 4

@@ -671,9 +671,10 @@ def test_a_hook_in_the_loop_makes_no_kernel_fast(
 
 LATE = """
 def time_(self, slots, variant=None, copies=False):
-    self._outputs = [torch.empty_like(self._slots[slot][0]) for slot in slots]
-    for slot, output in zip(slots, self._outputs):
-        threading.Thread(target=work, args=(self._module, self._slots[slot], output)).start()
+    inputs = [self._slots[slot][0] for slot in slots]
+    self._outputs = [torch.empty_like(args[0]) for args in inputs]
+    for args, output in zip(inputs, self._outputs):
+        threading.Thread(target=work, args=(self._module, args, output)).start()
     return {"places": loop.locate(self._outputs)}
 def work(module, inputs, output):
     output.copy_(module(*inputs))
