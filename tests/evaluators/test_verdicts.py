@@ -173,8 +173,9 @@ def test_a_candidate_that_is_not_right_is_a_row_that_says_why(
 def test_what_the_reference_loads_once_does_not_count_as_the_time_of_an_answer(
     judge_code: Judged, candidate: Text, task: str
 ) -> None:
-    loads = "import time\n        if 'loaded' not in globals():\n            "
-    loads += "globals()['loaded'] = True\n            time.sleep(0.6)\n        return"
+    # A library is loaded once in a process, however often the task's file is imported.
+    loads = "import sys, time\n        if not hasattr(sys, 'loaded'):\n            "
+    loads += "sys.loaded = True\n            time.sleep(0.6)\n        return"
     slow = task.replace("        return", f"        {loads}")
     row = judge_code(candidate("while True: pass"), slow, first_call_s=1.0)
     # 50 answers of 0.6 s would have allowed 30 s more.
