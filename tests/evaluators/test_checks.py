@@ -572,6 +572,8 @@ RECURRENCE = (
     "for step in range({first}, 256): h = 0.9 * h + x[:, step]\nreturn h"
 )
 SAMPLES = "torch.rand(16, 256, 8)"
+WIDE_WEIGHT = "self.weight = nn.Parameter(torch.randn(1024, 512) / 32)"
+QUANTISED = "return torch.round(({}) * 100).to(torch.int32)"
 STATISTICS_OF_EVALUATION = "self.norm = nn.BatchNorm1d(32, affine=False)\nself.eval()"
 SAME_FUNCTION = {
     "the same": (MATMUL, kernel(WEIGHT, "return (x @ self.weight).clamp(min=0)"), True),
@@ -588,6 +590,16 @@ SAME_FUNCTION = {
     "the structure of a triangle": (
         task_of("", "return torch.triu(x @ x)", UPPER),
         kernel("", "x = torch.triu(x)\nreturn torch.triu(x @ x)"),
+        True,
+    ),
+    "a product in two halves, rounded to steps": (
+        task_of(WIDE_WEIGHT, QUANTISED.format("x @ self.weight"), "torch.randn(128, 1024)"),
+        kernel(
+            WIDE_WEIGHT,
+            QUANTISED.format(
+                "x[:, :512] @ self.weight[:512] + x[:, 512:] @ self.weight[512:]",
+            ),
+        ),
         True,
     ),
     "no relu": (RELU_OF_RAND, kernel("", "return x.sum(1)"), False),
