@@ -656,6 +656,15 @@ SAME_FUNCTION = {
         kernel("", "return x[0].clone()"),
         False,
     ),
+    "lengths that are all full": (
+        task_of(
+            "",
+            "return x[0] * (torch.arange(32) < x[1][:, None])",
+            "(torch.randn(48, 32), torch.full((48,), 32))",
+        ),
+        kernel("", "return x[0].clone()"),
+        False,
+    ),
     "a first state of zeros that is never read": (
         task_of("", "return torch.tanh(x[0] + x[1])", "(torch.randn(48, 32), torch.zeros(48, 32))"),
         kernel("", "return torch.tanh(x[0])"),
@@ -749,6 +758,9 @@ def test_other_whole_numbers_are_as_valid_as_the_tasks_own() -> None:
     assert {*tokens.tolist()} == {0, 1}
     assert vary(3) is None
     assert vary([2, 2, 2]) is None
+    lengths = vary([9, 9, 9], (9, 3))
+    assert lengths is not None
+    assert 1 <= min(lengths.tolist()) < max(lengths.tolist()) == 9
 
 
 def test_the_view_repeats_the_rule_of_the_judge() -> None:

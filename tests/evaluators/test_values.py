@@ -366,7 +366,7 @@ JUDGED = {
         SPECTRUM,
         "x",
         "return torch.fft.rfft(x).conj()",
-        "rejected/lazy_output",
+        "incorrect/incorrect_type: .*resolve_conj",
     ),
     "shares memory": (SHARED, "q, k, twice, table", SAME_MEMORY.strip(), None),
     "named tuples and dataclasses": (

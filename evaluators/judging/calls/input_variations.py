@@ -165,12 +165,13 @@ def vary_whole(
 
     They are the same numbers in another order along the longest dimension, so that an index stays
     valid. Sorted numbers stay sorted, and offsets keep their ends. One value in 8 of a mask is
-    inverted; ones alone are a mask.
+    inverted; ones alone are a mask. Of lengths that are all full, one in 8 becomes shorter.
 
     Args:
         tensor: The tensor of one draw.
         others: The same tensor of other draws.
-        sizes: The sizes of all inputs' dimensions: the last of several offsets is one of these.
+        sizes: The sizes of all inputs' dimensions: the last of several offsets, and a full length,
+            is one of these.
         seed: Seed of the variation.
     """
     if tensor.numel() < 2:
@@ -182,6 +183,11 @@ def vary_whole(
         return (own ^ flips).to(tensor.device)
     if bool((own == 1).all()):  # such as a mask of tokens
         return own.masked_fill(flips, 0).to(tensor.device)
+    full = int(own.reshape(-1)[0])
+    if full > 1 and full in sizes and bool((own == full).all()):
+        flips.view(-1)[0] = True  # lengths are often few
+        shorter = torch.randint(1, full, own.shape, generator=draws).to(own.dtype)
+        return torch.where(flips, shorter, own).to(tensor.device)
     dim = max(range(own.dim()), key=lambda dim: own.shape[dim])
     rows = own.movedim(dim, -1)
     first, last = int(rows.reshape(-1)[0]), int(rows.reshape(-1)[-1])

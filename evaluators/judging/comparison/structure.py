@@ -101,7 +101,11 @@ def _find_tensor_mismatch(wanted: torch.Tensor, given: Any) -> Comparison | None
     if given.dtype != wanted.dtype:
         return Comparison("incorrect_dtype", f"{given.dtype} instead of {wanted.dtype}")
     if read_pending(given) & ~read_pending(wanted):  # eager itself may leave it to the reader
-        return Comparison("lazy_output", "a conjugation or negation of an output is pending")
+        message = (
+            "an output leaves a conjugation or negation to its reader, and the task's does not"
+        )
+        remedy = "return what its resolve_conj() and resolve_neg() return"
+        return Comparison("incorrect_type", f"{message}: {remedy}")
     return None
 
 
