@@ -31,7 +31,10 @@ LIMITS = {
         "dtypes, devices, and lists, tuples, named tuples, dataclasses and dicts of them"
     ),
     "dict_keys": Limit("dicts with keys other than text and whole numbers"),
-    "containers": Limit("calls that put other tensors into a list or dict among their inputs"),
+    "containers": Limit(
+        "calls that put other tensors into a list or dict among their inputs, or give an input "
+        "another shape or other memory"
+    ),
     "nesting": Limit("values that are nested more than 8 deep, or that contain themselves"),
     "value_count": Limit("inputs or outputs of thousands of parts: a description exceeds 128 KiB"),
     "value_bytes": Limit("inputs or outputs of more than half of the memory of the host or GPU"),

@@ -306,6 +306,7 @@ class TaskModule:
         is_scratch = self._rules["scratch"]  # then they are no part of the answer
         given = inputs if self.changed == [] and not is_scratch else copy_value(inputs)
         held = list(tensors_of(given))
+        places = list(map(_read_place, held))
         self._is_new = False
         with torch.no_grad(), _name_failure("forward() failed"):
             value = call(self._model, given)
@@ -315,6 +316,9 @@ class TaskModule:
         now = list(tensors_of(given))
         if len(now) != len(held) or any(a is not b for a, b in zip(now, held, strict=True)):
             detail = "forward() puts other tensors into a container of its inputs"
+            raise TaskFailed(refuse_limit("containers", detail))
+        if list(map(_read_place, held)) != places:
+            detail = "forward() gives an input another shape or other memory"
             raise TaskFailed(refuse_limit("containers", detail))
         if is_scratch:
             self.changed = []
@@ -590,6 +594,10 @@ def _match_exact(
         return [_to_exact(tensor) for tensor in own]
     pairs = zip(own, exact, strict=True)
     return [x if _classify(x) == _classify(t) else _to_exact(t) for t, x in pairs]
+
+
+def _read_place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _find_distance(exact: torch.Tensor, moved: Sequence[torch.Tensor]) -> torch.Tensor:

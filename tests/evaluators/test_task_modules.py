@@ -382,3 +382,10 @@ def test_tasks_of_these_kinds_are_judged_on_a_gpu(name: str, gpu_bench: Bench) -
     config = Config(timing_s=0.05, timing_limit_s=0.5, diagnosis=False)
     [row] = judge(case, gpu_bench, config)["evaluations"]
     assert (row["status"], row["reason"]) == ("correct", None), row
+
+
+@pytest.mark.parametrize("change", ["x.data = x * 2", "x.resize_(2, 3)", "x.t_()"])
+def test_an_input_keeps_its_memory_and_shape(change: str, references: Callable[..., Any]) -> None:
+    reference = references(task_of("", f"{change}\nreturn x * 2"))
+    with pytest.raises(ReferenceFailed, match="another shape or other memory"):
+        reference.answer(reference.inputs(1))
