@@ -70,12 +70,18 @@ class BaselineWorkers:
         return self.owned.get(name, self.main)
 
     def time(
-        self, name: str, slots: list[int], *, cold: bool = False, manner: Manner = "end_to_end"
+        self,
+        name: str,
+        slots: list[int],
+        *,
+        cold: bool = False,
+        copies: bool = False,
+        manner: Manner = "end_to_end",
     ) -> Sample:
         """Call one baseline once per slot named. Raises ReferenceFailed, LaunchBlocked."""
         variant = None if name == "eager" else name
         worker = self.get_worker(name)
-        sample = worker.time(slots, variant, cold=cold, manner=manner)
+        sample = worker.time(slots, variant, cold=cold, copies=copies, manner=manner)
         # They are not checked, and those of all baselines together take much memory.
         worker.release_outputs()
         return sample

@@ -14,8 +14,14 @@ from evaluators.worker.handle import Manner, Sample, WorkerHandle
 class TimeSample(Protocol):
     """Times one call per slot named."""
 
-    def __call__(self, slots: list[int], *, cold: bool = False) -> Sample:
-        """Return the sample; `cold` flushes the caches of a GPU before each call."""
+    def __call__(self, slots: list[int], *, cold: bool = False, copies: bool = False) -> Sample:
+        """Return the sample.
+
+        Args:
+            slots: The slots to call it on, in order.
+            cold: Flush the caches of a GPU before each call.
+            copies: Copy each output before the next call, within the sample.
+        """
         ...
 
 

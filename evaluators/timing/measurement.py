@@ -162,7 +162,6 @@ class Block:
                 self._pool,
                 self._checks,
                 plan,
-                manner=manner,
                 cold=cold,
                 similar=similar,
             )

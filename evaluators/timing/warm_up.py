@@ -7,14 +7,16 @@ import math
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from evaluators.memory.tensors import copy_value, tensors_of
+from evaluators.references.task import has_same_bits
 from evaluators.timing.arms import SessionArm
 from evaluators.timing.checks.output_checks import OutputChecks
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.plan import Plan
-from evaluators.timing.session import EMPTY, Session
-from evaluators.worker.handle import Manner, Sample
+from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
+from evaluators.worker.handle import Sample
 
 EMPTY_CALLS = 12
 """Samples of the empty arm in a warm-up."""
@@ -45,7 +47,6 @@ def warm_up(
     checks: OutputChecks,
     plan: Plan,
     *,
-    manner: Manner,
     cold: bool,
     similar: Session | None,
 ) -> WarmUp:
@@ -71,7 +72,7 @@ def warm_up(
     for _ in range(_ROUNDS):
         pool.calls = loops
         if loops > 1 and not cold:
-            _copy_overwritten_answers(arms, pool, manner)
+            _copy_overwritten_answers(arms, pool)
         times = _take_samples(arms, pool, checks, calls, cold=cold)
         wanted = _compute_loops(times.eager_ms, max(plan.sample_ms, times.least_ms), pool)
         wanted = _limit_loops(wanted, times.kernel_ms)
@@ -80,23 +81,34 @@ def warm_up(
         loops = wanted
     pool.calls = loops
     if not cold:
-        _copy_overwritten_answers(arms, pool, manner)
+        _copy_overwritten_answers(arms, pool)
     return WarmUp(loops, ())
 
 
-def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool, manner: Manner) -> None:
+def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> None:
     """Copy the kernel's answers after each call if a later call overwrites them.
 
-    All answers must exist when some are drawn for checking. The copies count as the kernel's time.
-    A tensor that eager also returns several times, such as a weight, is not copied.
+    All answers must exist when some are drawn for checking. The copies count as the kernel's time,
+    and as eager's if that overwrites its answers too. A tensor that eager also returns several
+    times and that keeps its value, such as a weight, is not copied.
     """
     slots = pool.refill()
-    kernel, eager = arms["kernel"].worker, arms["eager"].worker
-    for name in ("kernel", "eager"):
-        arms[name].time(slots)
-    if kernel.outputs_overlap() and not eager.outputs_overlap():
-        time_copies = functools.partial(kernel.time, copies=True, manner=manner)
-        arms["kernel"] = SessionArm(kernel, time_copies)
+    both = [arms["kernel"], arms["eager"]]
+    for arm in both:
+        arm.time(slots)
+    kernel, eager = (arm.worker for arm in both)
+    if not kernel.outputs_overlap():
+        return
+    copied = ["kernel"]
+    if eager.outputs_overlap():
+        last = copy_value(kernel.output(0))
+        for arm in both:
+            arm.time(slots[:1])
+        if all(map(has_same_bits, tensors_of(kernel.output(0)), tensors_of(last))):
+            return
+        copied += ["eager", EAGER_CONTROL]
+    for name in copied:
+        arms[name] = replace(arms[name], time=functools.partial(arms[name].time, copies=True))
 
 
 @dataclass(frozen=True)

@@ -307,6 +307,40 @@ def test_a_buffer_that_is_overwritten_is_copied_in_every_call(
     assert (row["status"], row["reason"]) == ("rejected", "memorised_output"), row
 
 
+BUFFERED = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("out", torch.zeros(64, 32))
+
+    def forward(self, x):
+        {forward}
+
+
+def get_inputs():
+    return [torch.randn(64, 32)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.clock
+def test_a_task_that_overwrites_its_own_answer_is_copied_too(judge_code: Judged) -> None:
+    task = BUFFERED.format(forward="self.out.copy_(x * 2)\n        return self.out, x.sum(1)")
+    code = task.replace("Model", "ModelNew").partition("def get_inputs")[0]
+    row = judge_code(code, task, timing_limit_s=60.0)
+    assert row["status"] == "correct", row
+    assert row["timings"][0]["inner_loops"] > 1
+    row = judge_code(code.replace("x * 2", "x * 2 if self.out[0, 0] == 0 else self.out"), task)
+    assert row["status"] != "correct"
+
+
 @pytest.mark.clock
 @pytest.mark.parametrize(
     ("wrong", "verdict"),
