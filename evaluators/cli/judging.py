@@ -266,7 +266,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
           evaluators check my_kernel.py --task my_task.py --device cpu
           evaluators check my_kernel.py --task starter/diag_matmul --format json
           evaluators check my_kernel.py --task my_task.py --entry-point softmax
-          evaluators check submission.py --task problems/sort_py --workload test_1
+          evaluators check submission.py --task ./sort_py --workload test_1
           evaluators check my_folder --task gemm.json --entry-point main:run
 
         Parameters

@@ -401,7 +401,7 @@ def test_what_a_builder_compiles_is_found_by_the_next(builder: Any) -> None:
 
 
 def test_an_extension_that_has_failed_is_not_compiled_again(builder: Any) -> None:
-    code = EXTENSION.replace("**options", 'extra_ldflags=["-lnowhere"], **options')
+    code = EXTENSION.replace("**options", 'extra_cflags=["-fnowhere"], **options')
     asked = case(0) | {"code": code, "task_code": TASK, "axes": '{"FACTOR": 2}'}
     first = builder.build(asked)
     assert (first["failure"]["status"], first["failure"]["reason"]) == (

@@ -53,7 +53,7 @@ def test_a_template_that_has_ended_starts_again() -> None:
         lost.wait_ready()
         os.kill(template.pid, signal.SIGKILL)
         with pytest.raises(SandboxFailed):
-            lost.receive(60)
+            lost.receive("started", 60)
         until = time.monotonic() + 60
         while is_running(lost.pid) and time.monotonic() < until:
             time.sleep(0.01)

@@ -26,6 +26,8 @@ READS_TRAINING = {
     "session_speedups", "speedups_cuda_l1", "speedups_kernelbench", "paired_samples",
     "session_arms", "clocked_timings", "timed_arms", "timed_places",
     "unranked_sessions",
+    # All evaluations but withdrawn ones, for readers that choose by the protocol themselves.
+    "standing_evaluations",
 }  # fmt: skip
 """Views in which a kernel that only training has judged may be seen as such."""
 KNOWS_ATTEMPTS = {
