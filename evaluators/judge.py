@@ -191,10 +191,10 @@ def _lacks_shared_memory(failed: Exception, bench: Bench, oom_kills: int) -> boo
         return True
     if lacks_memory(failed):
         return bench.device == "cuda" or not isinstance(failed, Failed)
-    may_be_killed = (
-        not isinstance(failed, Failed)
-        or failed.reason == "signal"
-        or failed.status == "compile_error"
+    # The count alone shows no lack: it also rises with what a limit of its own has ended.
+    may_be_killed = not isinstance(failed, Failed) or (
+        (failed.reason == "signal" and "SIGKILL" in failed.message)
+        or (failed.status == "compile_error" and "Killed" in failed.detail)
     )
     return may_be_killed and count_oom_kills() > oom_kills
 

@@ -104,9 +104,12 @@ class Builder:
                 build.keep()
         finally:
             build.release()
-        # A compiler that was ended for lack of memory says nothing.
+        # A compiler that was ended for lack of memory says nothing. The count alone shows no lack:
+        # it also rises with every process that a limit of its own has ended.
         decided = (
-            failed is not None and failed.reason in _DECIDED and host.count_oom_kills() == oom_kills
+            failed is not None
+            and failed.reason in _DECIDED
+            and not ("Killed" in failed.detail and host.count_oom_kills() > oom_kills)
         )
         return {
             "seconds": time.perf_counter() - begin,
