@@ -76,7 +76,16 @@ def find_kinds(call: Callable[[], Any]) -> set[Kind]:
 def iterate_algorithms(
     device: str, policy: str, kinds: set[Kind]
 ) -> Iterator[AbstractContextManager[Any]]:
-    """Yield the other algorithms that a policy allows for operations of some kinds."""
+    """Yield the other algorithms that a policy allows for operations of some kinds.
+
+    Those with the largest errors come first, since the time for all of them is limited.
+    """
+    if device == "cuda":
+        if policy != "fp32_strict" and "convolution" in kinds:
+            yield RoundedFactors(("convolution",))
+        if policy == "allow_tf32" and kinds & {"product", "convolution"}:
+            yield RoundedFactors(("convolution", *_PRODUCTS))
+            yield _allow_tf32()
     if kinds & {"product", "convolution", "sum"}:
         yield _SplitSums()
     if device != "cuda":
@@ -97,11 +106,6 @@ def iterate_algorithms(
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         yield sdpa_kernel(SDPBackend.MATH)
-    if policy != "fp32_strict" and "convolution" in kinds:
-        yield RoundedFactors(("convolution",))
-    if policy == "allow_tf32" and kinds & {"product", "convolution"}:
-        yield RoundedFactors(("convolution", *_PRODUCTS))
-        yield _allow_tf32()
 
 
 class RoundedFactors(OperationMode):

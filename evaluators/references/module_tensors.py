@@ -34,7 +34,7 @@ class _View:
 
 
 def move_module(module: torch.nn.Module, device: str) -> torch.nn.Module:
-    """Return the module on a device, with the tensors that are computed from its weights.
+    """Return the module on a device, with the tensors that are views of its weights.
 
     Other tensors stay where they are, as under `Module.to`.
     """
@@ -43,9 +43,7 @@ def move_module(module: torch.nn.Module, device: str) -> torch.nn.Module:
     views = _find_views(module, [module])
 
     def move(tensor: Tensor) -> Tensor:
-        if id(tensor) in views:
-            return _follow(views[id(tensor)], tensor)
-        return tensor.detach().to(device) if tensor.grad_fn is not None else tensor
+        return _follow(views[id(tensor)], tensor) if id(tensor) in views else tensor
 
     moved = module.to(device)
     map_held_tensors([moved], move)

@@ -360,9 +360,6 @@ def test_a_constructor_that_is_not_repeatable_is_copied_or_named(
 
 ON_GPU = {
     "views of a weight": UNCOPYABLE["views in a list"],
-    "a computed tensor": task_of(
-        LINE + "self.w = self.fc.weight * 2", "return F.linear(x, self.w, self.fc.bias)"
-    ),
     "noise from numpy": task_of(
         LINE,
         "return self.fc(x) + torch.from_numpy(numpy.random.rand(24, 16)).float()",
