@@ -82,6 +82,8 @@ class References:
 
     def __call__(self, code: str, axes: Mapping[str, Any] | None = None) -> Reference:
         """Start the worker of a task."""
+        while self._free and not self._free[-1].is_alive:  # a worker may have taken it along
+            self._free.pop().close()
         fork_server = self._free.pop() if self._free else ForkServer(self._template)
         try:
             reference = Reference(code, axes or {}, "cpu", fork_server)

@@ -51,7 +51,9 @@ def test_no_other_file_goes_and_commands_answer_or_say_what_to_do(
 def test_every_command_is_tried_or_has_a_reason_not_to_be() -> None:
     listed = {*lake_commands.READS, *lake_commands.WRITES, *lake_commands.ELSEWHERE}
     there = {f"{room} {' '.join(path)}" for room in ROOMS for path, _ in commands(app_of(room))}
-    assert there - {"store tag"} <= listed
+    # Whether the members of `trainers run` are there depends on what has run in this process.
+    known = {name for name in there if name in listed or name.rpartition(" ")[0] in listed}
+    assert there - {"store tag"} == known
     assert listed - there <= MEMBERS
 
 
