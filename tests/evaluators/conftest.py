@@ -167,11 +167,21 @@ def gpu_bench() -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="session")
-def fork_server(template: Template) -> Iterator[ForkServer]:
+def fork_servers(template: Template) -> Iterator[list[ForkServer]]:
+    """Return the fork servers that `fork_server` has started, the last of which is in use."""
+    started: list[ForkServer] = []
+    yield started
+    for each in started:
+        each.close()
+
+
+@pytest.fixture
+def fork_server(template: Template, fork_servers: list[ForkServer]) -> ForkServer:
     """Return a fork server that knows what this machine grants."""
-    with ForkServer(template) as started:
-        started.wait_ready()
-        yield started
+    if not fork_servers or not fork_servers[-1].is_alive:
+        fork_servers.append(ForkServer(template))
+    fork_servers[-1].wait_ready()
+    return fork_servers[-1]
 
 
 @pytest.fixture(scope="session")
