@@ -6,8 +6,8 @@ python benchmarks/forged_messages.py --examples 0 --processes 20 --device cuda
 An example is one request whose genuine reply is changed at one to three places, or replaced by
 other bytes, before the judge reads it: `--examples` to a candidate's worker, and half as many to a
 task's. They run in this process. Everything but a refusal of the worker counts as a death of the
-judge and is printed. `--processes` judges real candidates, each of which changes its own messages
-at random, in a judge process that has to survive them all.
+judge and is printed. `--processes` judges real candidates in one judge process, which has to
+survive them all. Each candidate changes its own messages at random.
 """
 
 from __future__ import annotations

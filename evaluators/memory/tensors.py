@@ -213,7 +213,7 @@ class _Entry(NamedTuple):
         return cls(dtype, shape, strides, (start, size), offset, pending)
 
     def build(self, storage: torch.UntypedStorage, start: int = 0) -> Tensor:
-        """Return the tensor in a storage, of which `start` elements come before its own."""
+        """Return the tensor that begins after `start` elements of a storage."""
         empty = _EMPTY(0, dtype=self.dtype, device=storage.device)
         offset = start + self.offset if math.prod(self.shape) else 0
         tensor = _SET(empty, storage, offset, self.shape, self.strides)

@@ -38,7 +38,7 @@ class Keywords(dict[str, Any]):
 
 
 def call(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """Call a function on inputs, of which the last may be `Keywords`."""
+    """Call a function on inputs. If the last one is `Keywords`, they are passed by keyword."""
     args, named = split_arguments(inputs)
     return function(*args, **named)
 

@@ -303,7 +303,7 @@ def _place(value: Any) -> bool:
     return value in ("cpu", "cuda")
 
 
-def _passed(**fields: Form) -> Form:
+def _value_reply(**fields: Form) -> Form:
     """A value of a task: its structure, or the bytes that it needs where its box is too small."""
     return _either(
         _object(place=_place, spec=_boxed, **fields),
@@ -338,10 +338,10 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
     },
     "task": {
         **dict.fromkeys(("reset", "adopt"), _nothing),
-        **dict.fromkeys(("load", "inputs", "input_sets", "value", "choices"), _passed()),
+        **dict.fromkeys(("load", "inputs", "input_sets", "value", "choices"), _value_reply()),
         "fetch": _object(place=_place, spec=_boxed),
         "box": _object(handle=_maybe(_handle)),
-        "answer": _passed(draws=_flag, changed=_list(_whole()), keeps=_flag, places=_flag),
+        "answer": _value_reply(draws=_flag, changed=_list(_whole()), keeps=_flag, places=_flag),
         "count_bytes": _object(bytes=_or_none(_row(_whole(), _whole()))),
         "depends_on_tf32": _object(depends=_flag),
         "rules": _object(
@@ -357,8 +357,8 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
             rounds=_flag,
             differ=_flag,
         ),
-        "steps": _passed(rounds=_flag),
-        "state": _passed(
+        "steps": _value_reply(rounds=_flag),
+        "state": _value_reply(
             page=_list(_row(_text(_MOST_STATE_NAME), _flag, _whole()), _PAGE_ENTRIES),
             total=_whole(),
         ),

@@ -168,7 +168,7 @@ def gpu_bench() -> Iterator[Bench]:
 
 @pytest.fixture(scope="session")
 def fork_servers(template: Template) -> Iterator[list[ForkServer]]:
-    """Return the fork servers that `fork_server` has started, the last of which is in use."""
+    """Return the fork servers that `fork_server` has started; the last one is in use."""
     started: list[ForkServer] = []
     yield started
     for each in started:

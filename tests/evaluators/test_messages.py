@@ -216,7 +216,7 @@ def test_an_expanded_number_beyond_64_bits_has_another_shape(
 
 
 @pytest.fixture(scope="module")
-def attacked() -> Iterator[HandleUnderAttack]:
+def handle_under_attack() -> Iterator[HandleUnderAttack]:
     opened = HandleUnderAttack()
     yield opened
     opened.close()
@@ -226,9 +226,9 @@ def send_genuine(_: str, reply: dict[str, Any]) -> bytes:
     return json.dumps(reply).encode()
 
 
-def test_workers_in_threads_are_genuine(attacked: HandleUnderAttack) -> None:
-    for request in attacked.requests:
-        assert attacked.attack(request, send_genuine) == "accepted"
+def test_workers_in_threads_are_genuine(handle_under_attack: HandleUnderAttack) -> None:
+    for request in handle_under_attack.requests:
+        assert handle_under_attack.attack(request, send_genuine) == "accepted"
     for request in TASK_REQUESTS:
         assert attack_reference(request, send_genuine) == "accepted"
 
@@ -236,9 +236,11 @@ def test_workers_in_threads_are_genuine(attacked: HandleUnderAttack) -> None:
 @settings(max_examples=count_examples(2000), deadline=None)
 @given(st.data())
 def test_no_message_of_a_candidate_ends_the_judge(
-    attacked: HandleUnderAttack, data: st.DataObject
+    handle_under_attack: HandleUnderAttack, data: st.DataObject
 ) -> None:
-    attacked.attack(data.draw(st.sampled_from(attacked.requests)), data.draw(packets()))
+    handle_under_attack.attack(
+        data.draw(st.sampled_from(handle_under_attack.requests)), data.draw(packets())
+    )
 
 
 @settings(max_examples=count_examples(1000), deadline=None)

@@ -1,4 +1,4 @@
-# A parameter in place of a tensor, which is a plain tensor to whoever reads it.
+# Returns a parameter, which is a tensor like any other.
 #
 # task: gelu
 # device: cpu
