@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,20 +27,25 @@ class EagerError:
     @classmethod
     def smaller(cls, one: EagerError | None, other: EagerError | None) -> EagerError | None:
         """Return the smaller of each figure."""
-        if one is None or other is None:
-            return one or other
-        pairs = zip(one.shares, other.shares, strict=True)
-        shares = tuple(min(pair) for pair in pairs)
-        return cls(min(one.scaled, other.scaled), shares, min(one.relative, other.relative))
+        return cls._merge(one, other, min)
 
     @classmethod
     def larger(cls, one: EagerError | None, other: EagerError | None) -> EagerError | None:
         """Return the larger of each figure."""
+        return cls._merge(one, other, max)
+
+    @classmethod
+    def _merge(
+        cls,
+        one: EagerError | None,
+        other: EagerError | None,
+        choose: Callable[[float, float], float],
+    ) -> EagerError | None:
         if one is None or other is None:
             return one or other
-        pairs = zip(one.shares, other.shares, strict=True)
-        shares = tuple(max(pair) for pair in pairs)
-        return cls(max(one.scaled, other.scaled), shares, max(one.relative, other.relative))
+        shares = tuple(map(choose, one.shares, other.shares))
+        relative = choose(one.relative, other.relative)
+        return cls(choose(one.scaled, other.scaled), shares, relative)
 
     @classmethod
     def measure(
