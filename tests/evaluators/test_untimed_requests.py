@@ -142,7 +142,7 @@ def test_updates_of_state_that_another_request_makes_count_as_time(judge_code: J
 def work(worker):
     for module, x in OWED:
         module.norm(x)
-        until = time.perf_counter() + 0.02
+        until = time.perf_counter() + 0.002
         while time.perf_counter() < until:
             pass
     OWED.clear()
@@ -157,8 +157,8 @@ replace("time", lambda worker: TIMING.clear(), lambda worker: TIMING.append(1))
     row = judge_code(code, TASKS["state"], timing_limit_s=2.0)
     assert (row["status"], row["reason"]) == ("correct", None), row
     [kernel] = [arm for arm in row["timings"] if arm["arm"] == "kernel"][:1]
-    # Each call owes 20 ms, in a request that is not the timed one.
-    assert min(kernel["samples_ms"]) > 5, kernel["samples_ms"]
+    # Each call owes 2 ms, in a request that is not the timed one.
+    assert min(kernel["samples_ms"]) > 1, kernel["samples_ms"]
 
 
 def test_answers_whose_layout_always_changes_are_not_verified(
