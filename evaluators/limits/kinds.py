@@ -32,8 +32,8 @@ LIMITS = {
     ),
     "dict_keys": Limit("dicts with keys other than text and whole numbers"),
     "containers": Limit(
-        "calls that put other tensors into a list or dict among their inputs, or give an input "
-        "another shape or other memory"
+        "calls that put other tensors or values into a list or dict among their inputs, or give an "
+        "input another shape or other memory"
     ),
     "nesting": Limit("values that are nested more than 8 deep, or that contain themselves"),
     "value_count": Limit("inputs or outputs of thousands of parts: a description exceeds 128 KiB"),

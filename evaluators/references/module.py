@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import textwrap
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,7 +29,7 @@ from evaluators.memory.tensors import (
     layout,
     move_to_device,
 )
-from evaluators.memory.values import call, list_arguments, tensors_of
+from evaluators.memory.values import call, describe_value, list_arguments, tensors_of
 from evaluators.references.algorithms import RoundedFactors, find_kinds, iterate_algorithms
 from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.eager_error import EagerError, measure_errors
@@ -46,6 +47,8 @@ from evaluators.references.weight_seed import WEIGHT_SEED
 
 _ALGORITHMS_LIMIT_S = 2.0
 """After as much time, no further algorithm is tried."""
+_MOST_ERROR = 500
+"""Characters of an error of the task's code."""
 _MOST_ALIKE = 4.0
 _MOST_ROUNDING = 0.05
 _MOST_OF_OWN = 10.0
@@ -307,6 +310,7 @@ class TaskModule:
         given = inputs if self.changed == [] and not is_scratch else copy_value(inputs)
         held = list(tensors_of(given))
         places = list(map(_read_place, held))
+        form = describe_value(given, _read_no_tensor)
         self._is_new = False
         with torch.no_grad(), _name_failure("forward() failed"):
             value = call(self._model, given)
@@ -314,8 +318,12 @@ class TaskModule:
         if self.changed is None:
             self.keeps_inputs = share_storages(given, [self._model, self._namespace])
         now = list(tensors_of(given))
-        if len(now) != len(held) or any(a is not b for a, b in zip(now, held, strict=True)):
-            detail = "forward() puts other tensors into a container of its inputs"
+        is_other = len(now) != len(held) or any(a is not b for a, b in zip(now, held, strict=True))
+        with _name_failure("the inputs after forward()"):
+            is_same_form = is_other or describe_value(given, _read_no_tensor) == form
+        if is_other or not is_same_form:
+            other = "tensors" if is_other else "values"
+            detail = f"forward() puts other {other} into a container of its inputs"
             raise TaskFailed(refuse_limit("containers", detail))
         if list(map(_read_place, held)) != places:
             detail = "forward() gives an input another shape or other memory"
@@ -596,6 +604,10 @@ def _match_exact(
     return [x if _classify(x) == _classify(t) else _to_exact(t) for t, x in pairs]
 
 
+def _read_no_tensor(_: torch.Tensor) -> None:
+    return None
+
+
 def _read_place(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
@@ -675,7 +687,8 @@ def _name_failure(what: str) -> Generator[None]:
     except SystemExit as error:
         raise TaskFailed(f"{what}: it calls sys.exit({error.code!r:.80})") from error
     except Exception as error:
-        detail, limit = f"{what}: {error}", _find_limit(error)
+        # Texts of torch may be as long as a page, and the name of the limit comes after them.
+        detail, limit = f"{what}: {textwrap.shorten(str(error), _MOST_ERROR)}", _find_limit(error)
         raise TaskFailed(detail if limit is None else refuse_limit(limit, detail)) from error
 
 

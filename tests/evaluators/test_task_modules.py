@@ -386,3 +386,65 @@ def test_an_input_keeps_its_memory_and_shape(change: str, references: Callable[.
     reference = references(task_of("", f"{change}\nreturn x * 2"))
     with pytest.raises(ReferenceFailed, match="another shape or other memory"):
         reference.answer(reference.inputs(1))
+
+
+STATEFUL = """
+class Model(nn.Module):
+    def forward(self, x, state):
+        {change}
+        return x * 2
+
+
+def get_inputs():
+    return [torch.randn(3, 2), {{"step": 1, "sizes": [2, 3]}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "change", ["state['step'] += 1", "state['sizes'].pop()", "state['new'] = {1, 2}"]
+)
+def test_values_in_containers_of_inputs_stay(change: str, references: Callable[..., Any]) -> None:
+    reference = references(HEAD + STATEFUL.format(change=change))
+    with pytest.raises(ReferenceFailed, match=r"limit (containers|value_types);"):
+        reference.answer(reference.inputs(1))
+
+
+STRUCTURED = {
+    "a symmetric matrix that is read by columns": (
+        "x = torch.randn(32, 32)\n    return [x + x.T]",
+        "return x @ x[:, :2]",
+        "return x.T @ x[:, :2]",
+    ),
+    "a factorization that fails on other matrices": (
+        "x = torch.randn(2, 32, 32)\n    return [x @ x.mT / 32 + 0.1 * torch.eye(32)]",
+        "return torch.linalg.cholesky(x)",
+        "return torch.linalg.cholesky(x)",
+    ),
+    "rows that sum to one, and an error on others": (
+        "return [torch.randn(8, 32).softmax(-1)]",
+        "return x / x.sum(-1, keepdim=True)",
+        "assert (x.sum(-1) - 1).abs().max() < 1e-3; return x.clone()",
+    ),
+}
+STRUCTURED_TASK = """
+class {name}(nn.Module):
+    def forward(self, x):
+        {forward}
+
+
+def get_inputs():
+    {inputs}
+"""
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+def test_a_kernel_may_rely_on_what_all_inputs_have(
+    name: str, check_code: Callable[..., Any]
+) -> None:
+    inputs, forward, kernel = STRUCTURED[name]
+    task, candidate = (
+        HEAD + STRUCTURED_TASK.format(name=kind, forward=body, inputs=inputs)
+        for kind, body in (("Model", forward), ("ModelNew", kernel))
+    )
+    outcome = check_code(candidate, task)
+    assert outcome.status == "correct", outcome

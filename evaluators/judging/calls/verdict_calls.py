@@ -13,14 +13,14 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from evaluators.judging.calls.candidate import Candidate
-from evaluators.judging.calls.input_seeds import Question, draw_question
+from evaluators.judging.calls.input_seeds import Question, draw_question, draw_seed
 from evaluators.judging.calls.input_variations import replace_interior
 from evaluators.judging.calls.precision_record import PrecisionRecord
 from evaluators.judging.comparison.error_text import describe_change, describe_inputs
 from evaluators.judging.comparison.outputs import compare, is_same_answer
 from evaluators.judging.comparison.result import Comparison, merge_comparisons
 from evaluators.memory.tensors import compute_fingerprint, layout, tensors_of
-from evaluators.references.task import has_same_bits
+from evaluators.references.task import ReferenceFailed, has_same_bits
 from evaluators.worker.handle import Failed
 
 _Kind: TypeAlias = Literal["own", "interior", "repeat"]
@@ -64,6 +64,8 @@ _FEWEST_CALLS = 5
 _SLOW_CALL_S = 1.0
 _FURTHER_DRAWS = 2
 """Calls that decide whether a wrong number of large relative errors is luck."""
+_DRAWS_OF_STRUCTURE = 4
+"""Draws that show whether a kernel relies on what mixed inputs break; a few may not show it."""
 _MOST_POISON_BYTES = 512 << 20
 _MOST_CHECKER_TEXT = 500
 
@@ -98,10 +100,12 @@ class VerdictCalls:
         while number < calls:
             begin = self._candidate.read_clock()
             slot, kind = _PLAN[number % MOST_CALLS]
-            question = first if number == 0 else self._draw_next(slot % slots, kind)
-            self._decide(slot % slots, question, number)
+            slot %= slots
+            question = first if number == 0 else self._draw_next(slot, kind)
+            self._decide(slot, question, number, kind)
             number += 1
-            self._repeated = question if _PLAN[number % MOST_CALLS][1] == "repeat" else None
+            is_repeated = _PLAN[number % MOST_CALLS][1] == "repeat" and slot in self._inputs
+            self._repeated = question if is_repeated else None
             # The first call may compile.
             if number > 1 and self._candidate.read_clock() - begin > _SLOW_CALL_S:
                 calls = min(calls, _FEWEST_CALLS)
@@ -112,27 +116,46 @@ class VerdictCalls:
             return draw_question(self._reference, self._evidence)
         inputs, seed = last
         if kind == "interior":
-            return draw_question(
-                self._reference, self._evidence, lambda new: replace_interior(inputs, new)
-            )
+            try:
+                return self._draw_within(inputs)
+            except ReferenceFailed:
+                if not self._reference.is_alive:
+                    raise
+                # Corners of other inputs may break what the module needs, such as a matrix that is
+                # positive definite.
+                return draw_question(self._reference, self._evidence)
         return Question(inputs, self._reference.answer(inputs, seed), seed)
 
-    def _decide(self, slot: int, question: Question, number: int) -> None:
+    def _draw_within(self, corners: list[Any]) -> Question:
+        return draw_question(
+            self._reference, self._evidence, lambda new: replace_interior(corners, new)
+        )
+
+    def _decide(self, slot: int, question: Question, number: int, kind: _Kind) -> None:
         """Make one call and judge its answer."""
         worker = self._candidate.worker
         sizes = [t.numel() * t.element_size() for t in tensors_of(question.expected.value)]
         is_inspected = number < 3 or max(layout(question.inputs)[1], sum(sizes)) <= CHEAP_BYTES
         if sum(sizes) <= _MOST_POISON_BYTES:
             worker.poison([size for size in sizes if size])
-        output = self._candidate.call(slot, question, first=number == 0)
+        try:
+            output = self._candidate.call(slot, question, first=number == 0)
+        except Failed as failed:
+            is_error = (failed.status, failed.reason) == ("crash", "exception")
+            if kind == "interior" and is_error and self._relies_on_structure(slot):
+                self._leave_out(slot, number, failed.message)
+                return
+            raise
         comparison = self._candidate.compare(question, output)
         if comparison.reason is not None and self._is_luck(slot, comparison):
             self._evidence.notes.append(f"only call {number + 1}: {comparison.message}")
             self._previous = None
             self._inputs[slot] = (question.inputs, question.seed)
             return
-        if comparison.reason is None and comparison.excused is None:
-            comparison = self._ask_checker(question, output, comparison)
+        comparison = self._ask_checker(question, output, comparison)
+        if kind == "interior" and comparison.reason is not None and self._relies_on_structure(slot):
+            self._leave_out(slot, number, comparison.message)
+            return
         if comparison.excused is not None and "accepted_by_task" not in self._evidence.flags:
             self._evidence.flags.add("accepted_by_task")
             note = f"beyond the judge's own tolerance in call {number + 1}: {comparison.excused}"
@@ -163,7 +186,7 @@ class VerdictCalls:
 
     def _ask_checker(self, question: Question, output: Any, own: Comparison) -> Comparison:
         """Return a comparison that is right, or wrong if the task's own checker says so."""
-        if question.expected.check is None:
+        if own.reason is not None or own.excused is not None or question.expected.check is None:
             return own
         accepted, text = question.expected.check(output)
         if accepted:
@@ -185,6 +208,38 @@ class VerdictCalls:
             if self._candidate.compare(question, output).reason is not None:
                 return False
         return True
+
+    def _relies_on_structure(self, slot: int) -> bool:
+        """Whether the kernel also fails on new inputs within corners that it has never seen.
+
+        It then relies on what the task promises of its inputs, such as symmetry, sorted values or
+        rows that sum to one, which other corners break. A kernel that remembers answers by the
+        corners of their inputs is right on them.
+        """
+        for _ in range(_DRAWS_OF_STRUCTURE):
+            try:
+                question = self._draw_within(self._reference.inputs(draw_seed()))
+                output = self._candidate.call(slot, question)
+            except ReferenceFailed:
+                if not self._reference.is_alive:
+                    raise
+                continue
+            except Failed as failed:
+                if (failed.status, failed.reason) != ("crash", "exception"):
+                    raise
+                return True
+            comparison = self._candidate.compare(question, output)
+            if self._ask_checker(question, output, comparison).reason is not None:
+                return True
+        return False
+
+    def _leave_out(self, slot: int, number: int, message: str | None) -> None:
+        """Note a call on mixed inputs, which break what the task promises of them."""
+        self._evidence.notes.append(
+            f"call {number + 1} left out, on the values of two draws mixed: {message}"
+        )
+        self._previous = None
+        self._inputs.pop(slot, None)
 
     def _check_previous_output(self, slot: int) -> None:
         """Flag an output that this call has changed.
