@@ -102,9 +102,9 @@ def _print_verdict(attempt: dict[str, Any], verdict: dict[str, Any]) -> None:
     if verdict["message"]:
         print(f"  {verdict['message'][:100]} …")
     for one in verdict["speedups"]:
-        noisy = ", noisy" if one["noisy"] else ""
+        disturbed = ", disturbed" if one["disturbed"] else ""
         interval = f"[{one['speedup_low']}, {one['speedup_high']}]"
-        print(f"  {one['speedup']}x over {one['baseline']} {interval}, {one['clock']}{noisy}")
+        print(f"  {one['speedup']}x over {one['baseline']} {interval}, {one['clock']}{disturbed}")
 
 
 if __name__ == "__main__":

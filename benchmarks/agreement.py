@@ -18,7 +18,7 @@ import store
 SPEEDUPS = """
 SELECT kernel_id, task_id, speedup, speedup_low, speedup_high
 FROM speedups
-WHERE clock = $clock AND baseline = $baseline AND NOT noisy
+WHERE clock = $clock AND baseline = $baseline AND NOT disturbed AND NOT unresolved
 QUALIFY row_number() OVER (
     PARTITION BY kernel_id, task_id ORDER BY measured_at DESC, session_id
 ) = 1

@@ -155,7 +155,7 @@ def main() -> None:
             for _ in range(options.sessions):
                 rows = session(bench, EAGER)
                 low, _, high = compute_speedups(rows)["eager"]
-                told = "noisy" if rows[0]["noisy"] else classify_speedup(low, high)
+                told = "disturbed" if rows[0]["disturbed"] else classify_speedup(low, high)
                 counts[told] = counts.get(told, 0) + 1
         seconds = time.perf_counter() - begin
         listed = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))

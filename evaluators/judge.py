@@ -258,7 +258,11 @@ def settle(
         return fail_evaluation(tables, failed, VERSION)
     [evaluation] = tables["evaluations"]
     ranking = tables["timings"][0]["clock"] if tables["timings"] else None
-    first = [{**row, "noisy": row["clock"] != ranking} for row in tables["timings"]]
+    # Only what was undisturbed by the clock that ranks has a second session.
+    first = [
+        row | dict.fromkeys(("noisy", "disturbed"), row["clock"] != ranking)
+        for row in tables["timings"]
+    ]
     flag = "confirmed_win" if is_confirmed(first, second) else "unconfirmed_win"
     flags = sorted({*evaluation["flags"], flag} - ({"unconfirmed_win"} - {flag}))
     key = {"evaluation_id": evaluation["evaluation_id"]}
@@ -272,10 +276,10 @@ def settle(
 def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     """Time a kernel in a fresh process; returns rows of `timings` without evaluation_id.
 
-    A session that is noisy says nothing about the kernel, and is repeated up to twice. Raises
-    Failed where the kernel fails there: what a kernel shows once it has to show again.
+    A session that ranks nothing is repeated up to twice. Raises Failed where the kernel fails
+    there: what a kernel shows once it has to show again.
     """
-    from evaluators.timing.surprising_wins import is_noisy
+    from evaluators.timing.surprising_wins import ranks_nothing
 
     # The flags of a further process would only repeat those of the first.
     brief = replace(_apply_protocol(config), robustness=False, diagnosis=False, kernels="any")
@@ -283,7 +287,7 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for _ in range(_SECOND_SESSIONS):
         rows = _try_alone_if_short(bench, lambda _: _measure(case, bench, options, Outcome()))
-        if not is_noisy(rows):
+        if not ranks_nothing(rows):
             break
     return rows
 
@@ -291,6 +295,7 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
 def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) -> None:
     """Read the candidate's text, measure it, and measure a surprising win once more."""
     from evaluators.audit import detect
+    from evaluators.timing.rows import mark_disturbed
     from evaluators.timing.surprising_wins import is_confirmed, is_surprising, rank_sessions
     from evaluators.worker.handle import Failed
 
@@ -309,12 +314,11 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) 
     outcome.timings = first
     has_own_work = config.kernels == "any" or outcome.custom_kernel_share
     if not has_own_work or outcome.flags & UNRANKED:
-        for row in first:
-            row["noisy"] = True
+        outcome.timings = mark_disturbed(first)
         return
     if not (bench.freezes or case.trusted or config.rank_unfrozen):
         outcome.flags.add("not_frozen")
-        outcome.timings = [{**row, "noisy": True} for row in first]
+        outcome.timings = mark_disturbed(first)
         return
     if not is_surprising(first, case.best_speedup):
         return

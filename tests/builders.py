@@ -211,7 +211,7 @@ def session(
     *,
     clock: str | None = "first",
     cache: str = "cold",
-    noisy: bool = False,
+    disturbed: bool = False,
     blocks: Mapping[str, Sequence[int]] | None = None,
     minute: float | None = None,
     **baselines: Sequence[float],
@@ -239,7 +239,8 @@ def session(
             "timing_id": ids.content_id("timing", identity, arm), "session_id": identity,
             "arm": arm, "samples_ms": list(samples) * times,
             "blocks": list((blocks or {}).get(arm, range(len(samples) * times))), "inner_loops": 1,
-            "clock": clock, "cache": cache, "noisy": noisy, "created_at": made,
+            "clock": clock, "cache": cache, "noisy": disturbed, "confirmed": False,
+            "disturbed": disturbed, "unresolved": False, "created_at": made,
         } | about
         for arm, samples in {"kernel": kernel, **baselines}.items()
     ]

@@ -23,7 +23,7 @@ sessions AS (
             AS ratios
     FROM timings AS k
     JOIN timings AS b ON b.session_id = k.session_id AND b.cache = k.cache AND b.arm = 'eager'
-    WHERE k.arm = 'kernel' AND NOT k.noisy AND NOT b.noisy
+    WHERE k.arm = 'kernel' AND NOT coalesce(k.disturbed, k.noisy)
 ),
 scored AS (
     SELECT

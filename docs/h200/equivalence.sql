@@ -36,7 +36,7 @@ quiet AS (
     SELECT device, kernel_id, task_id, arg_max(speedup, measured_at) AS speedup
     FROM speedups
     WHERE
-        clock = 'gpu' AND baseline = 'eager' AND "precision" = 'torch_default' AND NOT noisy
+        clock = 'gpu' AND baseline = 'eager' AND "precision" = 'torch_default' AND NOT disturbed AND NOT unresolved
         AND task_id NOT IN (FROM weak_tasks)
     GROUP BY ALL
 )

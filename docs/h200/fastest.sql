@@ -10,7 +10,7 @@ WITH sessions AS (
         arg_min(baseline, speedup) AS hardest
     FROM speedups
     WHERE
-        clock = 'gpu' AND NOT noisy AND "precision" = 'torch_default'
+        clock = 'gpu' AND NOT disturbed AND NOT unresolved AND "precision" = 'torch_default'
         AND task_id NOT IN (FROM weak_tasks)
         AND kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
     GROUP BY device, kernel_id, task_id, session_id

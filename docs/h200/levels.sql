@@ -21,7 +21,7 @@ sessions AS (
         any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
         min(speedup) AS best
     FROM speedups
-    WHERE clock = 'gpu' AND NOT noisy AND task_id NOT IN (FROM weak_tasks)
+    WHERE clock = 'gpu' AND NOT disturbed AND NOT unresolved AND task_id NOT IN (FROM weak_tasks)
     GROUP BY kernel_id, task_id, device, "precision", session_id
     QUALIFY row_number() OVER (
         PARTITION BY kernel_id, task_id, device, "precision" ORDER BY max(measured_at) DESC, session_id

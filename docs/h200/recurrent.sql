@@ -1,6 +1,6 @@
 -- Speedups over eager of the kernels for level3/35, 41 and 42, by device, policy and clock, beside the
--- claims for the H100. All sessions are listed. ranks is false for noisy and contended sessions, for both
--- sessions of a surprising win that the second does not confirm, and otherwise for the faster one of the two.
+-- claims for the H100. All sessions are listed. ranks is false for disturbed sessions, for both
+-- sessions of a surprising win that the second does not confirm, and where the baseline is too short for the clock.
 SELECT
     names."name" AS task,
     devices."name" AS device,
@@ -10,7 +10,7 @@ SELECT
     round(sessions.speedup, 2) AS speedup,
     round(sessions.speedup_low, 2) AS low,
     round(sessions.speedup_high, 2) AS high,
-    NOT sessions.noisy AS ranks
+    NOT sessions.disturbed AND NOT sessions.unresolved AS ranks
 FROM session_speedups AS sessions
 INNER JOIN evaluations ON evaluations.evaluation_id = sessions.evaluation_id
 INNER JOIN devices ON devices.device_id = evaluations.device_id

@@ -14,7 +14,7 @@ WITH sessions AS (
     ANTI JOIN nonequivalent
         ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
     WHERE
-        baseline = 'eager' AND NOT noisy AND speeds.task_id NOT IN (FROM weak_tasks)
+        baseline = 'eager' AND NOT disturbed AND NOT unresolved AND speeds.task_id NOT IN (FROM weak_tasks)
         AND speeds.kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
 )
 SELECT

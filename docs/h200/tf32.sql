@@ -31,7 +31,7 @@ quiet AS (
     ANTI JOIN nonequivalent
         ON nonequivalent.kernel_id = speedups.kernel_id AND nonequivalent.task_id = speedups.task_id
     WHERE
-        device = 'H200' AND "precision" = 'allow_tf32' AND clock = 'gpu' AND baseline = 'eager' AND NOT noisy
+        device = 'H200' AND "precision" = 'allow_tf32' AND clock = 'gpu' AND baseline = 'eager' AND NOT disturbed AND NOT unresolved
         AND task_id NOT IN (FROM weak_tasks)
     GROUP BY ALL
 )

@@ -71,11 +71,10 @@ def print_tally(tally: Tally, devices: str) -> None:
             f"{kernels} ran while this host did other work and {do} not rank. Measure again on a"
             " quiet machine: evaluators run --contended"
         )
-    if tally.noisy:
-        kernels = count_nouns(tally.noisy, "kernel")
-        do = "does" if tally.noisy == 1 else "do"
+    if tally.unranked:
+        kernels = count_nouns(tally.unranked, "kernel")
+        do = "does" if tally.unranked == 1 else "do"
         echo.print_note(
-            f"{kernels} could only be measured with noise and {do} not rank. store query"
-            ' "FROM speedups" shows their intervals.'
+            f'{kernels} {do} not rank by any clock. store query "FROM unranked_sessions" says why.'
         )
     echo.print_result(str(tally))

@@ -57,4 +57,4 @@ NONEQUIVALENT = frozenset(
 `evaluations.equivalent` is false. evaluators/README.md gives the reasons. The view `nonequivalent`
 repeats the rule for rows from before the column existed."""
 UNRANKED = frozenset({"precision_below_policy"})
-"""Flags of correct kernels that do not rank: their timings are stored as noisy."""
+"""Flags of correct kernels that do not rank: their sessions are stored as disturbed."""

@@ -40,7 +40,7 @@ class Tally:
     statuses: dict[str, int] = field(default_factory=dict[str, int])
     contended: int = 0
     """Kernels whose session shared its host with other work."""
-    noisy: int = 0
+    unranked: int = 0
     """Other kernels without a session that ranks by any clock."""
     elsewhere: int = 0
     """Kernels that other runs are judging."""
@@ -59,8 +59,12 @@ class Tally:
         # A case whose judge process is lost has no flags.
         if "contended" in (evaluation.get("flags") or ()):
             self.contended += 1
-        elif timings and all(row["noisy"] for row in timings):
-            self.noisy += 1
+        elif timings and all(
+            row.get("disturbed", row["noisy"]) or row.get("unresolved")
+            for row in timings
+            if row["arm"] != "kernel"
+        ):
+            self.unranked += 1
 
     def __str__(self) -> str:
         timeouts = self.statuses.get("timeout", 0)

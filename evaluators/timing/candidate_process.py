@@ -33,7 +33,7 @@ from evaluators.timing.checks.baseline_drift import check_eager_alone
 from evaluators.timing.checks.roofline_check import check_floor
 from evaluators.timing.measurement import measure
 from evaluators.timing.plan import Plan, Sources
-from evaluators.timing.rows import iterate_timing_rows
+from evaluators.timing.rows import iterate_timing_rows, mark_disturbed
 from evaluators.timing.session import Session
 from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 
@@ -98,7 +98,7 @@ def measure_candidate(
     eager = replace(options, baselines=("eager",))
     rows = _measure_process_with_room(case, bench, eager, outcome)
     # Otherwise a candidate could take the memory itself to avoid the hardest baseline.
-    return [{**row, "noisy": True} for row in rows]
+    return mark_disturbed(rows)
 
 
 def _measure_process_with_room(

@@ -81,10 +81,10 @@ def _measure(
         session.flags.add("timed_outputs_unverified")
     if watch.uses_more_threads():
         session.flags.add("more_threads")
-        session.noisy = True
+        session.mark_disturbed()
     if kernel.shares_device():
         session.flags.add("shares_device")
-        session.noisy = True
+        session.mark_disturbed()
     if kernel.device == "cuda" and session.clock != "gpu":
         session.flags.add("timed_end_to_end")
     noise_control.mark_noise(session, plan.noise)

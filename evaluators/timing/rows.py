@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from evaluators.timing.session import Session
@@ -33,6 +33,9 @@ def iterate_timing_rows(
                 "clock": measured.clock,
                 "inner_loops": measured.inner_loops,
                 "noisy": measured.noisy,
+                "confirmed": False,
+                "disturbed": measured.disturbed,
+                "unresolved": measured.is_unresolved(arm),
                 "overhead_ms": measured.overhead_ms,
                 "resolution_ms": measured.resolution_ms,
                 "timing_id": uuid7(),
@@ -45,3 +48,8 @@ def iterate_timing_rows(
                 "temperature_c": [reading.temperature_c for reading in clocks] or None,
                 "control_ratios": measured.compute_control_ratios() if arm == "kernel" else None,
             }
+
+
+def mark_disturbed(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of sessions that rank nothing."""
+    return [{**row, "noisy": True, "disturbed": True} for row in rows]

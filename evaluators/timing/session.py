@@ -60,7 +60,10 @@ class Session:
     """Load of the host after each block."""
     further: list[Session] = field(default_factory=list)
     """Times of the same arms by other clocks."""
+    disturbed: bool = False
+    """Whether it ranks nothing: it contradicts itself, or its host or device was taken away."""
     noisy: bool = False
+    """Whether it is disturbed, wide or unresolved."""
     flags: set[str] = field(default_factory=set)
 
     @classmethod
@@ -80,6 +83,14 @@ class Session:
         """Add the sample of an arm; `subtract_overhead` removes the cost of passing values."""
         self.raw_ms[arm].append(elapsed_ns / self.inner_loops / 1e6)
         self.positions[arm].append(position)
+
+    def mark_disturbed(self) -> None:
+        """Let the session rank nothing."""
+        self.disturbed = self.noisy = True
+
+    def is_unresolved(self, arm: str) -> bool:
+        """Whether an arm is too short for the clock: samples at the least that they count as."""
+        return statistics.median(self.samples_ms[arm]) <= self.least_ms
 
     def subtract_overhead(self) -> None:
         """Derive the samples from the measured times and the overhead of the session so far.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from evaluators.timing.intervals import bound_median, compute_bias, compute_log_ratios, widen
+from evaluators.timing.rows import mark_disturbed
 
 Rows: TypeAlias = Sequence[dict[str, Any]]
 """Rows of `timings` of one session, those of the clock that ranks first."""
@@ -29,9 +30,16 @@ def select_ranking_rows(session: Rows) -> dict[str, dict[str, Any]]:
     return {row["arm"]: row for row in session if row["clock"] == session[0]["clock"]}
 
 
-def is_noisy(session: Rows) -> bool:
-    """Whether a row of the ranking clock is noisy."""
-    return any(row["noisy"] for row in select_ranking_rows(session).values())
+def ranks_nothing(session: Rows) -> bool:
+    """Whether the session is disturbed by the ranking clock, or eager too short for that clock.
+
+    A session that does not say so ranks nothing: its judge may run what a kernel left behind.
+    """
+    ranking = select_ranking_rows(session)
+    return any(
+        row.get("disturbed") is not False or (arm == "eager" and row.get("unresolved") is not False)
+        for arm, row in ranking.items()
+    )
 
 
 def compute_speedups(session: Rows) -> dict[str, Bounds]:
@@ -68,7 +76,7 @@ def is_surprising(session: Rows, best_speedup: float | None) -> bool:
 
     best_speedup: the best one over eager measured so far, where there is one.
     """
-    if is_noisy(session):
+    if ranks_nothing(session):
         return False
     middle = compute_speedups(session)["eager"][1]
     leap = math.inf if best_speedup is None else math.log(best_speedup) + _LEAP
@@ -81,7 +89,7 @@ def is_confirmed(first: Rows, second: Rows) -> bool:
     They agree if both may rank, their medians differ by at most 10 %, and neither interval extends
     further than 25 % from its median.
     """
-    if not second or is_noisy(second):
+    if not second or ranks_nothing(second):
         return False
     medians: list[float] = []
     for session in (first, second):
@@ -93,13 +101,20 @@ def is_confirmed(first: Rows, second: Rows) -> bool:
 
 
 def rank_sessions(first: Rows, second: Rows) -> list[dict[str, Any]]:
-    """Return the rows of a surprising win's sessions, marked as noisy if they may not rank.
+    """Return the rows of a surprising win's sessions, confirmed or disturbed.
 
-    If two sessions agree, the lower one ranks; otherwise neither does.
+    If two sessions agree, the lower one ranks (the higher one is noisy, for older readers);
+    otherwise neither does.
     """
     if not is_confirmed(first, second):
-        return [{**row, "noisy": True} for row in (*first, *second)]
-    lower, higher = sorted((first, second), key=lambda rows: compute_speedups(rows)["eager"][1])
-    noisy = [{**row, "noisy": True} for row in higher]
-    ranked = list(lower)
-    return [*ranked, *noisy] if lower is first else [*noisy, *ranked]
+        return mark_disturbed((*first, *second))
+    higher = max(second, first, key=lambda rows: compute_speedups(rows)["eager"][1])
+    return [
+        {
+            **row,
+            "noisy": rows is higher or row["noisy"],
+            "confirmed": row["clock"] == rows[0]["clock"],
+        }
+        for rows in (first, second)
+        for row in rows
+    ]

@@ -84,7 +84,8 @@ def _list_impossible(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
     """
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE impossible_timings AS "
-        "WITH timings AS (FROM temp.tested_timings), devices AS (FROM lake.devices) "
+        "WITH timings AS (FROM temp.tested_timings), devices AS (FROM lake.devices), "
+        "evaluations AS (FROM lake.evaluations) "
         "SELECT timing_id, session_id, impossible AS rule "
         f"FROM ({read_view('clocked_timings')}) WHERE impossible IS NOT NULL"
     )

@@ -1,14 +1,123 @@
--- One row per row of timings, with its clock.
+-- One row per row of timings, with its clock and what speaks against it.
 -- Early judges recorded no clock, so this view derives it. On a GPU, samples taken after a cache
 -- flush time the device's own work (clock gpu), and samples without a flush time calls in a row
 -- (throughput). On a processor, samples taken after a flush time calls in a row; the clock of the
 -- others is unknown. A processor has no clock gpu: the clock of a row that states it is unknown.
 -- impossible: the first rule of measurements that the row breaks; NULL for nearly all rows. No judge
--- writes others; they arrive by append, import or pull, and `store check` reports them. noisy: the
--- session failed its noise control, or the row is impossible.
+-- writes others; they arrive by append, import or pull, and `store check` reports them. disturbed:
+-- the session ranks nothing, or the row is impossible.
+-- Judges up to version 8 wrote no confirmed, disturbed and unresolved. They wrote noisy also for the
+-- higher one of two sessions that confirm a win, for wide sessions, and for those whose eager is too
+-- short for the clock. Here, a noisy row of theirs is disturbed unless one of these explains it: a
+-- flag of its evaluation does not, and neither does a control whose whole interval is beyond 5 %, or
+-- a fifth of the blocks that is missing. A session by a further clock is disturbed if the one by the
+-- clock that ranks is.
+WITH early AS (
+    SELECT
+        timings.session_id, timings.evaluation_id, timings.kernel_id, timings.task_id,
+        timings.clock,
+        timings.clock = CASE
+            WHEN any_value(devices.kind) = 'cpu' THEN 'throughput'
+            WHEN list_contains(any_value(evaluations.flags), 'timed_end_to_end') THEN 'latency'
+            ELSE 'gpu'
+        END AS ranks,
+        list_contains(any_value(evaluations.flags), 'confirmed_win') AS is_confirmed,
+        bool_or(
+            list_has_any(
+                evaluations.flags,
+                [
+                    'baseline_drift', 'contended', 'fewer_baselines', 'more_threads', 'not_frozen',
+                    'precision_below_policy', 'shares_device', 'unconfirmed_win'
+                ]
+            )
+            OR (
+                contains(evaluations.policy, 'custom_required')
+                AND NOT coalesce(evaluations.custom_kernel_share > 0, false)
+            )
+        ) AS is_flagged,
+        bool_or(
+            timings.arm = 'eager'
+            AND list_median(timings.samples_ms) <= CAST(5 * timings.resolution_ms AS FLOAT)
+        ) AS is_short,
+        list_sort(any_value(timings.control_ratios)) AS control,
+        max(list_max(timings.blocks)) AS last_block
+    FROM timings
+    INNER JOIN devices ON devices.device_id = timings.device_id
+    INNER JOIN evaluations
+        ON
+            evaluations.evaluation_id = timings.evaluation_id
+            AND evaluations.kernel_id = timings.kernel_id
+            AND evaluations.task_id = timings.task_id
+    WHERE timings.noisy AND timings.disturbed IS NULL AND timings.clock IS NOT NULL
+    GROUP BY
+        timings.session_id, timings.evaluation_id, timings.kernel_id, timings.task_id,
+        timings.clock
+),
+controls AS (
+    SELECT
+        *,
+        len(control) AS m,
+        -- The interval of the control, as in session_speedups.
+        greatest(1, floor((m + 1) / 2 - 1.182809063 * sqrt(greatest(m, 1) - 0.766024854)))::BIGINT AS q,
+        control[q] AS low,
+        control[m + 1 - q] AS high
+    FROM early
+),
+explained AS (
+    SELECT
+        *,
+        CASE
+            WHEN is_flagged OR m IS NULL OR m < 0.8 * (last_block + 1) THEN true
+            WHEN m >= 7 AND (low > 1.05 OR high < 1 / 1.05) THEN true
+            WHEN m < 7 OR high > 1.1 * 1.1 * low OR is_short OR is_confirmed THEN false
+            -- By a further clock, NULL: it is noisy because the clock that ranks is.
+            WHEN ranks THEN true
+        END AS disturbed
+    FROM controls
+),
+early_sessions AS (
+    SELECT
+        session_id, evaluation_id, kernel_id, task_id, clock,
+        coalesce(
+            greatest(
+                disturbed,
+                bool_or(disturbed) FILTER (WHERE ranks) OVER (
+                    PARTITION BY session_id, evaluation_id, kernel_id, task_id
+                )
+            ),
+            true
+        ) AS disturbed
+    FROM explained
+),
+wins AS (
+    SELECT DISTINCT
+        evaluation_id, kernel_id, task_id,
+        list_contains(flags, 'timed_end_to_end') AS timed_end_to_end
+    FROM evaluations
+    WHERE list_contains(flags, 'confirmed_win')
+)
 SELECT
     timings.* EXCLUDE (clock) REPLACE (
-        timings.noisy OR timings.impossible IS NOT NULL AS noisy
+        coalesce(
+            timings.confirmed,
+            wins.evaluation_id IS NOT NULL
+            AND timings.clock = CASE
+                WHEN devices.kind = 'cpu' THEN 'throughput'
+                WHEN wins.timed_end_to_end THEN 'latency'
+                ELSE 'gpu'
+            END,
+            false
+        ) AS confirmed,
+        timings.impossible IS NOT NULL OR coalesce(
+            timings.disturbed, timings.noisy AND coalesce(early_sessions.disturbed, true)
+        ) AS disturbed,
+        coalesce(
+            timings.unresolved,
+            -- The first condition, which is the quickest, is false for nearly all rows.
+            list_min(timings.samples_ms) <= CAST(5 * timings.resolution_ms AS FLOAT)
+            AND list_median(timings.samples_ms) <= CAST(5 * timings.resolution_ms AS FLOAT),
+            false
+        ) AS unresolved
     ),
     CASE
         WHEN timings.clock = 'gpu' AND devices.kind = 'cpu' THEN NULL
@@ -36,3 +145,15 @@ FROM (
     FROM timings
 ) AS timings
 LEFT JOIN devices ON devices.device_id = timings.device_id
+LEFT JOIN early_sessions
+    ON
+        early_sessions.session_id = timings.session_id
+        AND early_sessions.evaluation_id = timings.evaluation_id
+        AND early_sessions.kernel_id = timings.kernel_id
+        AND early_sessions.task_id = timings.task_id
+        AND early_sessions.clock = timings.clock
+LEFT JOIN wins
+    ON
+        wins.evaluation_id = timings.evaluation_id
+        AND wins.kernel_id = timings.kernel_id
+        AND wins.task_id = timings.task_id

@@ -10,7 +10,7 @@
 -- is the first word of policy: the precision that kernel and baselines may compute float32 in. On a
 -- processor the precisions do not differ, and an evaluation that names none ran with PyTorch's own
 -- flags: both are torch_default. contended: other work ran on the host during the evaluation (flag
--- contended), so that its sessions count as noisy by every clock, also by gpu. unverified: the
+-- contended), so that its sessions count as disturbed by every clock, also by gpu. unverified: the
 -- answers of timed calls were not checked (flag timed_outputs_unverified), so that a kernel could
 -- compute less in them; it ranks nothing.
 WITH own AS (

@@ -2,7 +2,7 @@
 -- The precision is torch_default, which is what users of PyTorch run, where any kernel has a verdict
 -- by it for the task, workload and device. Where none has, fp32_strict ranks, and else allow_tf32; no
 -- other precision ever ranks. A kernel that is wrong or was not timed by that precision therefore
--- does not rank by another one, and neither does a noisy session make way for one by another.
+-- does not rank by another one, and neither does a disturbed session make way for one by another.
 -- On a GPU the ranking clock is gpu, which times the device's own work: the host hardly changes it,
 -- and nothing that a kernel does outside its call adds to it. On a processor it is throughput,
 -- because a short call can only be timed together with others. Where the ranking clock was not

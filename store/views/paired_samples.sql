@@ -1,7 +1,8 @@
 -- One row per timing session, baseline and clock: both arms' samples, paired by block.
 -- The pairs are those of session_speedups, which computes their ratios. Element i of both lists
 -- comes from the same block. Blocks in which one of the two arms has no sample are left out. A
--- session with fewer than 7 pairs is noisy. An arm that a session has twice by a clock is left out.
+-- session with fewer than 7 pairs is disturbed. An arm that a session has twice by a clock is left
+-- out. unresolved: the baseline is too short for the clock, so that no figure follows.
 SELECT
     session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
     measured_at,
@@ -18,7 +19,9 @@ SELECT
             lambda block: baseline_ms[list_position(baseline_blocks, block)]
         )
     END AS baseline_samples,
-    noisy OR len(baseline_samples) < 7 AS noisy
+    confirmed,
+    disturbed OR len(baseline_samples) < 7 AS disturbed,
+    unresolved
 FROM session_arms
 QUALIFY count(*) OVER (
     PARTITION BY session_id, evaluation_id, kernel_id, task_id, baseline, clock

@@ -1,8 +1,8 @@
--- One row of speedups that may rank: kernel correct, session not noisy, clock the one that ranks.
--- ranked says whether the kernel takes part in rankings: it is neither quarantined nor
+-- One row of speedups that may rank: kernel correct, session not disturbed, clock the one that ranks.
+-- Of two sessions of an evaluation that confirm a win, the lower one is here. ranked says whether the kernel takes part in rankings: it is neither quarantined nor
 -- nonequivalent.
 SELECT
-    speedups.*,
+    speedups.* EXCLUDE (judged_at),
     quarantined.kernel_id IS NOT NULL AS quarantined,
     nonequivalent.kernel_id IS NULL AS equivalent,
     quarantined.kernel_id IS NULL AND nonequivalent.kernel_id IS NULL AS ranked
@@ -20,4 +20,10 @@ LEFT JOIN nonequivalent
     ON
         nonequivalent.kernel_id = speedups.kernel_id
         AND nonequivalent.task_id = speedups.task_id
-WHERE speedups.correct AND NOT speedups.noisy
+WHERE speedups.correct AND NOT speedups.disturbed AND NOT speedups.unresolved
+QUALIFY NOT speedups.confirmed OR row_number() OVER (
+    PARTITION BY
+        speedups.evaluation_id, speedups.kernel_id, speedups.task_id, speedups.baseline,
+        speedups.clock, speedups.confirmed
+    ORDER BY speedups.speedup, speedups.session_id
+) = 1

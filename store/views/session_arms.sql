@@ -1,11 +1,13 @@
 -- One row per timing session, baseline and clock: the samples of the kernel and of the baseline.
 -- The two arms are of one evaluation, workload, device, state of the cache, and origin, and have at
 -- least one block in common. An arm that a session has twice by a clock gives several rows, none of
--- which counts.
+-- which counts. unresolved: the baseline is too short for the clock, so that no figure follows.
 SELECT
     kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
     kernel.workload_id, kernel.device_id, baseline.arm AS baseline, kernel.clock,
-    kernel.noisy OR baseline.noisy AS noisy,
+    kernel.confirmed,
+    kernel.disturbed OR baseline.disturbed AS disturbed,
+    baseline.unresolved,
     kernel.created_at AS measured_at,
     kernel.samples_ms AS kernel_ms,
     baseline.samples_ms AS baseline_ms,

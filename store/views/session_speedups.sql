@@ -10,14 +10,15 @@
 -- (evaluators/timing/intervals.py). The formula for r is Cornish and Fisher's expansion of the
 -- Binomial(n, 1/2) quantile; it equals the exact rank for every n up to 1,000,000. Below 7 pairs no
 -- such rank exists: the interval is then the smallest and largest ratio and covers 1 - 2^(1-n),
--- which is less than that, so the session is noisy. Kernel and baseline run in two processes, and
+-- which is less than that, so the session is disturbed. Kernel and baseline run in two processes, and
 -- two identical processes also differ. If a session has a control (eager in two processes), both
 -- bounds move outward by the far end of the control's interval, because more blocks do not average
--- out a difference that lasts for a whole session.
+-- out a difference that lasts for a whole session. Where the baseline is too short for the clock
+-- (unresolved), there is no figure; where only the kernel is, its speedup is at least the figure.
 WITH sessions AS (
     SELECT
         session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
-        noisy, measured_at,
+        confirmed, disturbed, unresolved, measured_at,
         list_median(arms.kernel_ms) AS kernel_ms,
         list_median(arms.baseline_ms) AS baseline_ms,
         arms.kernel_ms AS kernel_samples,
@@ -51,7 +52,7 @@ ranked AS (
         len(control) AS m,
         greatest(1, floor((m + 1) / 2 - 1.182809063 * sqrt(greatest(m, 1) - 0.766024854)))::BIGINT AS q,
         -- At least 1, as the control is sorted. A ratio that is not positive widens nothing, and the
-        -- session is noisy (clocked_timings).
+        -- session is disturbed (clocked_timings).
         CASE
             WHEN control[1] > 0
                 THEN greatest(CAST(control[m + 1 - q] AS DOUBLE), 1 / CAST(control[q] AS DOUBLE))
@@ -62,10 +63,14 @@ ranked AS (
 SELECT
     session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, n,
     kernel_ms, baseline_ms,
-    sqrt(ratios[(n + 1) // 2] * ratios[n // 2 + 1]) AS speedup,
-    ratios[r] / apart AS speedup_low,
-    ratios[n + 1 - r] * apart AS speedup_high,
-    noisy OR n < 7 AS noisy,
+    CASE
+        WHEN NOT unresolved THEN sqrt(ratios[(n + 1) // 2] * ratios[n // 2 + 1])
+    END AS speedup,
+    CASE WHEN NOT unresolved THEN ratios[r] / apart END AS speedup_low,
+    CASE WHEN NOT unresolved THEN ratios[n + 1 - r] * apart END AS speedup_high,
+    confirmed,
+    disturbed OR n < 7 AS disturbed,
+    unresolved,
     measured_at
 FROM ranked
 QUALIFY count(*) OVER (

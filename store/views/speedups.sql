@@ -1,8 +1,8 @@
 -- One row per timing session, baseline and clock: how many times faster the kernel ran.
 -- The figures are those of session_speedups, of evaluations that count (counted_evaluations). The
 -- session ran at the workload of its evaluation, and on its device or another one of the same name
--- and kind, such as another GPU of the same machine. noisy: the session is noisy, or its evaluation
--- is contended or unverified, so that it ranks nothing. Kernels that compute another function than
+-- and kind, such as another GPU of the same machine. disturbed: the session is disturbed, or its
+-- evaluation is contended or unverified, so that it ranks nothing. Kernels that compute another function than
 -- the task (nonequivalent) are not left out.
 WITH failures AS (
     -- A failure counts for the precision of its verdict, and a rejected cheat for all of them.
@@ -38,8 +38,11 @@ SELECT
     NOT coalesce(
         failures.rejected OR list_contains(failures.precisions, evaluations."precision"), false
     ) AS correct,
-    sessions.noisy OR evaluations.contended OR evaluations.unverified AS noisy,
-    sessions.measured_at
+    sessions.confirmed,
+    sessions.disturbed OR evaluations.contended OR evaluations.unverified AS disturbed,
+    sessions.unresolved,
+    sessions.measured_at,
+    evaluations.created_at AS judged_at
 FROM session_speedups AS sessions
 INNER JOIN counted_evaluations AS evaluations
     ON

@@ -32,13 +32,14 @@ figures AS (
     FROM buckets
 )
 SELECT
-    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, noisy,
+    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
+    confirmed, disturbed, unresolved,
     n,
     bucket_means,
     variance,
     -- Four decimals first: samples are single precision, in which 1.04 is 1.03999996.
     CASE
-        WHEN variance > 0.005 THEN NULL
+        WHEN unresolved OR variance > 0.005 THEN NULL
         WHEN median >= 1 THEN floor(round(median * 100, 4)) / 100
         ELSE ceil(round(median * 100, 4)) / 100
     END AS speedup,

@@ -4,11 +4,14 @@
 -- view reads the clock latency; in a session without it, the clock that the device has (column
 -- clock).
 SELECT
-    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, noisy,
+    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
+    confirmed, disturbed, unresolved,
     len(kernel_samples) AS n,
     list_avg(baseline_samples) AS baseline_ms,
     list_avg(kernel_samples) AS kernel_ms,
-    list_avg(baseline_samples) / list_avg(kernel_samples) AS speedup,
+    CASE
+        WHEN NOT unresolved THEN list_avg(baseline_samples) / list_avg(kernel_samples)
+    END AS speedup,
     measured_at
 FROM paired_samples
 QUALIFY row_number() OVER (

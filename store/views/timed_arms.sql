@@ -1,5 +1,6 @@
 -- One row per kernel, task, workload, device, arm, clock and precision that was timed.
--- noisy: every session of the arm is noisy, contended or unverified, as in speedups. own: this lake
+-- disturbed: every session of the arm is disturbed, contended or unverified, as in speedups, or too
+-- short a baseline for its clock. own: this lake
 -- has timed it itself. precision is NULL for arms of evaluations that do not count (counted_evaluations). Views
 -- that ask what was timed, and not how fast it was, read this view instead of the samples.
 SELECT
@@ -11,8 +12,10 @@ SELECT
     timings.clock,
     evaluations."precision",
     bool_and(
-        timings.noisy OR coalesce(evaluations.contended OR evaluations.unverified, false)
-    ) AS noisy,
+        timings.disturbed
+        OR (timings.unresolved AND timings.arm <> 'kernel')
+        OR coalesce(evaluations.contended OR evaluations.unverified, false)
+    ) AS disturbed,
     bool_or(timings.origin IS NULL) AS own
 FROM clocked_timings AS timings
 LEFT JOIN counted_evaluations AS evaluations

@@ -1,8 +1,8 @@
--- One row per task, workload, device, arm, clock, precision, noise and own that was timed (timed_arms).
+-- One row per task, workload, device, arm, clock, precision, disturbed and own that was timed (timed_arms).
 -- kernel_id is the smallest of the kernels in whose sessions the arm was timed.
-SELECT task_id, workload_id, device_id, arm, clock, "precision", noisy, own, kernel_id
+SELECT task_id, workload_id, device_id, arm, clock, "precision", disturbed, own, kernel_id
 FROM timed_arms
 QUALIFY row_number() OVER (
-    PARTITION BY task_id, workload_id, device_id, arm, clock, "precision", noisy, own
+    PARTITION BY task_id, workload_id, device_id, arm, clock, "precision", disturbed, own
     ORDER BY kernel_id
 ) = 1

@@ -1,6 +1,6 @@
 -- One row per kernel, task, workload, device and baseline: its speedup by the protocol training.
--- Only correct kernels (training_outcomes) with a session that is not noisy have one: the session of
--- the deciding evaluation, by the only clock that the protocol reads. A kernel that is unverified has
+-- Only correct kernels (training_outcomes) with a session that is not disturbed have one: the session of
+-- the deciding evaluation (the lower one of two that confirm a win), by the only clock that the protocol reads. A kernel that is unverified has
 -- none, because it could compute less in timed calls.
 SELECT
     sessions.* EXCLUDE (workload_id, device_id),
@@ -15,10 +15,12 @@ INNER JOIN training_outcomes AS outcomes
         AND outcomes.workload_id = sessions.workload_id
 INNER JOIN devices
     ON devices.device_id = sessions.device_id AND devices."name" = outcomes.device
-WHERE outcomes.correct AND NOT outcomes.unverified AND NOT sessions.noisy
+WHERE outcomes.correct AND NOT outcomes.unverified AND NOT sessions.disturbed AND NOT sessions.unresolved
 QUALIFY row_number() OVER (
     PARTITION BY
         sessions.kernel_id, sessions.task_id, outcomes.workload_id, outcomes.device,
         sessions.baseline
-    ORDER BY {'measured_at': sessions.measured_at, 'session_id': sessions.session_id} DESC
+    ORDER BY
+        CASE WHEN sessions.confirmed THEN sessions.speedup END,
+        sessions.measured_at DESC, sessions.session_id DESC
 ) = 1

@@ -3,13 +3,17 @@
 -- of its evaluator or this lake itself has judged the kernel, or because its protocol is training;
 -- the kernel is wrong, computes another function than the task (nonequivalent), or is quarantined;
 -- the task is weak (weak_tasks); other work ran on the host (contended); the answers of timed calls
--- were not checked (unverified); the session is noisy (session_arms). A session without a row may
--- still not rank, because a newer one replaces it (newest_speedups).
+-- were not checked (unverified); a flag of the verdict keeps the kernel out of rankings; every
+-- baseline is too short for the clock; the samples are impossible or too few; the session is
+-- disturbed (clocked_timings). A session without a row may still not rank, because a newer one
+-- replaces it (newest_speedups).
 WITH counted AS (
     SELECT
         session_id, clock, kernel_id, task_id,
         bool_and(correct) AS correct,
-        bool_and(noisy) AS noisy
+        bool_and(disturbed OR unresolved) AS ranks_nothing,
+        bool_and(unresolved) AS is_short,
+        max(n) AS n
     FROM speedups
     GROUP BY session_id, clock, kernel_id, task_id
 ),
@@ -25,7 +29,29 @@ judged AS (
             WHEN weak_tasks.task_id IS NOT NULL THEN 'the task is weak'
             WHEN evaluations.contended THEN 'contended: other work ran on the host'
             WHEN evaluations.unverified THEN 'answers of timed calls were not checked'
-            WHEN counted.noisy THEN 'noisy'
+            WHEN NOT counted.ranks_nothing THEN NULL
+            WHEN list_contains(evaluations.flags, 'unconfirmed_win')
+                THEN 'a surprising win that no second session confirmed'
+            WHEN list_contains(evaluations.flags, 'shares_device')
+                THEN 'another process of the kernel held the GPU'
+            WHEN list_contains(evaluations.flags, 'more_threads')
+                THEN 'uses more CPU time than its threads allow'
+            WHEN list_contains(evaluations.flags, 'precision_below_policy')
+                THEN 'rounds more than the policy allows'
+            WHEN list_contains(evaluations.flags, 'fewer_baselines')
+                THEN 'timed against eager alone: the memory did not hold all baselines'
+            WHEN list_contains(evaluations.flags, 'not_frozen')
+                THEN 'another author''s kernel on a machine without control groups'
+            WHEN
+                contains(evaluations.policy, 'custom_required')
+                AND NOT coalesce(evaluations.custom_kernel_share > 0, false)
+                THEN 'library kernels take all device time'
+            WHEN counted.is_short THEN 'too short for the clock'
+            WHEN sessions.impossible IS NOT NULL THEN 'impossible: ' || sessions.impossible
+            WHEN counted.n < 7 THEN 'fewer than 7 pairs of samples'
+            WHEN list_contains(evaluations.flags, 'baseline_drift')
+                THEN 'eager''s time changed once the kernel''s process had ended'
+            ELSE 'disturbed: eager differs from eager, or the device was slowed down'
         END AS reason
     FROM clocked_timings AS sessions
     LEFT JOIN counted

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import platform
 import shutil
-import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,6 +41,7 @@ from evaluators.judging.case import Case
 from evaluators.judging.flags import FLAGS
 from evaluators.judging.weak_answers import audit_task
 from evaluators.processes.process_tree import find_descendants
+from evaluators.timing.surprising_wins import compute_speedups, ranks_nothing
 from store.schema import catalog
 
 FOLDER = Path(__file__).parent / "adversarial"
@@ -288,15 +289,16 @@ def bench_of_device(bench_of: Callable[[str], Bench], one: Candidate) -> Bench:
 
 
 def looks_faster(timings: list[dict[str, Any]]) -> float:
-    """The largest speedup over eager by any clock; noise keeps one from ranking."""
-    clocks = {row["clock"] for row in timings if not row["noisy"]}
-    return max((gain(timings, clock) for clock in clocks), default=0.0)
-
-
-def gain(timings: list[dict[str, Any]], clock: str) -> float:
-    arms = {row["arm"]: row for row in timings if row["clock"] == clock}
-    kernel, eager = (statistics.median(arms[arm]["samples_ms"]) for arm in ("kernel", "eager"))
-    return eager / kernel
+    """The largest speedup over eager by which a clock ranks it: the lower bound."""
+    sessions: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in timings:
+        sessions.setdefault((row["session_id"], row["clock"]), []).append(row)
+    lows = (
+        math.exp(compute_speedups(rows)["eager"][0])
+        for rows in sessions.values()
+        if not ranks_nothing(rows)
+    )
+    return max(lows, default=0.0)
 
 
 def told(row: dict[str, Any]) -> str:

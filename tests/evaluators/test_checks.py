@@ -533,7 +533,7 @@ def test_the_class_that_a_policy_allows_ranks(check_code: Checked) -> None:
     assert lower.evidence.comparison.precision_class == "bf16"
 
 
-def test_what_is_right_and_ranks_nothing_is_noisy(
+def test_what_is_right_and_ranks_nothing_is_disturbed(
     judge_code: Callable[..., dict[str, Any]],
 ) -> None:
     kernels = {
@@ -548,7 +548,7 @@ def test_what_is_right_and_ranks_nothing_is_noisy(
         assert row["status"] == "correct", row
         assert flag in row["flags"]
         assert row["timings"]
-        assert all(timing["noisy"] for timing in row["timings"])
+        assert all(timing["noisy"] and timing["disturbed"] for timing in row["timings"])
 
 
 def test_what_is_right_and_another_function_says_so(

@@ -96,7 +96,7 @@ def test_where_a_kernel_of_its_own_is_required_a_rewrite_is_right_and_not_ranked
     found = tables(right_candidate, kernels="custom_required", diagnosis=False)
     [row] = found["evaluations"]
     assert (row["status"], row["policy"]) == ("correct", "torch_default custom_required")
-    assert all(timing["noisy"] for timing in found["timings"])
+    assert all(timing["disturbed"] for timing in found["timings"])
 
 
 _PROFILE = "import sys; sys.modules['evaluators.diagnosis.profile']"

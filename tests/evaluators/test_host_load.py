@@ -50,10 +50,11 @@ def test_time_that_is_taken_away_is_contention() -> None:
     assert not is_contended([Load(0, 50, 100), Load(0, 54, 200)])
 
 
-def test_a_contended_session_is_noisy_by_every_clock_that_the_host_is_part_of() -> None:
+def test_a_contended_session_is_disturbed_by_every_clock_that_the_host_is_part_of() -> None:
     gpu, latency = (Session.of(1, ["kernel", "eager"], clock) for clock in ("gpu", "latency"))
     gpu.further = [latency]
     gpu.loads = [Load(CORES + 1, 0, 1)]
     check_host_load(gpu)
     assert gpu.flags == {"contended"}
+    assert (gpu.disturbed, latency.disturbed) == (False, True)
     assert (gpu.noisy, latency.noisy) == (False, True)

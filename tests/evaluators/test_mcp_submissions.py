@@ -197,7 +197,7 @@ def test_verdicts_say_what_is_wrong(answers: dict[str, Any]) -> None:
     assert wrong["reason"]
     assert "output 0" in wrong["message"]
     assert (right["status"], right["equivalent"]) == ("correct", True)
-    assert {"baseline", "speedup", "speedup_low", "noisy"} <= set(right["speedups"][0])
+    assert {"baseline", "speedup", "speedup_low", "disturbed"} <= set(right["speedups"][0])
     assert answers["crash"]["status"] == "crash"
 
 

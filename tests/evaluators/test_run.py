@@ -577,11 +577,11 @@ def test_help_and_list_load_no_torch() -> None:
 
 def test_a_run_says_how_many_kernels_do_not_rank(capsys: pytest.CaptureFixture[str]) -> None:
     tally = run_module.Tally()
-    for noisy in ([True, True], [True, False], []):
+    for disturbed in ([True, True], [True, False], []):
         rows = {
             "evaluations": [{"status": "correct"}],
-            "timings": [{"noisy": value} for value in noisy],
+            "timings": [{"arm": "eager", "noisy": True, "disturbed": value} for value in disturbed],
         }
         tally.count(rows)
     run_summary.print_tally(tally, "CPU")
-    assert "1 kernel could only be measured with noise and does not rank" in capsys.readouterr().err
+    assert "1 kernel does not rank by any clock" in capsys.readouterr().err

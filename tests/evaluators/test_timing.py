@@ -25,12 +25,13 @@ from evaluators.timing import candidate_process
 from evaluators.timing.checks import noise_control
 from evaluators.timing.checks.baseline_drift import check_eager_alone
 from evaluators.timing.checks.cpu_watch import CpuWatch
-from evaluators.timing.checks.noise_control import is_noisy
+from evaluators.timing.checks.noise_control import is_disturbed, mark_noise
 from evaluators.timing.checks.roofline_check import check_floor
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.intervals import classify_speedup
 from evaluators.timing.plan import CLOCKS, Plan, Sources
-from evaluators.timing.session import EAGER_CONTROL, Session
+from evaluators.timing.rows import iterate_timing_rows
+from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
 from evaluators.timing.stopping_rule import should_stop
 from evaluators.timing.surprising_wins import compute_speedups, is_confirmed, is_surprising
 from evaluators.worker import baselines as implementations
@@ -92,7 +93,7 @@ def test_a_copy_of_the_reference_hardly_ever_wins(spread: float) -> None:
 def test_nor_does_it_where_processes_differ_as_a_whole(bias: float) -> None:
     draw = random.Random(9)
     sessions = [simulate_session(draw, {"eager": 1.0}, 0.005, bias=bias) for _ in range(300)]
-    counted = [one for one in sessions if not is_noisy(one, PLAN.noise)]
+    counted = [one for one in sessions if not is_disturbed(one, PLAN.noise)]
     assert len(counted) == len(sessions)  # such a difference is measured, and not thrown away
     wins = [
         classify_speedup(low, high)
@@ -142,11 +143,37 @@ def test_a_session_stops_when_its_time_is_up() -> None:
 # ---- noise and clocks ----------------------------------------------------------------------------
 
 
-def test_two_eager_arms_that_differ_make_a_session_noisy() -> None:
-    for ratio, noisy in ((1.0, False), (1.04, False), (1.08, True), (0.92, True)):
+def test_two_eager_arms_that_differ_disturb_a_session() -> None:
+    for ratio, disturbed in ((1.0, False), (1.04, False), (1.08, True), (0.92, True)):
         session = simulate_session(random.Random(3), {"eager": ratio}, 0.003)
-        assert is_noisy(session, PLAN.noise) is noisy, ratio
-    assert is_noisy(simulate_session(random.Random(3), {"eager": 1.0}, 0.5), PLAN.noise)
+        mark_noise(session, PLAN.noise)
+        assert (session.disturbed, session.noisy) == (disturbed, disturbed), ratio
+
+
+def test_a_session_that_is_merely_wide_is_noisy_and_not_disturbed() -> None:
+    main, further = (simulate_session(random.Random(3), {"eager": 1.0}, s) for s in (0.5, 0.003))
+    main.further = [further]
+    mark_noise(main, PLAN.noise)
+    assert (main.disturbed, main.noisy) == (False, True)
+    assert (further.disturbed, further.noisy) == (False, True)  # noisy as the main one is
+    main, further = (simulate_session(random.Random(3), {"eager": 1.08}, s) for s in (0.003, 0.5))
+    main.further = [further]
+    mark_noise(main, PLAN.noise)
+    assert main.disturbed
+    assert further.disturbed
+
+
+def test_an_arm_that_is_too_short_for_the_clock_is_unresolved() -> None:
+    session = simulate_session(random.Random(3), {"eager": 1.0}, 0.003)
+    session.raw_ms = {arm: [1.0] * 20 for arm in (*session.samples_ms, EMPTY)}
+    session.raw_ms["eager"] = [2.0] * 20
+    session.raw_ms[EMPTY] = [0.8 + n / 100 for n in range(20)]
+    session.positions = {arm: [0] * 20 for arm in session.samples_ms}
+    session.subtract_overhead()
+    mark_noise(session, PLAN.noise)
+    rows = {row["arm"]: row for row in iterate_timing_rows(session, "cpu", {})}
+    assert {arm: row["unresolved"] for arm, row in rows.items()} == {"kernel": True, "eager": False}
+    assert session.flags == {"below_resolution"}
 
 
 @pytest.mark.parametrize(
@@ -163,12 +190,12 @@ def test_blocks_of_a_slowed_device_are_dropped_for_all_arms(slow: Reading) -> No
     assert session.list_kept_blocks() == [n for n in range(blocks) if n not in (3, 11)]
     low, _, high = session.bound_ratio("eager")
     assert high - low < 0.05
-    assert not is_noisy(session, PLAN.noise)
+    assert not is_disturbed(session, PLAN.noise)
     session.readings[: blocks // 3] = [slow] * (blocks // 3)
-    assert is_noisy(session, PLAN.noise)
+    assert is_disturbed(session, PLAN.noise)
     session.readings = [replace(COOL, slowed=True)] * blocks
-    assert session.list_kept_blocks() == list(range(blocks))  # something to show, and noisy
-    assert is_noisy(session, PLAN.noise)
+    assert session.list_kept_blocks() == list(range(blocks))  # something to show, and disturbed
+    assert is_disturbed(session, PLAN.noise)
 
 
 class Held:
@@ -383,7 +410,7 @@ def test_baselines_that_the_memory_does_not_hold_are_left_out(
     assert "fewer_baselines" in row["flags"], row["log"]
     assert "baselines other than eager: none, the memory does not hold them" in row["log"]
     assert {timing["arm"] for timing in row["timings"]} == {"kernel", "eager"}
-    assert all(timing["noisy"] for timing in row["timings"])
+    assert all(timing["noisy"] and timing["disturbed"] for timing in row["timings"])
 
 
 DEADLINES = Deadlines(import_s=60, build_s=60, first_call_s=20, call_s=20, total_s=600)
@@ -447,6 +474,7 @@ def test_eager_that_was_slower_beside_the_kernel_is_a_drift(
     session.readings = [None] * 20
     session.raw_ms["eager"] = [1000.0] * 20  # a second for what takes microseconds
     check_eager_alone(session, baselines, sources, replace(PLAN, budget_s=0.4))
+    assert session.disturbed
     assert session.noisy
     assert session.flags - {"contended"} == {"baseline_drift"}
 
@@ -454,9 +482,12 @@ def test_eager_that_was_slower_beside_the_kernel_is_a_drift(
 # ---- surprising wins -----------------------------------------------------------------------------
 
 
-def rows(ratio: float, *, noisy: bool = False) -> list[dict[str, Any]]:
+def rows(ratio: float, *, disturbed: bool = False) -> list[dict[str, Any]]:
     """Return rows of a session with this speedup over eager, spread over some 2 %."""
-    shared = {"clock": "gpu", "blocks": list(range(20)), "noisy": noisy}
+    shared = {
+        "clock": "gpu", "blocks": list(range(20)), "noisy": disturbed, "confirmed": False,
+        "disturbed": disturbed, "unresolved": False,
+    }  # fmt: skip
     return [
         {"arm": "kernel", "samples_ms": [1.0] * 20, **shared},
         {"arm": "eager", "samples_ms": [ratio + n / 1000 for n in range(20)], **shared},
@@ -468,7 +499,7 @@ def test_wins_that_need_a_second_look() -> None:
     assert not is_surprising(rows(2.9), None)
     assert is_surprising(rows(2.9), 1.4)
     assert not is_surprising(rows(2.9), 1.6)
-    assert not is_surprising(rows(9.0, noisy=True), None)  # it ranks nowhere
+    assert not is_surprising(rows(9.0, disturbed=True), None)  # it ranks nowhere
 
 
 def test_intervals_are_widened_by_what_two_eager_processes_differ_by() -> None:
@@ -491,7 +522,11 @@ def test_a_win_is_confirmed_within_a_tenth() -> None:
     assert not is_confirmed(wide, rows(4.0))
     assert not is_confirmed(rows(4.0), wide)
     assert not is_confirmed(rows(4.0), rows(3.0))
-    assert not is_confirmed(rows(4.0), rows(4.0, noisy=True))
+    assert not is_confirmed(rows(4.0), rows(4.0, disturbed=True))
+    unresolved = rows(4.0)
+    unresolved[1]["unresolved"] = True
+    assert not is_confirmed(rows(4.0), unresolved)
+    assert not is_surprising(unresolved, None)
     assert math.exp(compute_speedups(rows(4.0))["eager"][1]) == pytest.approx(4.01, rel=0.01)
 
 
@@ -510,7 +545,7 @@ def patient_task(task: str) -> str:
 @pytest.fixture
 def ignore_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every session count, since a busy machine's rank nowhere and are not looked at twice."""
-    monkeypatch.setattr(noise_control, "is_noisy", lambda *_: False)
+    monkeypatch.setattr(noise_control, "is_disturbed", lambda *_: False)
     monkeypatch.setattr(noise_control, "is_contended", lambda _: False)
     monkeypatch.setattr(candidate_process, "check_eager_alone", lambda *_: None)
 
@@ -543,8 +578,9 @@ def test_a_surprising_win_is_measured_again_in_a_fresh_process(
     [flag] = {"confirmed_win", "unconfirmed_win"} & set(evaluation["flags"])
     assert len({row["session_id"] for row in timings}) == 2
     assert {row["evaluation_id"] for row in timings} == {evaluation["evaluation_id"]}
-    ranked = {row["session_id"] for row in timings if not row["noisy"]}
-    assert len(ranked) == (flag == "confirmed_win")
+    ranked = {row["session_id"] for row in timings if row["confirmed"]}
+    assert len(ranked) == 2 * (flag == "confirmed_win")
+    assert all(row["disturbed"] == (flag == "unconfirmed_win") for row in timings)
     text = "\n".join(verdict_text.format_lines("kernel.py", "CPU", tables))
     assert "process 2 of 2" in text
     assert flag in text
@@ -558,7 +594,7 @@ def test_a_win_that_another_place_does_not_show_cannot_rank(
     first = win(bench, right_candidate, patient_task, elsewhere=True)
     assert len({row["session_id"] for row in first["timings"]}) == 1
     assert "unconfirmed_win" in first["evaluations"][0]["flags"], first["evaluations"]
-    assert all(row["noisy"] for row in first["timings"])
+    assert all(row["noisy"] and row["disturbed"] for row in first["timings"])
 
     def remeasure_code(code: str) -> list[dict[str, Any]]:
         case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=patient_task)
@@ -569,7 +605,7 @@ def test_a_win_that_another_place_does_not_show_cannot_rank(
     for second in (remeasure_code(slow), []):
         tables = settle(first, second, None)
         assert "unconfirmed_win" in tables["evaluations"][0]["flags"]
-        assert all(row["noisy"] for row in tables["timings"])
+        assert all(row["noisy"] and row["disturbed"] for row in tables["timings"])
         assert len({row["session_id"] for row in tables["timings"]}) == 1 + bool(second)
     with pytest.raises(Failed) as wrong:
         remeasure_code(candidate("return torch.zeros_like(x)"))
@@ -578,24 +614,25 @@ def test_a_win_that_another_place_does_not_show_cannot_rank(
     assert (evaluation["status"], tables["timings"]) == ("incorrect", [])
 
 
-@pytest.mark.parametrize("noisy", [0, 2, 3])
-def test_a_noisy_second_session_is_repeated_up_to_twice(
-    bench: Bench, right_candidate: str, monkeypatch: pytest.MonkeyPatch, noisy: int
+@pytest.mark.parametrize("disturbed", [0, 2, 3])
+def test_a_disturbed_second_session_is_repeated_up_to_twice(
+    bench: Bench, right_candidate: str, monkeypatch: pytest.MonkeyPatch, disturbed: int
 ) -> None:
-    sessions = [rows(4.0, noisy=number < noisy) for number in range(4)]
+    sessions = [rows(4.0, disturbed=number < disturbed) for number in range(4)]
     left = list(sessions)
     monkeypatch.setattr(candidate_process, "measure_candidate", lambda *_: left.pop(0))
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code="")
-    assert remeasure(case, bench, BRIEF) is sessions[min(noisy, 2)]
-    assert len(left) == 4 - min(noisy + 1, 3)
+    assert remeasure(case, bench, BRIEF) is sessions[min(disturbed, 2)]
+    assert len(left) == 4 - min(disturbed + 1, 3)
 
 
 def test_a_win_that_another_place_shows_counts() -> None:
     evaluation = {"evaluation_id": "e", "kernel_id": "k", "log": None, "flags": ["unconfirmed_win"]}
-    first = {"evaluations": [evaluation], "timings": rows(4.0, noisy=True), "findings": []}
+    first = {"evaluations": [evaluation], "timings": rows(4.0, disturbed=True), "findings": []}
     tables = settle(first, rows(4.1), None)
     assert tables["evaluations"][0]["flags"] == ["confirmed_win"]
     assert [row["noisy"] for row in tables["timings"]] == [False, False, True, True]
+    assert all(row["confirmed"] and not row["disturbed"] for row in tables["timings"])
     lower = settle(first, rows(3.9), None)["timings"]
     assert [row["noisy"] for row in lower] == [True, True, False, False]
     assert {row["evaluation_id"] for row in tables["timings"][2:]} == {"e"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import statistics
@@ -16,6 +17,7 @@ import pytest
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
+from evaluators.timing.surprising_wins import compute_speedups
 from store.schema.baselines import Baseline
 
 Judged = Callable[..., dict[str, Any]]
@@ -303,9 +305,8 @@ def test_work_that_goes_on_after_the_return_gains_no_time(
     )
     row = judge_code(spin + candidate("return torch.relu(x @ self.weight)"))
     assert row["status"] == "correct", row
-    kernel, eager, *_ = row["timings"]
-    faster = statistics.median(kernel["samples_ms"]) < 0.9 * statistics.median(eager["samples_ms"])
-    assert kernel["noisy"] or not faster
+    low, _, _ = compute_speedups(row["timings"])["eager"]
+    assert row["timings"][0]["disturbed"] or low < -math.log(0.9)
 
 
 FORGERIES = {

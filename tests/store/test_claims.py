@@ -209,7 +209,7 @@ def test_the_codes_of_baselines_have_the_quotient_of_two_figures(
 
 @pytest.fixture(scope="module")
 def measured_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
-    """Return a lake whose A100 measured claims for two GPUs: 2x, a noisy session, a failure."""
+    """Return a lake whose A100 measured claims for two GPUs: 2x, a disturbed session, a failure."""
     tasks = {name: b.task(name) for name in ("level3/35", "level3/41", "level3/42", "other")}
     labels = [
         b.label(task, name, level=3, problem_id=number, suite="kernelbench", suite_revision="v0")
@@ -250,7 +250,7 @@ def measured_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.La
     timings = [
         *b.session(judged["level3/35"], [1.0] * 8, eager=[2.0] * 8),
         *[
-            row | {"noisy": True}
+            row | {"disturbed": True}
             for row in b.session(judged["level3/41"], [1.0] * 8, eager=[9.0] * 8)
         ],
         *b.session(judged["other"], [1.0] * 8, eager=[2.0] * 8),

@@ -28,11 +28,13 @@ def test_a_disturbed_or_unchecked_evaluation_ranks_by_no_clock(tmp_path: Path, f
     timings = [
         row
         for verdict, speedup in zip(verdicts, (2.0, 5.0, 5.0, 1.5, 5.0), strict=True)
-        for clock, noisy in (
+        for clock, disturbed in (
             ("gpu", False),
             ("latency", flag in (verdict.get("flags") or ())),
         )
-        for row in b.session(verdict, [1.0] * 8, clock=clock, noisy=noisy, eager=[speedup] * 8)
+        for row in b.session(
+            verdict, [1.0] * 8, clock=clock, disturbed=disturbed, eager=[speedup] * 8
+        )
     ]
     rows = {
         "tasks": [both, alone], "task_labels": [b.label(both, "both"), b.label(alone, "alone")],
@@ -59,7 +61,7 @@ def test_a_disturbed_or_unchecked_evaluation_ranks_by_no_clock(tmp_path: Path, f
                 2.0
             }
             assert ask(
-                "SELECT DISTINCT speedup, noisy FROM speedups WHERE clock = 'gpu' ORDER BY ALL"
+                "SELECT DISTINCT speedup, disturbed FROM speedups WHERE clock = 'gpu' ORDER BY ALL"
             ) == [(1.5, False), (2.0, False), (5.0, True)]
             # The task is solved, without a speedup.
             [(success, timed)] = ask(
@@ -67,6 +69,6 @@ def test_a_disturbed_or_unchecked_evaluation_ranks_by_no_clock(tmp_path: Path, f
             )
             assert (success, timed) == (2, 1)
             assert ask(
-                "SELECT DISTINCT noisy FROM timed_places "
+                "SELECT DISTINCT disturbed FROM timed_places "
                 f"WHERE task_id = '{alone['task_id']}' AND clock = 'gpu'"
             ) == [(True,)]

@@ -27,7 +27,9 @@ def measure(judged: b.Row, noisy: tuple[str, ...], clocks: tuple[str, ...]) -> l
     return [
         row | {"session_id": session_id}
         for clock in clocks
-        for row in b.session(judged, [1.0] * 8, clock=clock, noisy=clock in noisy, eager=[2.0] * 8)
+        for row in b.session(
+            judged, [1.0] * 8, clock=clock, disturbed=clock in noisy, eager=[2.0] * 8
+        )
     ]
 
 

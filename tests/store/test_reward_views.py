@@ -119,18 +119,20 @@ def test_arms_are_paired_by_block_and_by_clock(lake: store.Lake) -> None:
     assert (warm["kernel_samples"], warm["baseline_samples"]) == ([4.0] * 8, [8.0] * 8)
 
 
-@pytest.mark.parametrize(("pairs", "noisy"), [(6, True), (7, False)])
-def test_a_session_of_few_pairs_is_noisy_and_ranks_nothing(
-    pairs: int, noisy: bool, tmp_path: Path
+@pytest.mark.parametrize(("pairs", "disturbed"), [(6, True), (7, False)])
+def test_a_session_of_few_pairs_is_disturbed_and_ranks_nothing(
+    pairs: int, disturbed: bool, tmp_path: Path
 ) -> None:
     blocks = {"kernel": range(8), "eager": range(8 - pairs, 16 - pairs)}
     rows = b.session(JUDGED, [1.0] * 8, eager=[2.0] * 8, blocks=blocks)
     with lake_of(tmp_path, {**TABLES, "timings": rows}) as opened:
         for view in ("session_speedups", "paired_samples", "speedups"):
-            assert [row["noisy"] for row in opened.sql(f"FROM {view}").rows()] == [noisy]
+            assert [row["disturbed"] for row in opened.sql(f"FROM {view}").rows()] == [disturbed]
         ranked = opened.sql("FROM best_kernels").rows()
         why = opened.sql("SELECT reason FROM unranked_sessions").rows()
-    assert (len(ranked), why) == ((0, [{"reason": "noisy"}]) if noisy else (1, []))
+    assert (len(ranked), why) == (
+        (0, [{"reason": "fewer than 7 pairs of samples"}]) if disturbed else (1, [])
+    )
 
 
 def test_kernelbench_is_computed_from_single_calls_where_they_were_timed(tmp_path: Path) -> None:

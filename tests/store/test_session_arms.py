@@ -121,7 +121,7 @@ def test_a_session_on_another_device_than_its_evaluation_ranks_on_an_alike_one_o
     assert list_rules(writer) == [OWN_EVALUATION]
 
 
-def test_a_session_with_impossible_control_ratios_is_noisy(writer: store.Writer) -> None:
+def test_a_session_with_impossible_control_ratios_is_disturbed(writer: store.Writer) -> None:
     kernel, eager = b.session(JUDGED, [1.0] * 20, minute=6, eager=[1.0] * 20)
     for number, ratios in enumerate(([-1000.0] * 15 + [0.001] * 5, [0.0] * 20, [0.5] * 19 + [0.0])):
         ids = {"session_id": f"session {number}"}
@@ -134,7 +134,7 @@ def test_a_session_with_impossible_control_ratios_is_noisy(writer: store.Writer)
         found = lake.sql("FROM session_speedups WHERE baseline = 'eager'").rows()
     assert len(found) == 3
     for row in found:
-        assert row["noisy"]
+        assert row["disturbed"]
         assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
     assert list_speedups(writer, "best_kernels") == [("compile", 2)]
     assert list_rules(writer) == [CONTROL_RATIOS]
@@ -187,7 +187,7 @@ def test_a_speedup_with_an_impossible_arm_does_not_rank(
         for view in ("best_kernels", "newest_speedups", "scored_speedups", "leading_speedups"):
             found = lake.sql(f"FROM {view} WHERE clock = 'gpu'").rows()
             assert {row["baseline"] for row in found} == {"compile", *left}
-        quiet = "session_id = 'session' AND NOT noisy ORDER BY ALL"
+        quiet = "session_id = 'session' AND NOT disturbed ORDER BY ALL"
         for view in ("session_speedups", "paired_samples"):
             found = lake.sql(f"SELECT DISTINCT clock, baseline FROM {view} WHERE {quiet}").rows()
             assert [(row["clock"], row["baseline"]) for row in found] == [
@@ -196,10 +196,10 @@ def test_a_speedup_with_an_impossible_arm_does_not_rank(
         # The fixture has a quiet session of the same kernel with the baseline compile.
         possible = sorted({"compile", "cudnn", "eager", "kernel"} - ({"eager"} & {changed}))
         assert lake.sql(
-            "SELECT DISTINCT arm FROM timed_arms WHERE clock = 'gpu' AND NOT noisy ORDER BY arm"
+            "SELECT DISTINCT arm FROM timed_arms WHERE clock = 'gpu' AND NOT disturbed ORDER BY arm"
         ).rows() == [{"arm": arm} for arm in possible]
         assert lake.sql("SELECT clock, reason FROM unranked_sessions").rows() == (
-            [] if left else [{"clock": "gpu", "reason": "noisy"}]
+            [] if left else [{"clock": "gpu", "reason": f"impossible: {rule}"}]
         )
     (problem,) = integrity.check(writer.location, full=False)
     assert (problem.rule, problem.count) == (rule, 1)

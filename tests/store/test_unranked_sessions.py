@@ -26,7 +26,9 @@ REASONS: dict[str, dict[str, str]] = {
     "both": dict.fromkeys(("gpu", "latency"), OTHER),
     "contended": dict.fromkeys(("gpu", "latency"), CONTENDED),
     "unchecked": dict.fromkeys(("gpu", "latency"), UNCHECKED),
-    "noisy by latency": {"latency": "noisy"},
+    "disturbed by latency": {
+        "latency": "disturbed: eager differs from eager, or the device was slowed down"
+    },
     "cheat": dict.fromkeys(("gpu", "latency"), QUARANTINED),
     "wrong": dict.fromkeys(("gpu", "latency"), "the kernel is wrong"),
     "on a weak task": dict.fromkeys(("gpu", "latency"), "the task is weak"),
@@ -65,7 +67,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for clock in ("gpu", "latency")
         for row in b.session(
             verdict, [1.0] * 8, clock=clock, eager=[2.0] * 8,
-            noisy=name == "noisy by latency" and clock == "latency",
+            disturbed=name == "disturbed by latency" and clock == "latency",
         )
     ]  # fmt: skip
     rows = {
@@ -108,7 +110,7 @@ def test_the_view_has_a_reason_for_each_session_that_ranks_nothing(lake: Path) -
         ranked = opened.sql(
             "SELECT DISTINCT kernel_id FROM leading_speedups ANTI JOIN weak_tasks USING (task_id)"
         ).rows()
-        assert {names[row["kernel_id"]] for row in ranked} == {"honest", "noisy by latency"}
+        assert {names[row["kernel_id"]] for row in ranked} == {"honest", "disturbed by latency"}
 
 
 @pytest.mark.parametrize("name", REASONS)
@@ -134,7 +136,9 @@ def test_a_change_in_time_says_so_of_either_kernel(client: Any) -> None:
         assert {row["ranks_nothing"] for row in rows} == {f"{whose}: {OTHER}"}
 
 
-@pytest.mark.parametrize("name", ["honest", "another function", "contended", "noisy by latency"])
+@pytest.mark.parametrize(
+    "name", ["honest", "another function", "contended", "disturbed by latency"]
+)
 def test_store_show_says_so(lake: Path, name: str) -> None:
     with store.open(str(lake)) as opened:
         page = pages.read_kernel_page(opened, KERNELS[name]["kernel_id"])

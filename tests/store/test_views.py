@@ -111,7 +111,7 @@ def judgements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]
                     eager=[3.0, 8.0, 5.0, 7.0],
                     blocks={"kernel": [0, 1, 2, 5], "eager": [5, 2, 0, 7]},
                 ),
-                *sessions(timed[4], [2.0], clock="latency", noisy=True),
+                *sessions(timed[4], [2.0], clock="latency", disturbed=True),
                 *b.session(timed[5], [1.0], eager=[1.0], blocks={"kernel": [0], "eager": [1]}),
             ],
         },
@@ -207,7 +207,7 @@ def test_speedup_is_the_median_of_ratios_paired_by_block(judgements: store.Lake)
     assert (eager["n"], eager["speedup"], eager["kernel_ms"], eager["baseline_ms"]) == (9, 2, 2, 2)
     # Of 9 pairs, rank 1 from both ends: smallest and largest ratio.
     assert (eager["speedup_low"], eager["speedup_high"]) == (1, 3)
-    assert (eager["device"], eager["clock"], eager["noisy"], eager["correct"]) == (
+    assert (eager["device"], eager["clock"], eager["disturbed"], eager["correct"]) == (
         "laptop", "throughput", False, True,
     )  # fmt: skip
     # compile / kernel = 1, 1/2, 1/4.
@@ -249,7 +249,7 @@ def test_arms_with_different_blocks_are_paired_where_both_have_one(
 
 def test_noise_and_clock_are_kept(judgements: store.Lake) -> None:
     eager = timed_sessions(judgements, 4)["eager"]
-    assert (eager["clock"], eager["noisy"]) == ("latency", True)
+    assert (eager["clock"], eager["disturbed"]) == ("latency", True)
 
 
 @pytest.mark.repeats(run=1)
@@ -331,7 +331,7 @@ def rankings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     measure(RANKED, "steady", [5.0] * 6, minute=1)
     measure(RANKED, "steady", [2.0] * 6, minute=8)
     measure(RANKED, "wild", [1.5, 4.0, 4.0, 4.0, 4.0, 4.0], minute=3)
-    measure(RANKED, "loud", [10.0] * 6, noisy=True, minute=4)
+    measure(RANKED, "loud", [10.0] * 6, disturbed=True, minute=4)
     measure(RANKED, "wrong", [10.0] * 6, "incorrect", minute=5)
     measure(RANKED, "hack", [9.0] * 6, minute=6)
     measure(RANKED, "hot", [8.0] * 6, clock="latency", minute=7)
@@ -372,8 +372,8 @@ def test_best_kernels_rank_by_the_lower_bound_of_the_newest_session(
     rankings: store.Lake,
 ) -> None:
     [best] = rows(rankings, "FROM best_kernels WHERE task = 'level1/1' AND workload = 'default'")
-    # wild has the better median, 4x, but its lower bound is 1.5; loud is noisy, wrong fails, hack
-    # is quarantined, hot was timed by another clock. steady's older 5x no longer counts.
+    # wild has the better median, 4x, but its lower bound is 1.5; loud is disturbed, wrong fails,
+    # hack is quarantined, hot was timed by another clock. steady's older 5x no longer counts.
     assert best["kernel_id"] == b.kernel("steady")["kernel_id"]
     assert (best["speedup"], best["speedup_low"], best["speedup_high"], best["n"]) == (2, 2, 2, 12)
     assert (best["kernel_ms"], best["baseline_ms"]) == (1, 2)

@@ -91,7 +91,7 @@ def world() -> dict[str, list[b.Row]]:
         evaluations.append(judged)
         if eager:
             noisy = name == "noisy"
-            timings += b.session(judged, [1.0] * 7, noisy=noisy, eager=eager, compile=compiled)
+            timings += b.session(judged, [1.0] * 7, disturbed=noisy, eager=eager, compile=compiled)
     for name, sizes, device, status in [
         ("wrong elsewhere", SIZES, BOARD, "incorrect"),
         ("wrong at another size", SMALL, LAPTOP, "incorrect"),

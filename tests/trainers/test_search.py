@@ -113,7 +113,7 @@ class Stopwatch:
 
     lake: str
     device_name: str = "H200"
-    noisy: bool = False
+    disturbed: bool = False
     judged: dict[Pair, str] = field(default_factory=dict[Pair, str])
 
     @dataclass
@@ -142,7 +142,7 @@ class Stopwatch:
             )
             rows["evaluations"].append(evaluation)
             session = builders.session(evaluation, [1.0] * 7, eager=[speed] * 7)
-            rows["timings"] += [row | {"noisy": self.noisy} for row in session]
+            rows["timings"] += [row | {"disturbed": self.disturbed} for row in session]
         with store.writer(self.lake, author="judge") as writer:
             writer.append(rows, "verdicts")
         return {pair: Stopwatch.Verdict() for pair in wanted}
@@ -576,11 +576,11 @@ def test_an_arm_that_can_show_no_kernel_says_why(
     assert "shows a kernel with a score" not in caplog.text
     with store.writer(lake, author="tests") as writer:
         writer.append({"devices": [builders.device("A100", kind="cuda")]}, "device")
-    judge = Stopwatch(lake, "A100", noisy=True)
+    judge = Stopwatch(lake, "A100", disturbed=True)
     with caplog.at_level(logging.WARNING):
         search(lake, Climber(), "bucket", "none", tasks=slice(1), judge=judge)
     assert (
         "no prompt of arm bucket in round 2 shows a kernel with a score: the search has 2 of "
-        "its own without one (only noisy sessions: 2)" in caplog.text
+        "its own without one (only sessions that rank nothing: 2)" in caplog.text
     )
     assert "arm none" not in caplog.text

@@ -3,7 +3,8 @@
 arXiv 2507.14111, section 2.4.4 and equation 6. The raw reward is view speedups_cuda_l1: the median
 of 7 bucket means, rounded toward 1, or nothing where their variance is above 0.005. Of its further
 rules the judge keeps the shared clock, the random order and the second measurement of surprising
-wins (an unconfirmed one is noisy, and has no figure); its window of 30 minutes is the judge's own.
+wins (an unconfirmed one is disturbed, and has no figure); its window of 30 minutes is the judge's
+own.
 
 CUDA-L1 publishes k = 1.5 and the refresh every 100 iterations. It does not publish the reward of a
 failure, the length of the window and the normalization of the first steps; the defaults here are

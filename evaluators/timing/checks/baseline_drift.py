@@ -28,19 +28,19 @@ def check_eager_alone(
     Call this after that process has ended: anything that it did to the device has slowed only the
     interleaved samples. The two eager processes still take turns, as before.
     """
-    if session.noisy:
+    if session.disturbed:
         return
     try:
         alone_ms = _time_eager_alone(session, baselines, sources, plan)
     except LaunchBlocked:  # a machine that is far slower now
-        session.noisy = True
+        session.mark_disturbed()
         return
     low, _, high = _bound_log_median(
         [session.raw_ms["eager"][block] for block in session.list_kept_blocks()]
     )
     alone_low, _, alone_high = _bound_log_median(alone_ms)
     if low > alone_high + _DRIFT or high < alone_low - _DRIFT:
-        session.noisy = True
+        session.mark_disturbed()
         session.flags.add("baseline_drift")
 
 

@@ -1,14 +1,14 @@
 """The noise control of a session: A/A samples of eager, the load of the host, the resolution.
 
 Two eager arms in two processes take turns with the kernel. Their difference is not a property of
-any kernel, so it widens the interval of every speedup. If it is large, the session does not rank
-any kernel.
+any kernel. If it is large, the session contradicts itself: it is disturbed, and ranks no kernel. A
+session whose two arms scatter is wide: it is stored as noisy for older readers, and ranks by its
+lower bound.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 
 from evaluators.device.host_load import is_contended
 from evaluators.timing.session import EAGER_CONTROL, Session
@@ -18,28 +18,35 @@ _WIDE = math.log(1.10)
 
 
 def mark_noise(session: Session, noise: float) -> None:
-    """Mark a session and its further ones as noisy if they may not rank.
+    """Mark a session and its further ones as disturbed if they may not rank, and as noisy if wide.
 
     noise: ratio of the two eager arms that counts as noise, above 1.
     """
-    session.noisy |= is_noisy(session, noise)
-    _check_resolution(session)
-    for further in session.further:
-        further.noisy = session.noisy or is_noisy(further, noise)
-        _check_resolution(further)
+    for measured in (session, *session.further):
+        if session.disturbed or is_disturbed(measured, noise):
+            measured.mark_disturbed()
+        measured.noisy |= session.noisy or _is_wide(measured)
+        if measured.is_unresolved("kernel") or measured.is_unresolved("eager"):
+            measured.flags.add("below_resolution")
+        measured.noisy |= measured.is_unresolved("eager")
     check_host_load(session)
 
 
-def is_noisy(session: Session, noise: float) -> bool:
-    """Whether the two eager arms differ by more than `noise`, or too erratically to measure.
+def is_disturbed(session: Session, noise: float) -> bool:
+    """Whether the two eager arms differ by more than `noise`, or too few blocks are left.
 
-    A session in which more than a fifth of the blocks had to be dropped is noisy, too.
+    A fifth of the blocks may be dropped.
     """
-    bound = math.log(noise)
     if len(session.find_dropped_blocks()) > _MOST_DROPPED * len(session.readings):
         return True
+    bound = math.log(noise)
     low, _, high = session.bound_ratio("eager", EAGER_CONTROL)
-    return low > bound or high < -bound or high - low > 2 * _WIDE
+    return low > bound or high < -bound
+
+
+def _is_wide(session: Session) -> bool:
+    low, _, high = session.bound_ratio("eager", EAGER_CONTROL)
+    return high - low > 2 * _WIDE
 
 
 def check_host_load(session: Session) -> None:
@@ -52,19 +59,5 @@ def check_host_load(session: Session) -> None:
         return
     session.flags.add("contended")
     for measured in sessions:
-        measured.noisy |= measured.clock != "gpu"
-
-
-def _check_resolution(session: Session) -> None:
-    """Flag a kernel that is too short for the clock; distrust a session whose eager is too short.
-
-    A kernel that is reported with the shortest measurable time is at least that fast. If eager is
-    as short, the session shows nothing.
-    """
-    is_short = {
-        arm: statistics.median(session.samples_ms[arm]) <= session.least_ms
-        for arm in ("kernel", "eager")
-    }
-    if is_short["kernel"] or is_short["eager"]:
-        session.flags.add("below_resolution")
-    session.noisy |= is_short["eager"]
+        if measured.clock != "gpu":
+            measured.mark_disturbed()

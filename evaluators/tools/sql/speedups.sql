@@ -1,7 +1,7 @@
--- The speedups of the evaluation that decides; noisy sessions do not rank.
+-- The speedups of the evaluation that decides; disturbed sessions do not rank.
 SELECT
     device, baseline, clock, round(speedup, 3) AS speedup, round(speedup_low, 3) AS speedup_low,
-    round(speedup_high, 3) AS speedup_high, n AS samples, noisy
+    round(speedup_high, 3) AS speedup_high, n AS samples, disturbed
 FROM speedups
 WHERE evaluation_id = $evaluation_id AND kernel_id = $kernel_id
 ORDER BY baseline, clock, speedup DESC

@@ -1,4 +1,4 @@
--- Devices with sessions against a baseline that are not noisy, the default first.
+-- Devices with sessions against a baseline that may rank, the default first.
 -- That is the device that a run of this lake measured last. Devices that only imported or pulled
 -- runs measured follow by their number of sessions, then by the time of the newest one. Runs and
 -- sessions are looked up only where there is a choice.
@@ -6,7 +6,7 @@ WITH measured AS (
     SELECT DISTINCT devices."name" AS device
     FROM timed_places
     INNER JOIN devices ON devices.device_id = timed_places.device_id
-    WHERE timed_places.arm = $baseline AND NOT timed_places.noisy
+    WHERE timed_places.arm = $baseline AND NOT timed_places.disturbed
 ),
 choice AS (
     SELECT device
@@ -33,10 +33,10 @@ counted AS (
         devices."name" AS device,
         count(DISTINCT timings.session_id) AS sessions,
         max(timings.created_at) AS last_measured_at
-    FROM timings
+    FROM clocked_timings AS timings
     INNER JOIN devices ON devices.device_id = timings.device_id
     SEMI JOIN choice ON choice.device = devices."name"
-    WHERE timings.arm = $baseline AND NOT timings.noisy
+    WHERE timings.arm = $baseline AND NOT timings.disturbed
     GROUP BY devices."name"
 )
 SELECT measured.device

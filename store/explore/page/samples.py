@@ -31,9 +31,9 @@ def _draw_session(arms: Sequence[Row]) -> Chart:
     x = charts.Axis(label="block")
     y = charts.Axis(label="ms per call", scale="log")
     axes = f" {first['axes']}" if first["axes"] else ""
-    noisy = ", noisy" if any(arm["noisy"] for arm in arms) else ""
+    disturbed = ", disturbed" if any(arm["disturbed"] for arm in arms) else ""
     reason = first["ranks_nothing"]
-    standing = f"; ranks nothing: {reason}" if reason else noisy
+    standing = f"; ranks nothing: {reason}" if reason else disturbed
     clock = first["clock"] or "unknown"
     return Chart(
         svg=charts.draw_scatter("session", series, x, y),

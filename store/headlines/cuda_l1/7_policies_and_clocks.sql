@@ -3,7 +3,7 @@
 -- gpu is device work alone, latency one call on an idle GPU, throughput calls back to back. weak
 -- counts kernels of weak tasks, which trivial answers pass, and another_function other correct
 -- kernels that compute another function than the task. quiet counts kernels with a session that is
--- not noisy, without both; the speedups are over eager, of those alone. The whole interval of an exceeded claim lies
+-- not disturbed, without both; the speedups are over eager, of those alone. The whole interval of an exceeded claim lies
 -- above 1.1 of it, and that of a slower kernel below 0.9 of the claim. faster counts kernels that
 -- are faster than eager.
 -- Empty: Nothing measured yet: no evaluator has judged a released kernel on the GPU that its claim is for

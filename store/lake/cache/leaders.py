@@ -57,7 +57,7 @@ LEADERS = {
     ),
     "timed_places": Leaders(
         rows="timed_arms",
-        group='task_id, workload_id, device_id, arm, clock, "precision", noisy, own',
+        group='task_id, workload_id, device_id, arm, clock, "precision", disturbed, own',
         order="kernel_id",
         sources=("evaluations", "timings"),
     ),

@@ -1,8 +1,8 @@
 -- What the lake holds
 -- Rows at this snapshot, and how many of them need care when you read the figures.
--- A timing session reads several clocks, each with its own noise. It is quiet by a clock if it can
--- rank by that clock, as in the view speedups: its samples by that clock are not noisy, no other
--- work ran on the host, and the evaluation is one that counts.
+-- A timing session reads several clocks. It can rank by a clock, as in the view speedups, if it is
+-- not disturbed, its baseline is not too short for that clock, no other work ran on the host, and
+-- the evaluation is one that counts.
 SELECT * EXCLUDE (place)
 FROM (
     SELECT
@@ -40,7 +40,7 @@ FROM (
     UNION ALL
     SELECT
         7, 'timing sessions', count(DISTINCT session_id),
-        (SELECT count(DISTINCT session_id) FROM speedups WHERE NOT noisy),
+        (SELECT count(DISTINCT session_id) FROM speedups WHERE NOT disturbed AND NOT unresolved),
         'quiet by a clock: the others rank nothing'
     FROM timings
     UNION ALL
@@ -48,7 +48,7 @@ FROM (
         8, 'timing sessions, by the clock ' || timed.clock, count(*), count(quiet.session_id),
         'quiet by this clock: the others rank nothing by it'
     FROM (SELECT DISTINCT session_id, clock FROM clocked_timings) AS timed
-    LEFT JOIN (SELECT DISTINCT session_id, clock FROM speedups WHERE NOT noisy) AS quiet
+    LEFT JOIN (SELECT DISTINCT session_id, clock FROM speedups WHERE NOT disturbed AND NOT unresolved) AS quiet
         ON quiet.session_id = timed.session_id AND quiet.clock = timed.clock
     WHERE timed.clock IS NOT NULL
     GROUP BY timed.clock

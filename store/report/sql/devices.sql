@@ -11,7 +11,7 @@ sessions AS (
     SELECT device_id, session_id, clock FROM clocked_timings GROUP BY ALL
 ),
 quiet_sessions AS (
-    SELECT session_id, clock FROM speedups WHERE NOT noisy GROUP BY ALL
+    SELECT session_id, clock FROM speedups WHERE NOT disturbed AND NOT unresolved GROUP BY ALL
 ),
 timed AS (
     SELECT

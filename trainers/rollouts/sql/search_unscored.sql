@@ -17,7 +17,9 @@ judged AS (
     GROUP BY kernel_id, task_id
 ),
 measured AS (
-    SELECT sessions.kernel_id, sessions.task_id, bool_and(sessions.noisy) AS noisy
+    SELECT
+        sessions.kernel_id, sessions.task_id,
+        bool_and(sessions.disturbed OR sessions.unresolved) AS ranks_nothing
     FROM speedups AS sessions
     INNER JOIN default_clocks
         ON
@@ -38,8 +40,8 @@ SELECT
     CASE
         WHEN judged.correct IS NULL THEN 'no verdict on ' || $device
         WHEN NOT judged.correct THEN 'wrong'
-        WHEN measured.noisy IS NULL THEN 'not timed against ' || $baseline
-        WHEN measured.noisy THEN 'only noisy sessions'
+        WHEN measured.ranks_nothing IS NULL THEN 'not timed against ' || $baseline
+        WHEN measured.ranks_nothing THEN 'only sessions that rank nothing'
         ELSE 'withheld, another function or wrong elsewhere'
     END AS reason,
     count(*) AS kernels

@@ -10,7 +10,7 @@ SELECT
     speedup_low,
     speedup_high,
     n AS samples,
-    noisy,
+    disturbed,
     unranked.reason AS ranks_nothing,
     measured_at
 FROM speedups

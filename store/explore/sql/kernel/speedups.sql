@@ -5,7 +5,7 @@ SELECT
     baseline, speedup, speedup_low, speedup_high, unranked.reason AS ranks_nothing,
     speedups.clock, kernel_ms, baseline_ms, device,
     workloads.name AS workload,
-    n AS samples, noisy, status, speedups."precision", measured_at
+    n AS samples, disturbed, status, speedups."precision", measured_at
 FROM speedups
 LEFT JOIN (SELECT * FROM unranked_sessions WHERE kernel_id = $kernel) AS unranked
     ON unranked.session_id = speedups.session_id AND unranked.clock = speedups.clock
