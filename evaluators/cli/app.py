@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from evaluators.cli import diagnose, findings, judging, serving
+from evaluators.scheduling import contract
 from store.commandline import echo, members
 from store.commandline.escape import escape_terminal, quote_name
 from store.commandline.help import make_room_app
@@ -50,10 +51,11 @@ def doctor(
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
-    """Test this host: compilers, space, memory and every sandbox mechanism, and how to fix each.
+    """Test this host: compilers, space, memory, sandbox mechanisms, and what its clocks resolve.
 
     A kernel that needs what this host lacks gets no verdict. Each verdict stores which sandbox
-    mechanisms held, in the columns sandbox_level and sandbox_missing of evaluations.
+    mechanisms held, in the columns sandbox_level and sandbox_missing of evaluations. A short
+    session times an empty call by every clock. A clock works if it can time a call of 0.1 ms.
 
     Examples:
       evaluators doctor
@@ -80,6 +82,7 @@ def doctor(
         for line in kinds.format_lines(echo.terminal_width(sys.stdout)):
             echo.print_result(line)
         return
+    from evaluators.cli import clock_facts
     from evaluators.device import placement
     from evaluators.judging import host
     from evaluators.sandbox import doctor as walls
@@ -90,9 +93,10 @@ def doctor(
     unfit: HostUnfit | None = None
     name = place.device
     try:
-        with JudgeProcess(None, place.device, cores=place.cores) as judge:
+        with JudgeProcess(contract.DEFAULT, place.device, clock_facts.CONFIG, place.cores) as judge:
             rows += walls.describe_walls(*judge.read_walls())
             name = judge.row["name"]
+            rows += clock_facts.describe_clocks(judge)
     except HostUnfit as error:
         unfit = error
     if format != "table":

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from evaluators.device.fingerprint import Reading
 from evaluators.device.host_load import Load
 from evaluators.timing.intervals import bound_median, compute_bias, compute_log_ratios, widen
-from store.schema.clocks import Clock
+from store.schema.clocks import RESOLVED, Clock
 
 EAGER_CONTROL = "eager_control"
 """The arm of the noise control: eager in a process of its own. Its ratios to eager are stored."""
@@ -37,7 +37,6 @@ _LOW_CLOCK = 0.9
 _LEAST_RESOLUTION_MS = 1e-6
 _ENOUGH_EMPTY = 20
 """Samples of the empty arm that need none of the warm-up beside them."""
-_RESOLVED = 5.0  # times the resolution has to take what ranks
 
 
 @dataclass
@@ -105,7 +104,7 @@ class Session:
     @property
     def least_ms(self) -> float:
         """The shortest time of a call that this session's clock can measure."""
-        return _RESOLVED * (self.resolution_ms or 0.0)
+        return RESOLVED * (self.resolution_ms or 0.0)
 
     @property
     def overhead_ms(self) -> float | None:

@@ -13,6 +13,8 @@ throughput: calls in a row, each on other inputs, launches included. On a proces
 flushed before the first of them.
 """
 
+RESOLVED = 5.0
+"""A time counts as measured from this many times the resolution of its clock."""
 _WORDS: dict[Clock, str] = {
     "gpu": "without launches",
     "latency": "one call at a time, launches included",

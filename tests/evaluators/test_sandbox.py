@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -968,9 +969,17 @@ def test_the_doctor_names_what_is_missing_and_why(
     with pytest.raises(SystemExit) as left:
         app(["doctor", "--device", "cpu", "--format", "json"])
     assert left.value.code == 0
-    told = {row["what"]: row["holds"] for row in json.loads(capsys.readouterr().out)}
+    facts = json.loads(capsys.readouterr().out)
+    told = {row["what"]: row["holds"] for row in facts}
     assert {name: told[name] for name in rows} == {name: row["holds"] for name, row in rows.items()}
     assert {"C++ compiler", "ninja", "temporary files", "build cache", "memory"} <= set(told)
+    clocks = {row["what"]: row for row in facts if row["what"].endswith(" clock")}
+    assert set(clocks) == {"throughput clock", "latency clock"}
+    for row in clocks.values():
+        resolution_us, shortest_us = (float(us) for us in re.findall(r"(\S+) µs", row["state"]))
+        assert shortest_us == pytest.approx(5 * resolution_us, rel=0.02)
+        assert row["holds"] == (shortest_us < 100) or shortest_us == pytest.approx(100, rel=0.01)
+        assert row["holds"] or row["mend"]
 
 
 def test_a_verdict_says_which_walls_were_missing(
