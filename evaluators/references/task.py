@@ -116,8 +116,9 @@ class Reference:
         """Whether the module holds inputs of earlier calls, which must not be overwritten then."""
         self.places_tensors = False
         """Whether tensors that code makes without a device are put on the one that judges."""
-        self.is_unseeded = False
-        """Whether an answer depends on the time, or on numbers that no seed decides."""
+        self.is_unseeded: bool | None = None
+        """Whether an answer depends on the time, or on numbers that no seed decides; None before a
+        question was asked twice."""
         self.remembers = False
         """Whether an answer depends on earlier calls; set by the caller who observes it."""
         self.least_bytes: tuple[int, int] = (0, 0)

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from evaluators.device.roofline import Floor
 from evaluators.diagnosis.bottleneck import analysis, share
@@ -137,6 +137,10 @@ def _measure_process(
         arm = bench.start_candidate(files, task.sizes, options.limits, task.deadlines)
     try:
         session, baselines, sources = _measure_worker(arm, setup, case, bench, options, outcome)
+    except Failed as failed:
+        if failed.status in ("incorrect", "rejected"):
+            _require_seeded(setup)
+        raise
     finally:
         with outcome.time_part("end"):
             outcome.ended = arm.end()
@@ -161,6 +165,8 @@ class _Setup:
     reference: Reference
     first: Question
     """The question of the first call."""
+    first_seed: int
+    """The secret seed of its inputs."""
     task: BaselineTask
 
 
@@ -182,7 +188,7 @@ def _prepare(
         call_s=max(options.deadlines.call_s, _ANSWERS * answer_s),
     )
     task = BaselineTask(case.task_code, axes, sizes, deadlines)
-    return _Setup(reference, first, task)
+    return _Setup(reference, first, outcome.seeds[-1], task)
 
 
 def _measure_algorithms(
@@ -215,9 +221,28 @@ def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, fl
         answer_s = time.perf_counter() - begin
         reference.is_unseeded = _is_other_answer(before, first)
     if reference.is_unseeded:
-        detail = "the task answers the same inputs differently under the same seed"
-        raise ReferenceFailed(refuse_limit("entropy", detail))
+        _refuse_unseeded()
     return first, answer_s
+
+
+def _require_seeded(setup: _Setup) -> None:
+    """Raise ReferenceFailed if the task answers its first question differently when asked again.
+
+    A verdict against a kernel needs to know. A slow task, or a fast one on a busy host, has
+    answered the question only once.
+    """
+    reference = setup.reference
+    if reference.is_unseeded is None:
+        reference.reset()
+        again = repeat_question(reference, setup.first_seed)
+        reference.is_unseeded = _is_other_answer(setup.first, again)
+    if reference.is_unseeded:
+        _refuse_unseeded()
+
+
+def _refuse_unseeded() -> NoReturn:
+    detail = "the task answers the same inputs differently under the same seed"
+    raise ReferenceFailed(refuse_limit("entropy", detail))
 
 
 def _is_other_answer(one: Question, other: Question) -> bool:

@@ -42,6 +42,8 @@ def connect(
     # The wheels were verified at installation. Verifying 70 MB of signatures again would take a
     # third of a second per connection. After this, nothing unsigned can be loaded.
     connection = duckdb.connect(config={"allow_unsigned_extensions": True})
+    # Under `python -c` and in a notebook DuckDB prints a bar for slow queries into the output.
+    connection.execute("SET enable_progress_bar = false")
     packages = FolderLocation.extensions if to is None else (*to.extensions, *to.files.extensions)
     for name in packages:
         folder = Path(str(importlib.import_module(name).__file__)).parent

@@ -36,7 +36,6 @@ SPILLING = """
 import sys
 from store.lake.attachment import connect
 connection = connect()
-connection.execute("SET enable_progress_bar = false")
 connection.execute("CREATE TABLE t AS SELECT r, hash(r) AS h FROM range(3000000) AS t(r)")
 print("spilled", flush=True)
 sys.stdin.readline()
@@ -100,6 +99,15 @@ def test_every_connection_has_the_bounds_of_the_variables(
                 patch.setenv(variable, text)
                 with pytest.raises(FlywheelError, match=f'{variable} is "{text}"'):
                     store.open(lake)
+
+
+def test_no_connection_prints_a_progress_bar_into_the_output() -> None:
+    code = (
+        'import duckdb; from store.lake.attachment import connect; print([c.sql("SELECT '
+        "current_setting('enable_progress_bar')\").fetchone()[0] for c in (duckdb, connect())])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[True, False]\n"
 
 
 def test_no_module_opens_a_connection_without_bounds() -> None:
