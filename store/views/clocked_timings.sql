@@ -37,6 +37,7 @@ WITH early AS (
         ) AS is_flagged,
         bool_or(
             timings.arm = 'eager'
+            AND list_min(timings.samples_ms) <= CAST(5 * timings.resolution_ms AS FLOAT)
             AND list_median(timings.samples_ms) <= CAST(5 * timings.resolution_ms AS FLOAT)
         ) AS is_short,
         list_sort(any_value(timings.control_ratios)) AS control,
@@ -75,9 +76,9 @@ explained AS (
         END AS disturbed
     FROM controls
 ),
-early_sessions AS (
+settled AS (
     SELECT
-        session_id, evaluation_id, kernel_id, task_id, clock,
+        *,
         coalesce(
             greatest(
                 disturbed,
@@ -86,30 +87,26 @@ early_sessions AS (
                 )
             ),
             true
-        ) AS disturbed
+        ) AS is_disturbed
     FROM explained
 ),
-wins AS (
-    SELECT DISTINCT
-        evaluation_id, kernel_id, task_id,
-        list_contains(flags, 'timed_end_to_end') AS timed_end_to_end
-    FROM evaluations
-    WHERE list_contains(flags, 'confirmed_win')
+-- The lower one of two sessions that confirm a win is not noisy, and belongs to the same evaluation.
+noisy_evaluations AS (
+    SELECT
+        evaluation_id, kernel_id, task_id, clock,
+        bool_or(is_confirmed AND ranks) AS is_confirmed,
+        list(session_id) FILTER (WHERE NOT is_disturbed) AS undisturbed
+    FROM settled
+    GROUP BY evaluation_id, kernel_id, task_id, clock
 )
 SELECT
     timings.* EXCLUDE (clock) REPLACE (
-        coalesce(
-            timings.confirmed,
-            wins.evaluation_id IS NOT NULL
-            AND timings.clock = CASE
-                WHEN devices.kind = 'cpu' THEN 'throughput'
-                WHEN wins.timed_end_to_end THEN 'latency'
-                ELSE 'gpu'
-            END,
-            false
-        ) AS confirmed,
+        coalesce(timings.confirmed, early.is_confirmed, false) AS confirmed,
         timings.impossible IS NOT NULL OR coalesce(
-            timings.disturbed, timings.noisy AND coalesce(early_sessions.disturbed, true)
+            timings.disturbed,
+            timings.noisy AND NOT coalesce(
+                list_contains(early.undisturbed, timings.session_id), false
+            )
         ) AS disturbed,
         coalesce(
             timings.unresolved,
@@ -145,15 +142,9 @@ FROM (
     FROM timings
 ) AS timings
 LEFT JOIN devices ON devices.device_id = timings.device_id
-LEFT JOIN early_sessions
+LEFT JOIN noisy_evaluations AS early
     ON
-        early_sessions.session_id = timings.session_id
-        AND early_sessions.evaluation_id = timings.evaluation_id
-        AND early_sessions.kernel_id = timings.kernel_id
-        AND early_sessions.task_id = timings.task_id
-        AND early_sessions.clock = timings.clock
-LEFT JOIN wins
-    ON
-        wins.evaluation_id = timings.evaluation_id
-        AND wins.kernel_id = timings.kernel_id
-        AND wins.task_id = timings.task_id
+        early.evaluation_id = timings.evaluation_id
+        AND early.kernel_id = timings.kernel_id
+        AND early.task_id = timings.task_id
+        AND early.clock = timings.clock

@@ -70,7 +70,7 @@ def early(name: str, *, noisy: bool = True, **about: Any) -> tuple[b.Row, list[b
     return write_early(measure(f"early {name}", **about), noisy=noisy)
 
 
-GAPS = {"blocks": [*range(19), 40]}
+GAPS = [*range(19), 40]
 CASES: dict[str, tuple[tuple[b.Row, list[b.Row]], tuple[bool, bool, bool], str | None]] = {
     "quiet": (measure("quiet"), (False, False, False), None),
     "disturbed": (measure("disturbed", disturbed=True), (False, True, False), DISTURBED),
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[tuple[b.Row, list[b.Row]], tuple[bool, bool, bool], str |
     "early apart": (early("apart", controls=APART), (False, True, False), DISTURBED),
     "early wide": (early("wide", controls=WIDE), (False, False, False), None),
     "early short": (early("short", short=True), (False, False, True), SHORT),
-    "early gaps": (early("gaps", **GAPS), (False, True, False), DISTURBED),
+    "early gaps": (early("gaps", blocks=GAPS), (False, True, False), DISTURBED),
     "early without control": (early("alone", controls=None), (False, True, False), DISTURBED),
     "early unexplained": (early("unexplained"), (False, True, False), DISTURBED),
     "early unconfirmed": (
