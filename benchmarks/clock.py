@@ -1,26 +1,37 @@
 """Overhead and accuracy of the judge's clock: an empty candidate, short and long kernels, A/A wins.
 
     python benchmarks/clock.py [--device cpu|cuda] [--sessions N] [--load PROCESSES]
+    python benchmarks/clock.py --calibrate
 
 Prints the overhead of passing inputs and answers (an empty candidate), the relative error for
 kernels that wait for known times, and how many sessions of eager against eager are judged `faster`
 while `--load` other processes are busy. On a GPU, CUDA events around several such kernels in this
 process measure the known time.
+
+With `--calibrate`, it compares the clock `gpu` with CUDA events of the worker (`clock_worker.py`,
+which needs Triton) around the same calls, for kernels that do nothing and elementwise kernels of 64
+to 16,384 blocks, and for two flushes of the caches: one that writes memory, and one that reads it.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 import os
 import signal
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
 
+from evaluators.clock.gate import GATE_BYTES, Gate
+from evaluators.device.cache_flush import compute_flush_bytes
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
@@ -60,6 +71,14 @@ class Model(torch.nn.Module):
 def get_inputs(): return [torch.randn(256, 1024)]
 def get_init_inputs(): return []
 """
+CALIBRATED = [
+    ("nothing", 0),
+    ("empty", 1),
+    ("empty", 4096),
+    *(("elementwise", blocks) for blocks in (64, 256, 1024, 4096, 16_384)),
+]
+"""Kernels of `clock_worker.py` and their blocks. The first launches nothing: the empty arm."""
+CALIBRATION_CALLS, CALIBRATION_ROUNDS = 20, 8
 CONFIG = Config(calls=2, robustness=False, diagnosis=False, baselines=())
 
 
@@ -125,6 +144,83 @@ def make_waiting(device: str, wanted_us: int) -> tuple[str, float]:
     return GPU_TASK.format(cycles=cycles), gpu_us(cycles)
 
 
+def time_gated(
+    gate: Gate, first: int, inputs: torch.Tensor, flush: Callable[[], object]
+) -> tuple[torch.cuda.Event, list[tuple[torch.cuda.Event, torch.cuda.Event]]]:
+    """Open the gate for calls that the worker has launched, as `evaluators.clock.rounds` does.
+
+    `inputs` is written before every flush, as the inputs of a call are. Returns the last event, and
+    those around every call.
+    """
+    pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+    for number in range(first, first + CALIBRATION_CALLS):
+        opened, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        inputs.add_(1)
+        flush()
+        opened.record()
+        gate.open(number)
+        gate.wait_for_report(number)
+        done.record()
+        pairs.append((opened, done))
+    return pairs[-1][1], pairs
+
+
+def calibrate() -> None:
+    """Print the clock `gpu` less the empty arm beside the worker's own events, for two flushes."""
+    memory = torch.zeros(compute_flush_bytes("cuda") // 4, dtype=torch.int32, device="cuda")
+    flushes: dict[str, Callable[[], object]] = {
+        "writes": lambda: memory.add_(1),
+        "reads": memory.sum,
+    }
+    inputs = torch.zeros(CALIBRATED[-1][1] * 1024, device="cuda")
+    for flush in flushes.values():
+        flush()
+    fd = os.memfd_create("gate")
+    os.ftruncate(fd, GATE_BYTES)
+    gate = Gate(fd)
+    program = str(Path(__file__).with_name("clock_worker.py"))
+    times_us: dict[tuple[str, int, str], tuple[list[float], list[float]]] = {
+        (kernel, blocks, flush): ([], []) for kernel, blocks in CALIBRATED for flush in flushes
+    }
+    with subprocess.Popen(
+        [sys.executable, program, str(fd)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=[fd],
+    ) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        first = 1
+        for _ in range(CALIBRATION_ROUNDS):
+            for (kernel, blocks, flush), (judged, own) in times_us.items():
+                order = {"kernel": kernel, "blocks": blocks, "first": first}
+                worker.stdin.write(json.dumps({**order, "calls": CALIBRATION_CALLS}) + "\n")
+                worker.stdin.flush()
+                if worker.stdout.readline() != "launched\n":
+                    raise SystemExit("the worker has ended: see its error above")
+                last, pairs = time_gated(gate, first, inputs[: blocks * 1024], flushes[flush])
+                last.synchronize()
+                judged += [opened.elapsed_time(done) * 1e3 for opened, done in pairs]
+                own += json.loads(worker.stdout.readline())
+                first += CALIBRATION_CALLS
+        worker.stdin.close()
+    gate.close()
+    calls = CALIBRATION_CALLS * CALIBRATION_ROUNDS
+    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}: medians of {calls} calls\n")
+    print("| kernel | blocks | flush | events, µs | `gpu`, µs | difference, µs | its quartiles |")
+    print("|---|---:|---|---:|---:|---:|---|")
+    for (kernel, blocks, flush), (judged, own) in times_us.items():
+        empty = statistics.median(times_us["nothing", 0, flush][0])
+        differences = [ours - empty - theirs for ours, theirs in zip(judged, own, strict=True)]
+        low, middle, high = statistics.quantiles(differences, n=4)
+        events_us, clock_us = statistics.median(own), statistics.median(judged) - empty
+        print(
+            f"| {kernel} | {blocks} | {flush} | {events_us:.2f} | {clock_us:.2f}"
+            f" | {middle:+.2f} | {low:+.2f}, {high:+.2f} |"
+        )
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -135,7 +231,15 @@ def main() -> None:
     parser.add_argument(
         "--load", type=int, default=0, help="number of busy processes during the sessions"
     )
+    parser.add_argument(
+        "--calibrate", action="store_true", help="compare the clock gpu with events instead"
+    )
     options = parser.parse_args()
+    if options.calibrate:
+        if not torch.cuda.is_available():
+            parser.error("--calibrate needs a GPU")
+        calibrate()
+        return
     with Bench(options.device) as bench:
         print("  true µs       clock  calls  measured µs    error  overhead µs  resolution µs")
         for wanted_us in (5, 20, 100, 1000) if options.device == "cuda" else (20, 100, 1000):
