@@ -5,13 +5,13 @@
 
 For every kernel and round, a plain process times eager and the kernel (`plain_process.py`), then a
 judge judges the kernel, then another plain process times both again. The plain process imports only
-torch, runs on the cores of the judge with as many threads, and writes the inputs of every call
-anew, as the judge does. The judge process is idle meanwhile. A ratio is the judge's median over the
-geometric mean of the two plain ones; `plain` beside it is the second over the first, which says
-what the machine itself changes within a minute.
+torch, runs on the two cores of the judge with one thread, and writes the inputs of every call anew,
+as the judge does. A short probe picks the two fastest cores. The judge process is idle meanwhile.
+A ratio is the judge's median over the geometric mean of the two plain ones; `plain` beside it is
+the second over the first, which says what the machine itself changes within a minute.
 
-On a processor, the kernels are five of the starter suite, with one thread. On a GPU, they are 8
-operators of Liger and 12 solutions of KernelBenchFiltered, which are read from checkouts:
+On a processor, the kernels are five of the starter suite. On a GPU, they are 8 operators of Liger
+and 12 solutions of KernelBenchFiltered, which are read from checkouts:
 
     --liger     github.com/linkedin/Liger-Kernel at {liger}
     --filtered  github.com/pavanyellow/KernelBenchFiltered
@@ -525,9 +525,10 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     pairs, left_out = list_pairs(options)
-    cores = placement.choose_place(options.device).cores
-    if options.device == "cpu":
-        cores = cores[:2]  # one of them is the judge's, so that kernels have one thread
+    # Two cores: one of them is the judge's, so that kernels have one thread.
+    cores = placement.pick_fast_cores(placement.choose_place(options.device).cores)
+    if cores is None:
+        raise SystemExit("processes cannot be pinned to cores here, so the times do not compare")
     os.sched_setaffinity(0, cores)
     file = options.out / "pairs.jsonl"
     versions = measure_pairs(pairs, options, file, cores)

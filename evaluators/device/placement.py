@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import subprocess
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from store.errors import DeviceUnavailable
 
 _CORES_PER_JUDGE = 4
 _BUILDERS_PER_CORE = 0.75  # most builds run two compilers at first and one at the end
+_PROBE_NS = 50_000_000
+_PROBE_LOOPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,30 @@ def choose_place(device: str) -> Place:
             f'"{device}" names several devices, and this command uses one', "Name one of them."
         )
     return divide_machine(device).places[0]
+
+
+def pick_fast_cores(cores: Sequence[int], count: int = 2) -> tuple[int, ...] | None:
+    """Return the fastest cores, the fastest first; None where this thread cannot be pinned to them.
+
+    Cores of one host may differ in speed, up to 1.9 times, for seconds. A loop of a third of a
+    millisecond runs on every core in turn for 50 ms in all, and the best time of each core counts.
+    """
+    allowed = os.sched_getaffinity(0)
+    best_ns = dict.fromkeys(cores, _PROBE_NS)
+    begin_ns = time.perf_counter_ns()
+    try:
+        while time.perf_counter_ns() < begin_ns + _PROBE_NS:
+            for core in cores:
+                os.sched_setaffinity(0, {core})
+                start_ns = time.perf_counter_ns()
+                for _ in range(_PROBE_LOOPS):
+                    pass
+                best_ns[core] = min(best_ns[core], time.perf_counter_ns() - start_ns)
+    except OSError:
+        return None
+    finally:
+        os.sched_setaffinity(0, allowed)
+    return tuple(sorted(best_ns, key=best_ns.__getitem__)[:count])
 
 
 def list_gpus() -> list[str]:

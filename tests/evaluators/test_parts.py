@@ -284,3 +284,13 @@ def test_inputs_are_those_that_torch_draws_under_their_seed(references: Any) -> 
     torch.manual_seed(8)
     answer = torch.nn.functional.dropout(drawn[0]) + drawn[1]
     assert torch.equal(reference.answer(drawn, 8).value, answer)
+
+
+def test_fast_cores_are_picked_among_those_allowed_and_pin_nothing() -> None:
+    allowed = os.sched_getaffinity(0)
+    picked = placement.pick_fast_cores(sorted(allowed))
+    assert picked is not None
+    assert len(set(picked)) == len(picked) == min(2, len(allowed))
+    assert set(picked) <= allowed
+    assert placement.pick_fast_cores([*allowed, 4000]) is None
+    assert os.sched_getaffinity(0) == allowed
