@@ -47,7 +47,7 @@ def describe_clocks(judge: JudgeProcess) -> list[dict[str, Any]]:
         task.make_case(kernel, judge.row["kind"], None) | {"policy": "torch_default"}
     )
     [evaluation] = tables["evaluations"]
-    by_clock = {row["clock"]: row for row in tables["timings"]}  # its arms share the resolution
+    by_clock = {row["clock"]: row for row in tables["timings"] if row["arm"] == "kernel"}
     if not by_clock:
         return [
             _describe("timing", False, f"failed: {evaluation['message'] or evaluation['reason']}")
