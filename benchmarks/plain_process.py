@@ -71,7 +71,10 @@ class Plain:
         most = min(MOST_CALLS, SLOT_BYTES[self.device] // max(size, 1))
         self.calls = max(1, min(most, round(SAMPLE_S / min(self.call_s.values()))))
         self.bank = [self.draw() for _ in range(min(self.calls, 3) + 1)]
-        self.slots = [self.draw() for _ in range(self.calls)]
+        copies = (self.bank[index % len(self.bank)] for index in range(self.calls))
+        self.slots = [
+            [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs] for inputs in copies
+        ]
         self.rounds = itertools.count()
 
     def _place(self, value: Any) -> Any:
