@@ -33,7 +33,7 @@ def list_addresses(lake: str, rounds: int) -> dict[str, list[str]]:
     """Return addresses of every page: `rounds` tasks and kernels of the lake."""
     with store.open(lake) as opened:
         rows = opened.sql(
-            "SELECT kernel_id, task_id FROM newest_speedups "
+            "SELECT kernel_id, task_id FROM pooled_speedups "
             f"ORDER BY hash(kernel_id), kernel_id LIMIT {rounds + 1}"
         ).rows()
         datasets = opened.sql("SELECT dataset_id FROM datasets ORDER BY dataset_id LIMIT 1").rows()

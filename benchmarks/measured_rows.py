@@ -34,6 +34,7 @@ QUERIES = {
     "findings": f"SELECT * REPLACE (NULL AS quote) FROM findings WHERE {_OF_EVALUATIONS}",
     "task_audits": _AUDITS,
     "timings": f"SELECT * FROM timings WHERE {_OF_EVALUATIONS}",
+    "session_spreads": "SELECT * FROM session_spreads WHERE $device IN ('', device)",
 }
 
 

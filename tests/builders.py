@@ -246,6 +246,17 @@ def session(
     ]
 
 
+def session_spread(device: Row, tau: float, minute: float = 0, **columns: Any) -> Row:
+    """Return an estimate of the spread of sessions, by the clock that ranks first on the device."""
+    clock = "gpu" if device["kind"] == "cuda" else "throughput"
+    return {
+        "spread_id": ids.content_id("spread", device["name"], str(minute), str(tau)),
+        "device": device["name"], "clock": clock, "evaluator": "starter", "evaluator_version": 1,
+        "tau": tau, "kernels": 10, "sessions": 20, "pairs": 10, "snapshot_id": 1,
+        "created_at": at(minute),
+    } | columns
+
+
 def claim(
     task: Row | None = None,
     kernel: Row | None = None,

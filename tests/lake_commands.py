@@ -72,6 +72,7 @@ ELSEWHERE = {
     "evaluators check": "judges a file for a minute; it reads a task as `store show` does",
     "evaluators tasks": "judges for minutes; it writes as `evaluators audit` does",
     "evaluators diagnose": "needs a GPU",
+    "evaluators spread": "needs repeated sessions; it writes as `evaluators quarantine` does",
     "evaluators join": "serves until it is stopped, without a lake",
     "evaluators token": "needs no lake",
     "evaluators token create": "needs no lake",

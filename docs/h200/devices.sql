@@ -2,7 +2,7 @@
 -- quiet session on both. ratio is the speedup on the H200 over that on the H100. Weak tasks and kernels that
 -- compute another function are left out. Kernels released for any GPU.
 WITH measured AS (
-    FROM newest_speedups AS speeds
+    FROM pooled_speedups AS speeds
     ANTI JOIN nonequivalent
         ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
     WHERE baseline = 'eager' AND speeds.task_id NOT IN (FROM weak_tasks)

@@ -1,9 +1,9 @@
 -- Eager in a second process, timed as if it were a kernel: one row per version of the judge's rules, GPU
 -- or processor, and clock, for quiet and for noisy sessions, and for tasks on which eager takes less than
 -- 0.1 ms (short) and others. won and lost count sessions whose 95 % interval of the median ratio lies
--- above 1.01 or below 0.99, by order statistics. The judge widens the interval of every speedup by such an
--- interval of 98.2 %. A contended session counts as noisy. apart is how far a session's
--- median ratio is from 1, as the logarithm's absolute value.
+-- above 1.01 or below 0.99, by order statistics. These are the intervals of the samples alone, without
+-- the spread of sessions. A contended session counts as noisy. apart is how far a session's median ratio
+-- is from 1, as the logarithm's absolute value.
 WITH eager AS (
     SELECT evaluation_id, clock, min(list_median(samples_ms)) AS ms
     FROM timings

@@ -13,7 +13,7 @@ from store.commandline import echo, members
 from store.commandline.escape import escape_terminal, quote_name
 from store.commandline.help import make_room_app
 from store.commandline.members import Common, Format
-from store.errors import HostUnfit
+from store.errors import FlywheelError, HostUnfit
 
 _DEFAULT = Common()
 
@@ -184,3 +184,61 @@ def tasks(
         echo.print_note(f"cannot be run: {quote_name(name)}")
         echo.print_foreign(why, sys.stderr)
     echo.print_result(str(tally))
+
+
+@app.command
+def spread(
+    *,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    format: Format = "table",
+    common: Common = _DEFAULT,
+) -> None:
+    """Estimate how far speedups differ between sessions. It is part of every interval from then on.
+
+    The estimates come from kernels with several sessions that count: one for each device model,
+    clock and version of the evaluator. Each is appended to the table session_spreads. Queries of
+    earlier snapshots keep their intervals. sessions_for_1_percent is the number of sessions of a
+    kernel after which the interval of its speedup is 1 % wide on each side.
+
+    Examples:
+      evaluators spread --dry-run
+      evaluators spread
+
+    Parameters
+    ----------
+    dry_run
+        Print the estimates; append nothing.
+    format
+        Format of the list.
+    """
+    import store
+    from evaluators.timing import spreads
+
+    with store.open(common.lake) as lake:
+        rows = spreads.estimate_spreads(lake)
+    estimates = [row for row in rows if row["tau"] is not None]
+    for row in rows:
+        if row["tau"] is None:
+            echo.print_note(
+                f"{quote_name(row['device'])}, {row['clock']}: {row['pairs']} pairs of sessions are"
+                f" too few for an estimate, which needs {spreads.LEAST_PAIRS}"
+            )
+    if not estimates:
+        raise FlywheelError(
+            "no device model has enough kernels with repeated sessions that count",
+            f"An estimate needs {spreads.LEAST_PAIRS} pairs of sessions of the same kernel by one"
+            " clock, such as those of surprising wins or of several hosts that judge the same"
+            " kernels. Until then, intervals use the figures of the view fallback_spreads.",
+        )
+    shown = [
+        {name: value for name, value in row.items() if name != "spread_id"}
+        | {"sessions_for_1_percent": spreads.count_sessions(row["tau"], 0.01)}
+        for row in estimates
+    ]
+    _write_rows(shown, format)
+    if dry_run:
+        return
+    with store.writer(common.lake, author="evaluators spread") as writer:
+        snapshot = writer.append({"session_spreads": estimates}, "spread of sessions")
+    if format == "table":
+        echo.print_result(f"session_spreads +{len(estimates)} → snapshot {snapshot}")

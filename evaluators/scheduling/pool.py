@@ -55,7 +55,7 @@ class Verdict:
     message: str | None
     flags: tuple[str, ...]
     speedup: float | None
-    """Speedup over eager in the newest session that may rank, or None."""
+    """Speedup over eager, pooled over the sessions that may rank, or None."""
     speedup_low: float | None
     """Lower end of its interval."""
     findings: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Confidence intervals of speedups from paired samples, without assumptions on their distribution.
 
-This module defines the level of every interval of a session's speedup. The view `speedups`
-(store/views/speedups.sql) computes the same intervals from stored samples, and a test compares the
-two.
+This module defines the level of every interval of a session's speedup. The view `session_speedups`
+(store/views/session_speedups.sql) computes the same intervals from stored samples, and a test
+compares the two.
 
 A session stops as soon as its intervals are narrow enough, which is examined after 20, 40, 80 and
 160 blocks. Each look is another chance for the interval to miss the true speedup: intervals of 95 %
@@ -11,16 +11,29 @@ the level that a single look needs for 95 % over four of them: 98.2 %, which mis
 interval of a stored session needs that level as well, because its number of blocks was chosen by
 looking at its samples. Intervals over tasks or kernels (views `leaderboard` and `techniques`) are
 not stopped by looking, and cover 95 %.
+
+Two sessions of one kernel differ by more than the samples of each say, because processes that do
+the same differ for as long as they run: by addresses, a core, the state of an allocator. More
+blocks do not average that out, and the two eager processes of a session are one draw of it, not a
+bound. Its standard deviation, the spread of sessions (`timing.spreads`), is part of every interval.
+The judge reads no lake, so it uses the spread of a device model without an estimate.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 import statistics
 from collections.abc import Sequence
 
+from store.lake.sql_files import read_view
+from store.schema.clocks import Clock
+
 MISSED = 0.018
 """Share of intervals that miss the true median at a single look: the level is 98.2 %."""
+NORMAL = 1.96
+"""Standard deviations on each side that cover 95 % of a normal distribution."""
 _FASTER = math.log(1.02)
 _SLOWER = math.log(0.98)
 
@@ -55,30 +68,31 @@ def bound_median(ratios: Sequence[float]) -> tuple[float, float, float]:
     return values[rank - 1], middle, values[n - rank]
 
 
-def compute_bias(control: Sequence[float]) -> float:
-    """Return how much two processes that do the same may differ: the far end of the interval.
+@functools.cache
+def read_fallback_spread(clock: Clock) -> float:
+    """Return the spread of sessions of a device model without an estimate.
 
-    As a log ratio, 0 or above. A speedup is measured between two processes as well. A difference
-    between processes that lasts for a whole session (addresses, a core, the state of an allocator)
-    is not averaged out by more blocks.
-
-    control: ratios of two arms that do the same, block by block.
-
-    >>> round(compute_bias([1.01] * 20), 4), round(compute_bias([0.99] * 20), 4)
-    (0.01, 0.0101)
+    >>> read_fallback_spread("gpu") < 0.05 < read_fallback_spread("latency")
+    True
     """
-    low, _, high = bound_median([math.log(ratio) for ratio in control])
-    return max(high, -low)
+    figures = re.findall(r"\('(\w+)', ([\d.]+)\)", read_view("fallback_spreads"))
+    return float(dict(figures)[clock])
 
 
-def widen(bounds: tuple[float, float, float], bias: float) -> tuple[float, float, float]:
-    """Return an interval of a log ratio with a systematic difference added on both sides.
+def widen(bounds: tuple[float, float, float], spread: float) -> tuple[float, float, float]:
+    """Return an interval of a log ratio that includes the spread of sessions.
 
-    >>> widen((0.5, 1.0, 1.5), 0.25)
-    (0.25, 1.0, 1.75)
+    >>> low, middle, high = widen((0.7, 1.0, 1.4), 0.4 / 1.96)
+    >>> round(low, 3), middle, round(high, 3)
+    (0.5, 1.0, 1.566)
     """
     low, middle, high = bounds
-    return low - bias, middle, high + bias
+    between = NORMAL * spread
+    return (
+        middle - math.hypot(middle - low, between),
+        middle,
+        middle + math.hypot(high - middle, between),
+    )
 
 
 def classify_speedup(low: float, high: float) -> str:

@@ -26,7 +26,12 @@ from dataclasses import dataclass, field
 
 from evaluators.device.fingerprint import Reading
 from evaluators.device.host_load import Load
-from evaluators.timing.intervals import bound_median, compute_bias, compute_log_ratios, widen
+from evaluators.timing.intervals import (
+    bound_median,
+    compute_log_ratios,
+    read_fallback_spread,
+    widen,
+)
 from store.schema.clocks import RESOLVED, Clock
 
 EAGER_CONTROL = "eager_control"
@@ -164,13 +169,9 @@ class Session:
         eager, control = self.samples_ms["eager"], self.samples_ms[EAGER_CONTROL]
         return [eager[block] / control[block] for block in self.list_kept_blocks()]
 
-    def compute_bias(self) -> float:
-        """Return how much two processes that do the same may differ here, as a log ratio."""
-        return compute_bias(self.compute_control_ratios())
-
     def find_best_baseline(self) -> tuple[str, tuple[float, float, float]]:
-        """Return the baseline that is hardest to beat, and the widened interval of the speedup."""
-        bias = self.compute_bias()
-        intervals = {name: widen(self.bound_ratio(name), bias) for name in self.baselines}
+        """Return the baseline that is hardest to beat, and the interval of the speedup."""
+        spread = read_fallback_spread(self.clock)
+        intervals = {name: widen(self.bound_ratio(name), spread) for name in self.baselines}
         name = min(intervals, key=lambda name: intervals[name][1])
         return name, intervals[name]

@@ -11,7 +11,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from evaluators.timing.intervals import bound_median, compute_bias, compute_log_ratios, widen
+from evaluators.timing.intervals import (
+    bound_median,
+    compute_log_ratios,
+    read_fallback_spread,
+    widen,
+)
 from evaluators.timing.rows import mark_disturbed
 
 Rows: TypeAlias = Sequence[dict[str, Any]]
@@ -45,23 +50,27 @@ def ranks_nothing(session: Rows) -> bool:
 def compute_speedups(session: Rows) -> dict[str, Bounds]:
     """Return the log speedup over every baseline of a session, by the clock that ranks.
 
-    Samples are paired by block. The difference of the session's two eager processes widens the
-    intervals.
+    Samples are paired by block. The intervals include the spread of sessions.
 
     >>> arm = {"clock": "gpu", "blocks": list(range(9))}
     >>> rows = [{"arm": "kernel", "samples_ms": [1.0] * 9} | arm]
     >>> rows += [{"arm": "eager", "samples_ms": [1.0] * 9} | arm]
-    >>> compute_speedups(rows)
-    {'eager': (0.0, 0.0, 0.0)}
+    >>> low, middle, high = compute_speedups(rows)["eager"]
+    >>> -0.1 < low < 0 == middle < high < 0.1
+    True
     """
+    spread = read_fallback_spread(session[0]["clock"])
+    return {name: widen(bounds, spread) for name, bounds in _bound_speedups(session).items()}
+
+
+def _bound_speedups(session: Rows) -> dict[str, Bounds]:
+    """Return the log speedups with the intervals of this session's samples alone."""
     ranking = select_ranking_rows(session)
     kernel = ranking.pop("kernel", None)
     if kernel is None:
         return {}
-    control = kernel.get("control_ratios")
-    bias = compute_bias(control) if control else 0.0
     return {
-        name: widen(bound_median(compute_log_ratios(row["samples_ms"], kernel["samples_ms"])), bias)
+        name: bound_median(compute_log_ratios(row["samples_ms"], kernel["samples_ms"]))
         for name, row in ranking.items()
     }
 
@@ -86,14 +95,14 @@ def is_surprising(session: Rows, best_speedup: float | None) -> bool:
 def is_confirmed(first: Rows, second: Rows) -> bool:
     """Whether two sessions agree on the speedup over eager.
 
-    They agree if both may rank, their medians differ by at most 10 %, and neither interval extends
-    further than 25 % from its median.
+    They agree if both may rank, their medians differ by at most 10 %, and neither session's samples
+    leave an interval that extends further than 25 % from its median.
     """
     if not second or ranks_nothing(second):
         return False
     medians: list[float] = []
     for session in (first, second):
-        low, middle, high = compute_speedups(session)["eager"]
+        low, middle, high = _bound_speedups(session)["eager"]
         if max(high - middle, middle - low) > _WIDEST:
             return False
         medians.append(middle)

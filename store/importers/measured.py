@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 NAME = "measured"
 TABLES = (
     *("devices", "runs", "run_ends", "evaluations", "timings", "findings", "analyses"),
-    "task_audits",
+    *("task_audits", "session_spreads"),
 )
 _SIGNS = {
     "evaluations": {"evaluation_id", "evaluator_version", "kernel_id"},

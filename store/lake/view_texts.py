@@ -60,12 +60,21 @@ class ViewTexts:
 
     def build_question(self, name: str) -> ViewQuestion:
         """Return a view as the cache asks for it."""
+        dependencies = self.list_dependencies(name)
         made_of = [
             f"{one} {[(c.name, c.type) for c in self._catalog.tables[one].columns.values()]}"
             if one in self._catalog.tables
             else read_view(one)
-            for one in self.list_dependencies(name)
+            for one in dependencies
         ]
+        for table in view_cache.FIGURES:
+            if table not in dependencies or table not in self._stored:
+                continue
+            # Rows never change, so their keys identify them.
+            self._prepare({table})
+            keys = ", ".join(self._catalog.tables[table].key)
+            rows = self._connection.execute(f"SELECT {keys} FROM temp.{table} ORDER BY ALL")
+            made_of.append(repr(rows.fetchall()))
         return ViewQuestion(
             view=name,
             tables=tuple(table for table in leaders.list_sources(name) if table in self._stored),

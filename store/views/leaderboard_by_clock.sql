@@ -15,7 +15,7 @@ WITH best AS (
             'speedup': speeds.speedup
         }).speedup AS speedup,
         bool_or(default_clocks.task_id IS NOT NULL) AS ranks
-    FROM newest_speedups AS speeds
+    FROM pooled_speedups AS speeds
     INNER JOIN scored_workloads
         ON
             scored_workloads.task_id = speeds.task_id

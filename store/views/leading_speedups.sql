@@ -1,6 +1,6 @@
 -- One row per policy, task, workload, device, baseline, clock and precision: the best kernel.
--- That is the kernel with the highest lower speedup bound in its newest session that counts
--- (newest_speedups). Quarantined and nonequivalent kernels are left out. policy_id NULL stands for
+-- That is the kernel with the highest lower bound of its speedup, pooled over the sessions that count
+-- (pooled_speedups). Quarantined and nonequivalent kernels are left out. policy_id NULL stands for
 -- all policies together. The smaller kernel_id wins a tie.
 SELECT policy_speedups.*
 FROM policy_speedups

@@ -1,4 +1,4 @@
--- One row per policy and row of newest_speedups whose kernel the policy wrote for the task.
+-- One row per policy and row of pooled_speedups whose kernel the policy wrote for the task.
 -- policy_id is NULL in a further row of every kernel (attempted_kernels). leading_speedups leaves out
 -- kernels that compute another function.
 SELECT
@@ -20,7 +20,7 @@ SELECT
     speeds.session_id,
     speeds.evaluation_id,
     speeds.measured_at
-FROM newest_speedups AS speeds
+FROM pooled_speedups AS speeds
 INNER JOIN attempted_kernels
     ON
         attempted_kernels.kernel_id = speeds.kernel_id

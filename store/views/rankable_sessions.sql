@@ -1,8 +1,8 @@
 -- One row of speedups that may rank: kernel correct, session not disturbed, clock the one that ranks.
--- Of two sessions of an evaluation that confirm a win, the lower one is here. ranked says whether the kernel takes part in rankings: it is neither quarantined nor
--- nonequivalent.
+-- Of two sessions of an evaluation that confirm a win, the lower one is here. ranked says whether the
+-- kernel takes part in rankings: it is neither quarantined nor nonequivalent.
 SELECT
-    speedups.* EXCLUDE (judged_at),
+    speedups.*,
     quarantined.kernel_id IS NOT NULL AS quarantined,
     nonequivalent.kernel_id IS NULL AS equivalent,
     quarantined.kernel_id IS NULL AND nonequivalent.kernel_id IS NULL AS ranked

@@ -10,11 +10,14 @@
 -- (evaluators/timing/intervals.py). The formula for r is Cornish and Fisher's expansion of the
 -- Binomial(n, 1/2) quantile; it equals the exact rank for every n up to 1,000,000. Below 7 pairs no
 -- such rank exists: the interval is then the smallest and largest ratio and covers 1 - 2^(1-n),
--- which is less than that, so the session is disturbed. Kernel and baseline run in two processes, and
--- two identical processes also differ. If a session has a control (eager in two processes), both
--- bounds move outward by the far end of the control's interval, because more blocks do not average
--- out a difference that lasts for a whole session. Where the baseline is too short for the clock
--- (unresolved), there is no figure; where only the kernel is, its speedup is at least the figure.
+-- which is less than that, so the session is disturbed. Sessions of one kernel differ by more than these
+-- intervals say, because processes that do the same differ for as long as they run. spread is the
+-- standard deviation of that difference, as a logarithm: the newest estimate for the device model,
+-- clock and version of the evaluator (current_spreads), or else that of fallback_spreads. error is
+-- the standard error of the logarithm of the speedup within the session. From the speedup, both
+-- bounds are the root of the sum of squares of the rank interval's distance and of 1.96 spreads away,
+-- as logarithms. Where the baseline is too short for the clock (unresolved), there is no figure; where
+-- only the kernel is, its speedup is at least the figure.
 WITH sessions AS (
     SELECT
         session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
@@ -22,7 +25,6 @@ WITH sessions AS (
         list_median(arms.kernel_ms) AS kernel_ms,
         list_median(arms.baseline_ms) AS baseline_ms,
         arms.kernel_ms AS kernel_samples,
-        list_sort(control_ratios) AS control,
         CASE
             WHEN complete THEN arms.baseline_ms
             -- NULL where the baseline lacks the block.
@@ -49,30 +51,48 @@ ranked AS (
     SELECT
         *,
         greatest(1, floor((n + 1) / 2 - 1.182809063 * sqrt(greatest(n, 1) - 0.766024854)))::BIGINT AS r,
-        len(control) AS m,
-        greatest(1, floor((m + 1) / 2 - 1.182809063 * sqrt(greatest(m, 1) - 0.766024854)))::BIGINT AS q,
-        -- At least 1, as the control is sorted. A ratio that is not positive widens nothing, and the
-        -- session is disturbed (clocked_timings).
         CASE
-            WHEN control[1] > 0
-                THEN greatest(CAST(control[m + 1 - q] AS DOUBLE), 1 / CAST(control[q] AS DOUBLE))
-            ELSE 1
-        END AS apart
+            WHEN NOT unresolved THEN sqrt(ratios[(n + 1) // 2] * ratios[n // 2 + 1])
+        END AS speedup,
+        ln(speedup / ratios[r]) AS below,
+        ln(ratios[n + 1 - r] / speedup) AS above
     FROM paired
 )
 SELECT
-    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, n,
-    kernel_ms, baseline_ms,
-    CASE
-        WHEN NOT unresolved THEN sqrt(ratios[(n + 1) // 2] * ratios[n // 2 + 1])
-    END AS speedup,
-    CASE WHEN NOT unresolved THEN ratios[r] / apart END AS speedup_low,
-    CASE WHEN NOT unresolved THEN ratios[n + 1 - r] * apart END AS speedup_high,
-    confirmed,
-    disturbed OR n < 7 AS disturbed,
-    unresolved,
-    measured_at
+    ranked.session_id, ranked.evaluation_id, ranked.kernel_id, ranked.task_id,
+    ranked.workload_id, ranked.device_id, ranked.baseline, ranked.clock, ranked.n,
+    ranked.kernel_ms, ranked.baseline_ms, ranked.speedup,
+    coalesce(estimates.tau, fallback_spreads.tau) AS spread,
+    (ranked.below + ranked.above) / (2 * 1.96) AS error,
+    ranked.speedup * exp(-sqrt(ranked.below ** 2 + (1.96 * spread) ** 2)) AS speedup_low,
+    ranked.speedup * exp(sqrt(ranked.above ** 2 + (1.96 * spread) ** 2)) AS speedup_high,
+    ranked.confirmed,
+    ranked.disturbed OR ranked.n < 7 AS disturbed,
+    ranked.unresolved,
+    ranked.measured_at
 FROM ranked
+INNER JOIN fallback_spreads ON fallback_spreads.clock = ranked.clock
+-- Without an estimate, DuckDB does not read the evaluations.
+LEFT JOIN (
+    SELECT
+        evaluations.evaluation_id, evaluations.kernel_id, evaluations.task_id, devices.device_id,
+        current_spreads.clock, current_spreads.tau
+    FROM evaluations
+    INNER JOIN current_spreads
+        ON
+            current_spreads.evaluator = evaluations.evaluator
+            AND current_spreads.evaluator_version = evaluations.evaluator_version
+    INNER JOIN devices ON devices."name" = current_spreads.device
+) AS estimates
+    ON
+        estimates.evaluation_id = ranked.evaluation_id
+        -- A filter on one of these ids reaches both scans.
+        AND estimates.kernel_id = ranked.kernel_id
+        AND estimates.task_id = ranked.task_id
+        AND estimates.device_id = ranked.device_id
+        AND estimates.clock = ranked.clock
 QUALIFY count(*) OVER (
-    PARTITION BY session_id, evaluation_id, kernel_id, task_id, baseline, clock
+    PARTITION BY
+        ranked.session_id, ranked.evaluation_id, ranked.kernel_id, ranked.task_id,
+        ranked.baseline, ranked.clock
 ) = 1

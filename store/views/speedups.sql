@@ -33,6 +33,8 @@ SELECT
     sessions.speedup,
     sessions.speedup_low,
     sessions.speedup_high,
+    sessions.error,
+    sessions.spread,
     verdicts.status,
     -- One evaluator that finds the kernel wrong is enough, be it another one than the session's.
     NOT coalesce(
@@ -41,8 +43,7 @@ SELECT
     sessions.confirmed,
     sessions.disturbed OR evaluations.contended OR evaluations.unverified AS disturbed,
     sessions.unresolved,
-    sessions.measured_at,
-    evaluations.created_at AS judged_at
+    sessions.measured_at
 FROM session_speedups AS sessions
 INNER JOIN counted_evaluations AS evaluations
     ON

@@ -5,8 +5,8 @@
 -- the task is weak (weak_tasks); other work ran on the host (contended); the answers of timed calls
 -- were not checked (unverified); a flag of the verdict keeps the kernel out of rankings; every
 -- baseline is too short for the clock; the samples are impossible or too few; the session is
--- disturbed (clocked_timings). A session without a row may still not rank, because a newer one
--- replaces it (newest_speedups).
+-- disturbed (clocked_timings). A session without a row may still not rank, because one by
+-- another evaluator is newer (pooled_speedups).
 WITH counted AS (
     SELECT
         session_id, clock, kernel_id, task_id,

@@ -28,7 +28,7 @@ from evaluators.timing.checks.cpu_watch import CpuWatch
 from evaluators.timing.checks.noise_control import is_disturbed, mark_noise
 from evaluators.timing.checks.roofline_check import check_floor
 from evaluators.timing.input_pool import InputPool
-from evaluators.timing.intervals import classify_speedup
+from evaluators.timing.intervals import classify_speedup, read_fallback_spread
 from evaluators.timing.plan import CLOCKS, Plan, Sources
 from evaluators.timing.rows import iterate_timing_rows
 from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
@@ -36,6 +36,7 @@ from evaluators.timing.stopping_rule import should_stop
 from evaluators.timing.surprising_wins import compute_speedups, is_confirmed, is_surprising
 from evaluators.worker import baselines as implementations
 from evaluators.worker.handle import Deadlines, Failed, Sizes
+from store.schema.clocks import Clock
 
 Judged = Callable[..., dict[str, Any]]
 Text = Callable[[str], str]
@@ -54,13 +55,14 @@ def simulate_session(
     spread: float,
     plan: Plan = PLAN,
     bias: float = 0.0,
+    clock: Clock = "gpu",
 ) -> Session:
     """Return a session whose arms take `ratios` times 1 ms, with noise of a heavy tail.
 
     The noise has a part that all arms of a block share, as clocks and temperature do. Each of the
     three processes is slower by its own part of `bias`, for the whole session.
     """
-    session = Session.of(1, {"kernel": 1, **ratios, EAGER_CONTROL: 1}, "gpu")
+    session = Session.of(1, {"kernel": 1, **ratios, EAGER_CONTROL: 1}, clock)
     slower = {name: draw.uniform(0, bias) for name in ("kernel", "baselines", EAGER_CONTROL)}
     for _ in range(plan.looks[-1]):
         shared = draw.gauss(0, 2 * spread)
@@ -113,6 +115,21 @@ def test_quiet_sessions_stop_at_the_first_look_and_loud_ones_go_on() -> None:
     ratios = dict.fromkeys(BASELINES, 1.0)
     assert len(simulate_session(draw, ratios, 0.002).readings) == 20
     assert len(simulate_session(draw, ratios, 0.2).readings) == 160
+
+
+def test_no_more_blocks_are_measured_than_the_spread_of_sessions_makes_useful() -> None:
+    ratios = {"eager": 1.0}
+    by_clock: dict[Clock, int] = {}
+    clocks: tuple[Clock, ...] = ("gpu", "throughput")
+    for clock in clocks:
+        draw, plan = random.Random(8), replace(PLAN, half_width=1e-6)
+        sessions = [simulate_session(draw, ratios, 0.02, plan, clock=clock) for _ in range(10)]
+        by_clock[clock] = sum(len(session.readings) for session in sessions)
+        allowed = 1.96 * read_fallback_spread(clock)
+        for session in sessions:
+            low, _, high = session.bound_ratio("eager")
+            assert high - low <= allowed or len(session.readings) == 160
+    assert by_clock["throughput"] == 200 < by_clock["gpu"]
 
 
 def test_a_clear_win_needs_no_narrow_interval() -> None:
@@ -502,15 +519,21 @@ def test_wins_that_need_a_second_look() -> None:
     assert not is_surprising(rows(9.0, disturbed=True), None)  # it ranks nowhere
 
 
-def test_intervals_are_widened_by_what_two_eager_processes_differ_by() -> None:
+def test_intervals_include_the_spread_of_sessions_whatever_the_control_says() -> None:
     plain, control = rows(2.0), rows(2.0)
     control[0]["control_ratios"] = [0.96] * 20
-    (low, middle, high), (wide_low, wide_middle, wide_high) = (
-        compute_speedups(session)["eager"] for session in (plain, control)
-    )
-    assert middle == wide_middle
-    assert wide_high - high == pytest.approx(-math.log(0.96))
-    assert low - wide_low == pytest.approx(-math.log(0.96))
+    low, middle, high = compute_speedups(plain)["eager"]
+    assert compute_speedups(control)["eager"] == (low, middle, high)
+    ratios = sorted(math.log(ms) for ms in plain[1]["samples_ms"])
+    between = 1.96 * read_fallback_spread("gpu")
+    assert (middle - low) ** 2 == pytest.approx((middle - ratios[4]) ** 2 + between**2)
+    assert (high - middle) ** 2 == pytest.approx((ratios[15] - middle) ** 2 + between**2)
+
+
+def test_two_sessions_by_a_clock_with_a_large_spread_can_confirm_a_win() -> None:
+    first, second = ([row | {"clock": "throughput"} for row in rows(ratio)] for ratio in (4.0, 4.2))
+    assert compute_speedups(first)["eager"][2] - math.log(4.0) > math.log(1.2)
+    assert is_confirmed(first, second)
 
 
 def test_a_win_is_confirmed_within_a_tenth() -> None:

@@ -535,7 +535,7 @@ def test_prompts_from_cached_views_are_those_from_the_tables(
 
     monkeypatch.setattr(view_cache, "LARGE_ROWS", 1)
     assert draw(lake_of(made))
-    assert list(Location.of(lake_of(Rows()).url).derived.glob("newest_speedups-*.parquet"))
+    assert list(Location.of(lake_of(Rows()).url).derived.glob("pooled_speedups-*.parquet"))
     later = Rows(known=made.known, minute=made.minute)
     later.device("L40")
     later.add_session(known.relu, later.kernel(known.relu, code_of("relu", "new")), 6.5)

@@ -248,6 +248,32 @@ def test_any_history_gives_the_answers_of_the_tables(
             assert answers(url) == ask_tables(url)
 
 
+def test_a_new_spread_of_sessions_changes_all_kept_figures_and_none_of_earlier_snapshots(
+    lake_url: str, history: History
+) -> None:
+    before, earlier = answers(lake_url), history.snapshots[-1]
+    spreads = [
+        b.session_spread(device, 0.5, evaluator=evaluator, evaluator_version=version)
+        | {"spread_id": store.ids.uuid7()}
+        for device in history.devices
+        for evaluator in ("judge", "strict")
+        for version in (1, 2)
+    ]
+    history.writer.append({"session_spreads": spreads}, "an estimate")
+    after = answers(lake_url)
+    assert after == ask_tables(lake_url)
+    assert after["speedups"]
+    assert {row["spread"] for row in after["speedups"]} == {0.5}
+    assert {row["spread"] for row in before["speedups"]} == {0.12}
+    for view in ("speedups", "pooled_speedups", "leading_speedups", "best_kernels"):
+        lows = [{row["speedup_low"] for row in rows[view]} for rows in (before, after)]
+        assert lows[0].isdisjoint(lows[1]), view
+    assert answers(lake_url, earlier) == before
+    history.step()
+    assert answers(lake_url) == ask_tables(lake_url)
+    assert integrity.check(Location.of(lake_url)) == []
+
+
 def test_tables_that_hide_the_snapshot_of_a_row_are_known() -> None:
     hiding = [t.name for t in catalog.load().tables.values() if "snapshot_id" in t.columns]
     cached = {table for tables in view_cache.SOURCES.values() for table in tables}

@@ -61,7 +61,7 @@ NEED_MORE = {
     "store publish": "a Hub", "store pull": "a Hub", "evaluators run": "a judge",
     "evaluators serve": "a judge", "evaluators mcp": "an agent", "evaluators join": "a service",
     "evaluators diagnose": "a GPU",
-    "evaluators withdraw": "verdicts of an unfit host",
+    "evaluators withdraw": "verdicts of an unfit host", "evaluators spread": "repeated sessions",
     "evaluators tasks": "a judge", "trainers run": "a judge",
     "trainers rollout": "a judge", "trainers rescore": "a training",
 }  # fmt: skip

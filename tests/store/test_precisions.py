@@ -61,7 +61,7 @@ def test_torch_default_ranks_and_nothing_of_another_precision_ranks_beside_it(as
     ranked = {"kernel_id": BOTH["kernel_id"], "speedup": 1.25, "precision": "torch_default"}
     assert found == [ranked]
     assert ask('SELECT kernel_id, speedup, "precision" FROM best_kernels') == [ranked]
-    every = ask('SELECT speedup, "precision" FROM newest_speedups ORDER BY speedup')
+    every = ask('SELECT speedup, "precision" FROM pooled_speedups ORDER BY speedup')
     assert [(row["speedup"], row["precision"]) for row in every] == [
         (1.25, "torch_default"),
         (2.0, "fp32_strict"),
@@ -191,7 +191,7 @@ def test_a_kernel_that_torch_default_finds_wrong_does_not_rank_by_another_precis
     assert ask("FROM best_kernels") == ask("FROM kernel_speedups") == ask("FROM history") == []
     # Nor does a kernel of the same task that only fp32_strict judged: one task, one precision.
     assert ask("FROM best_kernels", judge(STRICT, "fp32_strict", 4.0, minute=3)) == []
-    assert [row["speedup"] for row in ask("FROM newest_speedups ORDER BY speedup")] == [4.0, 5.0]
+    assert [row["speedup"] for row in ask("FROM pooled_speedups ORDER BY speedup")] == [4.0, 5.0]
     [best] = ask("FROM best_kernels", judge(BOTH, "torch_default", 1.25, minute=4))
     assert (best["speedup"], best["precision"]) == (1.25, "torch_default")
 

@@ -184,7 +184,7 @@ def test_a_speedup_with_an_impossible_arm_does_not_rank(
     writer.append({"timings": time_twice(changed, changes)}, "a session that nobody timed")
     left = ["cudnn"] if changed == "eager" else []
     with writer.reader() as lake:
-        for view in ("best_kernels", "newest_speedups", "scored_speedups", "leading_speedups"):
+        for view in ("best_kernels", "pooled_speedups", "scored_speedups", "leading_speedups"):
             found = lake.sql(f"FROM {view} WHERE clock = 'gpu'").rows()
             assert {row["baseline"] for row in found} == {"compile", *left}
         quiet = "session_id = 'session' AND NOT disturbed ORDER BY ALL"

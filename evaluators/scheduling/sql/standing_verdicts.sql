@@ -2,8 +2,8 @@
 -- verdict.
 -- evaluation_id is NULL where this version of the evaluator has no verdict on these devices. Any
 -- failure on any of them wins over a pass, as in the view verdicts. Kernels of every language are
--- included, because a policy writes for this device. speedup is that of the newest session over
--- eager that may be ranked. findings are the classes of findings that are not dismissed and have a
+-- included, because a policy writes for this device. speedup is over eager, pooled over the sessions
+-- that may be ranked. findings are the classes of findings that are not dismissed and have a
 -- confidence of 0.5 or more. `requested` (kernel_id, task_id, position) is registered.
 -- Parameters: evaluator, version, device_ids, device_kind, policy (by which verdicts count on a GPU;
 -- NULL for any), protocol (training: verdicts and speedups by it count where there is no full one).

@@ -1,5 +1,5 @@
 -- One row per kernel and task asked for, with a measured speedup: its score, and why it may not be shown.
--- The score is the speedup of the newest session that may be ranked, at the workload that scores the
+-- The score is the pooled speedup of the sessions that may be ranked, at the workload that scores the
 -- task (views kernel_speedups, scored_workloads), by the clock that ranks or by $clock; the session holds only while the kernel is correct
 -- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
 -- so is one that is another function than the task's, one of the view withheld, and one of
@@ -24,7 +24,7 @@ scored AS MATERIALIZED (
             AND default_clocks.device = scored_workloads.device
     WHERE scored_workloads.device = $device AND default_clocks.baseline = $baseline
 ),
--- What went wrong at the scored workload on the device itself is known to newest_speedups already.
+-- What went wrong at the scored workload on the device itself is known to pooled_speedups already.
 standing AS (
     SELECT DISTINCT failing_verdicts.kernel_id, failing_verdicts.task_id
     FROM failing_verdicts
@@ -61,7 +61,7 @@ SELECT
             THEN 'another function'
         WHEN measured.kernel_id IN (SELECT kernel_id FROM test_kernels) THEN 'contaminated'
     END AS dropped
-FROM newest_speedups AS measured
+FROM pooled_speedups AS measured
 INNER JOIN scored
     ON
         scored.workload_id = measured.workload_id

@@ -15,10 +15,10 @@ judged AS (
     FROM verdicts
     GROUP BY kernel_id, task_id, device, "precision"
 ),
-clocks AS (SELECT DISTINCT device, clock FROM newest_speedups),
+clocks AS (SELECT DISTINCT device, clock FROM pooled_speedups),
 measured AS (
     SELECT *
-    FROM newest_speedups AS speeds
+    FROM pooled_speedups AS speeds
     ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
     ANTI JOIN nonequivalent
         ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id

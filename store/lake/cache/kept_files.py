@@ -51,8 +51,8 @@ class ViewQuestion:
     tables: tuple[str, ...]
     """Its sources that have rows."""
     text: str
-    """Everything that determines its rows: its SQL, that of the views it reads, and the columns of
-    tables; part of the file's name."""
+    """Everything that determines its rows: its SQL, that of the views it reads, the columns of
+    tables, and the rows of some; part of the file's name."""
     build_query: Callable[[NewKeys | None], str]
     """Returns SQL for the rows of all keys, or of some."""
     divide: Callable[[], DividedView | None]

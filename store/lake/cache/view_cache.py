@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SOURCES = {
     "outcomes": ("evaluations",),
     "speedups": ("evaluations", "timings"),
-    "newest_speedups": ("evaluations", "timings"),
+    "pooled_speedups": ("evaluations", "timings"),
     "timed_arms": ("evaluations", "timings"),
     "nonequivalent": ("evaluations",),
     "fragile": ("evaluations",),
@@ -42,6 +42,8 @@ SOURCES = {
 }
 """Views whose rows for a kernel and task follow from these tables' rows for that kernel and task
 (and from rows that those refer to, which were there before them)."""
+FIGURES = ("session_spreads",)
+"""Small tables whose rows concern all keys. They are part of what a file's name states."""
 OWN_SNAPSHOT_ID = ("generations",)
 """Tables with a column snapshot_id of their own, which hides DuckLake's."""
 LARGE_ROWS = 100_000
@@ -57,8 +59,9 @@ class ViewCache:
     """Files with the rows of views at some snapshot: a cache that is safe to delete.
 
     A base has all rows of a view at a snapshot, and a delta those of the keys that got rows since
-    then, at a later one. The name of a file states its view, the SQL, the snapshots and their
-    times, so other SQL or a lake restored from a backup uses another file. At a later snapshot, the
+    then, at a later one. The name of a file states its view, the SQL, the rows of `FIGURES` that
+    the view reads, the snapshots and their times, so other SQL, a new figure or a lake restored
+    from a backup uses another file. At a later snapshot, the
     rows of the files are valid except for keys with new rows; these are computed from the tables.
     At an earlier snapshot, the files are not used. A query that needs a file writes it. If that is
     impossible, because the folder is not writable or another process is writing a file, the rows

@@ -3,9 +3,9 @@
 -- workload has a failing verdict, where the kernel was found wrong on another device (pulled
 -- verdicts of kernels judged here do not count, outcomes.elsewhere), where it is quarantined, and,
 -- unless $include_nonequivalent, where it is another function than the task's.
--- Speedups are those of the newest session that may be ranked, at the workload that scores the task,
--- by the clock that ranks or by $clock, and by the rule of each system: eager_speedup, eager_cuda_l1,
--- compile_speedup …
+-- Speedups are pooled over the sessions that may be ranked, at the workload that scores the task, by
+-- the clock that ranks or by $clock. By the rules of other systems they are those of the newest of
+-- these sessions: eager_speedup, eager_cuda_l1, compile_speedup …
 -- evaluation_id is the evaluation that decides: the newest failing one on the device, else the newest
 -- that found the kernel wrong on another device, else the newest pass on the device.
 -- Where the full protocol has not judged a kernel on the device, its verdict and speedups are those
@@ -67,7 +67,7 @@ sessions AS (
     SELECT
         measured.kernel_id, measured.task_id, measured.session_id, measured.baseline,
         measured.clock, measured.speedup, measured.speedup_low
-    FROM newest_speedups AS measured
+    FROM pooled_speedups AS measured
     INNER JOIN default_clocks
         ON
             default_clocks.task_id = measured.task_id

@@ -1,5 +1,5 @@
 -- Exemplars
--- Kernels that the prompt showed, with their scores as shown beside their newest speedup over
+-- Kernels that the prompt showed, with their scores as shown beside their speedup now over
 -- eager. A kernel that computes another function has no speedup now.
 WITH shown AS (
     SELECT
@@ -15,7 +15,7 @@ SELECT
     features."language",
     array_to_string(features.techniques, ', ') AS techniques
 FROM shown
-LEFT JOIN newest_speedups AS speeds
+LEFT JOIN pooled_speedups AS speeds
     ON speeds.kernel_id = shown.kernel_id
         AND speeds.task_id = shown.task_id
         AND speeds.baseline = 'eager'

@@ -1,5 +1,5 @@
 -- Outcome
--- The verdict and the newest speedup of its kernel on each device. A kernel that computes another
+-- The verdict and the speedup of its kernel on each device. A kernel that computes another
 -- function has no speedup here.
 -- Empty: Its kernel has no verdict, or it has no kernel.
 SELECT
@@ -11,7 +11,7 @@ INNER JOIN outcomes
     ON outcomes.kernel_id = generations.kernel_id AND outcomes.task_id = generations.task_id
 LEFT JOIN nonequivalent
     ON nonequivalent.kernel_id = outcomes.kernel_id AND nonequivalent.task_id = outcomes.task_id
-LEFT JOIN newest_speedups AS speeds
+LEFT JOIN pooled_speedups AS speeds
     ON nonequivalent.kernel_id IS NULL
         AND speeds.kernel_id = outcomes.kernel_id AND speeds.task_id = outcomes.task_id
         AND speeds.device_id = outcomes.device_id AND speeds.workload_id = outcomes.workload_id

@@ -12,8 +12,8 @@ SELECT
     other.speedup_high AS speedup_before_high,
     this.kernel_ms, other.kernel_ms AS kernel_ms_before, this.device, this.baseline, this.clock,
     this.task_id
-FROM newest_speedups AS this
-INNER JOIN newest_speedups AS other
+FROM pooled_speedups AS this
+INNER JOIN pooled_speedups AS other
     ON other.kernel_id = $other AND other.task_id = this.task_id AND other.device = this.device
         AND other.baseline = this.baseline
         AND other.clock = this.clock

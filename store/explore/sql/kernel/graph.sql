@@ -1,6 +1,6 @@
 -- Lineage
 -- Three generations of exemplars back and one forward: a line leads from a kernel to one that was
--- made from it. Numbers are the newest speedups over eager, without those on tasks whose function
+-- made from it. Numbers are the pooled speedups over eager, without those on tasks whose function
 -- the kernel does not compute.
 WITH first AS (
     SELECT DISTINCT kernel_id AS child, unnest(exemplar_kernel_ids) AS parent
@@ -34,7 +34,7 @@ around AS (
 ),
 fastest AS (
     SELECT speeds.kernel_id, max(speeds.speedup) AS speedup
-    FROM newest_speedups AS speeds
+    FROM pooled_speedups AS speeds
     ANTI JOIN nonequivalent
         ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
     WHERE speeds.baseline = 'eager'

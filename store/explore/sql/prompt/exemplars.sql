@@ -10,7 +10,7 @@ SELECT
     shown.kernel_id, shown.score_as_shown, count(*) AS attempts,
     max(speeds.speedup) FILTER (WHERE nonequivalent.kernel_id IS NULL) AS speedup_now
 FROM shown
-LEFT JOIN newest_speedups AS speeds
+LEFT JOIN pooled_speedups AS speeds
     ON speeds.kernel_id = shown.kernel_id AND speeds.baseline = 'eager'
 LEFT JOIN nonequivalent
     ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id

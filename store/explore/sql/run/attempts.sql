@@ -20,7 +20,7 @@ judged AS (
 ),
 fastest AS (
     SELECT speeds.kernel_id, speeds.task_id, max(speeds.speedup) AS speedup
-    FROM newest_speedups AS speeds
+    FROM pooled_speedups AS speeds
     SEMI JOIN mine ON mine.kernel_id = speeds.kernel_id AND mine.task_id = speeds.task_id
     ANTI JOIN nonequivalent
         ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id

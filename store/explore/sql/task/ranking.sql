@@ -1,10 +1,10 @@
 -- Kernels by speedup
--- Every correct kernel with a quiet timing session: its newest speedup with its interval. Kernels
+-- Every correct kernel with a quiet timing session: its pooled speedup with its interval. Kernels
 -- that compute another function are left out. Another color marks quarantined kernels, which take
 -- part in no ranking.
 WITH ranked AS MATERIALIZED (
     SELECT speeds.*, quarantined.kernel_id IS NOT NULL AS quarantined
-    FROM newest_speedups AS speeds
+    FROM pooled_speedups AS speeds
     LEFT JOIN quarantined ON quarantined.kernel_id = speeds.kernel_id
     ANTI JOIN nonequivalent
         ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id

@@ -1,5 +1,6 @@
 -- One row per kernel of one Python file that was written for a numbered task of a suite, with what we
--- found on a device. Times are of the newest session that may be ranked, in milliseconds.
+-- found on a device. Speedups are pooled over the sessions that may be ranked. Times are
+-- those of the newest of them, in milliseconds.
 -- Parameters: suite, suite_revision, device, policy (NULL for every policy).
 WITH attempts AS (
     SELECT generations.task_id, generations.kernel_id, min(generations.policy_id) AS policy_id

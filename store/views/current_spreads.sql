@@ -1,0 +1,13 @@
+-- One row per device model, clock, evaluator and version: the newest estimate of the spread of sessions.
+-- A pulled estimate counts only where this lake has none of its own. sessions_for_1_percent is the
+-- number of sessions of a kernel after which the interval of its speedup is 1 % wide on each side,
+-- if the error within each of them is small.
+SELECT
+    device, clock, evaluator, evaluator_version, tau,
+    greatest(1, ceil((1.96 * tau / 0.01) ** 2))::INTEGER AS sessions_for_1_percent,
+    kernels, sessions, pairs, snapshot_id, created_at
+FROM session_spreads
+QUALIFY row_number() OVER (
+    PARTITION BY device, clock, evaluator, evaluator_version
+    ORDER BY origin IS NULL DESC, created_at DESC, spread_id DESC
+) = 1
