@@ -678,8 +678,8 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     assert list(verdict_text.format_lines("kernel.py", "CPU", tables)) == [
         "kernel.py on CPU: correct",
         "         speedup  interval      baseline         ms  kernel ms",
-        "  faster    2.01  [2.00, 2.02]  eager          2.01          1",
-        "  slower    0.50  [0.50, 0.50]  compile         0.5          1",
+        "  faster    2.01  [1.94, 2.08]  eager          2.01          1",
+        "  slower    0.50  [0.48, 0.52]  compile         0.5          1",
         "  clock gpu; n = 20; best baseline: compile",
         "  clock latency: 1.00 over eager",
     ]

@@ -62,7 +62,9 @@ def test_golden_answer_states_what_the_store_knows(rows: Rows, lake_of, make_job
     assert parsed.code == "BLOCK = 1024\n" + code_of("relu", "c")
     shown = row["exemplar_scores"]
     assert parsed.fastest == 1 + shown.index(max(shown))
-    assert (sorted(shown), row["score"], row["gain"]) == ([1.25, 2.5], 5.0, 2.0)
+    assert (sorted(shown), row["score"]) == ([1.25, 2.5], 5.0)
+    # Between the bounds of 5 and 2.5, each with the spread of sessions by the clock gpu.
+    assert row["gain"] == 1.87
 
 
 def test_the_answer_is_faster_than_all_shown_by_the_margin_between_bounds(

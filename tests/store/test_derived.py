@@ -264,7 +264,7 @@ def test_a_new_spread_of_sessions_changes_all_kept_figures_and_none_of_earlier_s
     assert after == ask_tables(lake_url)
     assert after["speedups"]
     assert {row["spread"] for row in after["speedups"]} == {0.5}
-    assert {row["spread"] for row in before["speedups"]} == {0.12}
+    assert {row["spread"] for row in before["speedups"]} == {0.125}
     for view in ("speedups", "pooled_speedups", "leading_speedups", "best_kernels"):
         lows = [{row["speedup_low"] for row in rows[view]} for rows in (before, after)]
         assert lows[0].isdisjoint(lows[1]), view

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ SPEEDUP_VIEWS = {
     "speedups": True,
     "speedups_cuda_l1": True,
     "speedups_kernelbench": True,
-    "newest_speedups": False,
+    "pooled_speedups": False,
     "kernel_speedups": False,
     "rankable_sessions": False,
     "scored_speedups": False,
@@ -168,7 +169,7 @@ def test_a_disturbed_or_short_session_ranks_nothing_and_a_wide_one_ranks(lake: P
         assert (verdict["kernel_id"] in ranked, reasons.get(verdict["kernel_id"])) == (
             reason is None, reason
         ), name  # fmt: skip
-    [wide] = read(lake, f"FROM newest_speedups WHERE kernel_id = '{b.kernel('wide')['kernel_id']}'")
+    [wide] = read(lake, f"FROM pooled_speedups WHERE kernel_id = '{b.kernel('wide')['kernel_id']}'")
     assert wide["speedup_low"] < wide["speedup"] == 2.0
 
 
@@ -189,8 +190,11 @@ def test_of_two_early_sessions_that_confirm_a_win_both_are_confirmed_and_none_di
     pair = f"kernel_id = '{b.kernel('early pair')['kernel_id']}'"
     sessions = read(lake, f"FROM speedups WHERE {pair} ORDER BY measured_at")
     assert [(row["confirmed"], row["disturbed"]) for row in sessions] == [(True, False)] * 2
-    for view in ("newest_speedups", "rankable_sessions"):
-        assert [row["speedup"] for row in read(lake, f"FROM {view} WHERE {pair}")] == [4.0]
+    [ranked] = read(lake, f"FROM rankable_sessions WHERE {pair}")
+    assert ranked["speedup"] == 4.0
+    [pooled] = read(lake, f"FROM pooled_speedups WHERE {pair}")
+    assert pooled["sessions"] == 2
+    assert pooled["speedup"] == pytest.approx(math.sqrt(4.0 * 4.2))
 
 
 def test_an_early_session_by_a_further_clock_is_disturbed_where_the_main_one_is(

@@ -16,10 +16,11 @@ import builders as b
 import pytest
 
 import store
-from evaluators.timing.intervals import MISSED
+from evaluators.timing.intervals import MISSED, read_fallback_spread
 from evaluators.timing.surprising_wins import compute_speedups
 from store.lake.sql_files import VIEWS, list_views, read_description, read_view
 
+SPREAD = read_fallback_spread("throughput")
 RANK = r"greatest\(1, floor\(.+?\)\)::BIGINT"
 
 
@@ -39,10 +40,10 @@ def sessions(judged: b.Row, ratios: list[float], **options: Any) -> list[b.Row]:
     return b.session(judged, [1.0] * len(ratios), eager=ratios, **options)
 
 
-def assert_interval(session: dict[str, Any], low: float, high: float, spread: float = 0.12) -> None:
+def assert_interval(session: dict[str, Any], low: float, high: float) -> None:
     """Compare an interval with the one of the samples alone and the spread of sessions."""
     middle = session["speedup"]
-    below, above = (math.hypot(math.log(end / middle), 1.96 * spread) for end in (low, high))
+    below, above = (math.hypot(math.log(end / middle), 1.96 * SPREAD) for end in (low, high))
     ends = middle * math.exp(-below), middle * math.exp(above)
     assert (session["speedup_low"], session["speedup_high"]) == pytest.approx(ends)
 
@@ -383,7 +384,7 @@ def test_best_kernels_rank_by_the_lower_bound_of_their_pooled_sessions(
     # hack is quarantined, hot was timed by another clock. steady has a session of
     # 5x and one of 2x.
     assert best["kernel_id"] == b.kernel("steady")["kernel_id"]
-    factor = math.exp(1.96 * 0.12 / 2**0.5)
+    factor = math.exp(1.96 * SPREAD / 2**0.5)
     assert [best[name] for name in ("speedup", "speedup_low", "speedup_high", "n")] == (
         pytest.approx([10**0.5, 10**0.5 / factor, 10**0.5 * factor, 24])
     )
@@ -449,7 +450,7 @@ def test_history_rises_over_time(rankings: store.Lake) -> None:
         {"speedup": 2.0, "previous_low": None, "measured_at": b.at(0)},
         {
             "speedup": 3.0,
-            "previous_low": pytest.approx(2.0 * math.exp(-1.96 * 0.12)),
+            "previous_low": pytest.approx(2.0 * math.exp(-1.96 * SPREAD)),
             "measured_at": b.at(2),
         },
     ]
