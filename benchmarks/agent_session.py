@@ -103,6 +103,9 @@ def _print_verdict(attempt: dict[str, Any], verdict: dict[str, Any]) -> None:
         print(f"  {verdict['message'][:100]} …")
     for one in verdict["speedups"]:
         disturbed = ", disturbed" if one["disturbed"] else ""
+        if one["unresolved"]:
+            print(f"  {one['baseline']} is too short for the clock {one['clock']}")
+            continue
         interval = f"[{one['speedup_low']}, {one['speedup_high']}]"
         print(f"  {one['speedup']}x over {one['baseline']} {interval}, {one['clock']}{disturbed}")
 

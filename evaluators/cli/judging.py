@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from evaluators.cli.agents import make_mcp
-from evaluators.cli.run_summary import name_devices, print_pending, print_tally
+from evaluators.cli.run_summary import count_nouns, name_devices, print_pending, print_tally
 from evaluators.cli.serving import make_serve
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
@@ -310,11 +310,15 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
             echo.print_json({n: [row for t in answers for row in t.get(n, [])] for n in names})
         else:
             color, width = sys.stdout.isatty(), echo.terminal_width(sys.stdout)
+            device_name = judge.row["name"]
+            if judge.row["kind"] == "cpu":
+                threads = placement.count_threads(judge.row["cores"])
+                device_name += f" with {count_nouns(threads, 'thread')}"
             for policy, tables in zip(policies, answers, strict=True):
                 by = f" by {policy}" if len(policies) > 1 else ""
                 for line in verdict_text.format_lines(
                     file.name,
-                    judge.row["name"] + by,
+                    device_name + by,
                     tables,
                     notes=_describe_case(kernel, task_text, workload, tables),
                     color=color,

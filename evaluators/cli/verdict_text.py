@@ -111,24 +111,32 @@ def _format_session(
         return
     kernel = ranking["kernel"]
     kernel_ms = statistics.median(kernel["samples_ms"])
+    resolved = {name: bounds[name] for name in bounds if not ranking[name].get("unresolved")}
     intervals = {
-        name: f"[{math.exp(low):.2f}, {math.exp(high):.2f}]"
+        name: f"[{math.exp(low):.2f}, {math.exp(high):.2f}]" if name in resolved else "too short"
         for name, (low, _, high) in bounds.items()
     }
     wide = max(map(len, ("baseline", *bounds)))
     wider = max(map(len, intervals.values()))
     yield f"  {'':6} speedup  {'interval':{wider}}  {'baseline':{wide}}  {'ms':>9}  kernel ms"
     for name, (low, middle, high) in bounds.items():
+        if name not in resolved:
+            yield f"  {'':6} {'':7}  {intervals[name]:{wider}}  {name}"
+            continue
         meaning = classify_speedup(low, high)
         baseline_ms = statistics.median(ranking[name]["samples_ms"])
         word = paint(meaning, meaning) + " " * (6 - len(meaning))
         times = f"{baseline_ms:9.4g}  {kernel_ms:9.4g}"
         yield f"  {word} {math.exp(middle):7.2f}  {intervals[name]:{wider}}  {name:{wide}}  {times}"
     notes = [f"clock {kernel['clock']}", f"n = {len(kernel['blocks'])}"]
-    if kernel["noisy"]:
-        notes.append("noisy, not for ranking")
-    if len(bounds) > 1:
-        notes.append(f"best baseline: {find_best_baseline(bounds)}")
+    if kernel.get("disturbed", kernel["noisy"]):
+        notes.append("disturbed, not for ranking")
+    if len(resolved) < len(bounds):
+        notes.append("too short: below what this clock resolves")
+    elif kernel.get("unresolved"):
+        notes.append("the kernel is below what this clock resolves, and at least this fast")
+    if len(resolved) > 1:
+        notes.append(f"best baseline: {find_best_baseline(resolved)}")
     yield from _wrap("; ".join(notes), width)
     for clock in dict.fromkeys(row["clock"] for row in session):
         if clock != kernel["clock"]:
@@ -137,10 +145,12 @@ def _format_session(
 
 def _list_ratios(session: list[dict[str, Any]], clock: str, baselines: Iterable[str]) -> str:
     """Return the speedups by another clock than the one that ranks."""
-    arms = {row["arm"]: row["samples_ms"] for row in session if row["clock"] == clock}
-    kernel_ms = statistics.median(arms["kernel"])
+    arms = {row["arm"]: row for row in session if row["clock"] == clock}
+    kernel_ms = statistics.median(arms["kernel"]["samples_ms"])
     return ", ".join(
-        f"{statistics.median(arms[name]) / kernel_ms:.2f} over {name}"
+        f"{name} is too short for it"
+        if arms[name].get("unresolved")
+        else f"{statistics.median(arms[name]['samples_ms']) / kernel_ms:.2f} over {name}"
         for name in baselines
         if name in arms
     )

@@ -40,13 +40,15 @@ class Layout:
     disturb the timing."""
 
 
-def count_threads() -> int:
+def count_threads(cores: int | None = None) -> int:
     """Return the number of threads of every worker, the same for kernel and baseline.
+
+    cores: Cores of the worker (default: those that this process may use).
 
     One core is left to the judge and the system: a parallel loop ends with its slowest thread, so
     that a single interruption of one core would otherwise count as time of the kernel.
     """
-    return max(1, min(len(os.sched_getaffinity(0)) - 1, 4))
+    return max(1, min((cores or len(os.sched_getaffinity(0))) - 1, 4))
 
 
 def divide_machine(device: str, workers: int = 1) -> Layout:

@@ -19,8 +19,9 @@ async def run(desk: JudgeDesk, attempt: str, wait_s: float = 30.0) -> Reply:
     state is queued, judged, or fault: the judge itself failed, which says nothing about the kernel,
     and the next call judges again. status is correct, incorrect, rejected, timeout, crash or
     compile_error; reason, message and log say why. speedup is that over eager in a session that
-    ranks; `speedups` also has noisy ones. A kernel that is not equivalent to the task's module does
-    not rank.
+    ranks; `speedups` also has disturbed ones, and none over a baseline that is too short for the
+    clock (unresolved). threads is what kernel and baselines had on a processor. A kernel that is
+    not equivalent to the task's module does not rank.
 
     Args:
         attempt: generation_id that submit_kernel returned.

@@ -41,6 +41,7 @@ SELECT
     best.baseline,
     best.clock,
     best."precision",
+    best.threads,
     best.kernel_id,
     best.speedup,
     best.speedup_low,

@@ -9,7 +9,8 @@
 -- training_evaluations as well. Two devices are the same here if they have the same name. precision
 -- is the first word of policy: the precision that kernel and baselines may compute float32 in. On a
 -- processor the precisions do not differ, and an evaluation that names none ran with PyTorch's own
--- flags: both are torch_default. contended: other work ran on the host during the evaluation (flag
+-- flags: both are torch_default. threads: on a processor, the threads that kernel and baselines had.
+-- contended: other work ran on the host during the evaluation (flag
 -- contended), so that its sessions count as disturbed by every clock, also by gpu. unverified: the
 -- answers of timed calls were not checked (flag timed_outputs_unverified), so that a kernel could
 -- compute less in them; it ranks nothing.
@@ -44,6 +45,10 @@ SELECT
         WHEN devices.kind = 'cpu' THEN 'torch_default'
         ELSE coalesce(split_part(counted.policy, ' ', 1), 'torch_default')
     END AS "precision",
+    -- evaluators/device/placement.py (count_threads) has the rule.
+    CASE
+        WHEN devices.kind = 'cpu' THEN greatest(1, least(devices.cores - 1, 4))
+    END AS threads,
     coalesce(list_contains(counted.flags, 'contended'), false) AS contended,
     coalesce(list_contains(counted.flags, 'timed_outputs_unverified'), false) AS unverified
 FROM counted

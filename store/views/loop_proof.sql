@@ -1,6 +1,7 @@
 -- One row per kernel shown in a prompt of a run: the score shown and the speedup measured by then.
 -- "By then" means committed at or before the snapshot that the prompt was rendered from. session_id
--- is the newest such session that may rank, or the lower one of two that confirm a win, of a workload, device, baseline and clock; speedup is computed
+-- is the newest such session that may rank, or the lower one of two that confirm a win, of a
+-- workload, device, baseline and clock; speedup is computed
 -- from its samples (as in speedups, rounded to two decimals as in prompts). If several combinations
 -- have a session, the view takes the one that equals the score. exemplar_step is the step of this
 -- run that wrote the kernel, NULL if the kernel is older than the run. holds is true if the score
@@ -38,7 +39,8 @@ committed AS (
 ratios AS (
     SELECT
         paired.kernel_id, paired.task_id, paired.workload_id, paired.device_id, paired.baseline,
-        paired.clock, paired.evaluation_id, paired.confirmed, paired.session_id, paired.measured_at, committed.snapshot_id,
+        paired.clock, paired.evaluation_id, paired.confirmed, paired.session_id,
+        paired.measured_at, committed.snapshot_id,
         list_sort(list_transform(
             paired.baseline_samples, lambda ms, i: CAST(ms AS DOUBLE) / paired.kernel_samples[i]
         )) AS ratios

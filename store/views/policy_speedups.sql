@@ -11,6 +11,7 @@ SELECT
     speeds.baseline,
     speeds.clock,
     speeds."precision",
+    speeds.threads,
     speeds.n,
     speeds.kernel_ms,
     speeds.baseline_ms,

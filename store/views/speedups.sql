@@ -25,6 +25,7 @@ SELECT
     evaluations.evaluator,
     evaluations.evaluator_version,
     evaluations."precision",
+    evaluations.threads,
     sessions.baseline,
     sessions.clock,
     sessions.n,

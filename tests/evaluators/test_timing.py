@@ -690,6 +690,14 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
         "long.py on CPU: incorrect (incorrect_numerical)",
         "  An answer differs from the task's by more than its tolerance.",
     ]
+    short = [row | {"unresolved": row["arm"] == "eager"} for row in timings]
+    assert list(verdict_text.format_lines("k.py", "CPU", tables | {"timings": short}))[1:] == [
+        "         speedup  interval      baseline         ms  kernel ms",
+        "                  too short     eager",
+        "  slower    0.50  [0.50, 0.50]  compile         0.5          1",
+        "  clock gpu; n = 20; too short: below what this clock resolves",
+        "  clock latency: eager is too short for it",
+    ]
     beside = tables | {"evaluations": [evaluation | {"flags": ["contended"]}]}
     *_, why, flags = verdict_text.format_lines("kernel.py", "CPU", beside)
     assert (why, flags) == ("  not ranked: other work ran on this host", "  flags: contended")

@@ -13,7 +13,7 @@ WITH hardest AS (
     GROUP BY kernel_id, task_id, workload_id, device_id, session_id
 )
 SELECT
-    best.task, best.speedup, best.speedup_low, best.speedup_high, best.device,
+    best.task, best.speedup, best.speedup_low, best.speedup_high, best.device, best.threads,
     best.kernel_ms, best.baseline_ms, hardest.hardest, hardest.hardest_speedup,
     best.n AS samples, best.kernel_id,
     nullif(array_to_string(best.fragile, ', '), '') AS fragile,

@@ -1,11 +1,12 @@
 -- Its measured speedups with their intervals. ranks_nothing says why a session is in no ranking.
 SELECT
     device,
+    threads,
     baseline,
     speedups.clock,
     "precision",
     kernel_ms,
-    baseline_ms,
+    CASE WHEN NOT unresolved THEN baseline_ms END AS baseline_ms,
     speedup,
     speedup_low,
     speedup_high,

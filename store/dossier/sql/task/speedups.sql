@@ -4,7 +4,7 @@
 -- compute another function are left out.
 WITH sessions AS (
     SELECT
-        speedups.kernel_id, device, workload_id, "precision" AS policy, speedups.clock,
+        speedups.kernel_id, device, threads, workload_id, "precision" AS policy, speedups.clock,
         speedups.session_id,
         any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
         any_value(speedup_low) FILTER (WHERE baseline = 'eager') AS low,
@@ -30,6 +30,7 @@ WITH sessions AS (
 SELECT
     left(kernel_id, 12) AS kernel,
     device,
+    threads,
     workloads."name" AS workload,
     policy,
     clock,

@@ -4,14 +4,15 @@
 -- says why a session is in no ranking, such as that the kernel computes another function than the
 -- task.
 WITH judged AS (
-    SELECT evaluation_id, "precision"
+    SELECT evaluation_id, "precision", threads
     FROM counted_evaluations
     WHERE kernel_id = $kernel
 )
 SELECT
     timings.arm, list_median(timings.samples_ms) AS median_ms, unranked.reason AS ranks_nothing,
     timings.clock,
-    devices.name AS device, workloads.name AS workload, nullif(workloads.axes, '{}') AS axes,
+    devices.name AS device, judged.threads, workloads.name AS workload,
+    nullif(workloads.axes, '{}') AS axes,
     list_min(timings.samples_ms) AS min_ms, list_max(timings.samples_ms) AS max_ms,
     len(timings.samples_ms) AS samples, timings.inner_loops, timings.cache, timings.disturbed,
     timings.unresolved,

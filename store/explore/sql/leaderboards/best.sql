@@ -3,8 +3,8 @@
 -- another function, and weak tasks are left out. fragile lists the robustness checks that a kernel
 -- fails; such a kernel ranks.
 SELECT
-    task, speedup, speedup_low, speedup_high, device, baseline, clock, kernel_ms, baseline_ms,
-    title, policy,
+    task, speedup, speedup_low, speedup_high, device, threads, baseline, clock, kernel_ms,
+    baseline_ms, title, policy,
     nullif(array_to_string(fragile, ', '), '') AS fragile,
     array_to_string(techniques, ', ') AS techniques,
     kernel_id, workload, measured_at, task_id
