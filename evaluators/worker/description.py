@@ -23,6 +23,7 @@ _DTYPE = Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _SHAPE = Tensor.shape.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _DEVICE = Tensor.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _LAYOUT = Tensor.layout.__get__  # pyright: ignore[reportAttributeAccessIssue]
+_IS_NESTED = Tensor.is_nested.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _STRIDE, _ADDRESS, _COUNT = Tensor.stride, Tensor.data_ptr, Tensor.numel
 _IS_NEGATED, _IS_CONJUGATED = Tensor.is_neg, Tensor.is_conj
 _NAME_LIMIT = 80
@@ -109,6 +110,8 @@ def _describe_tensor(tensor: Tensor, devices: set[str]) -> list[Any]:
         raise OddOutput(f"tensor with its own {hidden[0]}", lazy=True)
     if _LAYOUT(tensor) is not torch.strided:
         raise OddOutput(f"tensor of layout {_LAYOUT(tensor)}", lazy=False)
+    if _IS_NESTED(tensor):
+        raise OddOutput("nested tensor", lazy=False)
     pending = int(_IS_CONJUGATED(tensor)) + 2 * int(_IS_NEGATED(tensor))
     devices.add(_DEVICE(tensor).type)
     dtype = str(_DTYPE(tensor)).removeprefix("torch.")

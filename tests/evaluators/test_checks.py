@@ -699,6 +699,36 @@ SAME_FUNCTION = {
         kernel("", RECURRENCE.format(first=140)),
         False,
     ),
+    "a gate between zero and 1e-5": (
+        task_of(
+            "self.gate = nn.Linear(32, 32)", "return x + 1e-5 * torch.sigmoid(self.gate(x)) * x"
+        ),
+        kernel("self.gate = nn.Linear(32, 32)", "return x.clone()"),
+        False,
+    ),
+    "a bias that the normalization after it removes": (
+        task_of(
+            "self.fc = nn.Linear(32, 32)", "y = self.fc(x)\nreturn y - y.mean(0, keepdim=True)"
+        ),
+        kernel(
+            "self.fc = nn.Linear(32, 32)",
+            "y = F.linear(x - x.mean(0, keepdim=True), self.fc.weight)\nreturn y",
+        ),
+        True,
+    ),
+    "kinds that are all zero": (
+        task_of(
+            "self.kinds = nn.Embedding(2, 32)\n"
+            "self.register_buffer('kind', torch.zeros(48, dtype=torch.long))",
+            "return x + self.kinds(self.kind)",
+        ),
+        kernel(
+            "self.kinds = nn.Embedding(2, 32)\n"
+            "self.register_buffer('kind', torch.zeros(48, dtype=torch.long))",
+            "return x + self.kinds.weight[0]",
+        ),
+        False,
+    ),
     "a recurrence as a sum": (
         task_of("", RECURRENCE.format(first=0), SAMPLES),
         kernel(
@@ -737,7 +767,7 @@ def test_a_kernel_is_the_same_function_or_not(name: str, check_code: Checked) ->
 
 def test_other_whole_numbers_are_as_valid_as_the_tasks_own() -> None:
     def vary(values: Any, sizes: tuple[int, ...] = ()) -> torch.Tensor | None:
-        return vary_whole(torch.tensor(values), [], sizes, 5)
+        return vary_whole(torch.tensor(values), [], sizes, 5, may_fail=True)
 
     places = vary([[0, 1, 2, 3, 4, 5], [9, 8, 7, 7, 6, 2]])  # each row has a range of its own
     assert places is not None
@@ -758,6 +788,9 @@ def test_other_whole_numbers_are_as_valid_as_the_tasks_own() -> None:
     assert {*tokens.tolist()} == {0, 1}
     assert vary(3) is None
     assert vary([2, 2, 2]) is None
+    kinds = vary([0] * 64)
+    assert kinds is not None
+    assert {*kinds.tolist()} == {0, 1}
     lengths = vary([9, 9, 9], (9, 3))
     assert lengths is not None
     assert 1 <= min(lengths.tolist()) < max(lengths.tolist()) == 9

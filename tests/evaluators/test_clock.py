@@ -213,6 +213,12 @@ def test_what_may_compute_later_is_odd(value: Any) -> None:
     assert describe(value)["odd"]["lazy"]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_odd_and_computes_nothing_later() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert describe([nested])["odd"] == {"type": "nested tensor", "lazy": False}
+
+
 # ---- what a sample is ----------------------------------------------------------------------------
 
 

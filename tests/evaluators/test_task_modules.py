@@ -448,3 +448,17 @@ def test_a_kernel_may_rely_on_what_all_inputs_have(
     )
     outcome = check_code(candidate, task)
     assert outcome.status == "correct", outcome
+
+
+@pytest.mark.parametrize("inputs", ["[]", "[3.0, {'scale': 2}]", "[torch.ones(0, 4)]"])
+def test_inputs_that_take_no_memory_are_judged(inputs: str, judge_code: Callable[..., Any]) -> None:
+    task, candidate = (
+        HEAD + STRUCTURED_TASK.format(name=name, forward=forward, inputs=f"return {inputs}")
+        for name, forward in (
+            ("Model", "return torch.arange(6.0) * len(values)"),
+            ("ModelNew", "return len(values) * torch.arange(6.0)"),
+        )
+    )
+    task, candidate = (text.replace("(self, x)", "(self, *values)") for text in (task, candidate))
+    row = judge_code(candidate, task, protocol="training")
+    assert row["status"] == "correct", row

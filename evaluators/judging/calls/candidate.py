@@ -8,10 +8,13 @@ from typing import Any
 
 from evaluators.judging.calls.input_seeds import Question
 from evaluators.judging.case import Evidence, Policy
+from evaluators.judging.comparison.departure import pair_outputs
+from evaluators.judging.comparison.error_text import describe_largest_error
 from evaluators.judging.comparison.outputs import compare
 from evaluators.judging.comparison.result import Comparison
+from evaluators.memory.tensors import tensors_of
 from evaluators.references.choices import Choice
-from evaluators.references.task import Reference, join_answer
+from evaluators.references.task import Reference, has_same_bits, join_answer
 from evaluators.worker.handle import Failed, Parameter, WorkerHandle
 
 STRIDED_SLOT = 1000
@@ -142,6 +145,20 @@ class Candidate:
             self.is_lost = failed.status == "timeout" or failed.reason in _DEATHS
             self.last_fault = f"the call fails: {failed.message}"
             return None
+
+    def keeps_answer(self, before: tuple[Any] | None, question: Question) -> bool:
+        """Whether the candidate answers a question by the same bits as the one before it.
+
+        before: The output of the call before, in a tuple; None if it failed.
+        """
+        after = None if before is None else self.try_output(0, question)
+        if before is None or after is None:
+            return False
+        numbers = pair_outputs(question.expected, after[0])
+        shown = "; ".join(describe_largest_error(number) for number in numbers[:1])
+        self.last_fault = f"no bit of the answer changes, though the task's does: {shown}"
+        pairs = zip(tensors_of(before[0]), tensors_of(after[0]), strict=False)
+        return all(has_same_bits(one, other) for one, other in pairs)
 
     def is_right(self, question: Question) -> bool:
         """Whether the candidate answers a question rightly; the call decides no verdict."""

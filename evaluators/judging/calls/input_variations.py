@@ -159,13 +159,19 @@ def take_step(tensor: torch.Tensor, seed: int, times: float = 1.0) -> torch.Tens
 
 
 def vary_whole(
-    tensor: torch.Tensor, others: Sequence[torch.Tensor], sizes: Sequence[int], seed: int
+    tensor: torch.Tensor,
+    others: Sequence[torch.Tensor],
+    sizes: Sequence[int],
+    seed: int,
+    *,
+    may_fail: bool,
 ) -> torch.Tensor | None:
     """Return other whole numbers that are as valid as those of a tensor; None if there are none.
 
     They are the same numbers in another order along the longest dimension, so that an index stays
     valid. Sorted numbers stay sorted, and offsets keep their ends. One value in 8 of a mask is
-    inverted; ones alone are a mask. Of lengths that are all full, one in 8 becomes shorter.
+    inverted; ones alone are a mask. Of lengths that are all full, one in 8 becomes shorter. If an
+    index out of range does no harm, one in 8 of zeros alone becomes one.
 
     Args:
         tensor: The tensor of one draw.
@@ -173,6 +179,7 @@ def vary_whole(
         sizes: The sizes of all inputs' dimensions: the last of several offsets, and a full length,
             is one of these.
         seed: Seed of the variation.
+        may_fail: Whether a call with an index out of range only fails, as on a processor.
     """
     if tensor.numel() < 2:
         return None
@@ -183,6 +190,9 @@ def vary_whole(
         return (own ^ flips).to(tensor.device)
     if bool((own == 1).all()):  # such as a mask of tokens
         return own.masked_fill(flips, 0).to(tensor.device)
+    if may_fail and not bool(own.any()):
+        flips.view(-1)[0] = True
+        return own.masked_fill(flips, 1).to(tensor.device)
     full = int(own.reshape(-1)[0])
     if full > 1 and full in sizes and bool((own == full).all()):
         flips.view(-1)[0] = True  # lengths are often few

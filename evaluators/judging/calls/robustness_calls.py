@@ -41,6 +41,7 @@ from evaluators.judging.calls.weight_checks import (
     WeightChecks,
     amplify,
     measure_visibility,
+    moves_beyond_rounding,
 )
 from evaluators.judging.comparison.departure import find_departure, find_lost_infinity, pair_outputs
 from evaluators.judging.comparison.error_text import describe_largest_error
@@ -297,7 +298,10 @@ class RobustnessCalls:
     ) -> None:
         tensor = list(tensors_of(question.inputs))[number]
         seed = draw_seed()
-        varied = vary_whole(tensor, others, sizes, seed) if is_whole(tensor) else tensor
+        may_fail = self._reference.device == "cpu"
+        varied = tensor
+        if is_whole(tensor):
+            varied = vary_whole(tensor, others, sizes, seed, may_fail=may_fail)
         if varied is None:
             return
         questions: dict[float, Question] = {}
@@ -311,9 +315,15 @@ class RobustnessCalls:
             return measure_visibility(question.expected, changed.expected, self._candidate.policy)
 
         times, visibility = amplify(measure, can_amplify=not is_whole(tensor))
-        if not visibility > HARDLY_VISIBLE or (
-            is_drawn and visibility >= VISIBLE and times == 1.0 and not is_whole(tensor)
-        ):
+        changed = questions.get(times)
+        if not visibility > HARDLY_VISIBLE:
+            if changed is not None and moves_beyond_rounding(question.expected, changed.expected):
+                before = self._candidate.try_output(0, question)
+                if self._candidate.keeps_answer(before, changed):
+                    fault = self._candidate.last_fault
+                    self._candidate.note("another_function", f"{name} varied alone: {fault}")
+            return
+        if is_drawn and visibility >= VISIBLE and times == 1.0 and not is_whole(tensor):
             return
         comparison = self._candidate.try_call(questions[times])
         if comparison is None and not is_whole(tensor):

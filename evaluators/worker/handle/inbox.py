@@ -92,7 +92,8 @@ class Inbox:
 
     def note_timed(self, slots: Iterable[int]) -> None:
         """Have these slots of a candidate erased before a request that does not use them."""
-        self._timed = set() if self._trusted else set(slots)
+        # Inputs without tensors, or only with empty ones, take no memory.
+        self._timed = set() if self._trusted else {*slots} & self._regions.keys()
 
     @contextlib.contextmanager
     def expose(self, fields: Mapping[str, Any]) -> Generator[None]:
