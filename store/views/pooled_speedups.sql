@@ -1,8 +1,8 @@
 -- One row per kernel, task, workload, device, baseline, clock and precision: its sessions that count, pooled.
 -- A session counts if the kernel is correct, neither of its two arms is disturbed, its baseline is
 -- not too short for the clock (unresolved), and its evaluation is not contended (speedups). Both
--- sessions of a confirmed win count. The sessions are those of the evaluator and version with the
--- newest one: versions never mix. All of them count and not the best one, so that repeating a
+-- sessions of a confirmed win count. The sessions are those of the evaluator, version and number of
+-- threads with the newest one: these never mix. All of them count and not the best one, so that repeating a
 -- measurement until it is lucky gains nothing. speedup, kernel_ms and baseline_ms are geometric
 -- means, in which each session weighs 1 / (error^2 + spread^2), the inverse of the variance of the
 -- logarithm of its speedup. n is the number of pairs of samples of all sessions. The other columns
@@ -18,7 +18,7 @@ WITH weighted AS (
 pooled AS (
     SELECT
         kernel_id, task_id, workload_id, device, baseline, clock, "precision", evaluator,
-        evaluator_version,
+        evaluator_version, threads,
         max({
             'measured_at': measured_at, 'session_id': session_id, 'evaluation_id': evaluation_id,
             'device_id': device_id, 'kernel_ms': kernel_ms, 'baseline_ms': baseline_ms,
@@ -35,7 +35,8 @@ pooled AS (
 )
 SELECT
     newest.session_id, newest.evaluation_id, task_id, workload_id, kernel_id,
-    newest.device_id, device, evaluator, evaluator_version, "precision", baseline, clock,
+    newest.device_id, device, evaluator, evaluator_version, "precision", threads,
+    baseline, clock,
     sessions, n,
     CASE WHEN sessions = 1 THEN newest.kernel_ms ELSE exp(kernel / weight) END AS kernel_ms,
     CASE WHEN sessions = 1 THEN newest.baseline_ms ELSE exp(base / weight) END AS baseline_ms,
