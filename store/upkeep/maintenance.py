@@ -195,6 +195,7 @@ def _copy(location: FolderLocation, target: Path) -> tuple[int, int]:
             check=False,
         )
         if done.returncode:
+            copy.delete_catalog()
             raise sqlite3.OperationalError((done.stderr.splitlines() or ["it was killed"])[-1])
         for one in checksums.list_files(copy):
             file, there = location.data / one.path, copy.data / one.path
