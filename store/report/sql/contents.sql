@@ -48,7 +48,9 @@ FROM (
         8, 'timing sessions, by the clock ' || timed.clock, count(*), count(quiet.session_id),
         'quiet by this clock: the others rank nothing by it'
     FROM (SELECT DISTINCT session_id, clock FROM clocked_timings) AS timed
-    LEFT JOIN (SELECT DISTINCT session_id, clock FROM speedups WHERE NOT disturbed AND NOT unresolved) AS quiet
+    LEFT JOIN (
+        SELECT DISTINCT session_id, clock FROM speedups WHERE NOT disturbed AND NOT unresolved
+    ) AS quiet
         ON quiet.session_id = timed.session_id AND quiet.clock = timed.clock
     WHERE timed.clock IS NOT NULL
     GROUP BY timed.clock
