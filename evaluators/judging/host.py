@@ -90,7 +90,7 @@ def find_needs(files: Mapping[str, str], device: str) -> set[Need]:
         if not path.endswith(".py"):
             continue
         try:
-            tree = ast.parse(code)
+            tree = ast.parse(code.removeprefix("\ufeff"))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         names: set[str] = set()

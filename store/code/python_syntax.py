@@ -14,7 +14,8 @@ MAX_LENGTH = 1_000_000
 def parse_python(code: str) -> ast.Module | None:
     """Return the tree of Python text, or None if Python's parser rejects it.
 
-    The parser also rejects null bytes, lone surrogates, and nesting deeper than its stack.
+    The parser also rejects null bytes, lone surrogates, and nesting deeper than its stack. A file
+    may begin with a byte-order mark, which Python skips when it imports the file.
     """
     if len(code) > MAX_LENGTH:
         return None
@@ -22,7 +23,7 @@ def parse_python(code: str) -> ast.Module | None:
         with warnings.catch_warnings():
             # Suppress warnings about invalid escapes such as "\d" in the text.
             warnings.simplefilter("ignore")
-            return ast.parse(code)
+            return ast.parse(code.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

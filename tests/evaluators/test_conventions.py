@@ -217,6 +217,20 @@ def test_every_kind_of_entry_point_is_judged(bench: Bench, tmp_path: Path) -> No
         assert (row["status"], row["entry_point"]) == ("correct", name), row
 
 
+def test_files_may_begin_with_a_byte_order_mark(bench: Bench, tmp_path: Path) -> None:
+    task = write(tmp_path, {"task.py": f"\ufeff{TASK}"}) / "task.py"
+    function = FUNCTION.format(name="add_relu")
+    kernel = write(tmp_path, {"kernel.py": f"\ufeff{function}"}) / "kernel.py"
+    row = check(bench, task, kernel)
+    assert (row["status"], row["entry_point"]) == ("correct", "add_relu"), row
+    marked = {name: f"\ufeff{text}" for name, text in PRODUCT.items()}
+    folder = write(tmp_path / "marked", marked) / "problem"
+    body = SUBMISSION.format(body="return a @ b")
+    submission = write(tmp_path, {"submission.py": f"\ufeff{body}"}) / "submission.py"
+    row = check(bench, folder, submission, workload="test_1")
+    assert row["status"] == "correct", row
+
+
 def test_the_option_chooses_a_function_of_a_folder(bench: Bench, tmp_path: Path) -> None:
     task = write(tmp_path, {"task.py": TASK}) / "task.py"
     folder = write(

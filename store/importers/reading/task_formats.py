@@ -103,12 +103,17 @@ def read_task_path(path: Path) -> TaskFile:
         return _read_flashinfer(path)
     if path.suffix != ".py":
         raise UnknownFormat(path, "no format has such a file")
-    defined = _list_defined(sources.read_text(path, folder), path)
+    defined = _list_defined(_read_text(path, folder), path)
     if {"ref_kernel", "generate_input"} <= defined:
         return _read_gpu_mode(folder, path)
     if path.name == "reference.py" and _has_shapes(folder):
         return _read_kernelbench_hard(folder)
     return _read_kernelbench(path)
+
+
+def _read_text(file: Path, root: Path) -> str:
+    """Return the text of a file without a byte-order mark, which nothing may come before."""
+    return sources.read_text(file, root).removeprefix("\ufeff")
 
 
 def _read_folder(folder: Path) -> TaskFile:
@@ -120,7 +125,7 @@ def _read_folder(folder: Path) -> TaskFile:
         return _read_flashinfer(folder / "definition.json")
     reference = folder / "reference.py"
     if reference.is_file():
-        defined = _list_defined(sources.read_text(reference, folder), reference)
+        defined = _list_defined(_read_text(reference, folder), reference)
         if "generate_input" in defined or (folder / "task.yml").is_file():
             return _read_gpu_mode(folder)
         return _read_kernelbench_hard(folder)
@@ -140,7 +145,7 @@ def _read_folder(folder: Path) -> TaskFile:
 
 
 def _read_kernelbench(file: Path) -> TaskFile:
-    code = sources.read_text(file, file.parent)
+    code = _read_text(file, file.parent)
     defined = _list_defined(code, file)
     missing = sorted({"Model", "get_inputs"} - defined)
     if missing:
@@ -155,7 +160,7 @@ def _read_kernelbench_hard(folder: Path) -> TaskFile:
     code, rule = task.code, None
     about = folder / "problem.yaml"
     if about.is_file():
-        stated = yaml_text.parse(sources.read_text(about, folder), f"{about}").get("tolerance")
+        stated = yaml_text.parse(_read_text(about, folder), f"{about}").get("tolerance")
         if isinstance(stated, dict):
             limits = [_number(value) for value in cast("dict[str, Any]", stated).values()]
             # One for each element type, of outputs that have only one in practice.
@@ -177,7 +182,7 @@ def _read_shapes(folder: Path) -> list[dict[str, Any]]:
     file = folder / "shapes.py"
     if not file.is_file():
         return []
-    tree = parse_python(sources.read_text(file, folder))
+    tree = parse_python(_read_text(file, folder))
     for node in tree.body if tree is not None else []:
         match node:
             case ast.Assign(targets=[ast.Name(id="SHAPES")], value=value):
@@ -280,7 +285,7 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
     gets what the module gives to it: inputs, weights and numbers.
     """
     file = folder / "func_forward.py"
-    code = sources.read_text(file, folder)
+    code = _read_text(file, folder)
     defined = _list_defined(code, file)
     missing = sorted({"Model", "get_inputs", "forward_fn"} - defined)
     if missing:
@@ -290,7 +295,7 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
     config = folder / "config_forward.json"
     if config.is_file():
         fields = flashinfer.require_object(
-            sources.parse_json(sources.read_text(config, folder), config), f"{config}"
+            sources.parse_json(_read_text(config, folder), config), f"{config}"
         )
         for kind in ("single", "multi"):
             parts = [
@@ -363,7 +368,7 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
     """Read reference.py, the files that it imports, and the settings of task.yml."""
     folder = folder.resolve()
     reference = folder / (reference.name if reference is not None else "reference.py")
-    code = sources.read_text(reference, folder)
+    code = _read_text(reference, folder)
     defined = _list_defined(code, reference)
     missing = sorted({"ref_kernel", "generate_input"} - defined)
     if missing:
@@ -372,7 +377,7 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
     about = folder / "task.yml"
     listed = {"task.py": folder / "task.py", "utils.py": folder / "utils.py"}
     if about.is_file():
-        fields = yaml_text.parse(sources.read_text(about, folder), f"{about}")
+        fields = yaml_text.parse(_read_text(about, folder), f"{about}")
         if fields.get("multi_gpu"):
             raise FlywheelError(
                 f"{about} needs several GPUs",
@@ -391,7 +396,7 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
         listed["utils.py"] = folder.parent / "utils.py"
     texts = {
         # Files may be shared by problems: above the folder, and beside the one above it.
-        Path(name).stem: sources.read_text(file, folder.parents[1])
+        Path(name).stem: _read_text(file, folder.parents[1])
         for name, file in listed.items()
         if name not in ("eval.py", "reference.py", "submission.py") and file.is_file()
     }
@@ -410,7 +415,7 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
 
 def _read_flashinfer(file: Path) -> TaskFile:
     """Read a definition, and its workloads in workload.jsonl, NAME.jsonl or workloads/."""
-    fields = sources.parse_json(sources.read_text(file, file.parent), file)
+    fields = sources.parse_json(_read_text(file, file.parent), file)
     if not isinstance(fields, dict) or not {"axes", "inputs", "reference"} <= fields.keys():
         raise UnknownFormat(file, "a definition has axes, inputs and reference")
     definition = flashinfer.parse_definition(cast("dict[str, Any]", fields), f"{file}")
@@ -486,7 +491,7 @@ def _find_workloads(file: Path, name: str) -> Iterator[flashinfer.Workload]:
     for place in dict.fromkeys(places):
         if not place.is_file():
             continue
-        for number, line in enumerate(sources.read_text(place, place.parent).splitlines(), 1):
+        for number, line in enumerate(_read_text(place, place.parent).splitlines(), 1):
             if not line.strip():
                 continue
             where = f"{place}, line {number}"
@@ -546,7 +551,7 @@ def _list_defined(code: str, file: Path) -> set[str]:
 
 def _is_kernelbench(file: Path) -> bool:
     try:
-        return {"Model", "get_inputs"} <= _list_defined(sources.read_text(file, file.parent), file)
+        return {"Model", "get_inputs"} <= _list_defined(_read_text(file, file.parent), file)
     except FlywheelError:
         return False
 
