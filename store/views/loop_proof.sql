@@ -1,8 +1,9 @@
 -- One row per kernel shown in a prompt of a run: the score shown and the speedup measured by then.
 -- "By then" means committed at or before the snapshot that the prompt was rendered from. session_id
 -- is the newest such session that may rank, or the lower one of two that confirm a win, of a
--- workload, device, baseline and clock; speedup is computed
--- from its samples (as in speedups, rounded to two decimals as in prompts). If several combinations
+-- workload, device, baseline and clock. speedup is pooled over such sessions of one version of the
+-- evaluator (as in pooled_speedups) if this equals the score, or else that of the session, which
+-- earlier versions showed; both are rounded to two decimals, as in prompts. If several combinations
 -- have a session, the view takes the one that equals the score. exemplar_step is the step of this
 -- run that wrote the kernel, NULL if the kernel is older than the run. holds is true if the score
 -- equals the measured one and the kernel comes from an earlier step. holds is NULL if the prompt's
@@ -36,46 +37,56 @@ committed AS (
     FROM lake.main.timings
     GROUP BY session_id
 ),
-ratios AS (
+sessions AS (
     SELECT
-        paired.kernel_id, paired.task_id, paired.workload_id, paired.device_id, paired.baseline,
-        paired.clock, paired.evaluation_id, paired.confirmed, paired.session_id,
-        paired.measured_at, committed.snapshot_id,
-        list_sort(list_transform(
-            paired.baseline_samples, lambda ms, i: CAST(ms AS DOUBLE) / paired.kernel_samples[i]
-        )) AS ratios
-    FROM paired_samples AS paired
-    INNER JOIN committed ON committed.session_id = paired.session_id
+        speeds.kernel_id, speeds.task_id, speeds.workload_id, speeds.device_id, speeds.baseline,
+        speeds.clock, speeds.session_id, speeds.measured_at, committed.snapshot_id,
+        evaluations.evaluator, evaluations.evaluator_version, speeds.speedup,
+        1 / greatest(speeds.error ** 2 + speeds.spread ** 2, 1e-9) AS weight,
+        NOT speeds.confirmed OR row_number() OVER (
+            PARTITION BY
+                speeds.evaluation_id, speeds.kernel_id, speeds.task_id, speeds.baseline,
+                speeds.clock, speeds.confirmed
+            ORDER BY speeds.speedup, speeds.session_id
+        ) = 1 AS is_lower
+    FROM session_speedups AS speeds
+    INNER JOIN committed ON committed.session_id = speeds.session_id
+    INNER JOIN evaluations ON evaluations.evaluation_id = speeds.evaluation_id
     SEMI JOIN exemplars
-        ON exemplars.kernel_id = paired.kernel_id AND exemplars.task_id = paired.task_id
-    WHERE NOT paired.disturbed AND NOT paired.unresolved
+        ON exemplars.kernel_id = speeds.kernel_id AND exemplars.task_id = speeds.task_id
+    WHERE NOT speeds.disturbed AND NOT speeds.unresolved
 ),
 evidence AS (
     SELECT
-        * EXCLUDE (ratios),
-        round(sqrt(ratios[(len(ratios) + 1) // 2] * ratios[len(ratios) // 2 + 1]), 2) AS speedup
-    FROM ratios
-    QUALIFY NOT confirmed OR row_number() OVER (
-        PARTITION BY evaluation_id, kernel_id, task_id, device_id, baseline, clock, confirmed
-        ORDER BY sqrt(ratios[(len(ratios) + 1) // 2] * ratios[len(ratios) // 2 + 1]), session_id
-    ) = 1
-),
-newest AS (
-    SELECT
         exemplars.run_id, exemplars.group_id, exemplars.prompt_id, exemplars.place,
-        exemplars.snapshot_id AS prompt_snapshot_id, exemplars.score, evidence.*
+        exemplars.snapshot_id AS prompt_snapshot_id, exemplars.score,
+        sessions.* EXCLUDE (speedup),
+        round(sessions.speedup, 2) AS speedup,
+        round(exp(
+            sum(sessions.weight * ln(sessions.speedup)) OVER pool / sum(sessions.weight) OVER pool
+        ), 2) AS pooled
     FROM exemplars
-    INNER JOIN evidence
+    INNER JOIN sessions
         ON
-            evidence.kernel_id = exemplars.kernel_id
-            AND evidence.task_id = exemplars.task_id
-            AND evidence.snapshot_id <= exemplars.snapshot_id
-    QUALIFY row_number() OVER (
+            sessions.kernel_id = exemplars.kernel_id
+            AND sessions.task_id = exemplars.task_id
+            AND sessions.snapshot_id <= exemplars.snapshot_id
+    WINDOW pool AS (
         PARTITION BY
             exemplars.run_id, exemplars.group_id, exemplars.prompt_id, exemplars.snapshot_id,
-            exemplars.place, evidence.workload_id, evidence.device_id, evidence.baseline,
-            evidence.clock
-        ORDER BY {'measured_at': evidence.measured_at, 'session_id': evidence.session_id} DESC
+            exemplars.place, sessions.workload_id, sessions.device_id, sessions.baseline,
+            sessions.clock, sessions.evaluator, sessions.evaluator_version
+    )
+),
+newest AS (
+    SELECT * REPLACE (CASE WHEN pooled = score THEN pooled ELSE speedup END AS speedup)
+    FROM evidence
+    WHERE is_lower
+    QUALIFY row_number() OVER (
+        PARTITION BY
+            run_id, group_id, prompt_id, prompt_snapshot_id, place, workload_id, device_id,
+            baseline, clock
+        ORDER BY {'measured_at': measured_at, 'session_id': session_id} DESC
     ) = 1
 ),
 measured AS (

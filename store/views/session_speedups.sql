@@ -23,7 +23,7 @@ WITH sessions AS (
         session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
         confirmed, disturbed, unresolved, measured_at,
         list_median(arms.kernel_ms) AS kernel_ms,
-        list_median(arms.baseline_ms) AS baseline_ms,
+        CASE WHEN NOT unresolved THEN list_median(arms.baseline_ms) END AS baseline_ms,
         arms.kernel_ms AS kernel_samples,
         CASE
             WHEN complete THEN arms.baseline_ms

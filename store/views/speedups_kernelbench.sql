@@ -7,7 +7,7 @@ SELECT
     session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
     confirmed, disturbed, unresolved,
     len(kernel_samples) AS n,
-    list_avg(baseline_samples) AS baseline_ms,
+    CASE WHEN NOT unresolved THEN list_avg(baseline_samples) END AS baseline_ms,
     list_avg(kernel_samples) AS kernel_ms,
     CASE
         WHEN NOT unresolved THEN list_avg(baseline_samples) / list_avg(kernel_samples)

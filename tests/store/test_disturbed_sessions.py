@@ -34,6 +34,7 @@ SPEEDUP_VIEWS = {
     "history": False,
     "best_kernels": False,
 }
+FIGURES = ("speedup", "speedup_low", "speedup_high", "baseline_ms")
 """Views with a speedup of kernels, to whether they have a row for each session."""
 
 
@@ -179,7 +180,7 @@ def test_no_view_has_a_speedup_over_a_baseline_that_is_too_short(lake: Path, vie
     rows = read(lake, f"FROM {view} WHERE kernel_id IN ({short})")
     assert len(rows) == (2 if SPEEDUP_VIEWS[view] else 0)
     for row in rows:
-        assert {row.get(name) for name in ("speedup", "speedup_low", "speedup_high")} == {None}
+        assert {row.get(name) for name in FIGURES} == {None}
     others = read(lake, f"FROM {view} WHERE kernel_id NOT IN ({short})")
     assert any(row["speedup"] is not None for row in others)
 

@@ -243,6 +243,23 @@ def test_what_was_shown_was_measured_before(lake: store.Lake) -> None:
     assert shown["future", "faster"]["session_id"] is None
 
 
+def test_a_score_that_pools_sessions_is_measured_too(lake: store.Lake, tmp_path: Path) -> None:
+    shutil.copytree(lake.url, tmp_path / "lake")
+    by_then = {"lake_id": lake.lake_id, "snapshot_id": lake.snapshot}
+    prompts = [
+        attempt(None, f"pool {score}", minute, step=7, **by_then, exemplars=[(SEED, score)])
+        for minute, score in ((50, 1.41), (51, 1.0), (52, 1.5))
+    ]
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append({"generations": prompts}, "prompts with a kernel that has two sessions")
+    with store.open(str(tmp_path / "lake")) as opened:
+        rows = opened.sql("FROM loop_proof WHERE starts_with(group_id, 'pool')").rows()
+    # Its sessions say 2x and then 1x; the geometric mean is 1.41x.
+    assert {row["score"]: (row["speedup"], row["holds"]) for row in rows} == {
+        1.41: (1.41, True), 1.0: (1.0, True), 1.5: (1.0, False)
+    }  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def later_lake(lake: store.Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a copy in which the fastest kernel is quarantined, and all files are merged."""

@@ -6,7 +6,7 @@ SELECT
     speedups.clock,
     "precision",
     kernel_ms,
-    CASE WHEN NOT unresolved THEN baseline_ms END AS baseline_ms,
+    baseline_ms,
     speedup,
     speedup_low,
     speedup_high,

@@ -3,8 +3,7 @@
 -- ranking, such as that the kernel computes another function than the task.
 SELECT
     baseline, speedup, speedup_low, speedup_high, unranked.reason AS ranks_nothing,
-    speedups.clock, kernel_ms,
-    CASE WHEN NOT unresolved THEN baseline_ms END AS baseline_ms, device, threads,
+    speedups.clock, kernel_ms, baseline_ms, device, threads,
     workloads.name AS workload,
     n AS samples, disturbed, status, speedups."precision", measured_at
 FROM speedups
