@@ -33,7 +33,8 @@ described AS (
 SELECT
     ranked.kernel_id, ranked.speedup, ranked.speedup_low, ranked.speedup_high,
     row_number() OVER (ORDER BY ranked.speedup_low DESC, ranked.kernel_id) AS place,
-    ranked.kernel_ms, ranked.baseline_ms, ranked.threads, ranked.n AS samples, ranked.clock,
+    ranked.kernel_ms, ranked.baseline_ms, ranked.threads, ranked.n AS samples,
+    ranked.sessions, ranked.clock,
     written.policy, described.newest."language" AS "language", described.newest.lines AS lines,
     array_to_string(described.newest.techniques, ', ') AS techniques,
     CASE WHEN ranked.quarantined THEN 'quarantined' END AS left_out,
