@@ -2,10 +2,10 @@
 -- A session counts if the kernel is correct, neither of its two arms is disturbed, its baseline is
 -- not too short for the clock (unresolved), and its evaluation is not contended (speedups). Both
 -- sessions of a confirmed win count. The sessions are those of the evaluator, version and number of
--- threads with the newest one: these never mix. All of them count and not the best one, so that repeating a
--- measurement until it is lucky gains nothing. speedup, kernel_ms and baseline_ms are geometric
--- means, in which each session weighs 1 / (error^2 + spread^2), the inverse of the variance of the
--- logarithm of its speedup. n is the number of pairs of samples of all sessions. The other columns
+-- threads with the newest one: these never mix. All of them count and not the best one, so that
+-- repeating a measurement until it is lucky gains nothing. speedup, kernel_ms and baseline_ms are
+-- geometric means, in which each session weighs 1 / (error^2 + spread^2), the inverse of the
+-- variance of the logarithm of its speedup. n is the number of pairs of samples of all sessions. The other columns
 -- are those of the newest session. A kernel with one session has its figures. Kernels that compute
 -- another function than the task are not left out; kernel_speedups marks them. The order is one
 -- struct, so that DuckDB can compute a maximum per group and need not sort. Sums are decimal, so

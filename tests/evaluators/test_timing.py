@@ -517,6 +517,8 @@ def test_wins_that_need_a_second_look() -> None:
     assert is_surprising(rows(2.9), 1.4)
     assert not is_surprising(rows(2.9), 1.6)
     assert not is_surprising(rows(9.0, disturbed=True), None)  # it ranks nowhere
+    wide = [row | {"noisy": True} for row in rows(9.0)]
+    assert is_surprising(wide, None)  # it ranks by its lower bound
 
 
 def test_intervals_include_the_spread_of_sessions_whatever_the_control_says() -> None:
