@@ -696,7 +696,7 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     assert list(verdict_text.format_lines("k.py", "CPU", tables | {"timings": short}))[1:] == [
         "         speedup  interval      baseline         ms  kernel ms",
         "                  too short     eager",
-        "  slower    0.50  [0.50, 0.50]  compile         0.5          1",
+        "  slower    0.50  [0.48, 0.52]  compile         0.5          1",
         "  clock gpu; n = 20; too short: below what this clock resolves",
         "  clock latency: eager is too short for it",
     ]
