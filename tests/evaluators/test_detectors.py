@@ -349,6 +349,14 @@ def test_other_files_are_searched_and_named() -> None:
     assert quotes["timer-tampering"] == "b.py: time.perf_counter = 1"
 
 
+def test_a_byte_order_mark_hides_nothing() -> None:
+    code = "import os\n" + model("os.kill(1, 9)\nreturn x")
+    rows = [detect.search_kernel(mark + code, None, "0" * 64) for mark in ("", "\ufeff")]
+    plain, marked = ([(r["detector"], r["line"]) for r in found] for found in rows)
+    assert "hostile" in dict(plain)
+    assert marked == plain
+
+
 def test_only_the_plainly_hostile_is_refused() -> None:
     for name, all_ in CHEATS.items():
         for code in all_:
