@@ -138,7 +138,7 @@ def test_what_every_attempt_is_worth(judged_lake: store.Lake, rule: str) -> None
     # An attempt without a reward has no row; every row carries what it was made of.
     assert len(found.rows) == found.counts["rewarded"] == sum(v is not NONE for v in found.raw)
     row = found.rows[0]
-    assert (row["rule"], row["rule_version"], row["step"]) == (rule, 2, 0)
+    assert (row["rule"], row["rule_version"], row["step"]) == (rule, 3, 0)
     assert (row["lake_id"], row["snapshot_id"]) == (judged_lake.lake_id, judged_lake.snapshot)
     assert json.loads(row["config"])["baseline"] == "eager"
 
@@ -595,7 +595,7 @@ def test_the_command_rescores_verifies_and_refuses(
     assert "rewards +19" in done.stderr
     rescore.rescore(short, rule="milestone", verify=True, common=common)
     assert "19 of 19 rewards of milestone are unchanged" in capsys.readouterr().out
-    with pytest.raises(FlywheelError, match="has 19 rewards under milestone 2"):
+    with pytest.raises(FlywheelError, match="has 19 rewards under milestone 3"):
         rescore.rescore(short, rule="milestone", common=common)
     rescore.rescore(short, rule="milestone", name="again", dry_run=True, common=common)
     assert "nothing stored" in capsys.readouterr().err

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trainers.rewarding.terms import Floats
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, kw_only=True)
