@@ -1,8 +1,8 @@
 -- The best speedup after all attempts at each held-out task, by part and arm: the geometric mean over
 -- seeds, the share of answers that are correct, and the number of seeds whose best kernel is within 5 %
 -- of the fastest kernel that any arm or earlier run found (best). A seed without a speedup counts as 1,
--- as does one below 1. Speedups are over the best baseline, from the newest sessions, as prompts show
--- them. part is that of primary.sql. Several tasks may have one title.
+-- as does one below 1. Speedups are over the best baseline, pooled over the sessions of a kernel, as
+-- prompts show them. part is that of primary.sql. Several tasks may have one title.
 WITH attempts AS (
     SELECT
         CASE WHEN starts_with(namespace, 'trained-') THEN 'stage 3' ELSE 'search' END AS part,

@@ -1,5 +1,5 @@
 -- Compares the answers of a search with the kernels of the teacher that the lake had before it.
--- One row per side and arm. Speedups are those over eager in the newest sessions. Tasks and answers
+-- One row per side and arm. Speedups are those over eager, pooled over sessions. Tasks and answers
 -- without one, or with one below 1, count as 1; exemplars without one are left out.
 -- history, shown, answer and best are geometric means of the teacher's fastest kernel of a task, the
 -- fastest exemplar of a prompt, a single answer, and the fastest answer of a seed at a task.

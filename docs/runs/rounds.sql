@@ -1,10 +1,10 @@
 -- Results of single attempts, by part, side, arm and round: scored is the share of answers whose kernel has a
--- speedup (it is correct, and a session is quiet), geomean the geometric mean of the speedups over the
+-- speedup (it is correct, and a session ranks), geomean the geometric mean of the speedups over the
 -- best baseline (an answer without a speedup, or with one below 1, counts as 1), near_best the share
 -- of answers within 5 % of the fastest kernel that any arm or earlier run found for the task, and
 -- gains the share that is over 2 % faster than the best of the rounds before with the same seed and
--- task. shown is the mean number of kernels in a prompt. Speedups are those of the newest sessions,
--- as prompts show them. part is that of primary.sql.
+-- task. shown is the mean number of kernels in a prompt. Speedups are pooled over the sessions of a
+-- kernel, as prompts show them. part is that of primary.sql.
 WITH attempts AS (
     SELECT
         CASE

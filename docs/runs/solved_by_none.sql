@@ -2,7 +2,7 @@
 -- none has a correct answer at the task with any seed. For searches without training. correct is the
 -- share of answers that are correct; answer and best are geometric means of a single answer and of
 -- the fastest answer of a seed at a task, where a missing or slower one counts as 1. Speedups are over
--- the best baseline, from the newest sessions, as in by_task.sql.
+-- the best baseline, pooled over sessions, as in by_task.sql.
 WITH speeds AS (
     SELECT kernel_id, task_id, min(speedup) AS speedup
     FROM scored_speedups

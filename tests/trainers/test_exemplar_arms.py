@@ -493,10 +493,17 @@ def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
         writer.append({"evaluations": [fault]}, "the judge failed")
         with writer.reader() as lake:
             assert list_unmeasured_bests(lake) == best
-        writer.append({"evaluations": [final]}, "killed before the commit", wait=False)
+        again = {
+            "evaluations": [final],
+            "timings": builders.session(final, [1.0] * 7, eager=[1.5] * 7),
+        }
+        writer.append(again, "killed before the commit", wait=False)
     monkeypatch.setattr(sys, "argv", ["remeasure", "--lake", url, "--device", "cpu"])
     remeasure.main()
     assert capsys.readouterr().out == "measured again: 0 kernels\n"
+    # The session that chose the kernel does not count in the primary figure.
+    with store.open(url) as lake:
+        assert [row["geomean"] for row in ask(lake, "primary")] == [1.5]
 
 
 def test_kernels_of_a_training_are_not_measured_again(empty_lake: Path, tmp_path: Path) -> None:
