@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -105,27 +105,18 @@ def test_tables_that_cannot_come_back_say_why(clone: Path, tmp_path: Path) -> No
 def test_tables_that_come_back_give_the_figures_of_their_page(
     clone: Path, name: str, tmp_path: Path
 ) -> None:
-    """Views change what counts, so the program is that of the commit with the page's figures."""
     assert bring_back(name, clone).returncode == 0
-    page, lake = ROOT / "docs" / "runs" / name, str(tmp_path / "lake")
-    commit = run_git("log", "-1", "--format=%H", "--", f"docs/runs/{name}/*.csv").strip()
-    then = tmp_path / "then"
-    run_git("worktree", "add", "--quiet", "--detach", str(then), commit, folder=clone)
-
-    def run(*words: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=then, env=os.environ | {"PYTHONPATH": str(then)},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-
-    run("trainers.experiments.merge", lake, str(clone / "docs" / "runs" / name / "tables"))
-    queries = {file.stem: file for file in (then / "docs" / "runs").glob("*.sql")}
+    lake, page = str(tmp_path / "lake"), ROOT / "docs" / "runs" / name
+    merge = ["trainers.experiments.merge", lake, str(clone / "docs" / "runs" / name / "tables")]
+    done = commands.run(merge, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    queries = {file.stem: file for file in page.parent.glob("*.sql")}
     figures = {file.stem for file in page.glob("*.csv")} & queries.keys()
     figures -= OF_ITS_LAKE.get(name, set())
     assert "control" in figures
     for figure in sorted(figures):
         answer = tmp_path / f"{figure}.csv"
         words = ["query", "--lake", lake, "--format", "csv", "--out", str(answer)]
-        run("store", *words, "--file", str(queries[figure]))
+        done = commands.run(["store", *words, "--file", str(queries[figure])], cwd=ROOT)
+        assert done.returncode == 0, done.stderr
         assert answer.read_text("utf-8") == (page / f"{figure}.csv").read_text("utf-8"), figure
