@@ -223,6 +223,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "evaluators quarantine": [["KERNEL", "--why", EVIL], [EVIL, "--why", "x"]],
     "evaluators dismiss": [["FINDING", "--why", EVIL]],
     "evaluators withdraw": [[], ["--yes"]],
+    "evaluators spread": [["--dry-run"], []],
     "evaluators diagnose": [[EVIL]],
     "evaluators mcp": [["--device", EVIL], ["--host", EVIL, "--port", "0"]],
     "evaluators serve": [["--device", EVIL], ["--host", EVIL]],
