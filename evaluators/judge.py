@@ -390,7 +390,7 @@ def _build_plan(config: Config, device: str) -> Plan:
         half_width=config.half_width or (0.01 if on_gpu else 0.03),
         budget_s=config.timing_s if config.timing_s is not None else 2.0 if on_gpu else 1.0,
         limit_s=config.timing_limit_s,
-        sample_ms=5.0 if on_gpu else 3.0,
+        sample_ms=5.0,
         further_blocks=0 if config.protocol == "training" else Plan.further_blocks,
     )
 

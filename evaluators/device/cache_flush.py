@@ -8,22 +8,6 @@ from pathlib import Path
 import torch
 
 _MIB = 1 << 20
-_WORD_BYTES = 4
-
-
-class CacheFlush:
-    """Memory of the judge that is larger than the caches of a device.
-
-    The judge flushes the caches while every worker is frozen.
-    """
-
-    def __init__(self, device: str) -> None:
-        words = compute_flush_bytes(device) // _WORD_BYTES
-        self.memory = torch.zeros(words, dtype=torch.int32, device=device)
-
-    def flush(self) -> None:
-        """Write the memory, on the current stream of a GPU."""
-        self.memory.add_(1)
 
 
 def compute_flush_bytes(device: str) -> int:

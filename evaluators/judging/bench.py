@@ -217,10 +217,6 @@ class Bench:
         """Start a candidate's worker with the flags of a policy. Raises SandboxFailed."""
         return self.candidates.start(files, self._task, sizes, limits, deadlines, policy)
 
-    def flush(self) -> None:
-        """Flush the caches of a processor; a worker's handle flushes those of a GPU."""
-        self._setup.flush()
-
     def _relax_isolation(self) -> None:
         """Find the isolation under which a GPU's driver works, and leave out the rest.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from evaluators.device.cache_flush import CacheFlush, compute_flush_bytes
+from evaluators.device import cache_flush
 from evaluators.device.placement import count_threads
 from evaluators.judging.case import Policy
 from evaluators.sandbox.launcher import ForkServer, Limits
@@ -31,7 +31,9 @@ class WorkerSetup:
         torch.set_num_threads(self.threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
-        self._cache_flush = CacheFlush(device)
+        # The judge writes it while every worker is frozen, so that their caches hold nothing else.
+        words = cache_flush.compute_flush_bytes(device) // torch.int32.itemsize
+        self._flushed = torch.zeros(words, dtype=torch.int32, device=device)
 
     def start(
         self,
@@ -50,7 +52,7 @@ class WorkerSetup:
         setting = {
             "device": self.device,
             "threads": self.threads,
-            "flush_bytes": compute_flush_bytes(self.device),
+            "flush_bytes": cache_flush.compute_flush_bytes(self.device),
             "convolution_tf32": flags != "fp32_strict",
             "product_tf32": flags == "allow_tf32",
         }
@@ -60,19 +62,13 @@ class WorkerSetup:
         self, started: StartedWorker, sizes: Sizes, deadlines: Deadlines, *, trusted: bool
     ) -> WorkerHandle:
         """Return a worker that is ready for requests. Raises SandboxFailed."""
-        flushed = self._cache_flush.memory if self.device == "cuda" else None
         worker = WorkerHandle(
             started,
             sizes,
             deadlines=deadlines,
             trusted=trusted,
-            flushed=flushed,
+            flushed=self._flushed,
             share=self._share,
         )
         worker.prepare()
         return worker
-
-    def flush(self) -> None:
-        """Flush the caches of a processor; a worker's handle flushes those of a GPU."""
-        if self.device != "cuda":
-            self._cache_flush.flush()

@@ -6,6 +6,7 @@ of an honest message. Nothing that is received is ever unpickled or evaluated.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -13,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PACKET_LIMIT_BYTES = 128 * 1024
+_TURN = b"."
+"""The report of a call that is timed alone, and the judge's answer that lets the next one begin."""
 
 
 class Closed(Exception):
@@ -60,6 +63,21 @@ def receive_with_fds(end: socket.socket, most: int) -> tuple[dict[str, Any], lis
     for fd in fds:
         os.set_inheritable(fd, False)
     return _parse(packet, flags), fds
+
+
+def await_turn(end: socket.socket | None) -> None:
+    """Report a call that is timed alone, and wait until the next one may begin."""
+    assert end is not None
+    end.send(_TURN)
+    end.recv(len(_TURN))
+
+
+def pass_turn(end: socket.socket) -> bool:
+    """Let the next call begin. Returns False where no report of a call has come."""
+    with contextlib.suppress(OSError):
+        if end.recv(len(_TURN) + 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == _TURN:
+            return end.send(end.recv(len(_TURN))) > 0
+    return False
 
 
 def _parse(packet: bytes, flags: int) -> dict[str, Any]:

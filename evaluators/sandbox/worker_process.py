@@ -118,6 +118,8 @@ class WorkerProcess:
         """Seconds so far in which a request was frozen because another judge timed."""
         self.wall_ns = 0
         """Time from the last request until every process of the worker was frozen again."""
+        self.running_ns = 0
+        """Time of all requests so far."""
 
     def ask(
         self,
@@ -159,6 +161,7 @@ class WorkerProcess:
             raise Died
         self._freeze()
         self.wall_ns = time.perf_counter_ns() - begin
+        self.running_ns += self.wall_ns
         try:
             answer = messages.receive(self._channel)
         except messages.Closed:
@@ -170,6 +173,17 @@ class WorkerProcess:
             raise messages.Malformed("the answer does not carry the number of its request")
         schema.check_reply(self._loop, do, answer)
         return answer
+
+    def pass_turn(self, is_over: Callable[[], bool]) -> bool:
+        """Wait for the report of a call, and let the worker make the next one.
+
+        Returns False where the worker has ended, or `is_over` says that it will not report. What it
+        reports has no effect: the clock runs on until it is frozen.
+        """
+        while not select.select([self._channel, self._control], [], [], _LOOK_S)[0]:
+            if is_over():
+                return False
+        return messages.pass_turn(self._channel)
 
     def _wait(
         self,

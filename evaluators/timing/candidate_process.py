@@ -155,7 +155,7 @@ def _measure_process(
         *(f"baseline {name}: none, {why}" for name, why in missing),
     ]
     shared = build_shared_columns(case, bench.row["device_id"])
-    return list(iterate_timing_rows(session, bench.device, shared))
+    return list(iterate_timing_rows(session, shared))
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,6 @@ def _measure_worker(
         setup.reference.input_sets,
         protocol.check_timed_output,
         bench.clocks.read,
-        bench.flush,
         protocol.follow_state,
     )
     with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:

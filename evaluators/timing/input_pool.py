@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import time
 from collections import deque
@@ -79,13 +78,6 @@ class InputPool:
             for worker in self._workers:
                 worker.fill(slot, self.sets[slot])
             filling_ns += time.perf_counter_ns() - begin
-        begin = time.perf_counter_ns()
-        for slot in slots:
-            # In random order, because the first worker finds the machine in another state than the
-            # last one.
-            for worker in random.sample(self._workers, len(self._workers)):
-                worker.write_inputs(slot)
-        filling_ns += time.perf_counter_ns() - begin
         self._cost_ns = self._drawing_ns + filling_ns / len(slots)
         self._batch = max(1, _BATCH_BYTES // max(1, layout(self.sets[0])[1]))
         return slots

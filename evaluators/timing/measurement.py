@@ -6,12 +6,12 @@ import contextlib
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.host_load import read_load
 from evaluators.judging.baseline_workers import BaselineWorkers
-from evaluators.timing.arms import SessionArm, list_arms
+from evaluators.timing.arms import SessionArm, list_arms, set_calls
 from evaluators.timing.checks import latency_check, noise_control
 from evaluators.timing.checks.cpu_watch import CpuWatch
 from evaluators.timing.checks.output_checks import OutputChecks
@@ -139,14 +139,14 @@ class Block:
             clock: The clock.
             plan: How finely to measure.
             loops: Calls of a sample (default: as many as the plan asks for).
-            similar: A session of the same arms by another clock, which makes the warm-up shorter.
+            similar: A session of the same arms. By another clock it makes the warm-up shorter.
         """
         manner = self._choose_manner(clock)
         self._checked_share = plan.checked_share
         self._pool.begin(
             loops or 1,
             most_calls=count_most_calls(clock, manner),
-            untimed=int(manner == "at_opening"),
+            untimed=int(manner == "at_opening" or (manner == "in_burst" and self._pool.size > 1)),
         )
         self._pool.refill()
         if manner == "behind_gate":
@@ -155,7 +155,15 @@ class Block:
         self._is_frozen = manner != "at_opening"
         self._arms = list_arms(self._kernel, self._baselines, manner)
         cold = clock != "throughput"
-        empty: Sequence[Sample] = ()
+        empty: Mapping[str, Sequence[Sample]] = {}
+        counts: int | Mapping[str, int] = loops or 1
+        if loops is not None and similar is not None and manner == "in_burst":
+            call_ms = similar.compute_medians()["eager"]
+            set_calls(
+                self._arms,
+                dict.fromkeys(self._arms, loops),
+                dict.fromkeys(self._arms, call_ms),
+            )
         if self._checks is not None and loops is None:
             warm = warm_up(
                 self._arms,
@@ -165,15 +173,20 @@ class Block:
                 cold=cold,
                 similar=similar,
             )
-            loops, empty = warm.loops, warm.empty
-        if manner != "end_to_end":
-            empty = empty or self._time_empty(self._pool.refill(), cold=cold)
-            self._empty.add([one for sample in empty for one in sample.rounds])
+            counts, empty = warm.loops, warm.empty
+        if manner in ("behind_gate", "at_opening"):
+            empty = empty or {EMPTY: self._time_empty(self._pool.refill(), cold=cold)}
+            self._empty.add([one for sample in empty[EMPTY] for one in sample.rounds])
         if self._checks is not None:
             self._checks.follow_state()
-        session = Session.of(loops or 1, self._arms, clock)
-        elapsed_ns = [self._compute_elapsed_ns(EMPTY, sample) for sample in empty]
-        session.warm_up_ms = [one / session.inner_loops / 1e6 for one in elapsed_ns]
+        session = Session.of(counts, self._arms, clock)
+        session.warm_up_ms = {
+            name: [
+                self._compute_elapsed_ns(name, sample) / session.inner_loops[name] / 1e6
+                for sample in samples
+            ]
+            for name, samples in empty.items()
+        }
         return session
 
     def _time_empty(self, slots: list[int], *, cold: bool) -> list[Sample]:
@@ -182,14 +195,17 @@ class Block:
     def _choose_manner(self, clock: Clock) -> Manner:
         """Return how to time samples of a clock.
 
-        Times from the opening of a gate are accurate to a few microseconds, but a candidate runs
-        while its inputs are written and could begin early. They count only beside the clock `gpu`,
-        which ranks, and which bounds a latency (`checks.latency_check`). They need a second set of
-        inputs, for a call that is not timed.
+        On a processor, a candidate is frozen while its inputs are written. On a GPU, times from the
+        opening of a gate are accurate to a few microseconds, but a candidate runs while its inputs
+        are written and could begin early. They count only beside the clock `gpu`, which ranks, and
+        which bounds a latency (`checks.latency_check`). They need a second set of inputs, for a
+        call that is not timed.
         """
         if clock == "gpu":
             self._has_gated = True
             return "behind_gate"
+        if self._pool.device == "cpu":
+            return "in_burst"
         return "at_opening" if self._has_gated and self._pool.size > 1 else "end_to_end"
 
     def _load_baseline_kernels(self) -> None:
@@ -208,13 +224,13 @@ class Block:
         is_checked: check calls of the kernel; otherwise a draw decides whether to.
         """
         slots = self._pool.refill()
-        cold = session.clock != "throughput" or self._pool.device == "cpu"
+        cold = session.clock != "throughput"
         for position, name in enumerate(self._draw.sample(list(self._arms), len(self._arms))):
             arm = self._arms[name]
-            if cold:
-                self._sources.flush()
-            watching = self._watch.watch(arm.worker) if self._watch else contextlib.nullcontext()
-            with watching:
+            if arm.untimed:
+                with self._watch_turn(arm):
+                    arm.call_untimed(slots)
+            with self._watch_turn(arm):
                 sample = arm.time(slots, cold=cold)
             if name == "kernel":
                 self._reject_early_report(sample, slots, cold=cold)
@@ -222,11 +238,16 @@ class Block:
             if name == "kernel" and self._checks is not None:
                 # Drawn after the call, while the kernel's worker is frozen.
                 is_drawn = is_checked or self._draw.random() < self._checked_share
-                elapsed_ns += self._checks.end_sample(sample, slots, is_drawn=is_drawn)
+                calls = slots[:1] * arm.untimed + arm.select_slots(slots)
+                elapsed_ns += self._checks.end_sample(sample, calls, is_drawn=is_drawn)
             session.add_sample(name, position, elapsed_ns)
         session.readings.append(self._sources.clocks())
         session.loads.append(read_load())
         session.subtract_overhead()
+
+    def _watch_turn(self, arm: SessionArm) -> contextlib.AbstractContextManager[None]:
+        """Watch a turn of an arm. A burst is one by itself: untimed calls make it no room."""
+        return self._watch.watch(arm.worker) if self._watch else contextlib.nullcontext()
 
     def _compute_elapsed_ns(self, name: str, sample: Sample) -> int:
         if not sample.rounds:

@@ -22,7 +22,7 @@ _MOST_ALONE = 4
 
 def count_most_calls(clock: Clock, manner: Manner) -> int:
     """Return how many calls one sample of a clock can have, at most."""
-    if clock == "throughput":
+    if clock == "throughput" or manner == "in_burst":
         return _MOST_IN_A_ROW
     return _MOST_ALONE if manner == "at_opening" else 1
 
@@ -40,7 +40,8 @@ class Plan:
     limit_s: float
     """Stop after this time with any number of blocks."""
     sample_ms: float
-    """Calls are repeated inside one sample until the slowest arm takes this long."""
+    """Calls are repeated inside one sample until eager, or on a processor each arm, takes this
+    long."""
     noise: float = 1.05
     """Ratio of the two eager arms that counts as noise, above 1."""
     further_blocks: int = 20
@@ -62,7 +63,5 @@ class Sources:
     output is not the answer; None if it cannot be checked."""
     clocks: Callable[[], Reading | None]
     """Reads the state of the device."""
-    flush: Callable[[], None]
-    """Pushes everything out of the caches of a processor."""
     follow_state: Callable[[Sequence[list[Any]], WorkerHandle], int] | None = None
     """Checks the state of the kernel's module after calls; see `CorrectnessProtocol`."""

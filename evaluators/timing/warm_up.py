@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from evaluators.memory.tensors import copy_value, tensors_of
 from evaluators.references.task import has_same_bits
-from evaluators.timing.arms import SessionArm
+from evaluators.timing.arms import SessionArm, set_calls
 from evaluators.timing.checks.output_checks import OutputChecks
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.plan import Plan
-from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
+from evaluators.timing.session import EAGER_CONTROL, EMPTY, EMPTY_KERNEL, Session
 from evaluators.worker.handle import Sample
 
 EMPTY_CALLS = 12
@@ -24,6 +24,8 @@ _CALLS = 3
 _ROUNDS = 3
 _CLOSE_ENOUGH = 2.0
 """A sample may be shorter by this factor where another clock has told how long a call takes."""
+_BURST_ENOUGH = 1.25
+"""The same on a processor. There another clock tells exactly how long a call takes."""
 _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
 _CHECKED_SHARE = 1 / 3
@@ -35,10 +37,10 @@ _OVERHEAD_SPREADS = 10.0
 class WarmUp:
     """The result of a warm-up."""
 
-    loops: int
-    """Calls of a sample."""
-    empty: Sequence[Sample]
-    """Samples of the empty arm with as many calls; none if it was not timed with as many."""
+    loops: Mapping[str, int]
+    """Calls of a sample, by arm."""
+    empty: Mapping[str, Sequence[Sample]]
+    """Samples of the empty arms with as many calls; none if they were not timed with as many."""
 
 
 def warm_up(
@@ -52,37 +54,56 @@ def warm_up(
 ) -> WarmUp:
     """Warm up every arm, and choose how many calls make a sample; the pool then holds as many sets.
 
-    Only eager's time sets the number; a slow kernel lowers it, but gains nothing by that. The first
-    call of a sample takes longer than the others, so the number is tested and raised until eager
-    takes as long as a sample should.
+    On a GPU only eager's time sets the number; a slow kernel lowers it, but gains nothing by that.
+    On a processor the kernel has its own number: every arm's sample takes as long, so that what is
+    cold after a pause adds the same share. The first call of a sample takes longer than the others,
+    so the numbers are tested and raised until samples take as long as they should.
 
-    Calls in a row, which are not `cold`, must all have their answers afterwards: the kernel's arm
-    is replaced by one that copies its answers if a later call would overwrite them.
+    The answers of all calls of a sample must exist afterwards, unless calls of a GPU are `cold`:
+    the kernel's arm is replaced by one that copies its answers if a later call would overwrite
+    them.
 
     similar: A session of the same arms by another clock. The first number is chosen by its times,
     and a short warm-up is enough.
     """
-    loops, calls, enough = 1, _CALLS, 1.0
+    keeps_all = pool.device == "cpu" or not cold
+    loops, calls = dict.fromkeys(arms, 1), _CALLS
+    enough = _BURST_ENOUGH if pool.device == "cpu" else 1.0
     if similar is not None:
-        calls, enough = 1, _CLOSE_ENOUGH
-        kernel_ms, eager_ms = (
-            statistics.median(similar.raw_ms[name]) for name in ("kernel", "eager")
-        )
-        loops = _limit_loops(_compute_loops(eager_ms, plan.sample_ms, pool), kernel_ms)
+        calls, enough = 1, math.inf if pool.device == "cpu" else _CLOSE_ENOUGH
+        loops = _choose_loops(arms, similar.compute_medians(), plan.sample_ms, pool)
     for _ in range(_ROUNDS):
-        pool.calls = loops
-        if loops > 1 and not cold:
+        pool.calls = max(loops.values())
+        if keeps_all and pool.calls > 1:
             _copy_overwritten_answers(arms, pool)
         times = _take_samples(arms, pool, checks, calls, cold=cold)
-        wanted = _compute_loops(times.eager_ms, max(plan.sample_ms, times.least_ms), pool)
-        wanted = _limit_loops(wanted, times.kernel_ms)
-        if wanted <= enough * loops:
+        wanted = _choose_loops(arms, times.call_ms, max(plan.sample_ms, times.least_ms), pool)
+        if all(wanted[name] <= enough * count for name, count in loops.items()):
             return WarmUp(loops, times.empty)
         loops = wanted
-    pool.calls = loops
-    if not cold:
+        calls = 1 if pool.device == "cpu" else calls
+    pool.calls = max(loops.values())
+    if keeps_all:
         _copy_overwritten_answers(arms, pool)
-    return WarmUp(loops, ())
+    return WarmUp(loops, {})
+
+
+def _choose_loops(
+    arms: dict[str, SessionArm], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
+) -> dict[str, int]:
+    """Return the calls of a sample of each arm, and have arms on a processor make as many."""
+    if pool.device != "cpu":
+        loops = _compute_loops(call_ms["eager"], sample_ms, pool)
+        return dict.fromkeys(arms, _limit_loops(loops, call_ms["kernel"]))
+    alone = ("kernel", EMPTY_KERNEL)
+    others_ms = min(ms for name, ms in call_ms.items() if name not in (*alone, EMPTY))
+    times_ms = {name: call_ms["kernel"] if name in alone else others_ms for name in arms}
+    loops = {
+        name: max(1, min(math.ceil(sample_ms / max(ms, 1e-3)), pool.count_affordable()))
+        for name, ms in times_ms.items()
+    }
+    set_calls(arms, loops, times_ms)
+    return loops
 
 
 def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> None:
@@ -95,7 +116,7 @@ def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> N
     slots = pool.refill()
     both = [arms["kernel"], arms["eager"]]
     for arm in both:
-        arm.time(slots)
+        arm.take(slots if arm.calls is None else slots[-max(2, arm.calls) :])
     kernel, eager = (arm.worker for arm in both)
     if not kernel.outputs_overlap():
         return
@@ -103,26 +124,25 @@ def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> N
     if eager.outputs_overlap():
         last = copy_value(kernel.output(0))
         for arm in both:
-            arm.time(slots[:1])
+            arm.take(slots[:1])
         if all(map(has_same_bits, tensors_of(kernel.output(0)), tensors_of(last))):
             return
         copied += ["eager", EAGER_CONTROL]
     for name in copied:
-        arms[name] = replace(arms[name], time=functools.partial(arms[name].time, copies=True))
+        arms[name] = replace(arms[name], take=functools.partial(arms[name].take, copies=True))
 
 
 @dataclass(frozen=True)
 class _WarmUpTimes:
     """Results of the warm-up, in milliseconds."""
 
-    kernel_ms: float
-    """Time of a call of the kernel, including the cost of passing values."""
-    eager_ms: float
-    """Time of a call of eager."""
+    call_ms: Mapping[str, float]
+    """Time of a call of each arm; on a GPU, that of the kernel includes the cost of passing
+    values."""
     least_ms: float
-    """Length of a sample at which that cost is known well enough."""
-    empty: Sequence[Sample]
-    """Samples of the empty arm."""
+    """Length of a sample on a GPU at which that cost is known well enough."""
+    empty: Mapping[str, Sequence[Sample]]
+    """Samples of the empty arms."""
 
 
 def _take_samples(
@@ -142,18 +162,27 @@ def _take_samples(
     for _ in range(calls):
         slots = pool.refill()
         for name, arm in arms.items():
+            arm.call_untimed(slots)
             sample = arm.time(slots, cold=cold)
             elapsed_ns[name].append(sample.elapsed_ns)
             if name == "kernel" and random.random() < _CHECKED_SHARE:
                 checks.check(sample)
-    kernel_ns, eager_ns = (statistics.median(elapsed_ns[name]) for name in ("kernel", "eager"))
-    empty = [arms[EMPTY].time(slots, cold=cold) for _ in range(EMPTY_CALLS)]
-    empty_ns = sorted(sample.elapsed_ns for sample in empty)
-    ns_a_call = 1e6 * pool.calls
+    empty: dict[str, list[Sample]] = {name: [] for name in (EMPTY, EMPTY_KERNEL) if name in arms}
+    for name, samples in empty.items():
+        for _ in range(EMPTY_CALLS // len(empty)):
+            arms[name].call_untimed(slots)
+            samples.append(arms[name].time(slots, cold=cold))
+    empty_ns = {name: sorted(one.elapsed_ns for one in empty[name]) for name in empty}
+    costs_ns = {name: statistics.median(taken) for name, taken in empty_ns.items()}
+    call_ms: dict[str, float] = {}
+    for name, arm in arms.items():
+        # A slow kernel limits the length of its samples on a GPU, whatever they contain.
+        cost_ns = costs_ns.get(EMPTY_KERNEL, 0.0) if name == "kernel" else costs_ns[EMPTY]
+        left_ns = max(statistics.median(elapsed_ns[name]) - cost_ns, 1.0 if name == "kernel" else 0)
+        call_ms[name] = left_ns / 1e6 / (arm.calls or pool.calls)
     return _WarmUpTimes(
-        kernel_ms=max(kernel_ns, 1.0) / ns_a_call,
-        eager_ms=max(eager_ns - statistics.median(empty_ns), 0.0) / ns_a_call,
-        least_ms=_OVERHEAD_SPREADS * (empty_ns[-2:][0] - empty_ns[:2][-1]) / 1e6,
+        call_ms=call_ms,
+        least_ms=_OVERHEAD_SPREADS * (empty_ns[EMPTY][-2:][0] - empty_ns[EMPTY][:2][-1]) / 1e6,
         empty=empty,
     )
 

@@ -51,8 +51,16 @@ _POISONED_BLOCKS = 2
 class Worker:
     """One module under test with its inputs; every public method answers one request."""
 
-    def __init__(self, setting: Setting, inbox: Box, outbox: Box, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        inbox: Box,
+        outbox: Box,
+        gate: Gate | None = None,
+        channel: socket.socket | None = None,
+    ) -> None:
         torch.set_num_threads(setting.threads)
+        self._channel = channel
         self._device = setting.device
         self._inbox = inbox
         self._outbox = outbox
@@ -245,19 +253,29 @@ class Worker:
         return {}
 
     def time(
-        self, slots: list[int], variant: str | None = None, copies: bool = False
+        self,
+        slots: list[int],
+        variant: str | None = None,
+        copies: bool = False,
+        alone: bool = False,
     ) -> dict[str, Any]:
         """Call the module once per slot and keep every output.
 
         `copies` copies each output before the next call, for a module that overwrites its answer.
-        The judge's clock runs from its request until it has the answer: where the outputs are in
-        memory. On a processor, describing them is no part of a kernel's time.
+        `alone` has the judge open each call after it has the report of the one before. The judge's
+        clock runs from its request until it has the answer: where the outputs are in memory. On a
+        processor, describing them is no part of a kernel's time.
         """
         module = self._select_callable(variant)
         if copies:
             module = wrap_with_copy(module)
         calls = [self._slots[slot] for slot in slots]
-        self._before, self._outputs = [], [module(*args, **named) for args, named in calls]
+        outputs: list[Any] = []
+        for number, (args, named) in enumerate(calls):
+            if alone and number:
+                messages.await_turn(self._channel)
+            outputs.append(module(*args, **named))
+        self._before, self._outputs = [], outputs
         self._synchronize()
         return {"places": locate(self._outputs)}
 
@@ -364,7 +382,7 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
                     fds = (inbox_fd, outbox_fd)
                     (inbox, outbox), handles = make_boxes(setting.device, fds, sizes)
                     gate = Gate(inbox_fd) if handles else None
-                    worker = Worker(setting, inbox, outbox, gate)
+                    worker = Worker(setting, inbox, outbox, gate, channel)
                     messages.send(channel, {"number": number, "handles": handles})
                     continue
                 reply = operations[operation](worker, **request)

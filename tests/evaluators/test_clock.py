@@ -228,7 +228,7 @@ def test_what_handing_over_costs_is_taken_off_every_arm() -> None:
         for arm, elapsed_ns in (("kernel", 1_200_000), ("eager", 2_200_000), (EMPTY, 200_000)):
             session.add_sample(arm, 0, elapsed_ns)
     session.subtract_overhead()
-    assert session.overhead_ms == pytest.approx(0.1)
+    assert session.compute_overhead("kernel") == pytest.approx(0.1)
     assert session.samples_ms["kernel"] == pytest.approx([0.5] * 20)
     assert session.samples_ms["eager"] == pytest.approx([1.0] * 20)
     assert EMPTY not in session.samples_ms
@@ -240,7 +240,7 @@ def test_nothing_is_credited_with_less_than_the_clock_can_tell() -> None:
         session.add_sample("kernel", 0, 100_000)
         session.add_sample(EMPTY, 0, 100_000 + 10_000 * (block % 3))
     session.subtract_overhead()
-    assert session.resolution_ms == pytest.approx(0.01)
+    assert session.compute_resolution("kernel") == pytest.approx(0.01)
     assert session.samples_ms["kernel"] == pytest.approx([0.05] * 20)
 
 
@@ -249,10 +249,10 @@ def test_an_outlier_among_few_empty_calls_hides_no_figure() -> None:
     for elapsed_ns in (30_000, 5_000_000, 31_000):
         session.add_sample("kernel", 0, 130_000)
         session.add_sample(EMPTY, 0, elapsed_ns)
-    assert session.resolution_ms == pytest.approx(2.485)
-    session.warm_up_ms = [0.029, 0.031] * 6
+    assert session.compute_resolution("kernel") == pytest.approx(2.485)
+    session.warm_up_ms = {EMPTY: [0.029, 0.031] * 6}
     session.subtract_overhead()
-    assert session.resolution_ms == pytest.approx(0.001)
+    assert session.compute_resolution("kernel") == pytest.approx(0.001)
     assert session.samples_ms["kernel"] == pytest.approx([0.1] * 3, rel=0.02)
 
 

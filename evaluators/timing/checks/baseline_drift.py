@@ -52,7 +52,7 @@ def _time_eager_alone(
     alone = BaselineWorkers(baselines.main, baselines.control)
     alone.prepared["eager"] = 0.0
     block = Block(alone, None, sources, pool, random.Random(secrets.randbits(64)))
-    again = block.begin(session.clock, plan, session.inner_loops)
+    again = block.begin(session.clock, plan, session.inner_loops["eager"], similar=session)
     begin = time.monotonic()
     fewest, most = _BLOCKS
     for number in range(most):

@@ -21,6 +21,8 @@ class CpuWatch:
 
     def __init__(self, kernel: WorkerHandle) -> None:
         self._kernel = kernel
+        # On a processor the judge writes inputs in a turn, while the worker is frozen.
+        self._read_turn_ns = kernel.running_ns if kernel.device == "cpu" else time.perf_counter_ns
         self._own_ns = 0
         self._excess_ns = 0
         self._busy_ns = 0
@@ -30,11 +32,12 @@ class CpuWatch:
     def watch(self, worker: WorkerHandle) -> Generator[None]:
         """Count the processor time of the kernel's worker during a turn of this worker."""
         cpu_ns, begin_ns = self._kernel.cpu_ns(), time.perf_counter_ns()
+        turn_ns = self._read_turn_ns()
         yield
         worked_ns = self._kernel.cpu_ns() - cpu_ns
         if worker is self._kernel:
             self._own_ns += worked_ns
-            possible_ns = self._kernel.threads * (time.perf_counter_ns() - begin_ns)
+            possible_ns = self._kernel.threads * (self._read_turn_ns() - turn_ns)
             self._excess_ns += max(0, worked_ns - possible_ns)
         else:
             self._busy_ns += worked_ns

@@ -30,7 +30,7 @@ def reject_early_work(session: Session) -> None:
         (_median(latency, arm), _median(session, arm)) for arm in ("eager", "kernel")
     )
     usual = min(1.0, eager_ms[0] / eager_ms[1])
-    margin_ms = session.least_ms + latency.least_ms
+    margin_ms = session.compute_least("kernel") + latency.compute_least("kernel")
     if kernel_ms[0] + margin_ms < _LEAST * usual * kernel_ms[1]:
         message = (
             f"a call takes {kernel_ms[0]:.4f} ms with its launches and {kernel_ms[1]:.4f} ms "

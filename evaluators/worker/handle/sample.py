@@ -8,10 +8,12 @@ from typing import Literal, TypeAlias
 
 from evaluators.clock.rounds import RoundTime
 
-Manner: TypeAlias = Literal["end_to_end", "behind_gate", "at_opening"]
+Manner: TypeAlias = Literal["in_burst", "end_to_end", "behind_gate", "at_opening"]
 """How a sample is timed.
 
-end_to_end: From the request until the judge has the answers, by the judge's processor.
+in_burst: On a processor, from thawing the worker, which has the inputs of all calls, to freezing
+    it.
+end_to_end: On a GPU, from the request until the judge has the answers, by its processor.
 behind_gate: On a GPU, calls are launched beforehand and run while the worker is frozen.
 at_opening: On a GPU, calls are launched when the gate opens, on the idle device.
 """

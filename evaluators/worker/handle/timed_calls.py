@@ -1,4 +1,4 @@
-"""Timed calls of one worker: from end to end, behind a closed gate, or when the gate opens."""
+"""Timed calls of one worker: in a burst, end to end, behind a gate, or when the gate opens."""
 
 from __future__ import annotations
 
@@ -52,16 +52,20 @@ class Request:
     variant: str | None
     """A prepared way of running a trusted module."""
     cold: bool
-    """Whether to flush the caches of a GPU before each call."""
+    """Whether to flush the caches of a GPU before each call, or those of a processor before the
+    first, and then to make each call alone."""
     copies: bool
     """Whether to copy each output before the next call."""
 
 
 class TimedCalls:
-    """Times calls of one worker by the judge's clock, in one of three manners.
+    """Times calls of one worker by the judge's clock, in one of four manners.
 
-    end_to_end: A sample begins before its inputs are written, or on a processor before the worker
-    is thawed, and ends when the judge has the answers.
+    in_burst: The judge writes all inputs while the worker is frozen. A sample begins before it is
+    thawed, ends when all of its processes are frozen again, and contains all between its calls. The
+    calls are made in a row or, cold, each when the judge has the report of the one before.
+    end_to_end: A sample begins before its inputs are written, and ends when the judge has the
+    answers.
     behind_gate: Calls are launched first, and each is timed while the worker is frozen.
     at_opening: The worker makes its calls as soon as the gate opens. The first call is not timed,
     since it finds the processor in another state than the later ones. If the caches are flushed,
@@ -78,9 +82,15 @@ class TimedCalls:
         flushed: torch.Tensor | None,
         call_s: float,
         read_wall_ns: Callable[[], int],
+        pass_turn: Callable[[Callable[[], bool]], bool],
         blame_task: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """`flushed` is memory to write for a flush; without a gate, calls are on a processor."""
+        """Without a gate, calls are on a processor.
+
+        flushed: Memory to write for a flush.
+        read_wall_ns: Returns the time of the last request, until the worker was frozen.
+        pass_turn: Lets the worker make the next call once it has reported one.
+        """
         self._ask = ask
         self._inbox = inbox
         self._outputs = outputs
@@ -88,29 +98,49 @@ class TimedCalls:
         self._flushed = flushed
         self._call_s = call_s
         self._read_wall_ns = read_wall_ns
+        self._pass_turn = pass_turn
         self._blame_task = blame_task
         self._passed = 0
         """Number of the last time that the gate was passed."""
 
     def time(self, request: Request, manner: Manner) -> Timed:
         """Make and time calls. Raises LaunchBlocked where launching has to wait for the GPU."""
+        if self._gate is None:
+            return self._time_in_burst(request)
         if manner == "behind_gate":
             return self._time_behind_gate(request)
         if manner == "at_opening":
             return self._time_at_opening(request)
         return self._time_end_to_end(request)
 
+    def _time_in_burst(self, request: Request) -> Timed:
+        slots = request.slots
+        self._write_inputs(slots, cold=request.cold)
+
+        def pass_turns(is_over: Callable[[], bool]) -> None:
+            for _ in slots[1:]:
+                if not self._pass_turn(is_over):
+                    return
+
+        answer = self._ask(
+            "time",
+            "call",
+            meanwhile=pass_turns if request.cold else None,
+            slots=slots,
+            variant=request.variant,
+            copies=request.copies,
+            alone=request.cold,
+        )
+        elapsed_ns = self._read_wall_ns()
+        with self._blame_task():
+            return Sample(elapsed_ns, slots), [[], []], None, read_places(answer, len(slots))
+
     def _time_end_to_end(self, request: Request) -> Timed:
         slots = request.slots
         begin_ns = time.perf_counter_ns()
         self._write_inputs(slots, cold=request.cold)
-        answer = self._ask(
-            "time", "call", slots=slots, variant=request.variant, copies=request.copies
-        )
+        self._ask("time", "call", slots=slots, variant=request.variant, copies=request.copies)
         with self._blame_task():
-            places = read_places(answer, len(slots))
-            if self._gate is None:
-                return Sample(self._read_wall_ns(), slots), [[], []], None, places
             answer = self._ask("describe", "call", calls=list(range(len(slots))))
             answers = [read_outputs(answer, len(slots)), []]
             taken = self._outputs.read_all(answers[0])

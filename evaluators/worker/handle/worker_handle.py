@@ -120,6 +120,7 @@ class WorkerHandle:
             flushed=self._flushed,
             call_s=self.deadlines.call_s,
             read_wall_ns=lambda: self._process.wall_ns,
+            pass_turn=self._process.pass_turn,
             blame_task=self._blame_task,
         )
 
@@ -221,7 +222,7 @@ class WorkerHandle:
     ) -> None:
         """Replace the inputs of a slot. Raises SizesExceeded where there is no room for them.
 
-        The judge writes them while the worker is frozen, right before a call or by `write_inputs`.
+        The judge writes them while the worker is frozen, right before a call.
         The worker gets a request only for a new layout, and for inputs that it copies.
         """
         if strided or copied:
@@ -234,14 +235,6 @@ class WorkerHandle:
             self._ask("fill", "call", slot=slot, inputs=spec)
             self._inbox.specs[slot] = spec
         self._inbox.stage(slot)
-
-    def write_inputs(self, slot: int) -> None:
-        """Write the inputs of a slot on a processor; on a GPU, a sample includes writing them.
-
-        The next request has to be a call on them.
-        """
-        if self.device != "cuda":
-            self._inbox.write(slot)
 
     def call(self, slot: int, *, first: bool = False) -> Any:
         """Call the module on a slot and return its output."""
@@ -326,14 +319,14 @@ class WorkerHandle:
         Args:
             slots: The slots to call it on, in order.
             variant: A prepared way of running a trusted module.
-            cold: Flush the caches of a GPU before each call; on a processor the caller does.
+            cold: Flush the caches of a GPU before each call; those of a processor before the first,
+                and make each call alone.
             copies: Copy each output before the next call, within the sample.
             manner: How to time it (`TimedCalls`).
         """
         self._pieces.trim()
         self.release_outputs()  # this sample's outputs can take their memory
-        if self.device == "cuda":
-            self._inbox.restage(slots, self.device)
+        self._inbox.restage(slots, self.device)
         sample, self._answers, self._taken, self._places = self._timed_calls.time(
             Request(slots, variant, cold=cold, copies=copies), manner
         )
@@ -370,6 +363,10 @@ class WorkerHandle:
     def cpu_ns(self) -> int:
         """Return the processor time that the worker and all it has started have used so far."""
         return self._process.cpu_ns()
+
+    def running_ns(self) -> int:
+        """Return the time in which a worker on a processor has not been frozen so far."""
+        return self._process.running_ns
 
     def shares_device(self) -> bool:
         """Whether another process of the worker holds the GPU as well."""
