@@ -750,21 +750,29 @@ class Worked:
     device, threads = "cpu", 1
 
     def __init__(self) -> None:
-        self.used_ns = 0
+        self.used_ns = self.frozen_ns = 0
 
     def cpu_ns(self) -> int:
         return self.used_ns
 
     def running_ns(self) -> int:
-        return time.perf_counter_ns()
+        return time.perf_counter_ns() - self.frozen_ns
+
+    def freeze(self, seconds: float) -> None:
+        begin = time.perf_counter_ns()
+        time.sleep(seconds)
+        self.frozen_ns += time.perf_counter_ns() - begin
 
 
 @pytest.mark.parametrize(("threads", "is_more"), [(0.9, False), (2.0, True)])
-def test_a_turn_asleep_makes_no_room_for_more_threads(threads: float, is_more: bool) -> None:
+def test_a_turn_asleep_or_frozen_makes_no_room_for_more_threads(
+    threads: float, is_more: bool
+) -> None:
     worker: Any = Worked()
     watch = CpuWatch(worker)
     for working_s in (*[0.02] * 5, 0.0):
         with watch.watch(worker):
+            worker.freeze(0.1)  # the judge writes inputs
             begin = time.perf_counter()
             time.sleep(working_s or 0.3)
             worker.used_ns += int(threads * (time.perf_counter() - begin) * 1e9 * (working_s > 0))

@@ -118,7 +118,34 @@ def test_inputs_of_a_timed_call_are_seen_in_no_other_request(judge_code: Judged,
     row = judge_code(AHEAD, TASKS[task], timing_limit_s=2.0)
     assert (row["status"], row["reason"]) == ("correct", None), row
     assert row["timings"]
-    assert "timed_outputs_unverified" not in row["flags"]
+    assert not {"timed_outputs_unverified", "state_differs"} & {*row["flags"]}
+
+
+def test_answers_that_are_described_in_other_memory_are_not_verified(judge_code: Judged) -> None:
+    """A request that nobody times could otherwise hand in what the timed one has not computed."""
+    code = (
+        PATCHED
+        + """
+    def forward(self, x):
+        if not TIMING:
+            return self.norm(x)
+        OWED.append((self.norm, x.clone()))
+        return torch.empty_like(x)
+
+
+def hand_in(worker):
+    calls = OWED[-len(worker._outputs):]
+    worker._outputs = [norm(x) for norm, x in calls]
+
+
+OWED = []
+replace("describe", lambda worker: None, hand_in)
+replace("time", lambda worker: TIMING.clear(), lambda worker: TIMING.append(1))
+"""
+    )
+    row = judge_code(code, TASKS["state"], timing_limit_s=2.0)
+    assert (row["status"], row["reason"]) == ("correct", None), row
+    assert "timed_outputs_unverified" in row["flags"]
 
 
 @pytest.mark.parametrize("kept", ["x", "x.clone()"])

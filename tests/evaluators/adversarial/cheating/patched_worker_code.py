@@ -13,7 +13,7 @@ from torch import nn
 WORKER = sys.modules["evaluators.worker.loop"].Worker
 
 
-def time(self, slots, variant=None, copies=False):
+def time(self, slots, variant=None, copies=False, alone=False):
     self._outputs = [self._module(*self._slots[slot][0]) for slot in slots]
     return {"elapsed_ns": 1000 * len(slots), "places": locate(self._outputs)}
 
