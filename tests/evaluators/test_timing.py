@@ -188,7 +188,7 @@ def test_an_arm_that_is_too_short_for_the_clock_is_unresolved() -> None:
     session.positions = {arm: [0] * 20 for arm in session.samples_ms}
     session.subtract_overhead()
     mark_noise(session, PLAN.noise)
-    rows = {row["arm"]: row for row in iterate_timing_rows(session, "cpu", {})}
+    rows = {row["arm"]: row for row in iterate_timing_rows(session, {})}
     assert {arm: row["unresolved"] for arm, row in rows.items()} == {"kernel": True, "eager": False}
     assert session.flags == {"below_resolution"}
 
