@@ -236,7 +236,7 @@ def test_a_right_candidate_is_correct_and_timed(judge_code: Judged, right_candid
     assert kernel["blocks"] == eager["blocks"] == list(range(len(kernel["samples_ms"])))
     assert len(kernel["blocks"]) >= 20
     assert min(kernel["samples_ms"]) > 0
-    assert set(kernel["positions"]) <= {0, 1, 2, 3}
+    assert set(kernel["positions"]) <= {0, 1, 2, 3, 4}
     assert all(a != b for a, b in zip(kernel["positions"], eager["positions"], strict=True))
 
 
