@@ -174,7 +174,7 @@ def test_a_second_import_adds_nothing(writer: store.Writer, tmp_path: Path) -> N
     assert again.snapshot == first.snapshot
     # Another revision of the source makes other claims about the same kernels.
     other = load(writer, tmp_path, source_revision="later")
-    assert other.rows == {"claims": 5, "runs": 1}
+    assert other.rows == {"claims": 5, "runs": 1, "run_ends": 1}
 
 
 def test_kernel_text_is_kept_to_the_byte(writer: store.Writer, tmp_path: Path) -> None:

@@ -301,6 +301,8 @@ def test_leftovers_of_killed_commits_are_a_note_and_compaction_leaves_them(
     maintenance.compact(writer.location)
     maintenance.expire(writer.location, timedelta(0))
     assert all(one.exists() for one in (file, leftover, old, foreign))
+    # Every commit of rows is expired: only a later one shows that this catalog is no older copy.
+    writer.append({"tasks": [builders.task("later")]}, "later")
     command = ["store", "compact", "--remove-orphans", "--lake", writer.location.url]
     refused = commands.run(command, cwd=folder)
     assert refused.returncode == 1
