@@ -108,22 +108,15 @@ class Plain:
         calls = min(self.calls, max(1, round(LONGEST_SAMPLE_S / self.call_s[arm])))
         return [self.slots[(number + index) % self.calls] for index in range(calls)]
 
-    def time_throughput(self, arm: str, *, cold: bool) -> float:
-        """Return the milliseconds of a call among calls in a row."""
+    def time_calls(self, arm: str, *, cold: bool, alone: bool) -> float:
+        """Return the milliseconds of a call: in a row, or `alone` on a device that is idle."""
         module, slots = self.arms[arm], self._prepare(arm, cold=cold)
         begin = time.perf_counter()
         for slot in slots:
             module(*slot)
+            if alone:
+                self.synchronize()
         self.synchronize()
-        return (time.perf_counter() - begin) / len(slots) * 1e3
-
-    def time_latency(self, arm: str, *, cold: bool) -> float:
-        """Return the milliseconds of a call that finds the device idle."""
-        module, slots = self.arms[arm], self._prepare(arm, cold=cold)
-        begin = time.perf_counter()
-        for slot in slots:
-            module(*slot)
-            self.synchronize()
         return (time.perf_counter() - begin) / len(slots) * 1e3
 
     def time_device(self, arm: str, *, cold: bool) -> float:
@@ -157,10 +150,10 @@ class Plain:
     def measure(self, seconds: float) -> dict[str, dict[str, list[float]]]:
         """Return milliseconds by clock and arm; the samples of all clocks and arms take turns."""
         clocks: dict[str, Callable[[str], float]] = {
-            "throughput cold": lambda arm: self.time_throughput(arm, cold=True),
-            "throughput warm": lambda arm: self.time_throughput(arm, cold=False),
-            "latency cold": lambda arm: self.time_latency(arm, cold=True),
-            "latency warm": lambda arm: self.time_latency(arm, cold=False),
+            "throughput cold": lambda arm: self.time_calls(arm, cold=True, alone=False),
+            "throughput warm": lambda arm: self.time_calls(arm, cold=False, alone=False),
+            "latency cold": lambda arm: self.time_calls(arm, cold=True, alone=True),
+            "latency warm": lambda arm: self.time_calls(arm, cold=False, alone=True),
         }
         if self.device == "cuda":
             clocks["gpu cold"] = lambda arm: self.time_device(arm, cold=True)

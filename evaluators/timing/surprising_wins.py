@@ -2,7 +2,7 @@
 
 Rule 7 of CUDA-L1 (arXiv 2507.14111, section 2.4.4): a speedup above 3, or above twice the best one
 so far, is measured a second time, on another device of the kind where there is one, and two
-measurements that differ by more than 10 % count for nothing. Of two that agree, the lower ranks.
+measurements that differ by more than 10 % count for nothing. Two that agree both count.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def is_confirmed(first: Rows, second: Rows) -> bool:
 def rank_sessions(first: Rows, second: Rows) -> list[dict[str, Any]]:
     """Return the rows of a surprising win's sessions, confirmed or disturbed.
 
-    If two sessions agree, the lower one ranks (the higher one is noisy, for older readers);
-    otherwise neither does.
+    If two sessions agree, both count, and the higher one is noisy for older readers. Otherwise
+    neither counts.
     """
     if not is_confirmed(first, second):
         return mark_disturbed((*first, *second))
