@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from evaluators.timing.plan import Plan
     from evaluators.worker.handle import Deadlines
 
-VERSION = 9
+VERSION = 10
 """Version of the rules; rows of an older one do not count in verdicts."""
 _T = TypeVar("_T")
 _MESSAGE_LIMIT = 500
