@@ -23,7 +23,7 @@ _FOLDER = "/tmp/flywheel-locks"  # TMPDIR differs between the jobs of one machin
 _EVERY_USER = 0o666
 _PASSING_S = 0.02
 """Seconds after which who shares a device has passed its turnstile."""
-_LONGEST_SHARE_S = 1.0
+_LONGEST_SHARE_S = 0.25
 """Seconds that a share lasts before its holder is asked to step aside, at most."""
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ class DeviceLock:
 
     A judge that waits for a device holds its turnstile, so that a stream of judges that share the
     device cannot keep one that times waiting forever. A share lasts as long as its holder waited
-    for it, up to a second, so that a stream of judges that time cannot starve one that shares.
-    Use an instance in one thread, and do not hold it twice.
+    for it, up to a quarter of a second, so that a stream of judges that time cannot starve one that
+    shares. Use an instance in one thread. A device that is held can be held shared within that.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class DeviceLock:
         """
         self._fds = list(fds)
         self._report_wait = report_wait
-        self._hold: Hold | None = None
+        self._holds: list[Hold] = []
         self._keep_until = 0.0
 
     @classmethod
@@ -114,11 +114,20 @@ class DeviceLock:
 
     @contextlib.contextmanager
     def _take(self, how: int) -> Generator[Hold]:
+        if self._holds:
+            if how == fcntl.LOCK_EX:
+                raise AssertionError("a device that is held cannot be taken alone")
+            self._holds.append(Hold(0.0, shared=True))
+            try:
+                yield self._holds[-1]
+            finally:
+                self._holds.pop()
+            return
         try:
-            self._hold = Hold(self._acquire(how), shared=how == fcntl.LOCK_SH)
-            yield self._hold
+            self._holds.append(Hold(self._acquire(how), shared=how == fcntl.LOCK_SH))
+            yield self._holds[0]
         finally:
-            self._hold = None
+            self._holds.clear()
             self._release()
 
     def _acquire(self, how: int) -> float:
@@ -150,11 +159,17 @@ class DeviceLock:
     @property
     def is_held(self) -> bool:
         """Whether this instance holds the device, shared or alone."""
-        return self._hold is not None
+        return bool(self._holds)
+
+    @property
+    def is_held_alone(self) -> bool:
+        """Whether this instance holds the device alone."""
+        return self.is_held and not self._holds[0].shared
 
     def is_wanted(self) -> bool:
         """Whether another judge waits for the device that this one has shared for long enough."""
-        if self._hold is None or not self._hold.shared or time.monotonic() < self._keep_until:
+        is_shared = self.is_held and not self.is_held_alone
+        if not is_shared or time.monotonic() < self._keep_until:
             return False
         return self._is_turnstile_taken()
 
@@ -178,8 +193,8 @@ class DeviceLock:
         """Let those that wait have the device, then share it again; return the seconds between."""
         self._release()
         aside_s = self._acquire(fcntl.LOCK_SH)
-        if self._hold is not None:
-            self._hold.aside_s += aside_s
+        for hold in self._holds:
+            hold.aside_s += aside_s
         return aside_s
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, Self
 
@@ -86,11 +86,16 @@ class Bench:
         self._memory_hold = contextlib.ExitStack()
         self.has_memory_alone = memory is None
         """Whether no other judge has workers on the device, or none is known."""
-        self.row = fingerprint.read_fingerprint(device)
-        """The `devices` row of this bench."""
-        self.clocks = fingerprint.Clocks(device)
-        share = SharedDevice(self.lock, device, lambda: not all(f.done() for f in self._starting))
-        self._setup = WorkerSetup(device, share, template)
+        # One judge after the other, because drivers have failed when several processes began to use
+        # a GPU.
+        with self.lock.hold_exclusive():
+            self.row = fingerprint.read_fingerprint(device)
+            """The `devices` row of this bench."""
+            self.clocks = fingerprint.Clocks(device)
+            self._share = SharedDevice(
+                self.lock, device, lambda: not all(f.done() for f in self._starting)
+            )
+            self._setup = WorkerSetup(device, self._share, template)
         self._environment: dict[str, str] = {}
         self._task_server = ForkServer(self._setup.template)  # the first that is needed
         self._baseline_servers: list[ForkServer] = []
@@ -109,7 +114,11 @@ class Bench:
         """When the host built something of its own, and what was wrong."""
         self.unavailable: dict[str, str] = {}
         """Baselines that are unavailable for the current task, each with the reason."""
-        self._relax_isolation()
+        if device == "cuda":
+            with contextlib.suppress(SandboxFailed):  # the trial says why
+                self.candidates.server.wait_ready()
+        with self.lock.hold_exclusive():
+            self._relax_isolation()
 
     def __enter__(self) -> Self:
         return self
@@ -205,6 +214,20 @@ class Bench:
         """Begin to start a candidate of a task for `start_candidate`. Raises SandboxFailed."""
         self._set_task(code, axes)
         self.candidates.expect(files, self._task, limits)
+
+    def step_aside(self, expect: Callable[[], None]) -> None:
+        """Let a judge that waits to time have the device, while no worker of this one starts.
+
+        expect: Begins to start the candidate that is expected, which is ended before.
+        """
+        if self._share.is_wanted():
+            self.candidates.end_expected()
+            self._share.step_aside()
+            expect()
+
+    def await_starts(self) -> None:
+        """Wait until no worker is starting."""
+        wait(self._starting)
 
     def start_candidate(
         self,
@@ -321,10 +344,10 @@ class Bench:
         available = implementations.list_baselines(self.device)
         wanted = [name for name in reversed(available) if name in names]
         while True:
-            self.expect_baselines(task, names)
-            if self._baselines is None:
-                starting, self._starting = self._starting, []
-                with time_part(None):
+            if self._baselines is None or self._baseline_sizes != task.sizes:
+                with time_part(self.lock.hold_shared()):
+                    self.expect_baselines(task, names)
+                    starting, self._starting = self._starting, []
                     main, control = await_workers(starting)
                 self._baselines = BaselineWorkers(main, control, prepared={"eager": 0.0})
             known = {*self._baselines.prepared, *self.unavailable}
@@ -333,7 +356,7 @@ class Bench:
                 return self._baselines
             if name in list_own_processes(wanted) and name not in self._baselines.owned:
                 number = 2 + list_own_processes(available).index(name)
-                with time_part(None):
+                with time_part(self.lock.hold_shared()):
                     self.warm_up(names)
                     [self._baselines.owned[name]] = await_workers(
                         self._start_reference_workers(task, [number])

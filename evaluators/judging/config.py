@@ -21,8 +21,8 @@ class Config:
     Repeat it for a verdict under each; a kernel whose answers do not change is judged once."""
     protocol: Literal["full", "training"] = "full"
     """training: a short verdict for rewards, with at most 8 calls, 20 blocks by one clock, 20
-    seconds for the first call and 90 for a build, and without robustness checks and profile. It
-    never ranks, and the full protocol overrules it."""
+    seconds for the first call and 90 for a build, against eager, and without robustness checks and
+    profile. It never ranks, and the full protocol overrules it."""
     kernels: Kernels = "any"
     """custom_required: do not rank kernels that spend all of their time in library kernels."""
     calls: int = 22
@@ -42,8 +42,8 @@ class Config:
     """Stop when the half-width of every speedup's interval, as a log ratio, is below this (default:
     0.03 on a CPU, 0.01 on a GPU)."""
     baselines: tuple[Baseline, ...] | None = None
-    """Baselines to time; eager always runs (default: all on a GPU, only eager on a CPU; a CPU can
-    also run compile)."""
+    """Baselines to time; eager always runs (default: all on a GPU by the full protocol, otherwise
+    only eager; a CPU can also run compile)."""
     rank_unfrozen: bool = False
     """Rank kernels that you did not import, even where the judge can stop workers only by signals:
     a process that forks at that moment may keep running there (see `evaluators doctor`)."""

@@ -93,6 +93,14 @@ class Outcome(Evidence):
             if waited_s:
                 self._add("waiting", waited_s)
 
+    @contextlib.contextmanager
+    def hold(self, device: AbstractContextManager[Hold]) -> Generator[Hold]:
+        """Hold a device for several parts, which may hold it shared within that."""
+        with device as held:
+            if held.waited_s:
+                self._add("waiting", held.waited_s)
+            yield held
+
     def _add(self, part: str, seconds: float) -> None:
         self.parts_s[part] = round(self.parts_s.get(part, 0.0) + seconds, 4)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import json
 import secrets
 import statistics
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -30,7 +32,9 @@ from evaluators.sandbox.failures import lacks_memory
 from evaluators.sandbox.folders import find_outside_files
 from evaluators.sandbox.launcher import Limits
 from evaluators.timing.checks.baseline_drift import check_eager_alone
+from evaluators.timing.checks.output_checks import KeptAnswers
 from evaluators.timing.checks.roofline_check import check_floor
+from evaluators.timing.input_supply import InputSupply, spare_memory
 from evaluators.timing.measurement import measure
 from evaluators.timing.plan import Plan, Sources
 from evaluators.timing.rows import iterate_timing_rows, mark_disturbed
@@ -42,6 +46,8 @@ _ANSWERS = 50
 _COLD_S = 3.0
 _COMPARED = 1 << 22
 """Elements of two answers to the same inputs that are compared, at most."""
+_DRAWN = 2
+"""Input sets that are drawn before a session, for each block of its first look."""
 _MOST_UNLIKE = 0.1
 """Norm of the difference of two answers to the same inputs, as a share of their norm, at most."""
 """Most seconds that a process spends on loading libraries for its first answer."""
@@ -123,29 +129,40 @@ def _measure_process_with_room(
 def _measure_process(
     case: Case, bench: Bench, options: Options, outcome: Outcome
 ) -> list[dict[str, Any]]:
-    bench.set_policy(options.policy)
     files = _collect_files(case)
-    try:
-        setup = _prepare(case, files, bench, options, outcome)
-    except BaseException:
-        bench.candidates.end_expected()
-        raise
-    with outcome.time_part("start"):
-        task = setup.task
-        bench.require_memory(task, options.baselines)
-        bench.expect_baselines(task, options.baselines)
-        arm = bench.start_candidate(files, task.sizes, options.limits, task.deadlines)
-    try:
-        session, baselines, sources = _measure_worker(arm, setup, case, bench, options, outcome)
-    except Failed as failed:
-        if failed.status in ("incorrect", "rejected"):
-            _require_seeded(setup)
-        raise
-    finally:
-        with outcome.time_part("end"):
-            outcome.ended = arm.end()
-    with outcome.time_part("eager_alone", bench.lock.hold_exclusive()):
-        check_eager_alone(session, baselines, sources, options.plan)
+    with contextlib.ExitStack() as starts:
+        # No other judge times while a worker of this one starts: that uses the device as well.
+        starts.enter_context(outcome.hold(bench.lock.hold_shared()))
+        starts.callback(bench.await_starts)
+        bench.set_policy(options.policy)
+        try:
+            setup = _prepare(case, files, bench, options, outcome)
+        except BaseException:
+            bench.candidates.end_expected()
+            raise
+        with outcome.time_part("start"):
+            task = setup.task
+            bench.require_memory(task, options.baselines)
+            bench.expect_baselines(task, options.baselines)
+            arm = bench.start_candidate(files, task.sizes, options.limits, task.deadlines)
+        try:
+            protocol = _judge_answers(arm, setup, case, bench, options, outcome)
+            starts.close()
+            session, baselines, sources = _measure_worker(
+                arm, setup, protocol, bench, options, outcome
+            )
+        except Failed as failed:
+            if failed.status in ("incorrect", "rejected"):
+                with outcome.time_part("reference", bench.lock.hold_shared()):
+                    _require_seeded(setup)
+            raise
+        finally:
+            is_over = isinstance(sys.exception(), SystemExit)  # of the judge, which waits no more
+            with outcome.time_part("end", None if is_over else bench.lock.hold_shared()):
+                outcome.ended = arm.end()
+    if not session.disturbed:
+        with outcome.time_part("eager_alone", bench.lock.hold_exclusive()):
+            check_eager_alone(session, baselines, sources, options.plan)
     outcome.flags |= session.flags
     prepared = [(name, seconds) for name, seconds in baselines.prepared.items() if seconds]
     missing = [(n, why) for n, why in bench.unavailable.items() if n in options.baselines]
@@ -175,10 +192,13 @@ def _prepare(
 ) -> _Setup:
     """Start the reference and ask it the first question, which sets sizes and deadlines."""
     axes = json.loads(case.axes)
+    expect = functools.partial(bench.expect_candidate, case.task_code, axes, files, options.limits)
     with outcome.time_part("reference", bench.lock.hold_shared()):
-        bench.expect_candidate(case.task_code, axes, files, options.limits)
+        expect()
         reference = bench.open_reference(case.task_code, axes)
+        bench.step_aside(expect)
         reference = _measure_algorithms(reference, case, bench, options.policy)
+        bench.step_aside(expect)
         reference.reset()
         first, answer_s = _ask_reference(reference, outcome)
     sizes = Sizes.of(first.inputs, first.expected.value, reference.least_bytes)
@@ -263,37 +283,38 @@ def _is_other_answer(one: Question, other: Question) -> bool:
 def _measure_worker(
     arm: WorkerHandle,
     setup: _Setup,
-    case: Case,
+    protocol: CorrectnessProtocol,
     bench: Bench,
     options: Options,
     outcome: Outcome,
 ) -> tuple[Session, BaselineWorkers, Sources]:
-    """Build the candidate, judge its answers, time it, and look for flags."""
+    """Time the candidate, compare answers of timed calls, and look for flags."""
 
-    protocol = _judge_answers(arm, setup, case, bench, options, outcome)
     begin = time.perf_counter()
     time_part = functools.partial(outcome.time_part, "baselines")
     baselines = bench.start_baselines(setup.task, options.baselines, time_part)
-    with time_part(bench.lock.hold_shared()):
-        # The bandwidth of a processor is unknown; a diagnosis counts the work there.
-        floor = bench.compute_floor() if bench.device == "cuda" else Floor()
     arm.excuse(time.perf_counter() - begin)
-    sources = Sources(
-        setup.reference.input_sets,
-        protocol.check_timed_output,
-        bench.clocks.read,
-        protocol.follow_state,
-    )
-    with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:
-        arm.excuse(held.waited_s)
-        try:
-            session = measure(arm, baselines, sources, options.plan)
-        except Exception as error:
-            if bench.has_memory_alone and len(baselines.prepared) > 1 and lacks_memory(error):
-                raise BaselinesTooLarge(f"the memory does not hold them: {error}") from error
-            raise
-        check_floor(session, floor)
-        arm.check_clocks()
+    answers = KeptAnswers(protocol.check_timed_output, spare_memory(bench.device))
+    inputs = InputSupply(setup.reference.input_sets, bench.device)
+    sources = Sources(inputs.draw, answers.keep, bench.clocks.read, protocol.follow_state)
+    with _blame_baselines(bench, baselines):
+        with outcome.time_part("warm_up", bench.lock.hold_shared()) as held:
+            arm.excuse(held.waited_s)
+            # The bandwidth of a processor is unknown; a diagnosis counts the work there.
+            floor = bench.compute_floor() if bench.device == "cuda" else Floor()
+            inputs.prepare(_DRAWN * options.plan.looks[0])
+        with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:
+            arm.excuse(held.waited_s)
+            try:
+                session = measure(arm, baselines, sources, options.plan)
+                check_floor(session, floor)
+                arm.check_clocks()
+            except Failed:
+                answers.compare()  # a wrong answer before it says more
+                raise
+        with outcome.time_part("timed_answers", bench.lock.hold_shared()) as held:
+            arm.excuse(held.waited_s)
+            answers.compare()
     with outcome.time_part("robustness", bench.lock.hold_shared()) as held:
         arm.excuse(held.waited_s)
         if options.robustness and not protocol.make_robustness_calls(baselines.main):
@@ -304,6 +325,17 @@ def _measure_worker(
         if options.profile:
             _diagnose(arm, setup.reference, bench, session, outcome)
     return session, baselines, sources
+
+
+@contextlib.contextmanager
+def _blame_baselines(bench: Bench, baselines: BaselineWorkers) -> Generator[None]:
+    """Raise BaselinesTooLarge where baselines other than eager leave too little memory."""
+    try:
+        yield
+    except Exception as error:
+        if bench.has_memory_alone and len(baselines.prepared) > 1 and lacks_memory(error):
+            raise BaselinesTooLarge(f"the memory does not hold them: {error}") from error
+        raise
 
 
 def _judge_answers(

@@ -100,12 +100,10 @@ def main(fd: int) -> None:
         for name in ("locks", "memory_locks")
     )
     try:
-        # One after the other, because drivers have failed when several processes began to use a
-        # GPU.
         with lock.hold_exclusive():
             arch = find_architecture(device)
-            tools = describe_toolchain(arch)
-            bench = Bench(device, Builds(builds, tools), lock, template, memory)
+        tools = describe_toolchain(arch)
+        bench = Bench(device, Builds(builds, tools), lock, template, memory)
         # Not for one that only looks at texts, audits tasks or describes walls. On a GPU, what
         # their processes import besides torch depends on the baselines asked for.
         if device == "cpu" and evaluator is not None and contract.find_settle(evaluator):

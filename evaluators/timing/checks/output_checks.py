@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evaluators.memory.values import tensors_of
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.plan import Sources
 from evaluators.worker.handle import Sample, WorkerHandle
@@ -24,6 +26,30 @@ class _CheckedCall:
     inputs: list[Any]
     inputs_now: Any
     """Its inputs as they are after the sample."""
+
+
+class KeptAnswers:
+    """Answers of timed calls, to be compared when the device need not be held alone any more."""
+
+    def __init__(self, check: Callable[[list[Any], Any, Any], None], most_bytes: int) -> None:
+        """Keep answers for `check` (`Sources.check`), of at most so many bytes together."""
+        self._check = check
+        self._most_bytes = self._left_bytes = most_bytes
+        self._kept: list[tuple[list[Any], Any, Any]] = []
+
+    def keep(self, inputs: list[Any], output: Any, inputs_now: Any) -> None:
+        """Keep the answer of a call; compare all if they take too much memory. Raises Failed."""
+        self._kept.append((inputs, output, inputs_now))
+        tensors = itertools.chain.from_iterable(map(tensors_of, self._kept[-1]))
+        self._left_bytes -= sum(tensor.nbytes for tensor in tensors)
+        if self._left_bytes < 0:
+            self.compare()
+
+    def compare(self) -> None:
+        """Compare what is kept, in the order of the calls. Raises Failed."""
+        kept, self._kept, self._left_bytes = self._kept, [], self._most_bytes
+        for answer in kept:
+            self._check(*answer)
 
 
 class OutputChecks:
