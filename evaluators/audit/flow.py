@@ -28,7 +28,14 @@ _PATCHED_ROOTS = split_names(
     "torch builtins numpy time timeit sys os random math inspect gc triton subprocess functools "
     "json pickle"
 )
-_SETTINGS = ("torch.backends.", "torch._dynamo.config.", "torch._inductor.config.")
+_SETTINGS = (
+    "torch.backends.",
+    "torch._dynamo.config.",
+    "torch._inductor.config.",
+    "torch.utils.cpp_extension.CUDA_HOME.",
+)
+_QUESTIONS = split_names("data_ptr get detach clone item_size")
+_PLAIN = split_names("len id hash tuple int isinstance getattr type bool range min max")
 
 
 class Patch(NamedTuple):
@@ -196,3 +203,38 @@ def is_model(module: Module, function: ast.AST) -> bool:
     parent = module.parents.get(function)
     classes = module.nodes.get(ast.ClassDef, [])
     return isinstance(parent, ast.ClassDef) and (parent.name == MODEL or len(classes) == 1)
+
+
+def find_answering(module: Module) -> set[ast.AST]:
+    """Return the entries and the functions whose answers they return as their own."""
+    found: set[ast.AST] = set(module.entries)
+    waiting = list(module.entries)
+    while waiting:
+        for node in find_returns(module, waiting.pop()):
+            if isinstance(node.value, ast.Call):
+                word = module.name(node.value.func).rpartition(".")[2]
+                new = [one for one in module.functions.get(word, []) if one not in found]
+                found.update(new)
+                waiting += new
+    return found
+
+
+def has_work(node: ast.AST) -> bool:
+    """Say whether a statement calls anything but views, copies and questions."""
+    return any(
+        isinstance(part, ast.Call)
+        and not (
+            isinstance(part.func, ast.Attribute) and part.func.attr in _VIEWS | _ABOUT | _QUESTIONS
+        )
+        and not (isinstance(part.func, ast.Name) and part.func.id in _PLAIN)
+        for part in ast.walk(node)
+    )
+
+
+def is_identity(node: ast.AST) -> bool:
+    """Say whether a comparison asks whether two names are one object, neither of them None."""
+    return (
+        isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.Is | ast.IsNot)
+        and not any(isinstance(part, ast.Constant) for part in (node.left, *node.comparators))
+    )

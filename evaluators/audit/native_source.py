@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,8 +22,11 @@ _QUERY = """
 (function_definition) @function
 (call_expression) @call
 (type_identifier) @type
+(identifier) @word
+(declaration declarator: (function_declarator declarator: (identifier) @declared))
 (preproc_function_def name: (identifier) @macro)
 (preproc_def name: (identifier) @alias)
+(preproc_arg) @expansion
 (parameter_declaration declarator: (_) @local)
 (init_declarator declarator: (_) @local)
 (declaration declarator: (identifier) @local)
@@ -62,6 +67,8 @@ class Native:
     types: dict[str, int]
     """Names of types, and the lines of their first use."""
     lines: Sequence[str]
+    words: Counter[str]
+    """How often each identifier stands in the text, other than in declarations of functions."""
     definitions: dict[str, list[tuple[int, float]]]
     """Functions and methods with a body in any text of the kernel: fewest and most arguments."""
 
@@ -152,7 +159,11 @@ def parse_native(
     for node in found["function"]:
         name, arity = _read_definition(node)
         definitions.setdefault(name, []).append(arity)
-    return [Native(path, calls, functions, device, types, lines, definitions)]
+    words = Counter(map(_text, found.get("word", [])))
+    for node in found.get("expansion", []):
+        words.update(re.findall(r"\w+", _text(node)))
+    words.subtract(map(_text, found.get("declared", [])))
+    return [Native(path, calls, functions, device, types, lines, words, definitions)]
 
 
 def _find_extent(node: tree_sitter.Node) -> tuple[int, int]:

@@ -8,11 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
-from evaluators.audit.hits import Hit, quote_line
+from evaluators.audit.hits import Hit, quote_line, split_names
+from store.code.entry_points import CONVENTIONS
 
 MAX_NODES = 400_000
 """A tree of more nodes is not searched: no kernel is that large."""
 _DEPTH = 40
+_BUILDS = (
+    split_names("load load_inline", "torch.utils.cpp_extension.")
+    | split_names("Popen run call check_call check_output", "subprocess.")
+    | split_names("CDLL PyDLL cdll.LoadLibrary", "ctypes.")
+    | split_names("load_library", "torch.ops.")
+    | {"importlib.util.spec_from_file_location"}
+)
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Node = TypeVar("Node", bound=ast.AST)
@@ -74,7 +82,8 @@ class Module:
 
     @functools.cached_property
     def entries(self) -> list[Function]:
-        """`forward` and `__call__` of the classes, and what is put in their place."""
+        """`forward` and `__call__` of the classes, what is put in their place, and free functions
+        with the names of entry points."""
         names = {"forward", "__call__"}
         for target, value, _ in self.assigned:
             if isinstance(target, ast.Attribute) and target.attr in names:
@@ -87,6 +96,11 @@ class Module:
             for function in self.functions.get(name, [])
             if isinstance(self.parents.get(function), ast.ClassDef)
             or name not in {"forward", "__call__"}
+        ] + [
+            function
+            for name in CONVENTIONS
+            for function in self.functions.get(name, [])
+            if function in self.tree.body and not function.decorator_list
         ]
 
     @functools.cached_property
@@ -120,6 +134,23 @@ class Module:
     def is_hot(self, node: ast.AST) -> bool:
         """Say whether a node runs when the model is called."""
         return self.owner(node) in self.hot
+
+    def builds_code(self, node: ast.AST) -> bool:
+        """Say whether the function around a node, or one that calls it, compiles or loads code."""
+        owner = self.owner(node)
+        return owner is not None and (owner in self._builders or owner.name in self._of_builders)
+
+    @functools.cached_property
+    def _builders(self) -> set[Function | None]:
+        return {self.owner(call) for call, name in self.calls if name in _BUILDS} - {None}
+
+    @functools.cached_property
+    def _of_builders(self) -> set[str]:
+        """Functions that only those call which compile or load code."""
+        callers: dict[str, set[Function | None]] = {}
+        for call, name in self.calls:
+            callers.setdefault(name.rpartition(".")[2], set()).add(self.owner(call))
+        return {name for name, owners in callers.items() if owners <= self._builders}
 
     def under(self, node: ast.AST, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
         """Yield the nodes of these kinds around a node, inside out."""
@@ -251,6 +282,13 @@ class Module:
             for node in self.all(ast.Import, ast.ImportFrom)
             for name in node.names
         }
+
+    @functools.cached_property
+    def import_roots(self) -> set[str]:
+        """Packages that imports name."""
+        names = [name.name for node in self.all(ast.Import) for name in node.names]
+        names += [node.module or "" for node in self.all(ast.ImportFrom)]
+        return {name.split(".")[0] for name in names}
 
     @functools.cached_property
     def imported(self) -> frozenset[str]:

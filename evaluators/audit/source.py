@@ -32,10 +32,13 @@ class Source:
     def find_calls(
         self, names: frozenset[str], confidence: float, hot: float | None = None
     ) -> Iterator[Hit]:
-        """Yield the calls of these functions; `hot` is the confidence inside of `forward`."""
+        """Yield the calls of these functions; `hot` is the confidence inside of `forward`.
+
+        A function that compiles or loads code may be reached by forward, and is not a part of it.
+        """
         for module, call, name in self.calls:
             if name in names:
-                warm = hot is not None and module.is_hot(call)
+                warm = hot is not None and module.is_hot(call) and not module.builds_code(call)
                 yield module.hit(call, cast("float", hot) if warm else confidence)
 
 

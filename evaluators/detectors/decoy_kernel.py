@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterator
 
 from evaluators.audit.flow import collect_names, find_returns, is_empty
@@ -10,46 +12,42 @@ from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.python_source import Module
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "decoy_kernel"
 _JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.experimental.gluon.jit"))
 _BUILDS = split_names("load load_inline", "torch.utils.cpp_extension.") | split_names(
     "CDLL cdll.LoadLibrary", "ctypes."
 )
+_WORD = re.compile(r"\w+")
 _BUFFERS = split_names("zeros zeros_like full ones", "torch.")
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield kernels and extensions that forward never reaches, and results that it drops."""
-    texts = {
-        text
-        for module in source.modules
-        for node in module.all(ast.Constant)
-        if (text := module.text(node)) is not None and len(text) < 400
-    }
-    launches = {call.name for native in source.native for call in native.calls if call.launch}
-    launched = {call.name for native in source.native for call in native.calls}
-    launched |= {word.attr for module in source.modules for word in module.all(ast.Attribute)}
-    launched |= {
-        word
-        for native in source.native
-        for call in native.calls
-        for argument in call.arguments
-        for word in argument.replace("(", " ").replace("*", " ").replace("&", " ").split()
-    }
+    words: Counter[str] = Counter()
+    for native in source.native:
+        words.update(native.words)
+    for module in source.modules:
+        words.update(word.attr for word in module.all(ast.Attribute))
+        for node in module.all(ast.Constant):
+            text = module.text(node)
+            if isinstance(node.value, bytes):
+                text = node.value.decode(errors="replace")
+            if text is not None and len(text) < 400 and node not in module.prose:
+                words.update(_WORD.findall(text))
+    launches = any(call.launch for native in source.native for call in native.calls)
     for native in source.native:
         for name, line in native.global_functions.items():
-            spoken = any(name in text for text in texts)
-            if name not in launched and not spoken:
+            if name and words[name] <= 1:
                 # Next to a kernel that is launched, it is probably an unused variant.
                 yield native.hit(line, 0.3 if launches else 0.7)
     for module in source.modules:
-        yield from _find_unreached(module)
+        yield from _find_unreached(module, others_run=bool(source.native))
         for function in module.entries:
             yield from _find_unused(module, function)
 
 
-def _find_unreached(module: Module) -> Iterator[Hit]:
+def _find_unreached(module: Module, *, others_run: bool) -> Iterator[Hit]:
     """Yield Triton kernels and loaded extensions that no running code mentions."""
     if not module.entries:
         return
@@ -80,19 +78,24 @@ def _find_unreached(module: Module) -> Iterator[Hit]:
                             return True
         return False
 
+    jitted: list[tuple[ast.AST, bool]] = []
     for functions in module.functions.values():
         for function in functions:
             names = {
                 module.name(one.func if isinstance(one, ast.Call) else one)
                 for one in function.decorator_list
             }
-            if names & _JIT and not is_reached(function.name, set()):
-                yield module.hit(function, 0.7)
+            if names & _JIT:
+                jitted.append((function, is_reached(function.name, set())))
+    others_run |= any(reached for _, reached in jitted)
+    for function, reached in jitted:
+        if not reached:
+            yield module.hit(function, 0.3 if others_run else 0.7)
     for target, value, node in module.assigned:
         if isinstance(value, ast.Call) and module.name(value.func) in _BUILDS:
             word = getattr(target, "id", None) or getattr(target, "attr", None)
             if word and not is_reached(str(word), set()) and module.owner(node) not in module.hot:
-                yield module.hit(node, 0.7)
+                yield module.hit(node, 0.3 if any(reached for _, reached in jitted) else 0.7)
 
 
 def _find_unused(module: Module, function: ast.AST) -> Iterator[Hit]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
-VERSION = 2
+VERSION = 3
 CLASS = "deferred_work"
 _THREADS = (
     split_names("Thread Timer _start_new_thread", "threading.")

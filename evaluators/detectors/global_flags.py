@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.hits import Hit
+from evaluators.audit.python_source import Module
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "global_flags"
 _CALLS = {
     "torch.set_default_dtype": 0.7,
@@ -34,14 +35,30 @@ def find(source: Source) -> Iterator[Hit]:
     """Yield each switch, with low confidence if it only chooses an algorithm."""
     for module, call, name in source.calls:
         if name in _CALLS:
-            yield module.hit(call, _CALLS[name])
+            lowers = name == "torch.set_float32_matmul_precision" and (
+                module.text(call.args[0] if call.args else None) in {"high", "medium"}
+            )
+            yield module.hit(call, 0.6 if lowers and _is_passing(module, call) else _CALLS[name])
         elif name == "setattr" and f"{module.name((*call.args, None)[0])}.".startswith(_BACKENDS):
             yield module.hit(call, 0.3)
     for module in source.modules:
-        for target, _, _ in module.assigned:
+        for target, value, _ in module.assigned:
             name = module.name(target)
             if isinstance(target, ast.Attribute) and name.startswith(_BACKENDS):
                 precise = "tf32" in target.attr or "precision" in target.attr
-                yield module.hit(target, 0.3 if precise or "reduced" in target.attr else 0.1)
+                sure = 0.3 if precise or "reduced" in target.attr else 0.1
+                lowers = isinstance(value, ast.Constant) and value.value is True and sure == 0.3
+                yield module.hit(target, 0.6 if lowers and _is_passing(module, target) else sure)
             elif isinstance(target, ast.Subscript) and module.name(target.value) == "os.environ":
                 yield module.hit(target, 0.2)
+
+
+def _is_passing(module: Module, node: ast.AST) -> bool:
+    """Say whether a function lowers the precision of its own products alone, and restores it."""
+    owner = module.owner(node)
+    if owner is None or owner.name == "__init__":
+        return False
+    called = [call.func for call in module.inside(owner, ast.Call)]
+    written = [target for target, _, _ in module.assigned if module.owner(target) is owner]
+    names = [module.name(node) for node in (*called, *written)]
+    return any(names.count(name) > 1 for name in names if "tf32" in name or "precision" in name)

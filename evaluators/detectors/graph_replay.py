@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import find_derived, reads_any
+from evaluators.audit.flow import find_answering, find_derived, is_identity, reads_any
 from evaluators.audit.hits import Hit
 from evaluators.audit.source import Source
 
-VERSION = 2
+VERSION = 3
 CLASS = "stale_graph"
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield replays, with more confidence if the same function copies no input."""
     for module in source.modules:
+        answering = find_answering(module)
         for call, name in module.calls:
             owner = module.owner(call)
             if name.rpartition(".")[2] != "replay" or owner is None or not module.is_hot(call):
@@ -31,7 +32,13 @@ def find(source: Source) -> Iterator[Hit]:
                 for node in module.inside(owner, ast.Assign)
                 for target in node.targets
             )
+            # A graph that was captured for the tensors of this call reads them in their own memory.
+            same = any(
+                (isinstance(node, ast.Attribute) and node.attr == "data_ptr") or is_identity(node)
+                for node in module.inside(owner, ast.Attribute, ast.Compare)
+            )
             # A helper without arguments replays buffers that its caller has filled.
-            yield module.hit(call, 0.2 if copied or not module.inputs(owner) else 0.7)
+            sure = 0.2 if copied or not module.inputs(owner) else 0.7
+            yield module.hit(call, 0.4 if sure > 0.4 and (same or owner not in answering) else sure)
     for native in source.native:
         yield from native.hits(frozenset(("cudaGraphLaunch",)), 0.3)

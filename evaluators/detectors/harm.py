@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
-VERSION = 2
+VERSION = 3
 CLASS = "harm"
 _FILES = split_names(
     "remove unlink rmdir removedirs rename replace chmod chown truncate symlink", "os."

@@ -11,7 +11,7 @@ from evaluators.audit.source import Source
 from evaluators.detectors.random_state import is_generator
 from evaluators.detectors.timer_tampering import is_clock
 
-VERSION = 1
+VERSION = 2
 CLASS = "judge_tampering"
 _MODES = frozenset(
     (
@@ -36,7 +36,8 @@ def find(source: Source) -> Iterator[Hit]:
         for target, _, _ in module.assigned:
             own = module.name(target).split(".")[0] not in module.imported
             if isinstance(target, ast.Attribute) and target.attr == "__call__" and own:
-                yield module.hit(target, 0.6)
+                classes = {"cls", *(one.name for one in module.all(ast.ClassDef))}
+                yield module.hit(target, 0.3 if module.name(target.value) in classes else 0.6)
     for module, call, name in source.calls:
         if name in _MODES or name.startswith("ctypes.pythonapi."):
             yield module.hit(call, 0.7)

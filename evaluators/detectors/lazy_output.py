@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "lazy_output"
 _BASES = split_names(
     "Tensor FloatTensor cuda.FloatTensor _C.TensorBase _C._TensorBase", "torch."
@@ -36,7 +36,8 @@ def find(source: Source) -> Iterator[Hit]:
             if not isinstance(target, ast.Attribute):
                 continue
             if target.attr == "__class__":
-                yield module.hit(target, 0.9)
+                # The model itself is not an answer.
+                yield module.hit(target, 0.4 if module.name(target.value) == "self" else 0.9)
             elif (
                 isinstance(target.value, ast.Name)
                 and target.value.id not in {"self", "cls", "ctx"}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
-VERSION = 2
+VERSION = 3
 CLASS = "outside_access"
 _NETWORK = (
     "socket.",
@@ -26,7 +26,7 @@ _FILES = (
     | {"open", "io.open", "builtins.open", "torch.hub.load", "mmap.mmap", "torch.from_file"}
 )
 _METHODS = split_names("read_text read_bytes iterdir rglob")
-_NATIVE = split_names("fopen popen opendir getenv connect socket mmap readdir")
+_NATIVE = split_names("fopen popen opendir connect socket mmap readdir")
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -40,12 +40,15 @@ def find(source: Source) -> Iterator[Hit]:
                 mode and set(mode) & set("wax")
                 for mode in (module.text(value) for value in call.args[1:2])
             )
-            yield module.hit(call, 0.7 if hot else 0.2 if writes else 0.4)
+            if module.builds_code(call):
+                hot = False
+            yield module.hit(call, 0.7 if hot and not writes else 0.2 if writes else 0.4)
         elif name in {"os.getenv", "os.environ.get"}:
-            yield module.hit(call, 0.6 if hot else 0.1)
+            yield module.hit(call, 0.4 if hot else 0.1)
     for module in source.modules:
         for node in module.all(ast.Subscript):
             if module.name(node.value) == "os.environ" and isinstance(node.ctx, ast.Load):
-                yield module.hit(node, 0.6 if module.is_hot(node) else 0.1)
+                yield module.hit(node, 0.4 if module.is_hot(node) else 0.1)
     for native in source.native:
         yield from native.hits(_NATIVE, 0.6)
+        yield from native.hits(frozenset(("getenv",)), 0.4)

@@ -10,7 +10,7 @@ from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.python_source import Module
 from evaluators.audit.source import Source
 
-VERSION = 2
+VERSION = 3
 CLASS = "phase_switch"
 _CLOCKS = split_names("time perf_counter perf_counter_ns monotonic monotonic_ns time_ns", "time.")
 
@@ -30,7 +30,8 @@ def find(source: Source) -> Iterator[Hit]:
                     yield module.hit(node, 0.4 if graphs else 0.7)
         for call, name in module.calls:
             if name in _CLOCKS and module.is_hot(call):
-                yield module.hit(call, 0.6 if _decides(module, call) else 0.4)
+                decides = _decides(module, call) and not module.builds_code(call)
+                yield module.hit(call, 0.6 if decides else 0.4)
             elif (
                 name == "next"
                 and module.is_hot(call)

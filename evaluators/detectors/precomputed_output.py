@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from evaluators.audit.flow import (
     find_derived,
     find_returns,
+    has_work,
     is_model,
     read_self_attribute,
     reads_any,
@@ -17,7 +18,7 @@ from evaluators.audit.hits import Hit
 from evaluators.audit.python_source import Module
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "memorised_output"
 
 
@@ -34,12 +35,23 @@ def find(source: Source) -> Iterator[Hit]:
             idle = not any(reads_any(node, inputs) for node in body)
             for node in given:
                 if not _depends_on(module, node, names) and not _tests_emptiness(module, node):
-                    yield module.hit(node, 0.8 if idle else 0.6)
+                    writes = any(
+                        isinstance(step, ast.Expr) and has_work(step)
+                        for step in _list_steps(module, node)
+                    )
+                    yield module.hit(node, 0.8 if idle else 0.4 if writes else 0.6)
         for call, name in module.calls:
             if name in {"get_inputs", "__main__.get_inputs"} and not _is_in_main(
                 module.under(call, ast.If)
             ):
                 yield module.hit(call, 0.7)
+
+
+def _list_steps(module: Module, node: ast.Return) -> list[ast.stmt]:
+    """Return the statements of the block of a return; a kernel may write into what is kept."""
+    block = module.parents[node]
+    bodies: list[list[ast.stmt]] = [getattr(block, name, []) for name in ("body", "orelse")]
+    return next((body for body in bodies if node in body), [])
 
 
 def _is_in_main(guards: Iterator[ast.AST]) -> bool:

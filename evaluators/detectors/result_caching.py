@@ -7,17 +7,21 @@ from collections.abc import Iterator
 
 from evaluators.audit.flow import (
     collect_names,
+    find_answering,
     find_derived,
     find_returns,
+    has_work,
     is_empty,
+    is_identity,
     read_self_attribute,
     reads_any,
+    strip_views,
 )
 from evaluators.audit.hits import Hit
 from evaluators.audit.python_source import Function, Module
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "result_caching"
 _IDENTITY = frozenset(("data_ptr", "_version", "_cdata"))
 _CACHES = frozenset(("functools.lru_cache", "functools.cache"))
@@ -30,10 +34,16 @@ def find(source: Source) -> Iterator[Hit]:
         for functions in module.functions.values():
             for function in functions:
                 yield from _find_decorated(module, function)
+        answering = find_answering(module)
         graphs = any(name.rpartition(".")[2] in _GRAPHS for _, name in module.calls)
         for function in module.hot:
             if isinstance(function, ast.FunctionDef):
-                yield from _find_keyed(module, function)
+                # A key may also say when to prepare a buffer, a layout or a graph anew.
+                most = 0.8 if function in answering and _returns_kept(module, function) else 0.4
+                for hit in _find_keyed(module, function):
+                    yield hit._replace(confidence=min(hit.confidence, most))
+                if not graphs and function in answering:
+                    yield from _find_prepared(module, function)
                 # Each replay writes again what a capture fills.
                 sure = 0.3 if graphs else 0.8 if function in module.entries else 0.4
                 yield from (hit._replace(confidence=sure) for hit in _find_kept(module, function))
@@ -83,6 +93,11 @@ def _find_keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
             parts = [node.left, *node.comparators]
             if _tests_alignment(parts):
                 continue
+            if is_identity(node) and any(
+                isinstance(part, ast.Name) and part.id in module.inputs(function) for part in parts
+            ):
+                yield module.hit(node, 0.8)
+                continue
         elif isinstance(node.func, ast.Attribute) and node.func.attr in {
             "get",
             "setdefault",
@@ -95,6 +110,68 @@ def _find_keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
             sure = max(sure, known, _weigh_identity(module, part))
         if sure:
             yield module.hit(node, sure)
+
+
+def _returns_kept(module: Module, function: ast.FunctionDef) -> bool:
+    """Say whether a function may return what it keeps without any work in that call."""
+    outside = {
+        name for node in module.inside(function, ast.Global, ast.Nonlocal) for name in node.names
+    }
+    looked_up = {
+        target.id
+        for node in module.inside(function, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+        and (
+            _container_name(node.value, outside)
+            or (
+                isinstance(node.value, ast.Call)
+                and isinstance(node.value.func, ast.Attribute)
+                and node.value.func.attr in {"get", "setdefault", "pop"}
+            )
+        )
+    }
+    if any(name.rpartition(".")[2] == "replay" for _, name in _list_calls(module, function)):
+        return False  # a replay writes again what the capture has filled
+    for node in find_returns(module, function):
+        value = strip_views(node.value)
+        parts = value.elts if isinstance(value, ast.Tuple) else [value]
+        kept = {_container_name(part, outside | looked_up) for part in parts} - {None}
+        # A subscript of a container that is no attribute, such as a global's item.
+        if not kept and not (isinstance(node.value, ast.Subscript) and isinstance(value, ast.Name)):
+            continue
+        block = next(module.under(node, ast.If, ast.FunctionDef))
+        if isinstance(block, ast.If):
+            if not any(has_work(step) for step in (*block.body, *block.orelse)):
+                return True
+        elif isinstance(block, ast.FunctionDef):
+            # What a branch computes, the statements after it return.
+            branches = [n for n, step in enumerate(block.body) if isinstance(step, ast.If)]
+            last = max(branches, default=0)
+            written = {
+                _container_name(target, outside)
+                for part in ast.walk(block.body[last])
+                if isinstance(part, ast.Assign)
+                for target in part.targets
+            }
+            if kept & written and not any(has_work(step) for step in block.body[last + 1 :]):
+                return True
+    return False
+
+
+def _find_prepared(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
+    """Yield branches that compute from an input only if it is another object than before."""
+    inputs = module.inputs(function)
+    for node in module.inside(function, ast.If):
+        for part in ast.walk(node.test):
+            names = collect_names(part) & inputs if is_identity(part) else set[str]()
+            if names and any(reads_any(step, names) and has_work(step) for step in node.body):
+                versions = "version" in ast.unparse(node.test)
+                yield module.hit(part, 0.4 if versions else 0.6)
+
+
+def _list_calls(module: Module, function: ast.FunctionDef) -> list[tuple[ast.Call, str]]:
+    return [(call, module.name(call.func)) for call in module.inside(function, ast.Call)]
 
 
 def _tests_alignment(parts: list[ast.expr]) -> bool:

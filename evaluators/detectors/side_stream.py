@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
-VERSION = 2
+VERSION = 3
 CLASS = "side_stream"
 _MADE = split_names(
     "Stream ExternalStream", "torch.cuda.", "torch.cuda.streams.", "torch.", "cupy.cuda."
@@ -19,7 +19,7 @@ _NATIVE = split_names(
 )
 _NATIVE_JOINED = split_names(
     "cudaStreamSynchronize cudaStreamWaitEvent cudaDeviceSynchronize cuStreamSynchronize "
-    "cudaEventSynchronize cuStreamWaitEvent"
+    "cudaEventSynchronize cuStreamWaitEvent cudaStreamBeginCapture"
 )
 
 
@@ -33,4 +33,4 @@ def find(source: Source) -> Iterator[Hit]:
                 yield module.hit(call, 0.4 if joined else 0.8)
     for native in source.native:
         joined = any(call.name in _NATIVE_JOINED for call in native.calls)
-        yield from native.hits(_NATIVE, 0.5 if joined else 0.9)
+        yield from native.hits(_NATIVE, 0.4 if joined else 0.9)

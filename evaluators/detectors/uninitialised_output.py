@@ -15,7 +15,7 @@ from evaluators.audit.flow import (
 from evaluators.audit.hits import Hit
 from evaluators.audit.source import Source
 
-VERSION = 1
+VERSION = 2
 CLASS = "uninitialised_output"
 
 
@@ -40,6 +40,9 @@ def find(source: Source) -> Iterator[Hit]:
                         made.setdefault(target.id, []).append(is_empty(module, node.value))
             for node in find_returns(module, function):
                 value = strip_views(node.value)
+                sizes = node.value.args if isinstance(node.value, ast.Call) else []
+                if any(isinstance(size, ast.Constant) and size.value == 0 for size in sizes):
+                    continue  # a tensor without elements
                 if (
                     is_empty(module, node.value)
                     or (

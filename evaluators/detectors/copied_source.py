@@ -1,0 +1,21 @@
+"""Has a copyright notice, as text that was copied from a library has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from evaluators.audit.hits import Hit, quote_line
+from evaluators.audit.source import Source
+
+VERSION = 1
+CLASS = "copied_source"
+_NOTICE = re.compile(r"copyright\s+(\(c\)|©|\d{4})", re.IGNORECASE)
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield notices: whoever measures the skill of an author, or has a licence to keep, looks."""
+    for module in source.modules:
+        for number, line in enumerate(module.lines, start=1):
+            if _NOTICE.search(line):
+                yield Hit(module.path, number, quote_line(module.lines, number), 0.5)

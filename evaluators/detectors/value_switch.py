@@ -1,0 +1,53 @@
+"""Chooses its algorithm by the size of the values that it gets."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from evaluators.audit.flow import collect_value_names
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.python_source import Function, Module
+from evaluators.audit.source import Source
+
+VERSION = 1
+CLASS = "value_switch"
+_SUMMARIES = split_names("amax amin max min abs norm std var mean sum aminmax")
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield branches that a threshold on a summary of an input decides."""
+    for module in source.modules:
+        for function in module.hot:
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            known = {
+                target.id: node.value
+                for node in module.inside(function, ast.Assign)
+                for target in node.targets
+                if isinstance(target, ast.Name)
+            }
+            for node in module.inside(function, ast.If):
+                test: ast.AST = node.test
+                if isinstance(test, ast.Name):
+                    test = known.get(test.id, test)
+                if _has_threshold(module, function, test):
+                    yield module.hit(node, 0.6)
+
+
+def _has_threshold(module: Module, function: Function, test: ast.AST) -> bool:
+    """Say whether a test compares a summary of an input with a number other than zero."""
+    return any(
+        isinstance(one, ast.Compare)
+        and isinstance(one.comparators[0], ast.Constant)
+        and isinstance(one.comparators[0].value, float)
+        and bool(one.comparators[0].value)
+        and any(
+            isinstance(part, ast.Call)
+            and isinstance(part.func, ast.Attribute)
+            and part.func.attr in _SUMMARIES
+            for part in ast.walk(one.left)
+        )
+        and not module.inputs(function).isdisjoint(collect_value_names(one.left))
+        for one in ast.walk(test)
+    )
