@@ -42,7 +42,7 @@ def find(source: Source) -> Iterator[Hit]:
             )
             if module.builds_code(call):
                 hot = False
-            yield module.hit(call, 0.7 if hot and not writes else 0.2 if writes else 0.4)
+            yield module.hit(call, 0.7 if hot else 0.2 if writes else 0.4)
         elif name in {"os.getenv", "os.environ.get"}:
             yield module.hit(call, 0.4 if hot else 0.1)
     for module in source.modules:

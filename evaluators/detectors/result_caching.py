@@ -114,9 +114,7 @@ def _find_keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
 
 def _returns_kept(module: Module, function: ast.FunctionDef) -> bool:
     """Say whether a function may return what it keeps without any work in that call."""
-    outside = {
-        name for node in module.inside(function, ast.Global, ast.Nonlocal) for name in node.names
-    }
+    outside = _list_outside_names(module, function)
     looked_up = {
         target.id
         for node in module.inside(function, ast.Assign)
@@ -137,8 +135,7 @@ def _returns_kept(module: Module, function: ast.FunctionDef) -> bool:
         value = strip_views(node.value)
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
         kept = {_container_name(part, outside | looked_up) for part in parts} - {None}
-        # A subscript of a container that is no attribute, such as a global's item.
-        if not kept and not (isinstance(node.value, ast.Subscript) and isinstance(value, ast.Name)):
+        if not kept:
             continue
         block = next(module.under(node, ast.If, ast.FunctionDef))
         if isinstance(block, ast.If):
@@ -170,6 +167,18 @@ def _find_prepared(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
                 yield module.hit(part, 0.4 if versions else 0.6)
 
 
+def _list_outside_names(module: Module, function: ast.FunctionDef) -> set[str]:
+    """Return the variables of a function that outlive its call."""
+    own = {one.id for one in module.inside(function, ast.Name) if isinstance(one.ctx, ast.Store)}
+    declared = module.inside(function, ast.Global, ast.Nonlocal)
+    top = {
+        target.id
+        for target, _, node in module.assigned
+        if isinstance(target, ast.Name) and module.owner(node) is None
+    }
+    return (top - own) | {name for node in declared for name in node.names}
+
+
 def _list_calls(module: Module, function: ast.FunctionDef) -> list[tuple[ast.Call, str]]:
     return [(call, module.name(call.func)) for call in module.inside(function, ast.Call)]
 
@@ -184,9 +193,7 @@ def _tests_alignment(parts: list[ast.expr]) -> bool:
 def _find_kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
     """Yield answers that a first call stores under a condition and later calls return."""
     names = find_derived(module, function)
-    outside = {
-        name for node in module.inside(function, ast.Global, ast.Nonlocal) for name in node.names
-    }
+    outside = _list_outside_names(module, function)
     given = {_container_name(node.value, outside) for node in find_returns(module, function)} - {
         None
     }
