@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 
 import commands
@@ -23,6 +25,17 @@ RUNS = dict(
 """Runs whose tables are not in the tree, each with the commit that its page names."""
 OF_ITS_LAKE = {"h200": {"loop", "stages"}}
 """Queries whose result needs the lake of the run: its history, or rows that are not published."""
+OF_DEVICES = {
+    "history-2": {"drawn_settings": "both"}
+    | dict.fromkeys(
+        (
+            "changed_knobs", "knobs", "labels", "setting_order", "supervised", "taught_settings",
+            "uses",
+        ),
+        "H100",
+    )
+}  # fmt: skip
+"""Queries of a run that need other verdicts than those of the H200."""
 
 
 def run_git(*words: str, folder: Path = ROOT) -> str:
@@ -100,23 +113,51 @@ def test_tables_that_cannot_come_back_say_why(clone: Path, tmp_path: Path) -> No
     assert kept.stdout == "docs/runs/model-3/tables is in the tree.\n"
 
 
+def check_figures(
+    tables: Path, page: Path, figures: Collection[str], lake: Path, device: str | None = None
+) -> None:
+    """Put the tables of a run into a lake, and compare its answers with the files of its page."""
+    of_device = [] if device is None else ["--device", device]
+    merge = ["trainers.experiments.merge", str(lake), str(tables), *of_device]
+    done = commands.run(merge, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    for figure in sorted(figures):
+        answer = lake.with_suffix(f".{figure}.csv")
+        words = ["query", "--lake", str(lake), "--format", "csv", "--out", str(answer)]
+        query = str(page.parent / f"{figure}.sql")
+        done = commands.run(["store", *words, "--file", query], cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        assert answer.read_text("utf-8") == (page / f"{figure}.csv").read_text("utf-8"), figure
+
+
+def list_figures(page: Path) -> set[str]:
+    """Return the queries whose answers are files of a page."""
+    queries = {file.stem for file in page.parent.glob("*.sql")}
+    return ({file.stem for file in page.glob("*.csv")} & queries) - OF_ITS_LAKE.get(
+        page.name, set()
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_tables_that_come_back_give_the_figures_of_their_page(
     clone: Path, name: str, tmp_path: Path
 ) -> None:
     assert bring_back(name, clone).returncode == 0
-    lake, page = str(tmp_path / "lake"), ROOT / "docs" / "runs" / name
-    merge = ["trainers.experiments.merge", lake, str(clone / "docs" / "runs" / name / "tables")]
-    done = commands.run(merge, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    queries = {file.stem: file for file in page.parent.glob("*.sql")}
-    figures = {file.stem for file in page.glob("*.csv")} & queries.keys()
-    figures -= OF_ITS_LAKE.get(name, set())
+    page = ROOT / "docs" / "runs" / name
+    figures = list_figures(page)
     assert "control" in figures
-    for figure in sorted(figures):
-        answer = tmp_path / f"{figure}.csv"
-        words = ["query", "--lake", lake, "--format", "csv", "--out", str(answer)]
-        done = commands.run(["store", *words, "--file", str(queries[figure])], cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        assert answer.read_text("utf-8") == (page / f"{figure}.csv").read_text("utf-8"), figure
+    check_figures(clone / "docs" / "runs" / name / "tables", page, figures, tmp_path / "lake")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["turner-4", "model-3", "history-1", "history-2"])
+def test_tables_in_the_tree_give_the_figures_of_their_page(name: str, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "runs" / name
+    devices: defaultdict[str | None, set[str]] = defaultdict(set)
+    for figure in list_figures(page):
+        device = OF_DEVICES[name].get(figure, "H200") if name in OF_DEVICES else None
+        devices[device].add(figure)
+    for device, figures in devices.items():
+        lake = tmp_path / f"lake-{device}"
+        check_figures(page / "tables", page, figures, lake, None if device == "both" else device)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import builders as b
+import paired_tasks
 import pytest
 
 import store
@@ -295,7 +297,7 @@ def test_a_copy_of_a_kernel_is_one_whatever_its_path(tmp_path: Path) -> None:
     teacher, other = b.kernel("slow", path="tuned_rows/x.py"), b.kernel("other")
     copy, fast = b.kernel("slow"), b.kernel("fast")
     run = b.run("contrastive", "training", config='{"config": {"arm": "bucket", "seed": 0}}')
-    place = {"run_id": run["run_id"], "step": 0, "namespace": "stage3/bucket/0"}
+    place: b.Row = {"run_id": run["run_id"], "step": 0, "namespace": "stage3/bucket/0"}
     answered = [copy, fast]
     verdicts = [b.evaluation(kernel, task, workload, device) for kernel in answered]
     none = b.run("contrastive", "none", config='{"config": {"arm": "none", "seed": 0}}')
@@ -328,3 +330,173 @@ def test_a_copy_of_a_kernel_is_one_whatever_its_path(tmp_path: Path) -> None:
     assert [row["copies"] for row in counts] == [0.5]
     assert {row["arm"]: row["copies"] for row in steps} == {"bucket": 1, "none": 0}
     assert {row["with_copies"]: row["geomean"] for row in arms} == {True: 4.0, False: 2.0}
+
+
+def test_a_search_shows_what_its_supervised_rows_and_prompts_explain(tmp_path: Path) -> None:
+    """Two constants make a setting; kernels (1, 1), (1, 2) and (2, 2) have speedups."""
+    policy, device = b.policy(), b.device()
+    names = {"trained": "Rows: root, sum", "one": "Rows: root, sum", "two": "Rows: ReLU, sum"}
+    tasks = {name: b.task(name) for name in names}
+    places = {
+        name: b.workload(task, "cuda", '{"COLS": 8, "ROWS": 4}') for name, task in tasks.items()
+    }
+    settings = {
+        (one, other): b.kernel(
+            code=f"import triton\nA = {one}  # 1, 2\nB = {other}  # 1, 2\n    v = v * {one}\n"
+        )
+        for one, other in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))
+    }
+    run = b.run("sft", "pipeline")
+    rows = b.dataset(run, "sft-rows", pipeline="sft", rows=5)
+    taught = [[(1, 1)], [(1, 2)], [(2, 1)], [(1, 1), (2, 1), (2, 2)], [(2, 1), (1, 1), (1, 2)]]
+    speeds = {
+        "trained": {(1, 1): 1.0, (1, 2): 2.0, (2, 2): 4.0},
+        "one": {(1, 1): 0.5, (1, 2): 2.0, (2, 2): 4.0},
+        "two": {},
+    }
+    verdicts = {
+        (name, setting): b.evaluation(settings[setting], tasks[name], places[name], device)
+        for name, judged in speeds.items()
+        for setting in judged
+    }
+    prompts = {
+        text: {
+            "prompt_id": store.ids.compute_row_id("text", None, [f'[{{"content": "{text}"}}]']),
+            "messages": f'[{{"content": "{text}"}}]', "created_at": b.at(0),
+        }
+        for text in ("bare", "right", "swapped", "other")
+    }  # fmt: skip
+    right = [(settings[1, 2], 2.0), (settings[2, 2], 6.0)]
+    swapped = [(settings[1, 2], 6.0), (settings[2, 2], 2.0)]
+    other = [(settings[1, 1], 2.0), (settings[2, 1], 2.0)]
+    answers = [
+        ("none", 0, "one", (1, 2), "bare", None, None),
+        ("none", 1, "one", (1, 1), "bare", None, None),
+        ("none", 0, "two", (3, 3), "bare", None, None),
+        ("bucket", 0, "one", (2, 2), "right", right, (2, 2)),
+        ("bucket", 1, "one", (2, 2), "right", right, (1, 2)),
+        ("bucket", 0, "two", (3, 3), "other", other, None),
+        ("shuffled", 0, "one", (1, 2), "swapped", swapped, (1, 2)),
+        ("shuffled", 1, "one", (2, 2), "right", right, (2, 2)),
+    ]
+    generations = [
+        b.generation(
+            policy, tasks[name], settings[setting], minute=minute, step=1,
+            namespace=f"arms/{arm}/{seed}/abc", prompt_id=prompts[prompt]["prompt_id"],
+            exemplars=exemplars,
+        )
+        for minute, (arm, seed, name, setting, prompt, exemplars, _) in enumerate(answers)
+    ]  # fmt: skip
+    tables: dict[str, list[b.Row]] = {
+        "policies": [policy], "tasks": list(tasks.values()), "devices": [device],
+        "workloads": list(places.values()), "kernels": list(settings.values()),
+        "task_labels": [
+            b.label(
+                tasks[name], f"tuned/{place}", title=title, suite="generated", problem_id=place,
+                family="tuned_rows" if name == "trained" else "tuned_rows:held-out",
+            )
+            for place, (name, title) in enumerate(names.items())
+        ],
+        "splits": [
+            b.split("tuned_rows", "train", suite="generated"),
+            b.split("tuned_rows:held-out", "test", suite="generated"),
+        ],
+        "runs": [run], "datasets": [rows], "prompts": list(prompts.values()),
+        "dataset_rows": [
+            b.dataset_row(rows, tasks["trained"], [settings[one] for one in shown], index)
+            for index, shown in enumerate(taught)
+        ],
+        "evaluations": list(verdicts.values()),
+        "timings": [
+            row
+            for (name, setting), verdict in verdicts.items()
+            for row in b.session(verdict, [1.0] * 7, eager=[speeds[name][setting]] * 7)
+        ],
+        "generations": generations,
+        "analyses": [
+            b.analysis(made, settings[named])
+            for made, (*_, named) in zip(generations, answers, strict=True)
+            if named is not None
+        ],
+    }  # fmt: skip
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append(tables, "a search after a supervised training")
+    with store.open(str(tmp_path / "lake")) as lake:
+        found = {
+            name: [
+                tuple(row.values())
+                for row in lake.sql((FOLDER / f"{name}.sql").read_text("utf-8")).rows()
+            ]
+            for name in (
+                "changed_knobs", "supervised", "taught_settings", "drawn_settings", "labels",
+                "setting_order", "seed_gains", "unsolved_by_none",
+            )
+        }  # fmt: skip
+    # bucket at "one": 0, 0 of two knobs; at "two": (3, 3) has none in common with (1, 1), (2, 1).
+    # Against the exemplars of the other task: 1, 1 for (2, 2) and 2 for (3, 3).
+    assert found["changed_knobs"] == [("arms", "bucket", 3, 0.6667, 1.3333)]
+    # One bare target has no speedup: the means of 1 and 2, and of 4 and 2.
+    assert found["supervised"] == [(0, 3, 3, 2, 1.4142), (2, 2, 2, 2, 2.8284)]
+    assert found["taught_settings"] == [
+        ("arms", "bucket", 1, 3, 0.0, 0.6667, 0.0, 0.3333),
+        ("arms", "none", 1, 3, 0.3333, 0.0, 0.3333, 0.3333),
+        ("arms", "shuffled", 1, 2, 0.0, 0.5, 0.5, 0.0),
+    ]
+    # (1, 1) counts as 1. Bare draws: 1 and 2; the better of two is 2 in three of four cases. Shown
+    # draws: 4 and 2, or 2 * 2 ** (3 / 4). Both tasks have the sizes of the trained one.
+    drawn = (1, 1.4142, 2.8284, 2.0, 1.6818, 3.3636, 2.0)
+    assert found["drawn_settings"] == [("test", False, *drawn), ("test", True, *drawn)]
+    assert found["labels"] == [
+        ("arms", "bucket", 3.0, 2, 0.5, 0, 0), ("arms", "shuffled", 3.0, 2, 1.0, 1, 1),
+    ]  # fmt: skip
+    # In units of ln 2, the pairs of settings differ by 1, 2, 1 and by 2, 3, 1: 1 - 2 / (6 + 14).
+    assert found["setting_order"] == [("tuned_rows", 2, 3, 0.9, 3, 1.0)]
+    ln2, title = (
+        0.693147,
+        ("search", "held-out tasks", "none", "Rows: root, sum", tasks["one"]["task_id"][:12]),
+    )
+    assert [row for row in found["seed_gains"] if row[2] == "none"] == [
+        (
+            "search", "held-out tasks", "none", "Rows: ReLU, sum", tasks["two"]["task_id"][:12],
+            0, False, False, 0.0,
+        ),
+        (*title, 0, True, False, ln2), (*title, 1, True, False, round(2 * ln2, 6)),
+    ]  # fmt: skip
+    assert [row[5:] for row in found["seed_gains"] if row[2] == "shuffled"] == [
+        (0, True, False, ln2), (1, True, True, 0.0),
+    ]  # fmt: skip
+    assert found["unsolved_by_none"] == [
+        ("Rows: ReLU, sum", tasks["two"]["task_id"][:12], False, 1, "v = v * 3", 1)
+    ]
+
+
+def test_pairs_of_tasks_give_intervals_and_sign_flips(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gains = {("a", 0): 0.3, ("a", 1): 0.1, ("b", 0): 0.0, ("b", 1): 0.0, ("c", 0): 0.4}
+    lines = [
+        f"search,held-out tasks,none,Rows,{task},{seed},{task != 'c'},False,{gain}"
+        for (task, seed), gain in gains.items()
+    ]
+    file = tmp_path / "seed_gains.csv"
+    names = "part,side,other,title,task,seed,solved_by_none,same_prompts,gain"
+    file.write_text("\n".join([names, *lines]) + "\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["paired_tasks.py", str(file)])
+    paired_tasks.main()
+    everything, solved, rest = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in capsys.readouterr().out.splitlines()[2:]
+    ]
+    # Means of tasks 0.2, 0 and 0.4: exp(0.2 ± 4.3027 * 0.2 / sqrt(3)). Four of eight signs reach
+    # the sum, because b is 0: ++ and --.
+    assert everything == [
+        "search, none", "5", "3", "2", "1.221", "0.743", "2.007", "0.500", "1.000", "1.858",
+    ]  # fmt: skip
+    assert solved[:5] == ["search, none, solved by none", "4", "2", "1", "1.105"]
+    assert (solved[8], rest[8]) == ("0.500", "0.500")
+    assert rest[:6] == ["search, none, not solved", "1", "1", "1", "1.492", "nan"]
+    turner = FOLDER / "turner-4" / "seed_gains.csv"
+    monkeypatch.setattr(sys, "argv", ["paired_tasks.py", str(turner)])
+    paired_tasks.main()
+    figures = "| search, none | 18 | 6 | 4 | 1.912 | 1.049 | 3.484 | 0.125 |"
+    assert capsys.readouterr().out.splitlines()[2].startswith(figures)

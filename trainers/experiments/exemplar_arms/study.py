@@ -24,6 +24,8 @@ _PATIENCE_S = 60
 QUERIES = (
     "primary", "by_task", "search_arms", "rounds", "training_curves", "training_answers",
     "settings", "uses", "history", "solved_by_none", "isolation", "knobs", "control",
+    "changed_knobs", "supervised", "taught_settings", "drawn_settings", "labels", "setting_order",
+    "seed_gains", "unsolved_by_none",
 )  # fmt: skip
 """Queries of docs/runs that print the figures."""
 
