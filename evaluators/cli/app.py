@@ -198,7 +198,7 @@ def spread(
     The estimates come from kernels with several sessions that count: one for each device model,
     clock and version of the evaluator. Each is appended to the table session_spreads. Queries of
     earlier snapshots keep their intervals. sessions_for_1_percent is the number of sessions of a
-    kernel after which the interval of its speedup is 1 % wide on each side.
+    kernel after which the interval of its speedup is 1 % wide on each side (view current_spreads).
 
     Examples:
       evaluators spread --dry-run
@@ -230,15 +230,12 @@ def spread(
             " clock, such as those of surprising wins or of several hosts that judge the same"
             " kernels. Until then, intervals use the figures of the view fallback_spreads.",
         )
-    shown = [
-        {name: value for name, value in row.items() if name != "spread_id"}
-        | {"sessions_for_1_percent": spreads.count_sessions(row["tau"], 0.01)}
-        for row in estimates
-    ]
-    _write_rows(shown, format)
     if dry_run:
+        _write_rows([{**row, "spread_id": None} for row in estimates], format)
         return
     with store.writer(common.lake, author="evaluators spread") as writer:
         snapshot = writer.append({"session_spreads": estimates}, "spread of sessions")
+        with writer.reader() as lake:
+            _write_rows(lake.run("FROM current_spreads").rows(), format)
     if format == "table":
         echo.print_result(f"session_spreads +{len(estimates)} → snapshot {snapshot}")

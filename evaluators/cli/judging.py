@@ -22,7 +22,7 @@ from store.code import entry_points
 from store.commandline import echo, members
 from store.commandline.members import Common, Count, Member
 from store.commandline.progress import show_progress
-from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, SandboxFailed
+from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, LakeNotFound, SandboxFailed
 
 if TYPE_CHECKING:
     from evaluators.scheduling.cases import KernelText, TaskText
@@ -303,6 +303,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         with JudgeProcess(evaluator, place.device, config, place.cores) as judge:
             _warn(judge)
             case = task_text.make_case(kernel, judge.row["kind"], workload)
+            spreads = _read_spreads(common.lake, judge.row, module.VERSION)
             policies = contract.list_policies(config, judge.row["kind"])
             answers = [_judge_patiently(judge, case | {"policy": policy}) for policy in policies]
         if format == "json":
@@ -321,6 +322,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
                     device_name + by,
                     tables,
                     notes=_describe_case(kernel, task_text, workload, tables),
+                    spreads=spreads,
                     color=color,
                     width=width,
                 ):
@@ -329,6 +331,18 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
             sys.exit(1)
 
     return _add_options(check, module)
+
+
+def _read_spreads(lake_url: str | None, device: dict[str, Any], version: int) -> dict[str, float]:
+    """Return the spread of sessions by clock, from the lake if there is one."""
+    import store
+    from evaluators.timing.spreads import read_spreads
+
+    try:
+        with store.open(lake_url) as lake:
+            return read_spreads(lake, device, version)
+    except LakeNotFound:
+        return read_spreads(None, device, version)
 
 
 def _describe_case(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from evaluators.judging.reasons import REASONS
@@ -42,6 +43,7 @@ def format_lines(
     tables: dict[str, list[dict[str, Any]]],
     *,
     notes: Sequence[str] = (),
+    spreads: Mapping[str, float] = MappingProxyType({}),
     color: bool = False,
     width: int | None = None,
 ) -> Iterator[str]:
@@ -54,6 +56,8 @@ def format_lines(
         device: Name of the device.
         tables: Rows of the case.
         notes: What was judged, and by which rule of the task; printed below the status.
+        spreads: Spread of sessions by clock (`timing.spreads`); by default that of a GPU without an
+            estimate.
         color: With the color sequences of a terminal.
         width: Columns of the terminal, where there is one.
     """
@@ -75,7 +79,8 @@ def format_lines(
     for number, session in enumerate(sessions, start=1):
         if len(sessions) > 1:
             yield f"  process {number} of {len(sessions)}"
-        yield from _format_session(session, paint, width or _WIDTH)
+        spread = spreads.get(session[0]["clock"])
+        yield from _format_session(session, spread, paint, width or _WIDTH)
     for row in tables.get("analyses", []):
         yield from escape_lines(row["body"], width=width)
     if evaluation.get("equivalent") is False:
@@ -102,11 +107,14 @@ def _group_sessions(timings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]
 
 
 def _format_session(
-    session: list[dict[str, Any]], paint: Callable[[str, str], str], width: int
+    session: list[dict[str, Any]],
+    spread: float | None,
+    paint: Callable[[str, str], str],
+    width: int,
 ) -> Iterator[str]:
     """Yield a table with a row per baseline, then its clock and the other clocks' speedups."""
     ranking = select_ranking_rows(session)
-    bounds = compute_speedups(session)
+    bounds = compute_speedups(session, spread)
     if not bounds:
         return
     kernel = ranking["kernel"]

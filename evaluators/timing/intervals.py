@@ -26,6 +26,7 @@ import math
 import re
 import statistics
 from collections.abc import Sequence
+from typing import Literal
 
 from store.lake.sql_files import read_view
 from store.schema.clocks import Clock
@@ -69,14 +70,14 @@ def bound_median(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 
 @functools.cache
-def read_fallback_spread(clock: Clock) -> float:
-    """Return the spread of sessions of a device model without an estimate.
+def read_fallback_spread(clock: Clock, kind: Literal["cuda", "cpu"] = "cuda") -> float:
+    """Return the spread of sessions of a device model of this kind without an estimate.
 
-    >>> read_fallback_spread("gpu") < 0.05 < read_fallback_spread("latency")
+    >>> read_fallback_spread("gpu") < 0.05 < read_fallback_spread("latency", "cpu")
     True
     """
-    figures = re.findall(r"\('(\w+)', ([\d.]+)\)", read_view("fallback_spreads"))
-    return float(dict(figures)[clock])
+    figures = re.findall(r"\('(\w+)', '(\w+)', ([\d.]+)\)", read_view("fallback_spreads"))
+    return {(of, by): float(tau) for of, by, tau in figures}[kind, clock]
 
 
 def widen(bounds: tuple[float, float, float], spread: float) -> tuple[float, float, float]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evaluators.timing.intervals import NORMAL
+from evaluators.timing.intervals import read_fallback_spread
+from evaluators.timing.plan import CLOCKS
 from store import read_sql
 from store.ids import uuid7
 
@@ -71,15 +72,22 @@ def estimate_spread(kernels: Iterable[Sequence[tuple[float, float]]]) -> float:
     return high
 
 
-def count_sessions(spread: float, half_width: float) -> int:
-    """Return after how many sessions a speedup's interval is that wide, as a logarithm.
+def read_spreads(
+    lake: store.Lake | None, device: Mapping[str, Any], version: int
+) -> dict[str, float]:
+    """Return the spread of the judge's sessions by clock: estimated in the lake, or else assumed.
 
-    The error within each session is taken to be small.
-
-    >>> count_sessions(0.01, 0.01), count_sessions(0.0, 0.01)
-    (4, 1)
+    Args:
+        lake: The lake, if there is one.
+        device: The row of `devices`.
+        version: Version of the judge.
     """
-    return max(1, math.ceil((NORMAL * spread / half_width) ** 2))
+    kind = device["kind"]
+    if lake is None:
+        return {clock: read_fallback_spread(clock, kind) for clock in CLOCKS[kind]}
+    parameters = {"device": device["name"], "kind": kind, "version": version}
+    rows = lake.run(read_sql(__file__, "spreads"), parameters).rows()
+    return {row["clock"]: row["tau"] for row in rows}
 
 
 def estimate_spreads(lake: store.Lake) -> list[dict[str, Any]]:

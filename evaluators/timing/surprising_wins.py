@@ -47,10 +47,11 @@ def ranks_nothing(session: Rows) -> bool:
     )
 
 
-def compute_speedups(session: Rows) -> dict[str, Bounds]:
+def compute_speedups(session: Rows, spread: float | None = None) -> dict[str, Bounds]:
     """Return the log speedup over every baseline of a session, by the clock that ranks.
 
-    Samples are paired by block. The intervals include the spread of sessions.
+    Samples are paired by block. The intervals include the spread of sessions, by default that of a
+    GPU without an estimate.
 
     >>> arm = {"clock": "gpu", "blocks": list(range(9))}
     >>> rows = [{"arm": "kernel", "samples_ms": [1.0] * 9} | arm]
@@ -59,7 +60,8 @@ def compute_speedups(session: Rows) -> dict[str, Bounds]:
     >>> -0.1 < low < 0 == middle < high < 0.1
     True
     """
-    spread = read_fallback_spread(session[0]["clock"])
+    if spread is None:
+        spread = read_fallback_spread(session[0]["clock"])
     return {name: widen(bounds, spread) for name, bounds in _bound_speedups(session).items()}
 
 
@@ -87,7 +89,7 @@ def is_surprising(session: Rows, best_speedup: float | None) -> bool:
     """
     if ranks_nothing(session):
         return False
-    middle = compute_speedups(session)["eager"][1]
+    middle = _bound_speedups(session)["eager"][1]
     leap = math.inf if best_speedup is None else math.log(best_speedup) + _LEAP
     return middle > _SURPRISING or middle > leap
 
@@ -117,7 +119,7 @@ def rank_sessions(first: Rows, second: Rows) -> list[dict[str, Any]]:
     """
     if not is_confirmed(first, second):
         return mark_disturbed((*first, *second))
-    higher = max(second, first, key=lambda rows: compute_speedups(rows)["eager"][1])
+    higher = max(second, first, key=lambda rows: _bound_speedups(rows)["eager"][1])
     return [
         {
             **row,

@@ -23,6 +23,7 @@ def build_section(lake: Lake) -> Section:
         title="Best kernels",
         exhibits=[
             Exhibit(answer=ask(lake, "best"), split=()),
+            Exhibit(answer=ask(lake, "spreads"), split=()),
             list_code(ask(lake, "best_code", kernels=KERNELS)),
         ],
     )
@@ -49,7 +50,8 @@ def _listing(row: dict[str, Any]) -> Listing:
             "kernel": row["kernel_id"],
             "task": row["title"] or row["task_id"],
             "speedup over eager": (
-                f"{speedup}{TIMES} [{low}, {high}], {row['n']} paired samples, {row['device']}"
+                f"{speedup}{TIMES} [{low}, {high}], {row['n']} paired samples of "
+                f"{row['sessions']} session{'s' * (row['sessions'] > 1)}, {row['device']}"
             ),
             "by": row["policy"] or "unknown",
             "fragile": row["fragile"] or "no robustness check failed",

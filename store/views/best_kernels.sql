@@ -1,7 +1,7 @@
 -- One row per task, workload, device and baseline: the kernel with the highest lower speedup bound.
 -- Sessions count by the clock and precision that rank (default_clocks). The view leaves out
 -- quarantined kernels, nonequivalent kernels (nonequivalent) and weak tasks (weak_tasks). The
--- smaller kernel_id wins a tie. fragile lists the robustness checks that the kernel fails (fragile);
+-- smaller kernel_id wins a tie. sessions are those that pool in the speedup. fragile lists the robustness checks that the kernel fails (fragile);
 -- it is empty if there are none.
 WITH best AS (
     SELECT leading_speedups.*
@@ -46,6 +46,7 @@ SELECT
     best.speedup,
     best.speedup_low,
     best.speedup_high,
+    best.sessions,
     best.n,
     best.kernel_ms,
     best.baseline_ms,

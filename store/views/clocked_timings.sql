@@ -10,8 +10,9 @@
 -- higher one of two sessions that confirm a win, for wide sessions, and for those whose eager is too
 -- short for the clock. Here, a noisy row of theirs is disturbed unless one of these explains it: a
 -- flag of its evaluation does not, and neither does a control whose whole interval is beyond 5 %, or
--- a fifth of the blocks that is missing. A session by a further clock is disturbed if the one by the
--- clock that ranks is.
+-- a fifth of the blocks that is missing. They timed no second session of a surprising win where the
+-- first was noisy, so such a win is confirmed by none and disturbed. A session by a further clock is
+-- disturbed if the one by the clock that ranks is.
 WITH early AS (
     SELECT
         timings.session_id, timings.evaluation_id, timings.kernel_id, timings.task_id,
@@ -41,7 +42,11 @@ WITH early AS (
             AND list_median(timings.samples_ms) <= CAST(5 * timings.resolution_ms AS FLOAT)
         ) AS is_short,
         list_sort(any_value(timings.control_ratios)) AS control,
-        max(list_max(timings.blocks)) AS last_block
+        max(list_max(timings.blocks)) AS last_block,
+        -- A win is surprising above 3 (evaluators/timing/surprising_wins.py).
+        max(list_median(timings.samples_ms)) FILTER (WHERE timings.arm = 'eager')
+        > 3 * max(list_median(timings.samples_ms)) FILTER (WHERE timings.arm = 'kernel')
+            AS is_surprising
     FROM timings
     INNER JOIN devices ON devices.device_id = timings.device_id
     INNER JOIN evaluations
@@ -70,6 +75,7 @@ explained AS (
         CASE
             WHEN is_flagged OR m IS NULL OR m < 0.8 * (last_block + 1) THEN true
             WHEN m >= 7 AND (low > 1.05 OR high < 1 / 1.05) THEN true
+            WHEN ranks AND is_surprising AND NOT is_confirmed THEN true
             WHEN m < 7 OR high > 1.1 * 1.1 * low OR is_short OR is_confirmed THEN false
             -- By a further clock, NULL: it is noisy because the clock that ranks is.
             WHEN ranks THEN true

@@ -1,5 +1,10 @@
--- One row per clock: the spread of sessions (tau) of a device model without an estimate.
--- It is the larger one of those of the H100 and of the H200 by version 8 of the judge
--- (`docs/h100`, `docs/h200`, `docs/runs`), rounded up. The judge reads these figures as well.
-SELECT clock, tau::DOUBLE AS tau
-FROM (VALUES ('gpu', 0.017), ('latency', 0.125), ('throughput', 0.125)) AS fallbacks (clock, tau)
+-- One row per kind of device and clock: the spread of sessions (tau) of a model without an estimate.
+-- Of GPUs it is the larger one of those of the H100 and of the H200 by version 8 of the judge
+-- (`docs/h100`, `docs/h200`, `docs/runs`), rounded up. No sessions on processors are stored, so theirs
+-- are those of GPUs by the same clocks. The judge reads these figures as well.
+SELECT kind, clock, tau::DOUBLE AS tau
+FROM (
+    VALUES
+    ('cuda', 'gpu', 0.017), ('cuda', 'latency', 0.125), ('cuda', 'throughput', 0.125),
+    ('cpu', 'latency', 0.125), ('cpu', 'throughput', 0.125)
+) AS fallbacks (kind, clock, tau)

@@ -1,6 +1,6 @@
 -- One row per suite, revision, level, device, baseline and policy: the columns of CUDA-L1's tables.
 -- level NULL stands for all levels, and policy 'any' for the best kernel of all policies. Figures
--- are over n tasks, with one best kernel each. success counts tasks with a correct kernel and
+-- are over n tasks, with one best kernel each, and sessions pool in their speedups. success counts tasks with a correct kernel and
 -- faster counts tasks with a speedup above 1.01x, both out of tasks. pending counts tasks that wait
 -- for a verdict and are in no figure. weak counts weak tasks (weak_tasks), which no other figure
 -- includes by default. mean_with_degenerate is the mean including them; mean_without_degenerate is
@@ -18,6 +18,7 @@ WITH results AS (
         count(*) FILTER (WHERE correct AND NOT left_out) AS success,
         count(*) FILTER (WHERE speedup > 1.01 AND NOT left_out) AS faster,
         count(speedup) FILTER (WHERE NOT left_out) AS n,
+        (sum(sessions) FILTER (WHERE NOT left_out))::BIGINT AS sessions,
         avg(speedup) FILTER (WHERE NOT left_out) AS mean,
         max(speedup) FILTER (WHERE NOT left_out) AS max,
         quantile_cont(speedup, 0.75) FILTER (WHERE NOT left_out) AS p75,
@@ -43,7 +44,7 @@ ranked AS (
 )
 SELECT
     suite, suite_revision, "level", device, baseline, policy_id, policy,
-    mean, max, p75, p50, p25, success, faster, tasks, n, pending, geomean,
+    mean, max, p75, p50, p25, success, faster, tasks, n, sessions, pending, geomean,
     sorted[r] AS p50_low,
     sorted[n + 1 - r] AS p50_high,
     mean_missing_as_1, geomean_missing_as_1, mean_without_degenerate, mean_with_degenerate, weak,

@@ -12,6 +12,7 @@ SELECT
     speeds.clock,
     speeds."precision",
     speeds.threads,
+    speeds.sessions,
     speeds.n,
     speeds.kernel_ms,
     speeds.baseline_ms,

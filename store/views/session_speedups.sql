@@ -62,7 +62,7 @@ SELECT
     ranked.session_id, ranked.evaluation_id, ranked.kernel_id, ranked.task_id,
     ranked.workload_id, ranked.device_id, ranked.baseline, ranked.clock, ranked.n,
     ranked.kernel_ms, ranked.baseline_ms, ranked.speedup,
-    coalesce(estimates.tau, fallback_spreads.tau) AS spread,
+    coalesce(estimates.tau, fallbacks.tau) AS spread,
     (ranked.below + ranked.above) / (2 * 1.96) AS error,
     ranked.speedup * exp(-sqrt(ranked.below ** 2 + (1.96 * spread) ** 2)) AS speedup_low,
     ranked.speedup * exp(sqrt(ranked.above ** 2 + (1.96 * spread) ** 2)) AS speedup_high,
@@ -71,7 +71,12 @@ SELECT
     ranked.unresolved,
     ranked.measured_at
 FROM ranked
-INNER JOIN fallback_spreads ON fallback_spreads.clock = ranked.clock
+INNER JOIN (
+    SELECT devices.device_id, fallback_spreads.clock, fallback_spreads.tau
+    FROM devices
+    INNER JOIN fallback_spreads ON fallback_spreads.kind = devices.kind
+) AS fallbacks
+    ON fallbacks.device_id = ranked.device_id AND fallbacks.clock = ranked.clock
 -- Without an estimate, DuckDB does not read the evaluations.
 LEFT JOIN (
     SELECT

@@ -38,7 +38,7 @@ best AS (
     SELECT
         leading_speedups.policy_id, leading_speedups.task_id, leading_speedups.device,
         leading_speedups.baseline, leading_speedups.kernel_id, leading_speedups.speedup,
-        leading_speedups.clock, leading_speedups."precision"
+        leading_speedups.sessions, leading_speedups.clock, leading_speedups."precision"
     FROM leading_speedups
     INNER JOIN scored_workloads
         ON
@@ -103,6 +103,7 @@ SELECT
     coalesce(judged.correct, false) AS correct,
     best.kernel_id,
     best.speedup,
+    best.sessions,
     best.clock,
     best."precision"
 FROM places

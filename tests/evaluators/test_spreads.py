@@ -169,6 +169,12 @@ def test_sessions_pool_by_their_variance_and_those_of_two_versions_never_mix(
     middle = (math.log(2.0) / 4 + 2 * math.log(4.0)) / 2.25
     assert (pooled["sessions"], pooled["n"]) == (3, 60)
     assert math.log(pooled["speedup"]) == pytest.approx(middle, abs=0.02)
+    names = ("kernel_id", "sessions", "n")
+    best = "SELECT kernel_id, sessions, n FROM best_kernels WHERE baseline = 'eager'"
+    [shown] = ask(best)
+    assert shown == {name: ranked[shown["kernel_id"]][name] for name in names}
+    whole = ask("SELECT DISTINCT sessions FROM leaderboard WHERE baseline = 'eager'")
+    assert whole == [{"sessions": shown["sessions"]}]
     half = 1.96 * spread / math.sqrt(2.25)
     assert math.log(pooled["speedup_high"] / pooled["speedup"]) == pytest.approx(half, rel=0.05)
     assert math.log(pooled["speedup"] / pooled["speedup_low"]) == pytest.approx(half, rel=0.05)

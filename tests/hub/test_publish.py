@@ -141,6 +141,24 @@ def test_files_suit_the_viewer_and_the_card_describes_them(edition: Edition) -> 
     assert "without a config: " in edition.done.card
 
 
+def test_the_card_says_after_how_many_sessions_its_intervals_are_narrow(
+    edition: Edition, rich_lake: Path, tmp_path: Path
+) -> None:
+    assert "Intervals include the spread of sessions." not in edition.done.card
+    url = str(shutil.copytree(rich_lake, tmp_path / "lake"))
+    with store.writer(url, author="tests") as writer, HubServer() as server:
+        with writer.reader() as lake:
+            best = lake.sql("SELECT device, clock FROM best_kernels LIMIT 1").one()
+        assert best is not None
+        spread = builders.session_spread({"name": "", "kind": "cpu"}, 0.01) | best
+        other = spread | {"spread_id": "other", "device": "Z9"}
+        writer.append({"session_spreads": [spread, other]}, "spreads")
+        text = publish(url, REPO, V1, hub=Hub(server.url, TOKEN)).card
+    device, clock = card.neutralize(best["device"]), card.neutralize(best["clock"])
+    assert f"On {device}, 4 sessions of a kernel by the clock {clock} give" in text
+    assert "On Z9," not in text
+
+
 def test_a_hostile_text_stays_text_in_the_card(edition: Edition) -> None:
     hostile = edition.done.card
     assert edition.files["README.md"].decode() == hostile

@@ -84,6 +84,9 @@ CASES: dict[str, tuple[tuple[b.Row, list[b.Row]], tuple[bool, bool, bool], str |
     "early quiet": (early("quiet", noisy=False), (False, False, False), None),
     "early apart": (early("apart", controls=APART), (False, True, False), DISTURBED),
     "early wide": (early("wide", controls=WIDE), (False, False, False), None),
+    "early surprising": (
+        early("surprising", controls=WIDE, speedup=4.0), (False, True, False), DISTURBED
+    ),
     "early short": (early("short", short=True), (False, False, True), SHORT),
     "early gaps": (early("gaps", blocks=GAPS), (False, True, False), DISTURBED),
     "early without control": (early("alone", controls=None), (False, True, False), DISTURBED),

@@ -207,8 +207,8 @@ def test_every_exhibit_has_its_sql_and_every_anchor_its_place(
     assert sql_of(text) == [answer.sql for answer in answers]
     assert all(answer.rows for answer in answers)
     assert [answer.name for answer in page.unanswered] == [
-        "published_stages", "case_studies", "technique_pairs", "weak_tasks", "search_curve",
-        "tags",
+        "published_stages", "case_studies", "technique_pairs", "spreads", "weak_tasks",
+            "search_curve", "tags",
     ]  # fmt: skip
 
 
@@ -250,10 +250,10 @@ def test_figures_on_the_page_are_those_of_the_views(report_folder: Path, plain_l
             "AND policy = 'any'"
         ).one()
     assert row is not None
-    assert row["n"] == row["tasks"] == 2
+    assert row["n"] == row["sessions"] == row["tasks"] == 2
     # The median and its interval come first, so that a phone shows them.
     shown = f"{row['p50']:#.3g} [{row['p50_low']:#.3g}, {row['p50_high']:#.3g}]"
-    assert f"any {shown} eager gpu torch_default 2 2 2 2 {row['geomean']:#.3g}" in text
+    assert f"any {shown} eager gpu torch_default 2 2 2 2 2 {row['geomean']:#.3g}" in text
     # Twelve claims of the training run hold on the A100; the one of a wrong kernel falls.
     assert re.search(r"A100 1\.00 \[[\d., ]+\] eager 13 12 0 1 1 0 0 0 12 ", text)
     assert "368" in text

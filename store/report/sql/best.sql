@@ -1,5 +1,6 @@
 -- The fastest kernels
--- The best kernel of each task and device over eager, by the lower bound of its 95 % interval.
+-- The best kernel of each task and device over eager, by the lower bound of its 95 % interval, in
+-- which its sessions pool.
 -- hardest baseline is the one of the session with the lowest speedup. Quarantined kernels, kernels
 -- that compute another function than the task, and weak tasks are left out. fragile lists the
 -- robustness checks that a kernel fails; such a kernel ranks.
@@ -15,7 +16,7 @@ WITH hardest AS (
 SELECT
     best.task, best.speedup, best.speedup_low, best.speedup_high, best.device, best.threads,
     best.kernel_ms, best.baseline_ms, hardest.hardest, hardest.hardest_speedup,
-    best.n AS samples, best.kernel_id,
+    best.sessions, best.n AS samples, best.kernel_id,
     nullif(array_to_string(best.fragile, ', '), '') AS fragile,
     array_to_string(best.techniques, ', ') AS techniques,
     best.policy, left(best.title, 60) AS title, best.suite || ' ' || best.suite_revision AS suite,

@@ -24,7 +24,7 @@ WITH shown AS (
 )
 SELECT
     suite || ' ' || suite_revision AS suite, device, policy,
-    p50, p50_low, p50_high, baseline, clock, "precision", n, tasks, success, faster, geomean, mean, p25,
+    p50, p50_low, p50_high, baseline, clock, "precision", n, sessions, tasks, success, faster, geomean, mean, p25,
     p75, max,
     geomean_missing_as_1, mean_missing_as_1, mean_with_degenerate, weak, pending
 FROM shown
