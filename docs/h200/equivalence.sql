@@ -1,7 +1,7 @@
 -- Correct kernels under PyTorch's own flags that are not equivalent to the task's module, by device and
 -- level, and what changes if kernels that only rename parameters (or do not have them under the task's
 -- names) count as equivalent. other fails another check of equivalence, too. Speedups are over eager by the
--- clock gpu, from quiet sessions without weak tasks, of several of a kernel from the newest; the counts of
+-- clock gpu, from quiet sessions without weak tasks; those of a kernel pool (pooled_speedups). The counts of
 -- verdicts have weak tasks. Kernels released for the H100.
 WITH judged AS (
     SELECT
@@ -33,12 +33,11 @@ standing AS (
     WHERE judged.correct
 ),
 quiet AS (
-    SELECT device, kernel_id, task_id, arg_max(speedup, measured_at) AS speedup
-    FROM speedups
+    SELECT device, kernel_id, task_id, speedup
+    FROM pooled_speedups
     WHERE
-        clock = 'gpu' AND baseline = 'eager' AND "precision" = 'torch_default' AND NOT disturbed AND NOT unresolved
+        clock = 'gpu' AND baseline = 'eager' AND "precision" = 'torch_default'
         AND task_id NOT IN (FROM weak_tasks)
-    GROUP BY ALL
 )
 SELECT
     standing.device,

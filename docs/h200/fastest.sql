@@ -1,22 +1,19 @@
 -- The kernels with the largest speedup over eager under PyTorch's own flags, by device, and their speedup
--- over the fastest baseline of the session. Quiet sessions by the clock gpu; if a kernel has several, the
--- newest counts. Kernels released for the H100; weak tasks and kernels that compute another function are left out. fragile
+-- over the fastest baseline. Quiet sessions by the clock gpu; those of a kernel pool (pooled_speedups).
+-- Kernels released for the H100; weak tasks and kernels that compute another function are left out. fragile
 -- lists the robustness checks that a kernel fails.
 WITH sessions AS (
     SELECT
-        device, kernel_id, task_id, max(measured_at) AS measured_at,
+        device, kernel_id, task_id,
         any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
         min(speedup) AS best,
         arg_min(baseline, speedup) AS hardest
-    FROM speedups
+    FROM pooled_speedups
     WHERE
-        clock = 'gpu' AND NOT disturbed AND NOT unresolved AND "precision" = 'torch_default'
+        clock = 'gpu' AND "precision" = 'torch_default'
         AND task_id NOT IN (FROM weak_tasks)
         AND kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
-    GROUP BY device, kernel_id, task_id, session_id
-    QUALIFY row_number() OVER (
-        PARTITION BY device, kernel_id, task_id ORDER BY max(measured_at) DESC, session_id
-    ) = 1
+    GROUP BY device, kernel_id, task_id
 )
 SELECT
     sessions.device,

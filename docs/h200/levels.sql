@@ -1,8 +1,8 @@
 -- Success and speedup by device, policy and level. Speedups are by the clock gpu and come from quiet
--- sessions, of several of a kernel from the newest. Like quiet, they leave out weak tasks, which trivial
+-- sessions; those of a kernel pool (pooled_speedups). Like quiet, they leave out weak tasks, which trivial
 -- answers pass (docs/weak-tasks), and kernels that compute another function than the task (nonequivalent).
 -- The other counts have both; another_function counts correct kernels. best is the fastest baseline of the
--- session. Kernels released for the H100, without the verdicts under allow_tf32, which few have (tf32.sql).
+-- kernel. Kernels released for the H100, without the verdicts under allow_tf32, which few have (tf32.sql).
 WITH judged AS (
     SELECT
         kernel_id, task_id, devices."name" AS device, "precision",
@@ -17,15 +17,12 @@ WITH judged AS (
 ),
 sessions AS (
     SELECT
-        kernel_id, task_id, device, "precision", session_id, max(measured_at) AS measured_at,
+        kernel_id, task_id, device, "precision",
         any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
         min(speedup) AS best
-    FROM speedups
-    WHERE clock = 'gpu' AND NOT disturbed AND NOT unresolved AND task_id NOT IN (FROM weak_tasks)
-    GROUP BY kernel_id, task_id, device, "precision", session_id
-    QUALIFY row_number() OVER (
-        PARTITION BY kernel_id, task_id, device, "precision" ORDER BY max(measured_at) DESC, session_id
-    ) = 1
+    FROM pooled_speedups
+    WHERE clock = 'gpu' AND task_id NOT IN (FROM weak_tasks)
+    GROUP BY kernel_id, task_id, device, "precision"
 )
 SELECT
     judged.device,
