@@ -236,7 +236,7 @@ def list_filtered(checkout: Path) -> Iterator[Pair]:
         yield Pair(f"filtered/{number}_{name}", task, solution, "Model")
 
 
-def time_plain(pair: Pair, device: str, seconds: float) -> dict[str, Any]:
+def time_plain(pair: Pair, device: str, seconds: float, cores: Sequence[int]) -> dict[str, Any]:
     """Time a pair in a plain process; raise FlywheelError with its last line where it fails."""
     order = {
         "task": str(pair.task.resolve()),
@@ -245,6 +245,8 @@ def time_plain(pair: Pair, device: str, seconds: float) -> dict[str, Any]:
         "device": device.partition(":")[0],
         "threads": placement.count_threads(),
         "seconds": seconds,
+        # Beside a GPU the judge picks such a core for its workers. On a processor none is pinned.
+        "core": None if device == "cpu" else cores[0],
     }
     program = Path(__file__).with_name("plain_process.py")
     _, _, gpu = device.partition(":")
@@ -333,11 +335,11 @@ def measure_pairs(
                 loads = [read_load()]
                 begin = time.monotonic()
                 try:
-                    line["before"] = time_plain(pair, options.device, options.plain_s)
+                    line["before"] = time_plain(pair, options.device, options.plain_s, cores)
                     loads.append(read_load())
                     line["sessions"] = time_judged(pair, judge)
                     loads.append(read_load())
-                    line["after"] = time_plain(pair, options.device, options.plain_s)
+                    line["after"] = time_plain(pair, options.device, options.plain_s, cores)
                 except FlywheelError as error:
                     line["left_out"] = str(error)
                 loads.append(read_load())

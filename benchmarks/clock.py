@@ -10,7 +10,7 @@ process measure the known time.
 
 With `--calibrate`, it compares the clock `gpu` with CUDA events of the worker (`clock_worker.py`,
 which needs Triton) around the same calls, for kernels that do nothing and elementwise kernels of 64
-to 16,384 blocks, and for two flushes of the caches: one that writes memory, and one that reads it.
+to 16,384 blocks.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
+from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.clock.gate import GATE_BYTES, Gate
-from evaluators.device.cache_flush import compute_flush_bytes
+from evaluators.clock.rounds import Round, time_rounds
+from evaluators.device.cache_flush import compute_flush_bytes, flush_caches
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
@@ -72,12 +74,12 @@ def get_inputs(): return [torch.randn(256, 1024)]
 def get_init_inputs(): return []
 """
 CALIBRATED = [
-    ("nothing", 0),
+    ("launch", 1),
     ("empty", 1),
     ("empty", 4096),
     *(("elementwise", blocks) for blocks in (64, 256, 1024, 4096, 16_384)),
 ]
-"""Kernels of `clock_worker.py` and their blocks. The first launches nothing: the empty arm."""
+"""Kernels of `clock_worker.py` and their blocks. The first is the empty arm's."""
 CALIBRATION_CALLS, CALIBRATION_ROUNDS = 20, 8
 CONFIG = Config(calls=2, robustness=False, diagnosis=False, baselines=())
 
@@ -144,43 +146,18 @@ def make_waiting(device: str, wanted_us: int) -> tuple[str, float]:
     return GPU_TASK.format(cycles=cycles), gpu_us(cycles)
 
 
-def time_gated(
-    gate: Gate, first: int, inputs: torch.Tensor, flush: Callable[[], object]
-) -> tuple[torch.cuda.Event, list[tuple[torch.cuda.Event, torch.cuda.Event]]]:
-    """Open the gate for calls that the worker has launched, as `evaluators.clock.rounds` does.
-
-    `inputs` is written before every flush, as the inputs of a call are. Returns the last event, and
-    those around every call.
-    """
-    pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-    for number in range(first, first + CALIBRATION_CALLS):
-        opened, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        inputs.add_(1)
-        flush()
-        opened.record()
-        gate.open(number)
-        gate.wait_for_report(number)
-        done.record()
-        pairs.append((opened, done))
-    return pairs[-1][1], pairs
-
-
 def calibrate() -> None:
-    """Print the clock `gpu` less the empty arm beside the worker's own events, for two flushes."""
-    memory = torch.zeros(compute_flush_bytes("cuda") // 4, dtype=torch.int32, device="cuda")
-    flushes: dict[str, Callable[[], object]] = {
-        "writes": lambda: memory.add_(1),
-        "reads": memory.sum,
-    }
+    """Print the clock `gpu` less the empty arm beside events of the worker's own."""
+    flushed = torch.ones(compute_flush_bytes("cuda") // 4, dtype=torch.int32, device="cuda")
     inputs = torch.zeros(CALIBRATED[-1][1] * 1024, device="cuda")
-    for flush in flushes.values():
-        flush()
+    flush_caches(flushed)
+    inputs.copy_(torch.ones_like(inputs))
     fd = os.memfd_create("gate")
     os.ftruncate(fd, GATE_BYTES)
     gate = Gate(fd)
     program = str(Path(__file__).with_name("clock_worker.py"))
-    times_us: dict[tuple[str, int, str], tuple[list[float], list[float]]] = {
-        (kernel, blocks, flush): ([], []) for kernel, blocks in CALIBRATED for flush in flushes
+    times_us: dict[tuple[str, int], tuple[list[float], list[float]]] = {
+        each: ([], []) for each in CALIBRATED
     }
     with subprocess.Popen(
         [sys.executable, program, str(fd)],
@@ -193,31 +170,36 @@ def calibrate() -> None:
         assert worker.stdout is not None
         first = 1
         for _ in range(CALIBRATION_ROUNDS):
-            for (kernel, blocks, flush), (judged, own) in times_us.items():
+            for (kernel, blocks), (judged, own) in times_us.items():
                 order = {"kernel": kernel, "blocks": blocks, "first": first}
                 worker.stdin.write(json.dumps({**order, "calls": CALIBRATION_CALLS}) + "\n")
                 worker.stdin.flush()
                 if worker.stdout.readline() != "launched\n":
                     raise SystemExit("the worker has ended: see its error above")
-                last, pairs = time_gated(gate, first, inputs[: blocks * 1024], flushes[flush])
-                last.synchronize()
-                judged += [opened.elapsed_time(done) * 1e3 for opened, done in pairs]
+                written = inputs[: blocks * 1024]
+                rounds = [Round([(written, written.clone())], [])] * CALIBRATION_CALLS
+                times = time_rounds(gate, first, rounds, flushed, 10.0)
+                judged += [one.call_ns / 1e3 for one in times]
                 own += json.loads(worker.stdout.readline())
                 first += CALIBRATION_CALLS
         worker.stdin.close()
     gate.close()
     calls = CALIBRATION_CALLS * CALIBRATION_ROUNDS
-    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}: medians of {calls} calls\n")
-    print("| kernel | blocks | flush | events, µs | `gpu`, µs | difference, µs | its quartiles |")
-    print("|---|---:|---|---:|---:|---:|---|")
-    for (kernel, blocks, flush), (judged, own) in times_us.items():
-        empty = statistics.median(times_us["nothing", 0, flush][0])
-        differences = [ours - empty - theirs for ours, theirs in zip(judged, own, strict=True)]
+    nothing_us = _time_queued(0, 0)  # between events around nothing
+    launch_us = time_empty_kernel() / 1e3
+    empty_us = statistics.median(times_us["launch", 1][0])
+    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}: medians of {calls} calls")
+    print(f"a call with an empty kernel: {empty_us:.1f} µs; by events: {launch_us:.2f} µs\n")
+    print("| kernel | blocks | events, µs | `gpu`, µs | difference, µs | its quartiles |")
+    print("|---|---:|---:|---:|---:|---|")
+    for (kernel, blocks), (judged, own) in times_us.items():
+        clock_us = [ours - empty_us + launch_us for ours in judged]
+        events_us = [theirs - nothing_us for theirs in own]
+        differences = [ours - theirs for ours, theirs in zip(clock_us, events_us, strict=True)]
         low, middle, high = statistics.quantiles(differences, n=4)
-        events_us, clock_us = statistics.median(own), statistics.median(judged) - empty
         print(
-            f"| {kernel} | {blocks} | {flush} | {events_us:.2f} | {clock_us:.2f}"
-            f" | {middle:+.2f} | {low:+.2f}, {high:+.2f} |"
+            f"| {kernel} | {blocks} | {statistics.median(events_us):.2f}"
+            f" | {statistics.median(clock_us):.2f} | {middle:+.2f} | {low:+.2f}, {high:+.2f} |"
         )
 
 

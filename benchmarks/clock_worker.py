@@ -18,6 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
+from evaluators.clock.empty_kernel import launch_empty_kernel
 from evaluators.clock.gate import Gate
 from evaluators.worker.cuda_streams import Streams
 
@@ -63,7 +64,7 @@ def main() -> None:
 
     def choose_work(kernel: str, blocks: int) -> Callable[[], Any]:
         works: dict[str, Callable[[], Any]] = {
-            "nothing": lambda: None,
+            "launch": launch_empty_kernel,
             "empty": lambda: do_nothing[(blocks,)](source),
             "elementwise": lambda: add_one[(blocks,)](source, target, ELEMENTS),
         }

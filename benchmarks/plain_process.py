@@ -21,6 +21,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import os
 import statistics
 import sys
 import time
@@ -183,6 +184,8 @@ def import_file(name: str, path: str) -> ModuleType:
 def main() -> None:
     """Time what the argument names, and print the medians."""
     order = json.loads(sys.argv[1])
+    if order.get("core") is not None:
+        os.sched_setaffinity(0, {order["core"]})
     torch.set_num_threads(order["threads"])
     torch.manual_seed(0)
     with torch.no_grad():

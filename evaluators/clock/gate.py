@@ -1,10 +1,10 @@
 """A gate between two processes with GPU streams, in host memory that both see.
 
 The worker's stream waits at the gate and reports when its call behind the gate is done. The judge's
-stream opens the gate and waits for the report. No process has to run while the GPU switches between
-them: the worker can be frozen with its calls launched.
+stream opens the gate, and the judge watches both words. The worker can be frozen with its calls
+launched.
 
-For a call whose launches are part of its time, the worker itself waits at the gate instead of its
+For calls whose launches are part of their time, the worker itself waits at the gate instead of its
 stream, and the judge itself waits for the reports.
 """
 
@@ -20,17 +20,24 @@ import torch
 from evaluators.memory import cuda_driver
 
 GATE_BYTES = mmap.PAGESIZE
-_OPENED, _DONE, _READY, _JOINED, _WRITTEN = 0, 16, 32, 48, 64
+_OPENED, _DONE, _JOINED = 0, 16, 32
 """Indices of the words, 64 bytes apart so that they share no cache line."""
 _POLLS = 2000
 """Looks at a word between two looks at the worker."""
+_SPIN_NS = 2_000_000
+"""Nanoseconds after which the judge lets other processes run between two looks."""
 _PORTABLE_AND_MAPPED = 3
 _AT_LEAST = 0
 _PLAIN = 0
 
 
+def get_stream() -> int:
+    """Return the handle of the current stream; faster than by torch's public functions."""
+    return torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())  # pyright: ignore[reportPrivateUsage]
+
+
 class Gate:
-    """Counters in a shared file: `opened` and `written` by the judge, the others by the worker.
+    """Counters in a shared file: `opened` by the judge, the others by the worker.
 
     Calls are numbered from 1 and pass the gate in order. Raises RuntimeError where the driver
     cannot map the file, and OSError.
@@ -53,10 +60,13 @@ class Gate:
             "cuMemHostGetDevicePointer_v2", ctypes.byref(address), self._host, ctypes.c_uint(0)
         )
         self._device = address.value
+        order = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint
+        self._wait_value = cuda_driver.bind("cuStreamWaitValue32_v2", *order)
+        self._write_value = cuda_driver.bind("cuStreamWriteValue32_v2", *order)
 
     def wait_for_opening(self, number: int) -> None:
         """Make the current stream wait until the judge opens the gate for a call."""
-        self._wait(_OPENED, number)
+        self._wait_value(get_stream(), self._device + 4 * _OPENED, number, _AT_LEAST)
 
     def report(self, number: int) -> None:
         """Make the current stream report to the judge that a call is done."""
@@ -66,24 +76,13 @@ class Gate:
         """Make the current stream open the gate for a call."""
         self._write(_OPENED, number)
 
-    def wait_for_report(self, number: int) -> None:
-        """Make the current stream wait for the report of a call."""
-        self._wait(_DONE, number)
-
     def open_now(self, number: int) -> None:
         """Open the gate for calls up to this one, independently of the streams."""
         self._words[_OPENED] = number
 
-    def wait_for_inputs(self, number: int) -> None:
-        """Make this process, the worker, wait until the judge has written inputs."""
-        words = self._words
-        while words[_WRITTEN] < number:
-            pass
-
     def wait_in_person(self, number: int) -> None:
-        """Make this process, the worker, wait until the judge opens the gate."""
+        """Make this process, the worker, wait until the judge opens the gate for a call."""
         words = self._words
-        words[_READY] = number
         while words[_OPENED] < number:
             pass
 
@@ -91,30 +90,41 @@ class Gate:
         """Make the current stream report that every stream is done."""
         self._write(_JOINED, number)
 
-    def time_opening(self, number: int, is_over: Callable[[], bool]) -> tuple[int, int] | None:
-        """Open the gate for a worker that waits in person, once inputs are written, and time it.
+    def watch_call(self, number: int, limit_s: float) -> tuple[int, int] | None:
+        """Wait until the gate is open for a call, and for the report that the call is done.
 
-        Returns the nanoseconds from opening the gate until the report that the work is done, and
-        all others: until the worker is ready, and from the report until every stream is done.
-        Returns None where `is_over`, asked now and then, says that the worker will not report.
+        Returns both times in nanoseconds, by `time.perf_counter_ns`, or None where it is not done
+        in time. The first is the last look at which the gate was closed: where the system holds
+        this process up, a call looks longer, not shorter.
         """
-        words = self._words
-        start_ns = time.perf_counter_ns()
-        words[_WRITTEN] = number
-        if not self._await(_READY, number, is_over):
-            return None
-        begin_ns = time.perf_counter_ns()
-        words[_OPENED] = number
-        is_done = self._await(_DONE, number, is_over)
-        done_ns = time.perf_counter_ns()
-        if not (is_done and self._await(_JOINED, number, is_over)):
-            return None
-        end_ns = time.perf_counter_ns()
-        return done_ns - begin_ns, (begin_ns - start_ns) + (end_ns - done_ns)
+        words, read_ns = self._words, time.perf_counter_ns
+        opened_ns = now_ns = read_ns()
+        limit_ns, spin_ns = now_ns + int(limit_s * 1e9), now_ns + _SPIN_NS
+        while words[_OPENED] < number:
+            opened_ns = now_ns
+            now_ns = read_ns()
+            if now_ns > limit_ns:
+                return None
+        while words[_DONE] < number:
+            now_ns = read_ns()
+            if now_ns > spin_ns:
+                if now_ns > limit_ns:
+                    return None
+                time.sleep(0)
+        return opened_ns, read_ns()
 
-    def let_pass(self, number: int) -> None:
-        """Let the worker pass every gate up to this one, whether inputs are written or not."""
-        self._words[_WRITTEN] = self._words[_OPENED] = number
+    def follow_calls(self, first: int, last: int, is_over: Callable[[], bool]) -> int | None:
+        """Open the gate for each call at the report of the one before, until all streams are done.
+
+        The gate is open for the first call already. Returns the time of the end in nanoseconds, by
+        `time.perf_counter_ns`, or None where `is_over`, asked now and then, says that the worker
+        will not report.
+        """
+        for number in range(first, last):
+            if not self._await(_DONE, number, is_over):
+                return None
+            self.open_now(number + 1)
+        return time.perf_counter_ns() if self._await(_JOINED, last, is_over) else None
 
     def _await(self, word: int, number: int, is_over: Callable[[], bool]) -> bool:
         words = self._words
@@ -125,28 +135,11 @@ class Gate:
             if is_over():
                 return words[word] >= number
 
-    def give_up(self, number: int) -> None:
-        """Stop the judge's stream from waiting for calls up to this one."""
-        self._words[_OPENED] = number
-        self._words[_DONE] = number
-
     def close(self) -> None:
         """Unregister the memory from the driver. No stream may be waiting at the gate."""
         if self._device:
             self._device = 0
             cuda_driver.call("cuMemHostUnregister", self._host)
 
-    def _wait(self, word: int, number: int) -> None:
-        self._order("cuStreamWaitValue32_v2", word, number, _AT_LEAST)
-
     def _write(self, word: int, number: int) -> None:
-        self._order("cuStreamWriteValue32_v2", word, number, _PLAIN)
-
-    def _order(self, name: str, word: int, number: int, flags: int) -> None:
-        cuda_driver.call(
-            name,
-            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
-            ctypes.c_uint64(self._device + 4 * word),
-            ctypes.c_uint32(number),
-            ctypes.c_uint(flags),
-        )
+        self._write_value(get_stream(), self._device + 4 * word, number, _PLAIN)

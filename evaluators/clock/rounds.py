@@ -1,14 +1,16 @@
-"""The judge's clock on a GPU: events of its own stream around calls that a worker has launched.
+"""The judge's clock on a GPU: it watches calls that a worker has launched behind a gate.
 
 A round writes fresh inputs, flushes the caches, opens the gate for one call, waits for its report,
-and copies the answer into memory of the judge. The call's time runs from opening the gate to the
-report, between two events of the judge's own stream.
+and copies the answer into memory of the judge. The call's time runs from opening the gate, on the
+judge's stream, to the report on the worker's, as the processor of the judge sees both.
 
-Contexts take turns on a GPU: within that time it switches to the worker's context and back. An
-empty call takes these switches as well, and they are subtracted. Work that the worker hides on
-other streams or in other contexts, before the gate opens or after the report, needs two further
-switches in the rest of the round. A rest that is that much longer than an empty round's counts as
-time of the call.
+Contexts take turns on a GPU: within that time it switches to the worker's context. An empty call
+that launches a kernel without work takes this switch as well. What it takes longer than its kernel
+by CUDA events is subtracted (`empty_kernel`). The switch back is no part of a call's time, since
+it would write back what the call has left in the caches. Work that the worker hides on other
+streams or in other contexts, before the gate opens or after the report, needs two further switches
+in the rest of the round. A rest that is that much longer than an empty round's counts as time of
+the call.
 """
 
 from __future__ import annotations
@@ -21,9 +23,8 @@ import torch
 from torch import Tensor
 
 from evaluators.clock.gate import Gate
+from evaluators.device.cache_flush import flush_caches
 
-_SPIN_S = 0.002
-_POLL_S = 0.0002
 _SOONEST = 0.9
 _TRIALS = 8
 """How often further empty rounds are timed before a call counts as early."""
@@ -48,11 +49,11 @@ class RoundTime:
     """Time of one round in nanoseconds."""
 
     call_ns: int
-    """From opening the gate to the report that the call is done."""
+    """From opening the gate to the report that the call is done. For a burst: from thawing the
+    worker to the report that all streams are done."""
     rest_ns: int
-    """Before that, writing inputs and flushing caches; and after it, copying the answer. Where the
-    worker waits in person: before that, until it is ready; and after it, until all streams are
-    done."""
+    """Before that, writing inputs and flushing caches; and after it, copying the answer. For a
+    burst: after the reports of all calls and streams, until the worker is frozen."""
 
 
 class EmptyRounds:
@@ -72,8 +73,8 @@ class EmptyRounds:
     def elapsed_ns(self, rounds: Sequence[RoundTime]) -> int:
         """Return the time of the calls of other rounds, and of work hidden in the rest of a round.
 
-        Hidden work takes two switches of the GPU, as long as an empty call. An excess of more than
-        half of that counts, since noise does not explain it.
+        Hidden work takes two switches of the GPU, and an empty call takes one. An excess of more
+        than half of that counts, since noise does not explain it.
         """
         excess_ns = [one.rest_ns - self._longest_rest_ns for one in rounds]
         hidden_ns = sum(one for one in excess_ns if 2 * one > self._least_call_ns)
@@ -101,48 +102,28 @@ def time_rounds(
 ) -> list[RoundTime]:
     """Time calls that a worker has launched behind a gate, numbered from `first`.
 
-    The worker may be frozen. `flushed` is written before each call, to flush the caches.
+    The worker may be frozen. `flushed` is read before each call, to flush the caches.
 
     Raises:
         Unfinished: the calls are not done after `limit_s` seconds. All gates are open then.
     """
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(4)] for _ in rounds]
+    times: list[RoundTime] = []
     torch.cuda.current_stream().synchronize()
-    for number, (one, (begin, opened, done, end)) in enumerate(
-        zip(rounds, events, strict=True), first
-    ):
-        begin.record()
+    for number, one in enumerate(rounds, first):
+        begin_ns = time.perf_counter_ns()
         for theirs, ours in one.inputs:
             theirs.copy_(ours)
         if flushed is not None:
-            flushed.add_(1)
-        opened.record()
+            flush_caches(flushed)
         gate.open(number)
-        gate.wait_for_report(number)
-        done.record()
+        watched = gate.watch_call(number, limit_s)
+        if watched is None:
+            gate.open_now(first + len(rounds) - 1)
+            raise Unfinished
+        opened_ns, done_ns = watched
         for ours, theirs in one.outputs:
             ours.copy_(theirs)
-        end.record()
-    _wait(events[-1][-1], gate, first + len(rounds) - 1, limit_s)
-    return [
-        RoundTime(
-            call_ns=_ns_between(opened, done),
-            rest_ns=_ns_between(begin, opened) + _ns_between(done, end),
-        )
-        for begin, opened, done, end in events
-    ]
-
-
-def _wait(last: torch.cuda.Event, gate: Gate, number: int, limit_s: float) -> None:
-    begin = time.monotonic()
-    while not last.query():
-        waited_s = time.monotonic() - begin
-        if waited_s > limit_s:
-            gate.give_up(number)
-            torch.cuda.synchronize()
-            raise Unfinished
-        time.sleep(0 if waited_s < _SPIN_S else _POLL_S)
-
-
-def _ns_between(begin: torch.cuda.Event, end: torch.cuda.Event) -> int:
-    return round(begin.elapsed_time(end) * 1e6)
+        torch.cuda.current_stream().synchronize()
+        rest_ns = (opened_ns - begin_ns) + (time.perf_counter_ns() - done_ns)
+        times.append(RoundTime(done_ns - opened_ns, rest_ns))
+    return times

@@ -10,8 +10,17 @@ import torch
 _MIB = 1 << 20
 
 
+def flush_caches(memory: torch.Tensor) -> None:
+    """Read memory of `compute_flush_bytes`, so that nothing else stays in the caches.
+
+    Reading leaves no lines that are written back later, within the time of a call. The memory must
+    have been written once: untouched pages of a processor may all be the same one.
+    """
+    memory.sum()
+
+
 def compute_flush_bytes(device: str) -> int:
-    """Return the number of bytes to write so that nothing else stays in the caches."""
+    """Return the number of bytes to read so that nothing else stays in the caches."""
     if device == "cuda":
         l2_bytes = int(torch.cuda.get_device_properties(0).L2_cache_size)
         return max(256 * _MIB, 4 * l2_bytes)

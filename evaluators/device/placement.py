@@ -109,6 +109,7 @@ def pick_fast_cores(cores: Sequence[int], count: int = 2) -> tuple[int, ...] | N
 
     Cores of one host may differ in speed, up to 1.9 times, for seconds. A loop of a third of a
     millisecond runs on every core in turn for 50 ms in all, and the best time of each core counts.
+    Threads that share a core of the hardware with a faster one come last.
     """
     allowed = os.sched_getaffinity(0)
     best_ns = dict.fromkeys(cores, _PROBE_NS)
@@ -125,7 +126,22 @@ def pick_fast_cores(cores: Sequence[int], count: int = 2) -> tuple[int, ...] | N
         return None
     finally:
         os.sched_setaffinity(0, allowed)
-    return tuple(sorted(best_ns, key=best_ns.__getitem__)[:count])
+    fastest: list[int] = []
+    shared: list[int] = []
+    for core in sorted(best_ns, key=best_ns.__getitem__):
+        (shared if _list_siblings(core) & {*fastest} else fastest).append(core)
+    return (*fastest, *shared)[:count]
+
+
+def _list_siblings(core: int) -> set[int]:
+    """Return the threads that share a core of the hardware with this one, such as 0,8 or 0-1."""
+    file = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    try:
+        parts = [part.partition("-") for part in file.read_text().strip().split(",")]
+        ranges = (range(int(first), int(last or first) + 1) for first, _, last in parts)
+        return {sibling for each in ranges for sibling in each}
+    except (OSError, ValueError):
+        return set()
 
 
 def list_gpus() -> list[str]:

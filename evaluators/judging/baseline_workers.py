@@ -81,7 +81,9 @@ class BaselineWorkers:
         """Call one baseline once per slot named. Raises ReferenceFailed, LaunchBlocked."""
         variant = None if name == "eager" else name
         worker = self.get_worker(name)
-        sample = worker.time(slots, variant, cold=cold, copies=copies, manner=manner)
+        sample = worker.time(
+            slots, variant, cold=cold, copies=copies, manner=manner, describes=False
+        )
         # They are not checked, and those of all baselines together take much memory.
         worker.release_outputs()
         return sample

@@ -17,6 +17,8 @@ FLAGS = {
     "shares_device": "another process of the kernel also holds the GPU: ranks nothing",
     "contended": "other work ran on the host: ranks by no clock",
     "timed_end_to_end": "launching it waits for the GPU: all arms are timed by the host's clock",
+    "unpinned": "judge and workers had no core each while calls were timed with their launches: "
+    "`latency` and `throughput` contain differences between cores",
     "near_roofline": "near the memory bound, or faster than the reference's operations allow",
     "confirmed_win": "a surprising speedup that a fresh process confirmed",
     "unconfirmed_win": "a surprising speedup that a fresh process did not confirm: ranks nothing",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.device import cache_flush
 from evaluators.device.placement import count_threads
 from evaluators.judging.case import Policy
@@ -31,9 +32,13 @@ class WorkerSetup:
         torch.set_num_threads(self.threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
-        # The judge writes it while every worker is frozen, so that their caches hold nothing else.
         words = cache_flush.compute_flush_bytes(device) // torch.int32.itemsize
-        self._flushed = torch.zeros(words, dtype=torch.int32, device=device)
+        self._flushed = torch.ones(words, dtype=torch.int32, device=device)
+        cache_flush.flush_caches(self._flushed)
+        if device == "cuda":
+            time_empty_kernel()
+            # The driver waits for an idle GPU to load a kernel, which none is behind a gate.
+            torch.cuda.synchronize()
 
     def start(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import Any
 
 
@@ -15,9 +16,29 @@ def call(name: str, *arguments: Any) -> None:
     """
     code = getattr(_load_driver(), name)(*arguments)
     if code:
-        text = ctypes.c_char_p()
-        _load_driver().cuGetErrorString(code, ctypes.byref(text))
-        raise RuntimeError(f"{name}: {(text.value or b'unknown error').decode()}")
+        raise _explain(name, code)
+
+
+def bind(name: str, *types: Any) -> Callable[..., None]:
+    """Return a function of the driver that takes plain numbers of these types.
+
+    A call takes about a microsecond, a fraction of the time of `call`. Raises as that does.
+    """
+    function = getattr(ctypes.CDLL("libcuda.so.1"), name)
+    function.argtypes = types
+
+    def call_bound(*arguments: int) -> None:
+        code = function(*arguments)
+        if code:
+            raise _explain(name, code)
+
+    return call_bound
+
+
+def _explain(name: str, code: int) -> RuntimeError:
+    text = ctypes.c_char_p()
+    _load_driver().cuGetErrorString(code, ctypes.byref(text))
+    return RuntimeError(f"{name}: {(text.value or b'unknown error').decode()}")
 
 
 def has_function(name: str) -> bool:

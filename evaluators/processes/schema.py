@@ -317,7 +317,7 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         **dict.fromkeys(("empty", "settle"), _nothing),
         **dict.fromkeys(("call", "output"), _output),
         "time": _object(places=_list(_is_located)),
-        **dict.fromkeys(("describe", "launch", "call_at_opening"), _outputs),
+        **dict.fromkeys(("describe", "launch", "call_in_burst"), _outputs),
         "prepare": _object(handles=_list(_handle, 2)),
         "load": _object(found=_flag),
         "state": _object(

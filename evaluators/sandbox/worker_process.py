@@ -9,7 +9,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -116,8 +116,9 @@ class WorkerProcess:
         self.pid = pid
         self.paused_s = 0.0
         """Seconds so far in which a request was frozen because another judge timed."""
-        self.wall_ns = 0
-        """Time from the last request until every process of the worker was frozen again."""
+        self.begin_ns = self.end_ns = 0
+        """When the last request began, and when every process of the worker was frozen again, by
+        `time.perf_counter_ns`."""
         self.running_ns = 0
         """Time of all requests so far."""
 
@@ -160,8 +161,8 @@ class WorkerProcess:
             self._receive_end(0)
             raise Died
         self._freeze()
-        self.wall_ns = time.perf_counter_ns() - begin
-        self.running_ns += self.wall_ns
+        self.begin_ns, self.end_ns = begin, time.perf_counter_ns()
+        self.running_ns += self.end_ns - begin
         try:
             answer = messages.receive(self._channel)
         except messages.Closed:
@@ -265,6 +266,28 @@ class WorkerProcess:
     def cpu_ns(self) -> int:
         """Return the processor time of everything the worker has started."""
         return self._freezer.cpu_ns()
+
+    def pin(self, cores: Collection[int]) -> bool:
+        """Let every thread run on these cores only; return whether that was possible."""
+        try:
+            for thread in self._list_threads():
+                os.sched_setaffinity(thread, cores)
+        except OSError:
+            return False
+        return True
+
+    def list_cores(self) -> set[int]:
+        """Return the cores on which any thread may run; none where one cannot be asked."""
+        try:
+            return {
+                core for thread in self._list_threads() for core in os.sched_getaffinity(thread)
+            }
+        except OSError:
+            return set()
+
+    def _list_threads(self) -> list[int]:
+        tasks = (Path(f"/proc/{pid}/task") for pid in self._freezer.processes())
+        return [int(thread.name) for task in tasks for thread in task.iterdir()]
 
     def find_other_holders(self, device: str) -> set[int]:
         """Return other processes of the worker that hold a device file with this path prefix."""

@@ -35,7 +35,7 @@ class TimeSample(Protocol):
 class SessionArm:
     """One arm of a session: a worker, and how it is timed.
 
-    On a processor, a sample has as many calls as fill its time, and a few untimed calls precede it.
+    A sample in a burst has as many calls as fill its time, and a few untimed calls precede it.
     Their inputs are in the first slot, and the judge writes the others after them.
     """
 
@@ -63,7 +63,7 @@ class SessionArm:
 def set_calls(
     arms: dict[str, SessionArm], calls: Mapping[str, int], call_ms: Mapping[str, float]
 ) -> None:
-    """Set how many timed and untimed calls the samples of some arms on a processor have.
+    """Set how many timed and untimed calls the samples of some arms in bursts have.
 
     call_ms: Time of a call of each arm. What a call takes longer after a pause is a small part of
         a long one, which has no untimed calls.
@@ -89,16 +89,20 @@ def list_arms(
         take = functools.partial(baselines.time, name, manner=manner)
         arms[name] = SessionArm(baselines.get_worker(name), take, calls)
     control = baselines.control
-    arms[EAGER_CONTROL] = SessionArm(control, functools.partial(control.time, manner=manner), calls)
-    control.prepare_empty(0)
-    take_empty = functools.partial(control.time, variant=EMPTY, manner=manner)
-    if manner == "in_burst":  # without inputs of its own, so that none have to be written
-        take_empty = functools.partial(_repeat_first, take_empty)
-    arms[EMPTY] = SessionArm(control, take_empty, calls)
-    if manner == "in_burst" and kernel is not None:
-        arms[EMPTY_KERNEL] = arms[EMPTY]
+    take = functools.partial(control.time, manner=manner, describes=False)
+    arms[EAGER_CONTROL] = SessionArm(control, take, calls)
+    control.prepare_empty(0, launches=manner == "behind_gate")
+    take_empty = functools.partial(take, variant=EMPTY)
+    if manner != "in_burst":
+        arms[EMPTY] = SessionArm(control, take_empty)
+        return arms
+    # Without inputs of its own, so that none have to be written.
+    arms[EMPTY] = SessionArm(control, functools.partial(_repeat_first, take_empty), calls)
+    if kernel is not None:  # its answers are described as well
+        described = functools.partial(_repeat_first, take_empty, describes=True)
+        arms[EMPTY_KERNEL] = SessionArm(control, described, calls)
     return arms
 
 
-def _repeat_first(take: TimeSample, slots: list[int], *, cold: bool = False) -> Sample:
-    return take(slots[:1] * len(slots), cold=cold)
+def _repeat_first(take: TimeSample, slots: list[int], **how: bool) -> Sample:
+    return take(slots[:1] * len(slots), **how)

@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from evaluators.memory.tensors import layout
+from evaluators.memory.tensors import LaidOut, layout
 from evaluators.worker.handle import WorkerHandle
 
-_SUPPLY_NS = 20_000_000
-_BATCH_BYTES = 16 << 20
+_SUPPLY_NS = {"cpu": 20_000_000, "cuda": 40_000_000}
+"""Nanoseconds that renewing all sets of a block may take."""
+_BATCH_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
 _MOST_AHEAD = 32
 """Input sets that are drawn with one request, at most, beyond those of the present block."""
 
@@ -52,7 +53,7 @@ class InputPool:
 
     def count_affordable(self) -> int:
         """Return how many calls a sample can have, with a set each that is renewed every block."""
-        renewed = int(_SUPPLY_NS / max(1.0, self._cost_ns))
+        renewed = int(_SUPPLY_NS[self.device] / max(1.0, self._cost_ns))
         described = min(worker.reply_calls for worker in self._workers)
         return max(1, min(renewed, self._most_calls, self.size - self._untimed, described))
 
@@ -75,11 +76,12 @@ class InputPool:
                 self._draw_ahead(len(slots) - slot)
             begin = time.perf_counter_ns()
             self.sets[slot] = self._ahead.popleft()
+            laid_out: LaidOut | None = None
             for worker in self._workers:
-                worker.fill(slot, self.sets[slot])
+                laid_out = worker.fill(slot, self.sets[slot], known=laid_out)
             filling_ns += time.perf_counter_ns() - begin
         self._cost_ns = self._drawing_ns + filling_ns / len(slots)
-        self._batch = max(1, _BATCH_BYTES // max(1, layout(self.sets[0])[1]))
+        self._batch = max(1, _BATCH_BYTES[self.device] // max(1, layout(self.sets[0])[1]))
         return slots
 
     def _draw_ahead(self, needed: int) -> None:

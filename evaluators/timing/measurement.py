@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 
+from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.host_load import read_load
+from evaluators.device.placement import pick_fast_cores
 from evaluators.judging.baseline_workers import BaselineWorkers
 from evaluators.timing.arms import SessionArm, list_arms, set_calls
 from evaluators.timing.checks import latency_check, noise_control
@@ -17,7 +21,7 @@ from evaluators.timing.checks.cpu_watch import CpuWatch
 from evaluators.timing.checks.output_checks import OutputChecks
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.plan import CLOCKS, Plan, Sources, count_most_calls
-from evaluators.timing.session import EMPTY, Session
+from evaluators.timing.session import EMPTY, EMPTY_KERNEL, Session
 from evaluators.timing.stopping_rule import should_stop
 from evaluators.timing.warm_up import EMPTY_CALLS, warm_up
 from evaluators.worker.handle import Failed, LaunchBlocked, Manner, Sample, WorkerHandle
@@ -73,8 +77,13 @@ def _measure(
             block.measure(session, is_checked=True)
         if is_over:
             break
-    for clock in clocks[1:] if plan.further_blocks else ():
-        session.further.append(_measure_further(block, clock, plan, session))
+    further = clocks[1:] if plan.further_blocks else ()
+    workers = (kernel, *baselines.workers) if kernel.device == "cuda" and further else ()
+    with pin_to_cores(workers) as pinning:
+        for clock in further:
+            session.further.append(_measure_further(block, clock, plan, session))
+    if workers and not pinning.has_held:
+        session.flags.add("unpinned")
     latency_check.reject_early_work(session)
     watch.reject_busy()
     if checks.is_unverified:
@@ -89,6 +98,39 @@ def _measure(
         session.flags.add("timed_end_to_end")
     noise_control.mark_noise(session, plan.noise)
     return session
+
+
+@dataclass
+class Pinning:
+    """Whether the judge and some workers had one core each."""
+
+    has_held: bool = False
+
+
+@contextlib.contextmanager
+def pin_to_cores(workers: Sequence[WorkerHandle]) -> Generator[Pinning]:
+    """Run the judge on one fast core and the workers of a GPU on another.
+
+    Cores of one host may differ in speed. The workers never run at the same time, so all arms of a
+    block have the same one. Does nothing without workers.
+    """
+    pinning = Pinning()
+    if not workers:
+        yield pinning
+        return
+    allowed = os.sched_getaffinity(0)
+    fast = pick_fast_cores(sorted(allowed)) or ()
+    others, own = {*fast[:1]}, {*fast[1:]}
+    has_pair = bool(own and others) and all([worker.pin(others) for worker in workers])
+    if has_pair:
+        os.sched_setaffinity(0, own)
+    try:
+        yield pinning
+        pinning.has_held = has_pair and workers[0].is_pinned(others)
+    finally:
+        os.sched_setaffinity(0, allowed)
+        for worker in workers:
+            worker.pin(allowed)
 
 
 def _measure_further(block: Block, clock: Clock, plan: Plan, main: Session) -> Session:
@@ -125,9 +167,9 @@ class Block:
         self._checks = checks
         self._watch = watch
         self._arms: dict[str, SessionArm] = {}
-        self._empty = EmptyRounds()
+        self._empty: dict[str, EmptyRounds] = {}
         self._has_gated = False
-        self._is_frozen = True
+        self._is_behind_gate = False
         self._checked_share = 0.0
 
     def begin(
@@ -146,13 +188,13 @@ class Block:
         self._pool.begin(
             loops or 1,
             most_calls=count_most_calls(clock, manner),
-            untimed=int(manner == "at_opening" or (manner == "in_burst" and self._pool.size > 1)),
+            untimed=int(manner == "in_burst" and self._pool.size > 1),
         )
         self._pool.refill()
         if manner == "behind_gate":
             self._load_baseline_kernels()
-        self._empty = EmptyRounds()
-        self._is_frozen = manner != "at_opening"
+        self._empty = {EMPTY: EmptyRounds(), EMPTY_KERNEL: EmptyRounds()}
+        self._is_behind_gate = manner == "behind_gate"
         self._arms = list_arms(self._kernel, self._baselines, manner)
         cold = clock != "throughput"
         empty: Mapping[str, Sequence[Sample]] = {}
@@ -171,12 +213,18 @@ class Block:
                 self._checks,
                 plan,
                 cold=cold,
+                in_burst=manner == "in_burst",
                 similar=similar,
             )
             counts, empty = warm.loops, warm.empty
-        if manner in ("behind_gate", "at_opening"):
-            empty = empty or {EMPTY: self._time_empty(self._pool.refill(), cold=cold)}
-            self._empty.add([one for sample in empty[EMPTY] for one in sample.rounds])
+        if self._pool.device == "cuda" and manner != "end_to_end":
+            if not empty:
+                slots = self._pool.refill()
+                empty = {
+                    name: self._time_empty(name, slots, cold=cold) for name in self._empty_arms
+                }
+            for name, samples in empty.items():
+                self._empty[name].add([one for sample in samples for one in sample.rounds])
         if self._checks is not None:
             self._checks.follow_state()
         session = Session.of(counts, self._arms, clock)
@@ -189,24 +237,30 @@ class Block:
         }
         return session
 
-    def _time_empty(self, slots: list[int], *, cold: bool) -> list[Sample]:
-        return [self._arms[EMPTY].time(slots, cold=cold) for _ in range(EMPTY_CALLS)]
+    @property
+    def _empty_arms(self) -> list[str]:
+        return [name for name in (EMPTY, EMPTY_KERNEL) if name in self._arms]
+
+    def _time_empty(self, name: str, slots: list[int], *, cold: bool) -> list[Sample]:
+        samples: list[Sample] = []
+        for _ in range(EMPTY_CALLS // len(self._empty_arms)):
+            self._arms[name].call_untimed(slots)
+            samples.append(self._arms[name].time(slots, cold=cold))
+        return samples
 
     def _choose_manner(self, clock: Clock) -> Manner:
         """Return how to time samples of a clock.
 
-        On a processor, a candidate is frozen while its inputs are written. On a GPU, times from the
-        opening of a gate are accurate to a few microseconds, but a candidate runs while its inputs
-        are written and could begin early. They count only beside the clock `gpu`, which ranks, and
-        which bounds a latency (`checks.latency_check`). They need a second set of inputs, for a
-        call that is not timed.
+        A candidate is frozen while the inputs of a burst are written. On a GPU, work that it has
+        launched before is not, so that bursts count only beside the clock `gpu`, which ranks, and
+        which bounds a latency (`checks.latency_check`). They need a second set of inputs, for the
+        calls that are not timed.
         """
         if clock == "gpu":
             self._has_gated = True
             return "behind_gate"
-        if self._pool.device == "cpu":
-            return "in_burst"
-        return "at_opening" if self._has_gated and self._pool.size > 1 else "end_to_end"
+        can_burst = self._pool.device == "cpu" or (self._has_gated and self._pool.size > 1)
+        return "in_burst" if can_burst else "end_to_end"
 
     def _load_baseline_kernels(self) -> None:
         """Call every baseline once outside the gate.
@@ -252,15 +306,21 @@ class Block:
     def _compute_elapsed_ns(self, name: str, sample: Sample) -> int:
         if not sample.rounds:
             return sample.elapsed_ns
-        elapsed_ns = self._empty.elapsed_ns(sample.rounds)
-        if name == EMPTY:
-            self._empty.add(sample.rounds)
+        has_own = name in ("kernel", EMPTY_KERNEL) and EMPTY_KERNEL in self._arms
+        empty = self._empty[EMPTY_KERNEL if has_own else EMPTY]
+        elapsed_ns = empty.elapsed_ns(sample.rounds)
+        if name in (EMPTY, EMPTY_KERNEL):
+            empty.add(sample.rounds)
+        if name == EMPTY and self._is_behind_gate:
+            elapsed_ns -= len(sample.rounds) * time_empty_kernel()
         return elapsed_ns
 
     def _reject_early_report(self, sample: Sample, slots: list[int], *, cold: bool) -> None:
         def time_more() -> list[RoundTime]:
-            return [one for empty in self._time_empty(slots, cold=cold) for one in empty.rounds]
+            samples = self._time_empty(EMPTY, slots, cold=cold)
+            return [one for sample in samples for one in sample.rounds]
 
-        if self._is_frozen and self._empty.has_early_report(sample.rounds, time_more):
+        is_gated = self._is_behind_gate
+        if is_gated and self._empty[EMPTY].has_early_report(sample.rounds, time_more):
             message = "a call is reported as done before the GPU can have turned to it"
             raise Failed("rejected", "timer_mismatch", message)

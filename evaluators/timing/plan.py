@@ -16,15 +16,12 @@ CLOCKS: dict[str, tuple[Clock, ...]] = {
 }
 """The clocks of each kind of device. The first one that can time the kernel decides when the
 session ends, and ranks."""
-_MOST_IN_A_ROW = 256
-_MOST_ALONE = 4
+_MOST_CALLS = 256
 
 
 def count_most_calls(clock: Clock, manner: Manner) -> int:
     """Return how many calls one sample of a clock can have, at most."""
-    if clock == "throughput" or manner == "in_burst":
-        return _MOST_IN_A_ROW
-    return _MOST_ALONE if manner == "at_opening" else 1
+    return _MOST_CALLS if clock == "throughput" or manner == "in_burst" else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +37,7 @@ class Plan:
     limit_s: float
     """Stop after this time with any number of blocks."""
     sample_ms: float
-    """Calls are repeated inside one sample until eager, or on a processor each arm, takes this
-    long."""
+    """Calls are repeated inside one sample until eager, or in a burst each arm, takes this long."""
     noise: float = 1.05
     """Ratio of the two eager arms that counts as noise, above 1."""
     further_blocks: int = 20

@@ -25,7 +25,7 @@ _ROUNDS = 3
 _CLOSE_ENOUGH = 2.0
 """A sample may be shorter by this factor where another clock has told how long a call takes."""
 _BURST_ENOUGH = 1.25
-"""The same on a processor. There another clock tells exactly how long a call takes."""
+"""The same in a burst."""
 _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
 _CHECKED_SHARE = 1 / 3
@@ -50,51 +50,54 @@ def warm_up(
     plan: Plan,
     *,
     cold: bool,
+    in_burst: bool,
     similar: Session | None,
 ) -> WarmUp:
     """Warm up every arm, and choose how many calls make a sample; the pool then holds as many sets.
 
-    On a GPU only eager's time sets the number; a slow kernel lowers it, but gains nothing by that.
-    On a processor the kernel has its own number: every arm's sample takes as long, so that what is
-    cold after a pause adds the same share. The first call of a sample takes longer than the others,
+    In a burst the kernel has its own number: every arm's sample takes as long, so that what is cold
+    after a pause adds the same share. Otherwise only eager's time sets the number; a slow kernel
+    lowers it, but gains nothing by that. The first call of a sample takes longer than the others,
     so the numbers are tested and raised until samples take as long as they should.
 
-    The answers of all calls of a sample must exist afterwards, unless calls of a GPU are `cold`:
+    The answers of all calls of a sample must exist afterwards, unless each is read before the next:
     the kernel's arm is replaced by one that copies its answers if a later call would overwrite
     them.
 
     similar: A session of the same arms by another clock. The first number is chosen by its times,
     and a short warm-up is enough.
     """
-    keeps_all = pool.device == "cpu" or not cold
+    keeps_all = in_burst or not cold
     loops, calls = dict.fromkeys(arms, 1), _CALLS
-    enough = _BURST_ENOUGH if pool.device == "cpu" else 1.0
+    enough = _BURST_ENOUGH if in_burst else 1.0
+    choose = _choose_calls if in_burst else _choose_loops
     if similar is not None:
-        calls, enough = 1, math.inf if pool.device == "cpu" else _CLOSE_ENOUGH
-        loops = _choose_loops(arms, similar.compute_medians(), plan.sample_ms, pool)
+        calls = 1
+        if pool.device == "cpu":
+            enough = math.inf
+        elif not in_burst:
+            enough = _CLOSE_ENOUGH
+        loops = choose(arms, similar.compute_medians(), plan.sample_ms, pool)
     for _ in range(_ROUNDS):
         pool.calls = max(loops.values())
         if keeps_all and pool.calls > 1:
             _copy_overwritten_answers(arms, pool)
         times = _take_samples(arms, pool, checks, calls, cold=cold)
-        wanted = _choose_loops(arms, times.call_ms, max(plan.sample_ms, times.least_ms), pool)
+        wanted = choose(arms, times.call_ms, max(plan.sample_ms, times.least_ms), pool)
         if all(wanted[name] <= enough * count for name, count in loops.items()):
             return WarmUp(loops, times.empty)
         loops = wanted
-        calls = 1 if pool.device == "cpu" else calls
+        calls = 1 if in_burst else calls
     pool.calls = max(loops.values())
     if keeps_all:
         _copy_overwritten_answers(arms, pool)
     return WarmUp(loops, {})
 
 
-def _choose_loops(
+def _choose_calls(
     arms: dict[str, SessionArm], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
 ) -> dict[str, int]:
-    """Return the calls of a sample of each arm, and have arms on a processor make as many."""
-    if pool.device != "cpu":
-        loops = _compute_loops(call_ms["eager"], sample_ms, pool)
-        return dict.fromkeys(arms, _limit_loops(loops, call_ms["kernel"]))
+    """Return the calls of a burst of each arm, and have the arms make as many."""
     alone = ("kernel", EMPTY_KERNEL)
     others_ms = min(ms for name, ms in call_ms.items() if name not in (*alone, EMPTY))
     times_ms = {name: call_ms["kernel"] if name in alone else others_ms for name in arms}
@@ -104,6 +107,19 @@ def _choose_loops(
     }
     set_calls(arms, loops, times_ms)
     return loops
+
+
+def _choose_loops(
+    arms: dict[str, SessionArm], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
+) -> dict[str, int]:
+    """Return the calls of a sample, the same for all arms, so that all find equally cold caches.
+
+    Only eager's time decides, so a kernel cannot influence how it is measured.
+    """
+    eager_ms = max(call_ms["eager"], 1e-3)
+    wanted, slow = math.ceil(sample_ms / eager_ms), math.floor(_SLOW_SAMPLE_MS / eager_ms)
+    loops = max(1, min(wanted, pool.count_affordable(), slow))
+    return dict.fromkeys(arms, _limit_loops(loops, call_ms["kernel"]))
 
 
 def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> None:
@@ -194,13 +210,3 @@ def _limit_loops(wanted: int, kernel_ms: float) -> int:
     (32, 2, 1)
     """
     return min(wanted, max(1, math.floor(_LONGEST_SAMPLE_MS / kernel_ms)))
-
-
-def _compute_loops(eager_ms: float, sample_ms: float, pool: InputPool) -> int:
-    """Return the calls per sample, the same for all arms, so that all find equally cold caches.
-
-    Only eager decides, so a kernel cannot influence how it is measured.
-    """
-    wanted = math.ceil(sample_ms / max(eager_ms, 1e-3))
-    slow = math.floor(_SLOW_SAMPLE_MS / max(eager_ms, 1e-3))
-    return max(1, min(wanted, pool.count_affordable(), slow))

@@ -37,7 +37,7 @@ class ClockGuard:
             ),
             *((Streams, name) for name in ("hold", "join")),
             *((Gate, name) for name in ("wait_for_opening", "report")),
-            *((Gate, name) for name in ("wait_for_inputs", "wait_in_person", "report_joined")),
+            *((Gate, name) for name in ("wait_in_person", "report_joined")),
             *((messages, name) for name in ("send", "receive")),
             *((json, name) for name in ("dumps", "loads")),
             (socket.socket, "send"),

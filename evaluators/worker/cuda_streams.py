@@ -13,6 +13,7 @@ import ctypes
 
 import torch
 
+from evaluators.clock.gate import get_stream
 from evaluators.memory import cuda_driver
 
 
@@ -22,25 +23,28 @@ class Streams:
     def __init__(self) -> None:
         self._event = torch.cuda.Event()
         self._event.record()  # creates it, and makes the device's context current
-        self._context = ctypes.c_void_p()
-        cuda_driver.call("cuCtxGetCurrent", ctypes.byref(self._context))
+        context = ctypes.c_void_p()
+        cuda_driver.call("cuCtxGetCurrent", ctypes.byref(context))
+        self._context, self._handle = context.value, int(self._event.cuda_event)
         self.knows_all = cuda_driver.has_function("cuCtxWaitEvent")
+        if self.knows_all:
+            pointer = ctypes.c_void_p
+            self._record_all = cuda_driver.bind("cuCtxRecordEvent", pointer, pointer)
+            self._hold_all = cuda_driver.bind("cuCtxWaitEvent", pointer, pointer)
+            self._wait = cuda_driver.bind("cuStreamWaitEvent", pointer, pointer, ctypes.c_uint)
 
     def hold(self) -> None:
         """Make everything launched from now on wait for the present work of the current stream."""
         if self.knows_all:
             self._event.record()
-            cuda_driver.call("cuCtxWaitEvent", self._context, self._handle())
+            self._hold_all(self._context, self._handle)
         else:
             torch.cuda.synchronize()
 
     def join(self) -> None:
         """Make the current stream wait for everything launched on any stream."""
         if self.knows_all:
-            cuda_driver.call("cuCtxRecordEvent", self._context, self._handle())
-            self._event.wait()
+            self._record_all(self._context, self._handle)
+            self._wait(get_stream(), self._handle, 0)
         else:
             torch.cuda.synchronize()
-
-    def _handle(self) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self._event.cuda_event)

@@ -246,10 +246,15 @@ class Worker:
         self._synchronize()
         return {"seconds": (perf_counter_ns() - begin) / 1e9}
 
-    def empty(self, slot: int) -> dict[str, Any]:
-        """Prepare the variant `empty`, a module that returns a ready answer."""
+    def empty(self, slot: int, launches: bool) -> dict[str, Any]:
+        """Prepare the variant `empty`, a module that returns a ready answer.
+
+        launches: Whether it launches a kernel that does nothing.
+        """
         args, named = self._slots[slot]
-        self._variants["empty"] = Empty(self._module(*args, **named))
+        self._variants["empty"] = Empty(self._module(*args, **named), launches=launches)
+        self._variants["empty"]()  # the driver waits for the GPU to load a kernel
+        self._synchronize()
         return {}
 
     def time(
@@ -307,36 +312,42 @@ class Worker:
             self._outputs.append(output)
         return {"outputs": answers}
 
-    def call_at_opening(
+    def call_in_burst(
         self,
-        groups: list[list[int]],
+        slots: list[int],
         first: int,
         variant: str | None = None,
         copies: bool = False,
+        alone: bool = False,
+        describes: bool = True,
     ) -> dict[str, Any]:
-        """Call the module on each group of slots in turn when the judge opens the gate for it.
+        """Call the module once per slot on the idle GPU, and keep every output.
 
-        The GPU is idle then and runs this process's context. The first report of a group follows
-        the work of the current stream, the second that of all streams. Keeps the last group's
-        outputs; `copies` copies each before the next call.
+        The judge's clock runs already, and until it has the report that all streams are done.
+        `copies` and `alone` are as in `time`; calls that are made alone are numbered from `first`.
+        `describes` describes the outputs now, and not only if the judge asks for some of them.
         """
         assert self._gate is not None
         assert self._streams is not None
         module = self._select_callable(variant)
         if copies:
             module = wrap_with_copy(module)
-        calls = [[self._slots[slot] for slot in group] for group in groups]
+        calls = [self._slots[slot] for slot in slots]
+        # The GPU turns to this process's context, for an empty call as well.
+        self._marks[0].record()
+        self._synchronize()
         self._before, self._outputs = [], []
-        for number, group in enumerate(calls, first):
-            self._gate.wait_for_inputs(number)
-            self._marks[0].record()
-            self._synchronize()
-            self._gate.wait_in_person(number)
-            self._outputs = [module(*args, **named) for args, named in group]
-            self._gate.report(number)
-            self._streams.join()
-            self._gate.report_joined(number)
-        return {"outputs": self._answers(self._outputs)}
+        number = first
+        for number, (args, named) in enumerate(calls, first):
+            if alone:
+                self._gate.wait_in_person(number)
+            self._outputs.append(module(*args, **named))
+            if alone:
+                self._streams.join()
+                self._gate.report(number)
+        self._streams.join()
+        self._gate.report_joined(number if alone else first)
+        return {"outputs": self._answers(self._outputs if describes else [])}
 
     def settle(self) -> dict[str, Any]:
         """Wait for everything that has been launched."""

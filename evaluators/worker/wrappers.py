@@ -8,15 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evaluators.clock.empty_kernel import launch_empty_kernel
 from evaluators.memory.tensors import map_tensors
 
 
 class Empty(torch.nn.Module):
-    """A candidate that does nothing."""
+    """A candidate that does nothing, or only launches a kernel that does nothing."""
 
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, answer: Any, *, launches: bool = False) -> None:
         super().__init__()
-        self.forward = lambda *_, **__: answer
+
+        def launch(*_: Any, **__: Any) -> Any:
+            launch_empty_kernel()
+            return answer
+
+        self.forward = launch if launches else lambda *_, **__: answer
 
 
 def wrap_with_copy(module: Callable[..., Any]) -> Callable[..., Any]:

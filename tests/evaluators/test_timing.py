@@ -213,7 +213,7 @@ class Held:
     def __init__(self) -> None:
         self.held: dict[int, list[Any]] = {}
 
-    def fill(self, slot: int, inputs: list[Any]) -> None:
+    def fill(self, slot: int, inputs: list[Any], **_: Any) -> None:
         self.held[slot] = inputs
 
 

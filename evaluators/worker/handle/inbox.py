@@ -53,18 +53,20 @@ class Inbox:
         """Copy a value into the part for any value; returns its structure."""
         return self.box.put(value, dense=dense)
 
-    def lay_out(self, slot: int, inputs: list[Any]) -> dict[str, Any]:
-        """Return the structure that inputs have in a slot; `stage` is to follow.
+    def lay_out(self, slot: int, inputs: list[Any], known: LaidOut | None = None) -> LaidOut:
+        """Return the places that inputs have in a slot; `stage` is to follow.
+
+        known: The places of these inputs in another worker, which are mostly the same.
 
         Raises SizesExceeded for inputs so much larger than the first that no memory is left.
         """
         start, size = self._regions.get(slot, (0, 0))
-        laid_out = lay_out(inputs, start)
+        laid_out = known if known and known.start == start else lay_out(inputs, start)
         if laid_out.end - start > size:
             start = self._claim(slot, max(laid_out.end - start, self._sizes.slot_bytes))
             laid_out = lay_out(inputs, start)
         self._laid_out[slot] = laid_out
-        return laid_out.spec
+        return laid_out
 
     def stage(self, slot: int) -> None:
         """Keep the inputs that were laid out last for a slot, to be written into it."""
@@ -81,14 +83,14 @@ class Inbox:
         for slot in slots:
             self._staged.pop(slot, None)
 
-    def write(self, slot: int) -> None:
-        """Write what is staged for a slot, if anything."""
-        staged = self._staged.pop(slot, None)
-        if staged is not None:
-            self.box.copy_in(staged)
+    def write(self, slots: Iterable[int]) -> None:
+        """Write what is staged for slots, if anything, in one step."""
+        staged = {slot: self._staged.pop(slot) for slot in slots if slot in self._staged}
+        if staged:
+            self.box.copy_in(list(staged.values()))
             self.box.settle()
-            self._fresh.add(slot)
-            self._timed.discard(slot)
+            self._fresh.update(staged)
+            self._timed.difference_update(staged)
 
     def note_timed(self, slots: Iterable[int]) -> None:
         """Have these slots of a candidate erased before a request that does not use them."""

@@ -8,14 +8,13 @@ from typing import Literal, TypeAlias
 
 from evaluators.clock.rounds import RoundTime
 
-Manner: TypeAlias = Literal["in_burst", "end_to_end", "behind_gate", "at_opening"]
+Manner: TypeAlias = Literal["in_burst", "end_to_end", "behind_gate"]
 """How a sample is timed.
 
-in_burst: On a processor, from thawing the worker, which has the inputs of all calls, to freezing
-    it.
+in_burst: From thawing the worker, which has the inputs of all calls, to freezing it; on a GPU, to
+    its report that all streams are done.
 end_to_end: On a GPU, from the request until the judge has the answers, by its processor.
 behind_gate: On a GPU, calls are launched beforehand and run while the worker is frozen.
-at_opening: On a GPU, calls are launched when the gate opens, on the idle device.
 """
 
 
@@ -32,4 +31,4 @@ class Sample:
     kept: Sequence[int]
     """Slots of the calls whose outputs are kept, in the order of the outputs."""
     rounds: Sequence[RoundTime] = ()
-    """The time of each call, or of calls in a row, where a gate was in front of them."""
+    """The time of each call behind a gate, or that of a burst on a GPU."""

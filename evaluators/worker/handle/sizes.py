@@ -6,12 +6,17 @@ import json
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
+
 from evaluators.memory.tensors import ALIGN_BYTES, layout, tensors_of
 from evaluators.processes.messages import PACKET_LIMIT_BYTES
 
 _SLACK_BYTES = 64 * 1024
 _MOST_SLOTS = 256
 _SLOTS_BYTES = 256 << 20
+_GPU_SLOTS_BYTES = 4 << 30
+_GPU_SHARE = 0.05
+"""Of a GPU's memory that the slots of one worker may take, at most."""
 _TWO_SLOTS_BYTES = 1 << 30
 """Up to this size, inputs get a second slot, so that calls can alternate between memory."""
 _TENSOR_BYTES = 256
@@ -37,11 +42,12 @@ class Sizes:
         least: Bytes of the inputs and of the answer at least, for a task whose sizes vary.
         """
         input_bytes = max(layout(inputs)[1], least[0])
-        affordable = _SLOTS_BYTES // max(1, input_bytes)
-        fewest = 2 if input_bytes <= _TWO_SLOTS_BYTES else 1
-        slots = max(fewest, min(_MOST_SLOTS, affordable))
         structure, first_bytes = layout(answer)
         answer_bytes = max(first_bytes, least[1])
+        # The answers of a burst stay as well.
+        affordable = _count_slots_bytes(inputs) // max(1, input_bytes, answer_bytes)
+        fewest = 2 if input_bytes <= _TWO_SLOTS_BYTES else 1
+        slots = max(fewest, min(_MOST_SLOTS, affordable))
         described_bytes = len(json.dumps(structure)) + sum(
             _TENSOR_BYTES + _STRIDE_BYTES * tensor.dim() for tensor in tensors_of(answer)
         )
@@ -62,3 +68,12 @@ class Sizes:
     def boxes(self) -> tuple[int, int]:
         """Memory of the inbox and of the outbox."""
         return self.shared_bytes + self.slots * self.slot_bytes, self.outputs + _SLACK_BYTES
+
+
+def _count_slots_bytes(inputs: list[Any]) -> int:
+    """Return the memory that the slots of one worker may take."""
+    gpus = [tensor.device for tensor in tensors_of(inputs) if tensor.is_cuda]
+    if not gpus:
+        return _SLOTS_BYTES
+    total_bytes = int(torch.cuda.get_device_properties(gpus[0]).total_memory)
+    return min(_GPU_SLOTS_BYTES, int(_GPU_SHARE * total_bytes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ import torch
 from evaluators.diagnosis.bottleneck import Profile, read_profile
 from evaluators.memory.frozen_gpu_memory import Pieces
 from evaluators.memory.frozen_memory import Captured, Place
-from evaluators.memory.tensors import layout
+from evaluators.memory.tensors import LaidOut, layout
 from evaluators.processes.text import make_readable
 from evaluators.references.connection import SizesExceeded
 from evaluators.references.task import ReferenceFailed
@@ -93,7 +93,8 @@ class WorkerHandle:
         self._ended: Ended | None = None
         self._imported = False
         self._answers: list[list[dict[str, Any]]] = [[], []]
-        self._taken: list[Any] | None = None
+        self._taken: Mapping[int, Any] | None = None
+        """Outputs of timed calls that the judge has read."""
         self._places: list[Place] = []
         self._captured: dict[int, Captured] = {}
 
@@ -119,7 +120,7 @@ class WorkerHandle:
             boxes.gate,
             flushed=self._flushed,
             call_s=self.deadlines.call_s,
-            read_wall_ns=lambda: self._process.wall_ns,
+            read_interval_ns=lambda: (self._process.begin_ns, self._process.end_ns),
             pass_turn=self._process.pass_turn,
             blame_task=self._blame_task,
         )
@@ -202,7 +203,7 @@ class WorkerHandle:
 
         compiles: Whether it mostly compiles, and other judges may time meanwhile.
         """
-        self._inbox.write(slot)
+        self._inbox.write([slot])
         share = self._share if compiles else None
         paused_s = self._process.paused_s
         answer = self._ask("variant", "construct", share=share, name=name, slot=slot)
@@ -218,27 +219,36 @@ class WorkerHandle:
             raise SizesExceeded(0, answer_bytes)
 
     def fill(
-        self, slot: int, inputs: list[Any], *, strided: bool = False, copied: bool = False
-    ) -> None:
+        self,
+        slot: int,
+        inputs: list[Any],
+        *,
+        known: LaidOut | None = None,
+        strided: bool = False,
+        copied: bool = False,
+    ) -> LaidOut | None:
         """Replace the inputs of a slot. Raises SizesExceeded where there is no room for them.
 
         The judge writes them while the worker is frozen, right before a call.
         The worker gets a request only for a new layout, and for inputs that it copies.
+
+        known: What this has returned for the same inputs and another worker, which saves time.
         """
         if strided or copied:
             self._inbox.specs.pop(slot, None)
             spec = self._inbox.put(inputs, dense=strided)
             self._ask("fill", "call", slot=slot, inputs=spec, strided=strided, copied=copied)
-            return
-        spec = self._inbox.lay_out(slot, inputs)
-        if self._inbox.specs.get(slot) != spec:
-            self._ask("fill", "call", slot=slot, inputs=spec)
-            self._inbox.specs[slot] = spec
+            return None
+        laid_out = self._inbox.lay_out(slot, inputs, known)
+        if self._inbox.specs.get(slot) != laid_out.spec:
+            self._ask("fill", "call", slot=slot, inputs=laid_out.spec)
+            self._inbox.specs[slot] = laid_out.spec
         self._inbox.stage(slot)
+        return laid_out
 
     def call(self, slot: int, *, first: bool = False) -> Any:
         """Call the module on a slot and return its output."""
-        self._inbox.write(slot)
+        self._inbox.write([slot])
         self._pieces.trim()
         stage: Stage = "first_call" if first else "call"
         answer = self._ask("call", stage, share=self._share if first else None, slot=slot)
@@ -266,7 +276,12 @@ class WorkerHandle:
 
         To be called before the next request: what the worker does in it is then of no effect.
         """
-        if self._outputs.can_read_memory:
+        if self.device == "cuda":
+            if self._taken is None:
+                with self._blame_task():
+                    values = self._outputs.read_all([self._answers[0][call] for call in calls])
+                self._taken = dict(zip(calls, values, strict=True))
+        elif self._outputs.can_read_memory:
             places = {call: self._places[call] for call in calls if self._places}
             self._captured = {call: self._outputs.capture(at) for call, at in places.items()}
 
@@ -287,7 +302,7 @@ class WorkerHandle:
 
     def inputs(self, slot: int) -> Any:
         """Return the inputs of a slot as they are now."""
-        self._inbox.write(slot)
+        self._inbox.write([slot])
         if slot in self._inbox.specs:
             return self._inbox.read(slot, self.device)
         answer = self._ask("inputs", "call", slot=slot)
@@ -300,10 +315,13 @@ class WorkerHandle:
             message = f"the code replaces {make_readable(', '.join(replaced))[:200]}"
             raise Failed("rejected", "timer_mismatch", message)
 
-    def prepare_empty(self, slot: int) -> None:
-        """Prepare the variant `empty` of a trusted worker, which returns a ready answer."""
-        self._inbox.write(slot)
-        self._ask("empty", "call", slot=slot)
+    def prepare_empty(self, slot: int, *, launches: bool = False) -> None:
+        """Prepare the variant `empty` of a trusted worker, which returns a ready answer.
+
+        launches: Whether it launches a kernel that does nothing.
+        """
+        self._inbox.write([slot])
+        self._ask("empty", "call", slot=slot, launches=launches)
 
     def time(
         self,
@@ -313,6 +331,7 @@ class WorkerHandle:
         cold: bool = False,
         copies: bool = False,
         manner: Manner = "end_to_end",
+        describes: bool = True,
     ) -> Sample:
         """Time one call of the module, or of a variant of it, per slot, and keep the outputs.
 
@@ -323,12 +342,13 @@ class WorkerHandle:
                 and make each call alone.
             copies: Copy each output before the next call, within the sample.
             manner: How to time it (`TimedCalls`).
+            describes: Whether the outputs of a burst on a GPU can be checked (`Request`).
         """
         self._pieces.trim()
         self.release_outputs()  # this sample's outputs can take their memory
         self._inbox.restage(slots, self.device)
         sample, self._answers, self._taken, self._places = self._timed_calls.time(
-            Request(slots, variant, cold=cold, copies=copies), manner
+            Request(slots, variant, cold=cold, copies=copies, describes=describes), manner
         )
         self._captured = {}
         self._inbox.note_timed(slots)
@@ -345,7 +365,7 @@ class WorkerHandle:
 
     def profile(self, slot: int) -> Profile:
         """Return a profile of one call, as the worker reports it."""
-        self._inbox.write(slot)
+        self._inbox.write([slot])
         return read_profile(self._ask("profile", "first_call", slot=slot))
 
     def step_aside(self) -> float:
@@ -367,6 +387,14 @@ class WorkerHandle:
     def running_ns(self) -> int:
         """Return the time in which a worker on a processor has not been frozen so far."""
         return self._process.running_ns
+
+    def pin(self, cores: Collection[int]) -> bool:
+        """Let every thread of the worker run on these cores only; whether that was possible."""
+        return self._process.pin(cores)
+
+    def is_pinned(self, cores: Collection[int]) -> bool:
+        """Whether every thread of the worker runs on these cores only."""
+        return self._process.list_cores() == {*cores}
 
     def shares_device(self) -> bool:
         """Whether another process of the worker holds the GPU as well."""
