@@ -2,8 +2,9 @@
 
 A timing session has its device to itself; judges that share a device wait for it (`DeviceLock`).
 Builders compile a bounded number of candidates ahead of the judges. A judge prefers cases of the
-task that it has loaded. Where there are several judges, a surprising win is measured again by
-another judge than the first one, which continues with other cases.
+task that it has loaded. Where there are judges of several GPUs, or on several cores of a processor,
+a surprising win is measured again by another judge than the first one, which continues with other
+cases. Several judges of one GPU would only have to prepare the baselines of the task again.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ def judge_cases(
     Raises DeviceUnavailable, or SandboxFailed, where no judge is left; all finished cases have been
     yielded.
     """
+    gpus = {judge.row["device_id"] for judge in judges if judge.row["kind"] == "cuda"}
+    has_others = len(judges) > 1 and len(gpus) != 1
     jobs = JobQueue(builders=len(builders), judges=len(judges))
     results: queue.SimpleQueue[JudgedCase | BaseException | None] = queue.SimpleQueue()
     threads = [
@@ -100,7 +103,7 @@ def judge_cases(
     ] + [
         threading.Thread(
             target=_run_judge,
-            args=(jobs, judge, settle, results),
+            args=(jobs, judge, settle, results, has_others),
             daemon=True,
         )
         for judge in judges
@@ -165,6 +168,7 @@ def _run_judge(
     judge: Judge,
     settle: Settle | None,
     results: queue.SimpleQueue[Any],
+    has_others: bool,
 ) -> None:
     """Judge cases until none is left; the thread of one judge."""
     own = id(judge)
@@ -177,7 +181,9 @@ def _run_judge(
             case, win = job.case, job.win
             try:
                 if win is None or settle is None:
-                    result = _judge_once(jobs, judge, job, remeasures=settle is not None)
+                    result = _judge_once(
+                        jobs, judge, job, remeasures=settle is not None and has_others
+                    )
                     if result is None:
                         continue
                 else:

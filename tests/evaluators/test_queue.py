@@ -265,6 +265,16 @@ def test_the_second_session_of_a_win_comes_from_the_other_device() -> None:
     assert {"confirmed_win", "unconfirmed_win"} & set(result.tables["evaluations"][0]["flags"])
 
 
+def test_judges_of_one_gpu_measure_their_own_wins_again() -> None:
+    judges = [Scripted(name, {"3.py": "surprising"}, device="gpu") for name in "ab"]
+    results = list(judge_cases([[case(n) for n in range(6)]], judges, [], settle))
+    assert len(results) == 6
+    assert [judge.looks for judge in judges] == [[], []]
+    assert [result.tables for result in results if result.case["path"] == "3.py"] == [
+        {"evaluations": [{"path": "3.py"}], "timings": []}
+    ]
+
+
 def test_without_any_device_left_the_rest_stays_pending() -> None:
     sick = Scripted("sick", {"3.py": "sick"})
     results = []
