@@ -1,0 +1,1 @@
+"""Experiments that use the rooms and are not part of the package."""
