@@ -28,10 +28,10 @@ from lab.scores.tasks import (
     SEED,
     SUITE_REVISION,
     GridTask,
+    Setting,
     Split,
     list_settings,
     list_tasks,
-    name_setting,
 )
 from store import ids
 from store.errors import FlywheelError
@@ -57,6 +57,7 @@ class GridKernel:
     """One setting of one task."""
 
     task: GridTask
+    setting: Setting
     code: str
     kernel_id: str
     """Tasks of one operation share their kernels, which do not state sizes."""
@@ -95,7 +96,7 @@ def list_kernels(splits: Sequence[Split] = SPLITS) -> Iterator[GridKernel]:
             for setting in list_settings(task.family):
                 code = task.write_kernel(setting)
                 kernel_id = ids.kernel_id({_PATH: code}, _PATH, "ModelNew")
-                yield GridKernel(task=task, code=code, kernel_id=kernel_id)
+                yield GridKernel(task=task, setting=setting, code=code, kernel_id=kernel_id)
 
 
 def make_config(kind: Literal["cpu", "cuda"]) -> Any:
@@ -143,8 +144,9 @@ def find_pending(results: Iterable[Mapping[str, Any]], splits: Sequence[Split]) 
 
 def is_disturbed(result: Mapping[str, Any]) -> bool:
     """Whether other work disturbed the session of a verdict."""
-    rows = result["tables"].get("timings", [])
-    return any(row.get("disturbed") or row.get("noisy") for row in rows)
+    if "contended" in (result["tables"]["evaluations"][0].get("flags") or ()):
+        return True
+    return any(row.get("disturbed", row["noisy"]) for row in result["tables"].get("timings", []))
 
 
 def judge(
@@ -395,6 +397,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-__all__ = ["fill_lake", "judge", "list_kernels", "load", "name_setting", "read_surface"]

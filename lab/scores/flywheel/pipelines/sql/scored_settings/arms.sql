@@ -1,7 +1,8 @@
 -- The prompts of the arms. For every task, $draws pairs of settings are drawn without replacement; four
 -- arms show the same pairs in the same order. `other_task` shows the same settings as kernels of
--- another task of the family, with another shape and another operation. `surface` and `asked`
--- (task_id) are registered. Parameters: seed, draws.
+-- another task of the family, with another shape and another operation. Without sizes, prompts of
+-- several tasks may be equal, so a row is a text, and `places` are the tasks, arms and draws that it
+-- serves. `surface` and `asked` (task_id) are registered. Parameters: seed, draws.
 WITH asked_surface AS (
     SELECT surface.*
     FROM surface
@@ -60,21 +61,29 @@ arms AS (
     SELECT task_id, draw, 'other_task', exemplars, scores, scores FROM donors
     UNION ALL
     SELECT task_id, 1 AS draw, 'none', [], [], NULL FROM asked
+),
+texts AS (
+    SELECT
+        arms.*, asked_tasks.family, asked_tasks.operation,
+        regexp_replace(tasks.code, '(?m)^(ROWS|COLS) = \d+$', '\1', 'g') AS reference
+    FROM arms
+    INNER JOIN (
+        SELECT task_id, any_value(family) AS family, any_value(operation) AS operation
+        FROM asked_surface
+        GROUP BY task_id
+    ) AS asked_tasks ON asked_tasks.task_id = arms.task_id
+    INNER JOIN tasks ON tasks.task_id = arms.task_id
 )
 SELECT
-    arms.task_id,
-    arms.exemplars AS kernel_ids,
-    arms.arm,
-    arms.draw::INTEGER AS draw,
-    arms.exemplars AS exemplar_kernel_ids,
-    arms.scores AS right_scores,
-    arms.shown AS shown_scores,
-    first_rows.family,
-    first_rows.operation
-FROM arms
-INNER JOIN (
-    SELECT task_id, any_value(family) AS family, any_value(operation) AS operation
-    FROM asked_surface
-    GROUP BY task_id
-) AS first_rows ON first_rows.task_id = arms.task_id
-ORDER BY first_rows.family, arms.task_id, arms.draw, arms.arm
+    min(task_id) AS task_id,
+    exemplars AS kernel_ids,
+    shown AS shown_scores,
+    family,
+    operation,
+    list(
+        {'task_id': task_id, 'arm': arm, 'draw': draw, 'right_scores': scores}
+        ORDER BY task_id, arm, draw
+    ) AS places
+FROM texts
+GROUP BY family, operation, reference, exemplars, shown
+ORDER BY family, min(task_id), min(draw), exemplars, shown

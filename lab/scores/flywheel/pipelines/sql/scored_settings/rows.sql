@@ -1,8 +1,9 @@
 -- The training rows. Pairs of settings of every task are drawn without replacement, and the tasks
 -- take turns: the first $scored pairs show their scores, the next $unscored ones do not, and $bare
--- rows show no kernel. Those are one text for each task, which is one row with several copies. The
--- last kernel of a row is the best one of its task, the answer; `fastest` is the place of the faster
--- exemplar. `surface` and `asked` (task_id) are registered. Parameters: seed, scored, unscored, bare.
+-- rows show no kernel. The last kernel of a row is the best one of its task, the answer; `fastest` is
+-- the place of the faster exemplar. Kernels of one operation are equal at all shapes, so that several
+-- draws may give one text, which is one row with several copies. `surface` and `asked` (task_id) are
+-- registered. Parameters: seed, scored, unscored, bare.
 WITH best AS (
     SELECT
         surface.task_id,
@@ -55,17 +56,21 @@ forms AS (
         $bare // tasks + (place <= $bare % tasks)::BIGINT AS copies,
         $scored + $unscored + place AS number
     FROM best
+),
+answered AS (
+    SELECT forms.*, list_append(forms.exemplars, best.kernel_id) AS kernel_ids
+    FROM forms
+    INNER JOIN best ON best.task_id = forms.task_id
 )
 SELECT
-    forms.task_id,
-    list_append(forms.exemplars, best.kernel_id) AS kernel_ids,
-    forms.form,
-    forms.exemplars AS exemplar_kernel_ids,
-    forms.scores AS right_scores,
-    CASE WHEN forms.form = 'right' THEN forms.scores END AS shown_scores,
-    forms.fastest::INTEGER AS fastest,
-    forms.copies::INTEGER AS copies
-FROM forms
-INNER JOIN best ON best.task_id = forms.task_id
-WHERE forms.copies > 0
-ORDER BY forms.number
+    min(task_id) AS task_id,
+    kernel_ids,
+    form,
+    CASE WHEN form = 'right' THEN scores END AS shown_scores,
+    fastest::INTEGER AS fastest,
+    arg_min(scores, number) AS right_scores,
+    sum(copies)::INTEGER AS copies
+FROM answered
+WHERE copies > 0
+GROUP BY kernel_ids, form, CASE WHEN form = 'right' THEN scores END, fastest
+ORDER BY min(number)
