@@ -26,7 +26,6 @@ from lab.scores.budget import Budget, say
 from lab.scores.tasks import (
     KNOBS,
     SEED,
-    SUITE_REVISION,
     GridTask,
     Setting,
     Split,
@@ -266,7 +265,7 @@ def fill_lake(folder: Path, split: Split, results: Sequence[Mapping[str, Any]]) 
 
 def make_bundle(split: Split) -> store.Bundle:
     """Return the tasks and kernels of a split, as an importer writes them."""
-    from store.importers.generated import HELD_OUT, LICENSE, Config
+    from store.importers.generated import HELD_OUT, LICENSE, SUITE_REVISION, Config
     from store.importers.reading.rows import BundleRows
 
     rows = BundleRows(source=SUITE, source_revision=SUITE_REVISION, license=LICENSE)

@@ -19,7 +19,7 @@ from lab.scores.budget import say
 
 _COLUMNS = {
     "rows": ("prompt_id", "prompt", "completion", "form", "right_scores", "fastest", "copies"),
-    "arms": ("prompt_id", "prompt", "shown_scores", "family", "operation", "places"),
+    "arms": ("prompt_id", "prompt", "settings", "shown_scores", "family", "operation", "places"),
 }  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from typing import Literal, TypeAlias
 from store import ids
 from store.generated.writing.families import generate_tasks
 from store.generated.writing.task import Task
-from store.importers.generated import SUITE_REVISION
 
 Split: TypeAlias = Literal["train", "test"]
 Setting: TypeAlias = Mapping[str, int]
@@ -126,18 +125,3 @@ def list_tasks() -> tuple[GridTask, ...]:
 def count_settings(split: Split) -> int:
     """Return the number of kernels of a split: settings of all of its tasks."""
     return sum(len(list_settings(task.family)) for task in list_tasks() if task.split == split)
-
-
-__all__ = [
-    "KNOBS",
-    "OPERATIONS",
-    "SEED",
-    "SUITE_REVISION",
-    "GridTask",
-    "Setting",
-    "Split",
-    "count_settings",
-    "list_settings",
-    "list_tasks",
-    "name_setting",
-]

@@ -35,7 +35,7 @@ pairs AS (
 ),
 donors AS (
     SELECT
-        pairs.task_id, pairs.draw,
+        pairs.task_id, pairs.draw, pairs.settings,
         [one.kernel_id, other.kernel_id] AS exemplars,
         [one.shown_score, other.shown_score] AS scores
     FROM pairs
@@ -52,15 +52,15 @@ donors AS (
     ) = 1
 ),
 arms AS (
-    SELECT task_id, draw, 'right' AS arm, exemplars, scores, scores AS shown FROM pairs
+    SELECT task_id, draw, 'right' AS arm, settings, exemplars, scores, scores AS shown FROM pairs
     UNION ALL
-    SELECT task_id, draw, 'reversed', exemplars, scores, list_reverse(scores) FROM pairs
+    SELECT task_id, draw, 'reversed', settings, exemplars, scores, list_reverse(scores) FROM pairs
     UNION ALL
-    SELECT task_id, draw, 'no_scores', exemplars, scores, NULL FROM pairs
+    SELECT task_id, draw, 'no_scores', settings, exemplars, scores, NULL FROM pairs
     UNION ALL
-    SELECT task_id, draw, 'other_task', exemplars, scores, scores FROM donors
+    SELECT task_id, draw, 'other_task', settings, exemplars, scores, scores FROM donors
     UNION ALL
-    SELECT task_id, 1 AS draw, 'none', [], [], NULL FROM asked
+    SELECT task_id, 1 AS draw, 'none', [], [], [], NULL FROM asked
 ),
 texts AS (
     SELECT
@@ -77,6 +77,7 @@ texts AS (
 SELECT
     min(task_id) AS task_id,
     exemplars AS kernel_ids,
+    settings,
     shown AS shown_scores,
     family,
     operation,
@@ -85,5 +86,5 @@ SELECT
         ORDER BY task_id, arm, draw
     ) AS places
 FROM texts
-GROUP BY family, operation, reference, exemplars, shown
+GROUP BY family, operation, reference, settings, exemplars, shown
 ORDER BY family, min(task_id), min(draw), exemplars, shown

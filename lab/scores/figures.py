@@ -1,0 +1,142 @@
+"""Prints the figures of a run: one query each, in the order in which they may be read.
+
+    python -m lab.scores.figures OUT             # OUT/figures/NAME.csv
+
+First the grid and the gate. If the grid is not complete, a training is missing, or the gate is not
+passed, it stops there: no arm is read. --pilot reads on; such figures count for nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.scores.budget import say
+
+if TYPE_CHECKING:
+    import duckdb
+
+QUERIES = Path(__file__).parent / "queries"
+TRAININGS = 3
+FIRST = ("grid", "gate")
+TABLES = ("scores", "units")
+"""Queries that others read by name."""
+REST = ("hypotheses", "power", "arms", "labels", "by_task", "ceilings", "answers")
+
+
+def read_query(name: str) -> str:
+    """Return the text of a query."""
+    return (QUERIES / f"{name}.sql").read_text("utf-8")
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Return a database in memory that knows Student's t."""
+    import duckdb
+    from scipy import stats
+
+    def find_quantile(share: float, df: float) -> float:
+        return float(stats.t.ppf(share, df))
+
+    def find_tail(t: float, df: float) -> float:
+        return float(stats.t.sf(t, df))
+
+    def find_power(shift: float, df: float) -> float:
+        return float(stats.nct.sf(stats.t.ppf(0.975, df), df, shift))
+
+    database = duckdb.connect()
+    functions: dict[str, Any] = {
+        "t_quantile": find_quantile, "t_tail": find_tail, "t_power": find_power,
+    }  # fmt: skip
+    for name, function in functions.items():
+        database.create_function(name, function, ["DOUBLE", "DOUBLE"], "DOUBLE")
+    return database
+
+
+def load(database: duckdb.DuckDBPyConnection, out: Path) -> None:
+    """Make the tables that the queries read; those without a file are empty."""
+    files = {"surface": "surface", "arms": "arms", "training_rows": "rows"}
+    for table, name in files.items():
+        path = str(out / f"{name}.parquet").replace("'", "''")
+        database.execute(f"CREATE TABLE {table} AS FROM read_parquet('{path}')")
+    columns = {
+        "prompts": "prompt_id VARCHAR, named TINYINT, setting VARCHAR, probability FLOAT",
+        "gate": "prompt_id VARCHAR, named TINYINT, setting VARCHAR, probability FLOAT",
+        "answers": "prompt_id VARCHAR, task_id VARCHAR, arm VARCHAR, draw INTEGER, "
+        "answer VARCHAR, kernel_id VARCHAR",
+    }
+    for table, types in columns.items():
+        database.execute(f"CREATE TABLE {table} (seed INTEGER, {types})")
+        for file in sorted((out / "scores").glob(f"{table}-*.parquet")):
+            path = str(file).replace("'", "''")
+            seed = int(file.stem.rpartition("-")[2])
+            database.execute(
+                f"INSERT INTO {table} BY NAME SELECT {seed} AS seed, * FROM read_parquet('{path}')"
+            )
+
+
+def answer(database: duckdb.DuckDBPyConnection, name: str, folder: Path) -> duckdb.DuckDBPyRelation:
+    """Write and print the answer to a query, and keep it as the table figure_NAME."""
+    database.execute(f"CREATE TABLE figure_{name} AS {read_query(name)}")
+    table = database.table(f"figure_{name}")
+    table.write_csv(str(folder / f"{name}.csv"))
+    say(f"\n{name}")
+    table.show(max_rows=60, max_width=200)  # pyright: ignore[reportCallIssue]
+    return table
+
+
+def print_figures(out: Path, *, pilot: bool) -> bool:
+    """Print the figures; return whether all may be read.
+
+    Args:
+        out: Folder of the run.
+        pilot: Read on where the grid, the trainings or the gate are not as they have to be.
+    """
+    folder = out / "figures"
+    folder.mkdir(exist_ok=True)
+    database = connect()
+    load(database, out)
+    for name in FIRST:
+        answer(database, name, folder)
+    [(whole,)] = database.execute(
+        "SELECT count(*) = 2 AND bool_and(kernels = wanted AND NOT contains(versions, ',') "
+        "AND NOT contains(devices, ',')) FROM figure_grid"
+    ).fetchall()
+    [(trainings, passed)] = database.execute(
+        "SELECT count(*), coalesce(bool_and(passed), false) FROM figure_gate"
+    ).fetchall()
+    reasons = [
+        why
+        for why, holds in (
+            ("the grid is not complete", whole),
+            (f"there are {trainings} trainings and not {TRAININGS}", trainings == TRAININGS),
+            ("the gate is not passed", passed),
+        )
+        if not holds
+    ]
+    if reasons:
+        say("; ".join(reasons))
+        if not pilot:
+            return False
+    database.execute(f"CREATE TABLE gate_passed AS SELECT {bool(passed)} AS passed")
+    for name in TABLES:
+        database.execute(f"CREATE TABLE {name} AS {read_query(name)}")
+    for name in REST:
+        answer(database, name, folder)
+    return not reasons
+
+
+def main() -> None:
+    """Print the figures, and exit with 1 if they may not be read."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--pilot", action="store_true", help="read on; it counts for nothing")
+    given = parser.parse_args()
+    sys.exit(0 if print_figures(given.out, pilot=given.pilot) else 1)
+
+
+if __name__ == "__main__":
+    main()
