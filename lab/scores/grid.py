@@ -222,8 +222,20 @@ def load(out: Path) -> dict[str, int]:
     return counts
 
 
-def fill_lake(folder: Path, split: Split, results: Sequence[Mapping[str, Any]]) -> None:
-    """Append the tasks and kernels of a split to a lake, and verdicts on them."""
+def fill_lake(
+    folder: Path,
+    split: Split,
+    results: Sequence[Mapping[str, Any]],
+    kernels: Iterable[GridKernel] | None = None,
+) -> None:
+    """Append the tasks and kernels of a split to a lake, and verdicts on them.
+
+    Args:
+        folder: Folder of the lake; it is made if it does not exist.
+        split: The split.
+        results: The verdicts. Those that the lake has are skipped.
+        kernels: Kernels of the split (default: all).
+    """
     import store
     from evaluators.scheduling import contract
     from evaluators.scheduling.judge_threads import JudgedCase
@@ -231,7 +243,7 @@ def fill_lake(folder: Path, split: Split, results: Sequence[Mapping[str, Any]]) 
 
     evaluator = contract.load("judge")
     with store.writer(str(folder), author="lab scores") as writer:
-        writer.append_all([make_bundle(split)])
+        writer.append_all([make_bundle(split, kernels or list_kernels((split,)))])
         if not results:
             return
         with writer.reader() as lake:
@@ -263,14 +275,14 @@ def fill_lake(folder: Path, split: Split, results: Sequence[Mapping[str, Any]]) 
             append_results(writer, evaluator, record.run_id, judged)
 
 
-def make_bundle(split: Split) -> store.Bundle:
-    """Return the tasks and kernels of a split, as an importer writes them."""
+def make_bundle(split: Split, kernels: Iterable[GridKernel]) -> store.Bundle:
+    """Return tasks and kernels of a split, as an importer writes them."""
     from store.importers.generated import HELD_OUT, LICENSE, SUITE_REVISION, Config
     from store.importers.reading.rows import BundleRows
 
     rows = BundleRows(source=SUITE, source_revision=SUITE_REVISION, license=LICENSE)
     suffix = HELD_OUT if split == "test" else ""
-    for kernel in list_kernels((split,)):
+    for kernel in kernels:
         task = kernel.task
         family = task.family + suffix
         task_id = rows.add_task(task.code)

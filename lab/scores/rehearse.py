@@ -187,7 +187,7 @@ def write_lakes(out: Path, root: Path) -> None:
                     }
                 )
         with store.writer(str(out / "lakes" / split), author="lab rehearsal") as writer:
-            writer.append_all([make_bundle(split)])
+            writer.append_all([make_bundle(split, list_kernels((split,)))])
             rows = {"devices": [device], "runs": [run], **tables}
             writer.append(rows, message="the fitted surface")
         say(f"{split}: {len(tables['evaluations'])} kernels → {out / 'lakes' / split}")

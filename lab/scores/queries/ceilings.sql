@@ -23,7 +23,7 @@ labels AS (
 fits AS (
     SELECT
         labels.task_id, labels.arm, labels.draw, known.shape,
-        sum(-((ln(labels.label) - known.outcome) / (0.1 + 0.003 / labels.label)) ** 2 / 2) AS fit
+        sum(-0.5 * ((ln(labels.label) - known.outcome) / (0.1 + 0.003 / labels.label)) ** 2) AS fit
     FROM labels
     INNER JOIN known
         ON known.family = labels.family AND known.setting = labels.setting

@@ -12,6 +12,7 @@ WITH best AS (
         count(*) OVER () AS tasks
     FROM surface
     SEMI JOIN asked ON asked.task_id = surface.task_id
+    WHERE surface.speedup IS NOT NULL
     GROUP BY surface.task_id
 ),
 pairs AS (

@@ -1,0 +1,473 @@
+"""The experiment in lab/scores: its grid, its prompts, its trainings and its figures."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lab.scores import answer, budget, carry, figures, grid, prompts, tasks
+
+SQL = Path(prompts.__file__).parent / "flywheel/pipelines/sql/scored_settings"
+
+
+# --- the grid ---
+
+
+def test_grid_has_2376_kernels_that_differ_in_their_knobs_alone() -> None:
+    kernels = list(grid.list_kernels())
+    assert len(kernels) == len({kernel.place for kernel in kernels}) == 2376
+    assert (tasks.count_settings("train"), tasks.count_settings("test")) == (792, 1584)
+    assert len(tasks.list_tasks()) == 54
+    bodies = {
+        (kernel.task.task_id, re.sub(r"(?m)^([A-Z_]+) = \d+", r"\1", kernel.code))
+        for kernel in kernels
+    }
+    assert len(bodies) == 54
+    for kernel in kernels[::100]:
+        assert answer.read_setting(kernel.code) == kernel.setting
+
+
+def test_prompts_of_a_train_operation_are_equal_at_all_shapes() -> None:
+    for family in tasks.KNOBS:
+        for operation, split in tasks.OPERATIONS.items():
+            mine = [
+                task
+                for task in tasks.list_tasks()
+                if (task.family, task.operation) == (family, operation)
+            ]
+            assert len(mine) == tasks.SHAPES[family]
+            texts = {answer.mask_sizes(task.code) for task in mine}
+            assert split == "test" or len(texts) == 1
+            for task, text in zip(
+                mine, map(answer.mask_sizes, (t.code for t in mine)), strict=True
+            ):
+                sizes = re.findall(r"^[A-Z]+ = (\d+)$", task.code, re.MULTILINE)
+                assert len(sizes) == 2
+                assert not set(sizes) & set(re.findall(r"\d+", text))
+
+
+def verdict(kernel: grid.GridKernel, status: str = "correct", *, disturbed: bool = False) -> Any:
+    case = kernel.make_case()
+    timing = {"arm": "kernel", "noisy": False, "disturbed": disturbed}
+    return {
+        "case": case,
+        "device": {"name": "H100"},
+        "tables": {
+            "evaluations": [{"status": status, "evaluator_version": 10, "flags": []}],
+            "timings": [timing] if status == "correct" else [],
+        },
+    }
+
+
+def test_disturbed_kernels_are_judged_once_more_and_faults_again(tmp_path: Path) -> None:
+    first, second, third, fourth = list(grid.list_kernels(("train",)))[:4]
+    results = [
+        verdict(first),
+        verdict(second, disturbed=True),
+        verdict(third, "evaluator_error"),
+        verdict(fourth, "timeout"),
+    ]
+    file = tmp_path / "a.jsonl.gz"
+    with gzip.open(file, "wt") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in results)
+    # A command that was killed has not closed its file.
+    file.write_bytes(file.read_bytes()[:-4])
+    read = list(grid.read_results([file]))
+    assert read == results
+    pending = grid.find_pending(read, ("train",))
+    assert len(pending) == 790
+    assert {second.place, third.place} <= set(pending)
+    again = grid.find_pending([*read, verdict(second, disturbed=True)], ("train",))
+    assert second.place not in again
+    assert len(again) == 789
+
+
+def test_a_grid_has_one_version_and_one_kind_of_device(tmp_path: Path) -> None:
+    kernel = next(grid.list_kernels(("train",)))
+    other = verdict(kernel)
+    other["device"] = {"name": "H200"}
+    (tmp_path / "results").mkdir()
+    with gzip.open(tmp_path / "results" / "a.jsonl.gz", "wt") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in (verdict(kernel), other))
+    with pytest.raises(grid.FlywheelError, match="H200"):
+        grid.load(tmp_path)
+    assert not (tmp_path / "lakes").exists()
+
+
+# --- rows and arms: the SQL of the pipeline on a surface of two tasks and three settings ---
+
+
+def surface(speedups: dict[str, tuple[str, str, list[float | None]]], split: str) -> pa.Table:
+    """Return a surface; task to shape, operation, and the speedups of its settings A=1, A=2 …"""
+    rows = [
+        {
+            "split": split,
+            "family": "tuned_rows",
+            "shape": shape,
+            "operation": operation,
+            "task_id": task,
+            "kernel_id": f"{operation}/{number}",
+            "setting": f"A={number}",
+            "status": "correct" if speedup else "timeout",
+            "speedup": speedup,
+            "disturbed": False,
+            "judged": 1,
+            "evaluator_version": 10,
+            "protocol": "training",
+            "device": "H100",
+            "outcome": math.log(speedup or min(one for one in values if one)),
+            "shown_score": speedup and round(speedup, 2),
+        }
+        for task, (shape, operation, values) in speedups.items()
+        for number, speedup in enumerate(values, 1)
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def ask(name: str, parameters: dict[str, Any], table: pa.Table, texts: dict[str, str]) -> Any:
+    database = duckdb.connect()
+    database.register("surface", table)
+    database.register("asked", pa.table({"task_id": list(texts)}))
+    database.register("tasks", pa.table({"task_id": list(texts), "code": list(texts.values())}))
+    statement = (SQL / f"{name}.sql").read_text("utf-8")
+    return database.execute(statement, parameters).to_arrow_table().to_pylist()
+
+
+def test_rows_answer_with_the_best_kernel_in_every_form() -> None:
+    table = surface(
+        {
+            "s": ("32 x 8", "square", [1.0, 2.0, 4.0, None]),
+            "t": ("8 x 32", "square", [4.0, 2.0, 1.0, 2.0]),
+        },
+        "train",
+    )
+    parameters = {"seed": 0, "scored": 4, "unscored": 4, "bare": 5}
+    rows = ask("rows", parameters, table, {"s": "", "t": ""})
+    forms: dict[str, int] = {}
+    for row in rows:
+        forms[row["form"]] = forms.get(row["form"], 0) + row["copies"]
+        best = {"s": "square/3", "t": "square/1"}[row["task_id"]]
+        assert row["kernel_ids"][-1] == best
+        if row["form"] == "none":
+            assert row["kernel_ids"] == [best]
+            continue
+        one, other = row["right_scores"]
+        assert one != other  # so the two kernels with 2.0 are never shown together
+        assert row["fastest"] == (1 if one > other else 2)
+        assert row["shown_scores"] == (row["right_scores"] if row["form"] == "right" else None)
+    # s has three pairs of correct kernels, and t has five with different scores.
+    assert forms == {"right": 4, "no_scores": 4, "none": 5}
+
+
+def test_arms_show_the_same_exemplars_in_the_same_order() -> None:
+    table = surface(
+        {
+            "s": ("32 x 8", "ReLU", [1.0, 2.0, 4.0]),
+            "t": ("8 x 32", "cut", [4.0, 2.0, 1.0]),
+            "u": ("8 x 32", "ReLU", [8.0, 3.0, 1.5]),
+        },
+        "test",
+    )
+    texts = {"s": "ROWS = 32\nCOLS = 8\nrelu", "t": "cut", "u": "ROWS = 8\nCOLS = 32\nrelu"}
+    rows = ask("arms", {"seed": 0, "draws": 2}, table, texts)
+    places = {
+        (place["task_id"], place["draw"], place["arm"]): row | place
+        for row in rows
+        for place in row["places"]
+    }
+    # Two draws of three arms, and one prompt without kernels, for each task. Only s and t have
+    # another task to show kernels of, each other: u has the shape of t and the operation of s.
+    assert len(places) == 3 * (2 * 3 + 1) + 2 * 2
+    for (task, draw, arm), row in places.items():
+        right = places[task, draw, "right"] if arm != "none" else row
+        if arm == "none":
+            assert row["kernel_ids"] == []
+            continue
+        assert row["settings"] == right["settings"]
+        assert (row["kernel_ids"] == right["kernel_ids"]) == (arm != "other_task")
+        shown = right["right_scores"]
+        wanted = {"right": shown, "reversed": shown[::-1], "no_scores": None}
+        if arm in wanted:
+            assert row["shown_scores"] == wanted[arm]
+            assert shown[0] != shown[1]
+    other = places["s", 1, "other_task"]
+    assert all(kernel.startswith("cut/") for kernel in other["kernel_ids"])
+    numbers = [int(setting.partition("=")[2]) for setting in other["settings"]]
+    assert other["shown_scores"] == [[4.0, 2.0, 1.0][number - 1] for number in numbers]
+    # Without sizes and kernels, the prompts of s and u are one text.
+    assert sum(not row["kernel_ids"] for row in rows) == 2
+
+
+# --- the figures, with numbers worked out by hand ---
+
+
+@pytest.fixture
+def database() -> duckdb.DuckDBPyConnection:
+    return figures.connect()
+
+
+def figure(database: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, Any]]:
+    return database.execute(figures.read_query(name)).to_arrow_table().to_pylist()
+
+
+def add_units(
+    database: duckdb.DuckDBPyConnection, right: dict[tuple[str, int], float], passed: bool
+) -> None:
+    """Add units: those of the arm right, and 0 in the arms that it is compared with."""
+    rows = [
+        {"arm": arm, "task_id": task, "seed": seed, "prompts": 1}
+        | {"score": score if arm == "right" else 0.0}
+        for (task, seed), score in right.items()
+        for arm in ("right", "reversed", "no_scores", "other_task")
+    ]
+    database.register("units", pa.Table.from_pylist(rows))
+    database.execute(f"CREATE TABLE gate_passed AS SELECT {passed} AS passed")
+
+
+def test_interval_of_two_tasks_and_two_trainings(database: duckdb.DuckDBPyConnection) -> None:
+    # Task means 2 and 4, training means 2 and 4, rest 0: each cell is their sum less the mean 3.
+    # MS of tasks = 2 * ((2 - 3)² + (4 - 3)²) / 1 = 4, the same of trainings, and 0 of the rest.
+    # The variance is (4 + 4 - 0) / 4 = 2, with (4 + 4)² / (16 / 1 + 16 / 1) = 2 degrees of freedom.
+    add_units(database, {("s", 0): 1.0, ("s", 1): 3.0, ("t", 0): 3.0, ("t", 1): 5.0}, passed=True)
+    first, *_ = figure(database, "hypotheses")
+    assert first["hypothesis"] == "H2a"
+    assert first["ratio"] == round(math.exp(3), 4)
+    assert first["standard_error"] == round(math.sqrt(2), 4)
+    assert first["df"] == 2.0
+    # The 97.5 % quantile of t with 2 degrees of freedom is 4.3027.
+    assert first["low"] == round(math.exp(3 - 4.302653 * math.sqrt(2)), 4)
+    assert first["high"] == pytest.approx(math.exp(3 + 4.302653 * math.sqrt(2)), rel=1e-5)
+    # P(T > t) with 2 degrees of freedom is (1 - t / sqrt(2 + t²)) / 2, here with t² = 9 / 2.
+    assert first["p"] == round(1 - math.sqrt(4.5 / 6.5), 5)
+    # Task means 2 and 4 with flipped signs: two of four totals reach 6.
+    assert first["flipped_p"] == pytest.approx(0.5, abs=0.01)
+    assert first["accepted"] is False
+
+
+def test_trainings_that_differ_by_chance_alone_add_nothing(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    # Three tasks with means 1, 2 and 3, two trainings with means 2 and 2. MS of tasks is 2 * 2 / 2,
+    # MS of trainings is 0, and that of the rest 0.5: residuals are ±0.5 in s and t, and 0 in u. The
+    # variance is 2 / 6, with 3 - 1 degrees of freedom.
+    cells = {
+        ("s", 0): 1.5,
+        ("s", 1): 0.5,
+        ("t", 0): 1.5,
+        ("t", 1): 2.5,
+        ("u", 0): 3.0,
+        ("u", 1): 3.0,
+    }
+    add_units(database, cells, passed=True)
+    first, *_ = figure(database, "hypotheses")
+    assert first["df"] == 2.0
+    assert first["standard_error"] == round(math.sqrt(1 / 3), 4)
+    assert first["ratio"] == round(math.exp(2), 4)
+
+
+def test_one_training_has_an_interval_over_tasks(database: duckdb.DuckDBPyConnection) -> None:
+    # Differences 1, 2, 3: variance 1 over 3 tasks, t(2) = 4.3027, so 2 ± 2.484.
+    add_units(database, {("s", 7): 1.0, ("t", 7): 2.0, ("u", 7): 3.0}, passed=True)
+    first, *_ = figure(database, "hypotheses")
+    assert (first["trainings"], first["df"]) == (1, 2.0)
+    assert first["low"] == round(math.exp(2 - 4.302653 / math.sqrt(3)), 4)
+
+
+def test_hypotheses_are_accepted_in_their_order_and_behind_the_gate(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    cells = {
+        (f"t{n}", seed): 1.0 + 0.01 * n + 0.003 * seed * n for n in range(6) for seed in (0, 1)
+    }
+    add_units(database, cells, passed=True)
+    assert [row["accepted"] for row in figure(database, "hypotheses")] == [True, True, True]
+    # Without scores it is as good, so H1' is not accepted either, though its interval lies above 0.
+    database.execute(
+        "CREATE TABLE changed AS SELECT * REPLACE (CASE arm WHEN 'no_scores' THEN "
+        "(SELECT mine.score FROM units AS mine WHERE mine.arm = 'right' "
+        "AND mine.task_id = units.task_id AND mine.seed = units.seed) ELSE score END AS score) "
+        "FROM units"
+    )
+    database.execute("CREATE OR REPLACE TEMP VIEW units AS FROM changed")
+    rows = figure(database, "hypotheses")
+    assert [row["accepted"] for row in rows] == [True, False, False]
+    assert rows[2]["low"] > 1
+    database.execute("UPDATE gate_passed SET passed = false")
+    assert not any(row["accepted"] for row in figure(database, "hypotheses"))
+
+
+def add_prompts(database: duckdb.DuckDBPyConnection) -> None:
+    """Add two prompts of a task with speedups 1, 2 and 4, scored after one training."""
+    table = surface({"s": ("32 x 8", "ReLU", [1.0, 2.0, 4.0])}, "test")
+    database.register("surface", table)
+    chances = {
+        # The grid has 0.8 of the probability: 0.5 by K = 1 and 0.3 by K = 2.
+        "p": [(1, "A=1", 0.4), (1, "A=3", 0.1), (2, "A=2", 0.2), (2, "A=3", 0.1)],
+        "q": [(None, "A=1", 0.5), (None, "A=2", 0.0), (None, "A=3", 0.5)],
+    }
+    rows = [
+        {"seed": 0, "prompt_id": prompt, "named": named, "setting": setting, "probability": chance}
+        for prompt, row in chances.items()
+        for named, setting, chance in row
+    ]
+    database.register("prompts", pa.Table.from_pylist(rows))
+    place = {"task_id": "s", "draw": 1, "right_scores": [2.0, 1.0]}
+    arms = [
+        {"prompt_id": "p", "family": "tuned_rows", "operation": "ReLU", "settings": ["A=2", "A=1"],
+         "shown_scores": [1.0, 2.0], "places": [place | {"arm": "reversed"}]},
+        {"prompt_id": "q", "family": "tuned_rows", "operation": "ReLU", "settings": [],
+         "shown_scores": None, "places": [place | {"arm": "none"}]},
+    ]  # fmt: skip
+    database.register("arms", pa.Table.from_pylist(arms))
+    for name in figures.TABLES:
+        database.execute(f"CREATE TABLE {name} AS {figures.read_query(name)}")
+
+
+def test_the_score_of_a_prompt_is_its_expected_outcome(database: duckdb.DuckDBPyConnection) -> None:
+    add_prompts(database)
+    rows = database.execute("SELECT arm, expected, mass, first_share FROM scores").fetchall()
+    found = {arm: tuple(values) for arm, *values in rows}
+    # (0.4 ln 1 + 0.2 ln 2 + 0.2 ln 4) / 0.8 = 0.75 ln 2, and K = 1 has 0.5 of 0.8.
+    assert found["reversed"] == pytest.approx((0.75 * math.log(2), 0.8, 0.625), rel=1e-6)
+    assert found["none"][:2] == pytest.approx((math.log(2), 1.0), rel=1e-6)
+    assert found["none"][2] is None
+    arms = {row["arm"]: row["geomean"] for row in figure(database, "arms")}
+    assert arms == {
+        "(best setting)": 4.0, "(uniform)": 2.0, "none": 2.0, "reversed": round(2**0.75, 4),
+    }  # fmt: skip
+    [task] = figure(database, "by_task")
+    assert (task["reversed"], task["none"], task["right"]) == (round(2**0.75, 3), 2.0, None)
+
+
+def test_labels_say_whether_a_swapped_label_is_followed(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    add_prompts(database)
+    # The labels are 1.0 and 2.0, and the model names the first one with 0.625, not the higher one.
+    assert figure(database, "labels") == [
+        {
+            "arm": "reversed", "labels_differ_by": "1.5 and more", "prompts": 1,
+            "names_higher_label": 0.0, "geomean": round(2**0.75, 4),
+        }
+    ]  # fmt: skip
+
+
+def test_gate_counts_prompts_whose_faster_kernel_is_named(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    rows = [
+        {"seed": 0, "prompt_id": f"p{n}", "named": named, "setting": "A=1", "probability": chance}
+        for n in range(20)
+        for named, chance in ((1, 0.6), (2, 0.3))
+    ]
+    database.register("gate", pa.Table.from_pylist(rows))
+    ids = [f"p{n}" for n in range(20)]
+    # The first kernel is named in all 20 prompts, and is the faster one in 19, then in 18 of them.
+    for right, passed in ((19, True), (18, False)):
+        fastest = [1] * right + [2] * (20 - right)
+        database.register("training_rows", pa.table({"prompt_id": ids, "fastest": fastest}))
+        assert figure(database, "gate") == [
+            {"seed": 0, "prompts": 20, "named_right": right, "share": right / 20, "passed": passed}
+        ]
+
+
+def test_ceilings_are_those_of_a_reader_of_the_train_grid(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    # At the first shape the third setting is best, at the other one the first.
+    speedups = ("32 x 8", [1.0, 2.0, 8.0]), ("8 x 32", [8.0, 2.0, 1.0])
+    train = surface(
+        {f"train {shape}": (shape, "square", [*row]) for shape, row in speedups}, "train"
+    )
+    test = surface({shape: (shape, "ReLU", [*row]) for shape, row in speedups}, "test")
+    database.register("surface", pa.concat_tables([train, test]))
+    arms = [
+        {"prompt_id": f"{arm} {shape}", "family": "tuned_rows", "operation": "ReLU",
+         "settings": ["A=1", "A=2"], "shown_scores": shown,
+         "places": [{"task_id": shape, "arm": arm, "draw": 1, "right_scores": row[:2]}]}
+        for shape, row in speedups
+        for arm, shown in (
+            ("right", row[:2]), ("reversed", row[1::-1]), ("no_scores", None),
+        )
+    ]  # fmt: skip
+    database.register("arms", pa.Table.from_pylist(arms))
+    found = {row["arm"]: row["geomean"] for row in figure(database, "ceilings")}
+    # Right labels tell the shape. Labels 2 and 1 are nearer to 1 and 2 than to 8 and 2, and so are
+    # labels 2 and 8: the reader takes the third setting, which is 8 and 1 times as fast. Without
+    # scores, the first setting and the third are equally good, and each is 8 and 1 times as fast.
+    assert found == {"right": 8.0, "reversed": 2.8284, "no_scores": 2.8284}
+
+
+def test_single_answers_are_looked_up_in_the_grid(database: duckdb.DuckDBPyConnection) -> None:
+    add_prompts(database)
+    answers = [
+        {"prompt_id": "p", "task_id": "s", "arm": "reversed", "draw": 1, "kernel_id": kernel}
+        for kernel in ("ReLU/2", "ReLU/3", "elsewhere", None)
+    ]
+    database.register("answers", pa.Table.from_pylist(answers))
+    # Speedups 2, 4, 1 and 1; of those in the grid 2 and 4; ReLU/2 has the setting of an exemplar.
+    assert figure(database, "answers") == [
+        {
+            "arm": "reversed", "answers": 4, "with_code": 0.75, "in_grid": 0.5, "copies": 0.25,
+            "geomean": round(8**0.25, 4), "geomean_in_grid": round(8**0.5, 4),
+        }
+    ]  # fmt: skip
+
+
+def test_grid_names_what_is_missing(database: duckdb.DuckDBPyConnection) -> None:
+    table = surface({"s": ("32 x 8", "ReLU", [1.0, None, 4.0])}, "test")
+    database.register("surface", table)
+    [row] = figure(database, "grid")
+    assert (row["kernels"], row["wanted"], row["correct"], row["versions"]) == (3, 1584, 2, "10")
+    # The setting without a correct kernel counts as the slowest one.
+    assert (row["best"], row["worst"], row["geomean"]) == (4.0, 1.0, round(4 ** (1 / 3), 3))
+
+
+def test_no_arm_is_read_before_the_grid_and_the_gate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(
+        surface({"s": ("32 x 8", "ReLU", [1.0, 2.0])}, "test"), tmp_path / "surface.parquet"
+    )
+    pq.write_table(pa.table({"prompt_id": ["p"], "fastest": [1]}), tmp_path / "rows.parquet")
+    pq.write_table(pa.table({"prompt_id": ["p"]}), tmp_path / "arms.parquet")
+    assert not figures.print_figures(tmp_path, pilot=False)
+    assert sorted(file.name for file in (tmp_path / "figures").iterdir()) == [
+        "gate.csv",
+        "grid.csv",
+    ]
+    printed = capsys.readouterr().out
+    assert "the grid is not complete; there are 0 trainings and not 3" in printed
+
+
+# --- pieces that are carried, and budgets ---
+
+
+def test_pieces_come_together_in_any_order(tmp_path: Path) -> None:
+    files = [tmp_path / "rows.parquet", tmp_path / "pending.txt"]
+    for number, file in enumerate(files):
+        file.write_bytes(bytes([number]) * 20_000)
+    assert carry.pack(tmp_path / "carry", files, 25_000) == 3
+    assert all(file.stat().st_size <= 25_000 for file in tmp_path.glob("carry/*/piece"))
+    target = tmp_path / "there"
+    found = [carry.assemble(tmp_path / "carry" / name, target) for name in ("3", "1", "1", "2")]
+    assert found == [False, False, False, True]
+    for file in files:
+        assert (target / file.name).read_bytes() == file.read_bytes()
+    (tmp_path / "carry/1/piece").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="damaged"):
+        carry.assemble(tmp_path / "carry/1", target)
+
+
+def test_a_budget_says_the_cost_first(capsys: pytest.CaptureFixture[str]) -> None:
+    budget.Budget(100).announce("kernels", 90, 2.0)
+    assert capsys.readouterr().out == "kernels: 90 left, expected 180 s of 100 s; about 49 fit\n"

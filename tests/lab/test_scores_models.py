@@ -1,0 +1,221 @@
+"""Models of the experiment in lab/scores, and its pipeline on a lake."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import store
+from lab.scores import answer, answers, budget, grid, prompts, rehearse, score, tasks, train
+from lab.scores import model as models
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    kernels = [kernel.code for kernel in grid.list_kernels(("train",))][::99]
+    texts = [answer.write_answer(kernel, 1) for kernel in kernels]
+    assert rehearse.write_model(folder, texts) < 1_000_000
+    return folder
+
+
+def load(folder: Path, scratch: Path) -> tuple[Any, Any]:
+    return models.load(str(folder), scratch, "cpu")
+
+
+def test_a_trie_gives_the_probabilities_of_plain_passes(model_folder: Path, tmp_path: Path) -> None:
+    import torch
+
+    model, tokenizer = load(model_folder, tmp_path)
+    model.eval()
+    family = "tuned_rows"
+    trie = score.build_trie(family, shows=True, tokenizer=tokenizer)
+    assert len(trie.heads) == len(set(trie.heads)) == 2 * len(tasks.list_settings(family))
+    texts = [
+        [{"role": "user", "content": text}] for text in ("Kernel 1: 2.50x", "BLOCK_R = 4\n" * 9)
+    ]
+    asked = [
+        score.Prompt(str(place), family, True, models.encode_prompt(tokenizer, text))
+        for place, text in enumerate(texts)
+    ]
+    assert len(asked[0].tokens) != len(asked[1].tokens)
+    found = score.score_batch(model, asked, trie, tokenizer.pad_token_id)
+    for row, one in enumerate(asked):
+        for column in (0, 17, 71):
+            named, setting = trie.heads[column]
+            values = dict(part.split("=") for part in setting.split())
+            head = answer.write_head({name: int(value) for name, value in values.items()}, named)
+            tokens = [token for part in head for token in models.encode(tokenizer, part)]
+            with torch.inference_mode():
+                logits = model(torch.tensor([one.tokens + tokens])).logits[0].log_softmax(-1)
+            plain = sum(
+                float(logits[len(one.tokens) - 1 + place, token])
+                for place, token in enumerate(tokens)
+            )
+            assert float(found[row, column]) == pytest.approx(plain, abs=1e-3)
+
+
+def test_a_training_that_is_stopped_ends_with_the_same_weights(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = [kernel.code for kernel in grid.list_kernels(("train",))][:6]
+
+    def run(out: Path, seconds: float) -> tuple[bool, Any]:
+        model, tokenizer = load(model_folder, tmp_path)
+        examples = [
+            train.Example(
+                models.encode(tokenizer, f"Kernel {place}"),
+                models.encode_answer(tokenizer, answer.write_answer(kernel, 1)),
+            )
+            for place, kernel in enumerate(kernels)
+        ]
+        plan = train.Plan(epochs=2, batch=2)
+        limit = budget.Budget(seconds)
+        return train.train(model, examples, plan, out, limit, tokenizer.pad_token_id), model
+
+    done, whole = run(tmp_path / "whole", 1000)
+    assert done
+    # The budget ends before the fourth of six steps.
+    left = iter([1000.0, *[1000.0] * 3, 0.0])
+    monkeypatch.setattr(budget.Budget, "left", property(lambda _: next(left, 1000.0)))
+    stopped, _ = run(tmp_path / "parts", 1000)
+    assert not stopped
+    done, resumed = run(tmp_path / "parts", 1000)
+    assert done
+    for (name, one), (_, other) in zip(
+        whole.named_parameters(), resumed.named_parameters(), strict=True
+    ):
+        assert (one - other).abs().max() < 1e-6, name
+
+
+def test_answers_are_sampled_and_their_kernels_read(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = load(model_folder, tmp_path)
+    place = answers.Place("p", "s", "right", 1, models.encode(tokenizer, "Kernel 1"))
+    monkeypatch.setattr(answers, "_MOST_TOKENS", 4)
+    first, second = (answers.sample(model, tokenizer, [place] * 2, 3) for _ in range(2))
+    assert first == second
+    assert first[0]["kernel_id"] is None
+    kernel = next(grid.list_kernels())
+    assert answer.read_kernel(answer.write_answer(kernel.code, 1)) == kernel.code
+
+
+def make_result(kernel: grid.GridKernel, speedup: float | None) -> dict[str, Any]:
+    """Return a verdict as `judge` writes it."""
+    shared = {
+        "kernel_id": kernel.kernel_id,
+        "task_id": kernel.task.task_id,
+        "workload_id": kernel.make_case()["workload_id"],
+        "device_id": "d",
+        "evaluation_id": store.ids.content_id("evaluation", kernel.place),
+        "created_at": NOW.isoformat(),
+    }
+    session = store.ids.content_id("session", kernel.place)
+    status = (
+        {"status": "timeout", "reason": "unspecified"} if speedup is None else {"status": "correct"}
+    )
+    timings = [
+        shared
+        | {"timing_id": session + arm, "session_id": session, "arm": arm, "samples_ms": [ms] * 8}
+        | {"blocks": list(range(8)), "inner_loops": 1, "clock": "gpu", "cache": "cold"}
+        | {"noisy": False, "confirmed": False, "disturbed": False, "unresolved": False}
+        for arm, ms in (("kernel", 1.0 / (speedup or 1.0)), ("eager", 1.0))
+    ]
+    return {
+        "case": kernel.make_case(),
+        "device": {"device_id": "d", "name": "H100", "kind": "cuda", "model": "H100"},
+        "tables": {
+            "evaluations": [
+                shared
+                | status
+                | {"evaluator": "judge", "evaluator_version": 10, "policy": "torch_default"}
+            ],
+            "timings": timings if speedup else [],
+        },
+    }
+
+
+def test_verdicts_become_rows_and_arms(tmp_path: Path) -> None:
+    """A grid of four settings at two shapes goes into lakes, and its prompts hide the sizes."""
+    speedups = {"8192 x 2048": (1.0, 2.0, 3.0, None), "65536 x 256": (3.0, 2.0, 1.0, 0.5)}
+    for split, operations in (("train", ("square",)), ("test", ("ReLU", "scale"))):
+        found = [
+            kernel
+            for kernel in grid.list_kernels((split,))  # pyright: ignore[reportArgumentType]
+            if kernel.task.operation in operations
+            and kernel.task.shape in speedups
+            and tasks.list_settings("tuned_rows").index(kernel.setting) in range(0, 36, 9)
+        ]
+        results = [
+            make_result(kernel, speedups[kernel.task.shape][place % 4])
+            for place, kernel in enumerate(found)
+        ]
+        for _ in range(2):  # the second call stores nothing
+            grid.fill_lake(tmp_path / "lakes" / split, split, results, found)  # pyright: ignore[reportArgumentType]
+    surface = grid.read_surface(tmp_path).to_pylist()
+    assert len(surface) == 3 * 2 * 4
+    assert {row["judged"] for row in surface} == {1}
+    for row in surface:
+        failed = row["shape"] == "8192 x 2048" and row["status"] == "timeout"
+        wanted = 1.0 if failed else row["speedup"]
+        assert row["outcome"] == pytest.approx(math.log(wanted), abs=1e-6)
+
+    options = ("--scored", "4", "--unscored", "2", "--bare", "3", "--draws", "2")
+    counts = prompts.make_prompts(tmp_path, options)
+    rows = pq.read_table(tmp_path / "rows.parquet").to_pylist()
+    assert counts["rows"] == len(rows)
+    assert sum(row["copies"] for row in rows) == 9
+    best = {
+        row["kernel_id"]
+        for row in surface
+        if row["split"] == "train" and row["speedup"] == pytest.approx(3.0)
+    }
+    for row in rows:
+        prompt, completion = row["prompt"][0]["content"], row["completion"][0]["content"]
+        assert "ROWS = ...\nCOLS = ...\n" in prompt
+        kernel = answer.read_kernel(completion)
+        assert kernel is not None
+        assert store.ids.kernel_id({"kernel.py": kernel}, "kernel.py", "ModelNew") in best
+        assert completion.startswith("Fastest: Kernel") == (row["form"] != "none")
+        assert ("x as fast as the module" in prompt) == (row["form"] == "right")
+    arms = pq.read_table(tmp_path / "arms.parquet").to_pylist()
+    places = [place | row for row in arms for place in row["places"]]
+    names = sorted({place["arm"] for place in places})
+    assert names == ["no_scores", "none", "other_task", "reversed", "right"]
+    shown = {
+        (place["task_id"], place["draw"], place["arm"]): place["prompt"][0]["content"]
+        for place in places
+    }
+    for (task, draw, arm), text in shown.items():
+        if arm == "reversed":
+            one, other = places_scores(text)
+            assert places_scores(shown[task, draw, "right"]) == [other, one]
+
+
+def places_scores(prompt: str) -> list[str]:
+    """Return the scores that a prompt shows."""
+    return [line.split()[2] for line in prompt.splitlines() if line.startswith("Kernel ")]
+
+
+def test_a_ridge_regression_fills_what_was_not_measured() -> None:
+    # log speedup = 1 for A=2 and 0.5 for B=2, at one shape; one of four settings is not measured.
+    values = {"A=1 B=1": 0.0, "A=2 B=1": 1.0, "A=1 B=2": 0.5}
+    measured = [
+        rehearse.Measured("s", task, setting, value)
+        for task in ("t", "u", "v")
+        for setting, value in values.items()
+    ]
+    weights, explained = rehearse.fit_surface(measured)
+    assert explained > 0.95
+    corner, *others = (
+        rehearse.predict(weights, "s", setting) for setting in ("A=2 B=2", "A=1 B=1", "A=1 B=2")
+    )
+    assert corner > max(others)
