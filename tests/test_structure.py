@@ -17,7 +17,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 ROOMS = ("store", "evaluators", "pipelines", "trainers")
-PROGRAMS = (*ROOMS, "tests", "benchmarks")
+PROGRAMS = (*ROOMS, "tests", "benchmarks", "lab")
 DATA = ("store/starter", "tests/evaluators/adversarial")
 """Folders whose Python files are tasks and kernels: data, not modules."""
 
@@ -144,3 +144,10 @@ def test_every_module_can_be_imported() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_the_wheel_has_the_rooms_alone() -> None:
+    targets = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
+    wheel = targets["build"]["targets"]["wheel"]
+    assert sorted(wheel["packages"]) == sorted(ROOMS)
+    assert set(wheel["force-include"]) == {"catalog.yaml"}
