@@ -4,6 +4,7 @@
     python benchmarks/judge_score.py judge --out DIR [--device cpu|cuda] [--processes N]
         [--gpuemu FOLDER] [--liger FOLDER] [--flaggems FOLDER] [--filtered FOLDER]
         [--kernelbench FOLDER] [--most-each 2] [--mutants N] [--only KIND …] [--limit-s S]
+        [--plain-check FOLDER]
     python benchmarks/judge_score.py report DIR …
     python benchmarks/judge_score.py detectors [--kernelbench-com FOLDER] [--pygpubench FOLDER]
         [--sol-execbench FOLDER]
@@ -15,6 +16,7 @@ All of their code runs in the judge's sandbox. A mutant counts if it runs and if
 from the task's in double precision by more than the tolerance, on an input of the task's own shape
 or of another one; its original must be right on the same input. The comparison shares no code with
 the judge. In the same process, 5 trials with a tolerance of 1e-2 are KernelBench's rule.
+--plain-check runs KernelBench's own check for published solutions, in a process without a sandbox.
 
 `sample` judges the fixed sample of scoring/sample.json on a processor and prints what has changed
 since; --write stores the result with the versions of judge, detectors and tolerances. `report`
@@ -62,7 +64,12 @@ def judge_all(options: argparse.Namespace) -> None:
     """Judge what is missing, and print the tables."""
     out = options.out / RESULTS
     judging.judge_items(
-        list_items(options), options.device, out, options.processes, options.limit_s
+        list_items(options),
+        options.device,
+        out,
+        options.processes,
+        options.limit_s,
+        options.plain_check,
     )
     print_report([out])
 
@@ -100,7 +107,7 @@ def choose_sample(results: Path) -> list[str]:
     groups = {
         "mutant": [one for one in items.list_mutants("cpu", 2, honest) if one.name in counted],
         "cheat": [one for one in items.list_cheats("cpu") if "slow" not in one.head],
-        "honest": [one for one in honest if one.name in counted],
+        "honest": honest,
     }
     return [one.name for kind, size in SIZES.items() for one in items.choose(groups[kind], size)]
 
@@ -210,6 +217,7 @@ def main() -> None:
     judge.add_argument("--mutants", type=int, default=10**6, help="mutants, at most")
     judge.add_argument("--only", nargs="+", default=[], help="kinds of items")
     judge.add_argument("--limit-s", type=float, default=math.inf, help="begin none after this")
+    judge.add_argument("--plain-check", type=Path, help="KernelBench, to run its own check beside")
     for name in corpora.KERNELS:
         judge.add_argument(f"--{name}", type=Path, help="folder of a checkout")
 

@@ -9,15 +9,18 @@ import math
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+from against_kernelbench import THEIRS
 from scoring import probe
 from scoring.items import Item
 from scoring.shapes import draw_shapes
@@ -30,17 +33,28 @@ OWN_SEEDS, OTHER_SEEDS = 8, 2
 """Inputs of the task's own shape and of each other shape, of which a mutant must fail one."""
 _GROUP = 8
 """Items of one task that a process judges in a row."""
-_ON_ITS_OWN = 60.0
 _SECONDS = {"import_s": 60.0, "build_s": 180.0, "first_call_s": 20.0, "call_s": 20.0}
 _ANSWERS = 2
 
 
 def judge_items(
-    items: Sequence[Item], device: str, out: Path, processes: int, limit_s: float = math.inf
+    items: Sequence[Item],
+    device: str,
+    out: Path,
+    processes: int,
+    limit_s: float = math.inf,
+    plain_check: Path | None = None,
 ) -> None:
     """Judge the items that the file does not have by these versions; append a line for each.
 
-    No further item begins after `limit_s` seconds.
+    Args:
+        items: The items.
+        device: cpu or cuda.
+        out: The file, whose lines are JSON.
+        processes: Judges side by side.
+        limit_s: Seconds after which no further item begins.
+        plain_check: Checkout of KernelBench, whose own check runs beside the judge for published
+            solutions of its tasks: in a plain process, without a sandbox.
     """
     begun = time.monotonic()
     versions = read_verdict_versions()
@@ -55,14 +69,18 @@ def judge_items(
         for start in range(0, len(group), _GROUP)
     ]
     print(f"{len(items) - len(missing)} known, {len(missing)} to judge", file=sys.stderr)
+    if not missing:
+        return
     done = 0
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a") as file:
         while works:
             lost: list[list[Item]] = []
             context = multiprocessing.get_context("spawn")
+            until = time.time() + limit_s - (time.monotonic() - begun)
+            given = (device, until, plain_check)
             with ProcessPoolExecutor(
-                processes, context, initializer=_begin, initargs=(device, begun_at(limit_s, begun))
+                processes, context, initializer=_begin, initargs=given
             ) as pool:
                 futures = {pool.submit(judge_group, work): work for work in works}
                 for future in as_completed(futures):
@@ -85,11 +103,6 @@ def judge_items(
             works = [[item] for work in lost for item in work]
 
 
-def begun_at(limit_s: float, begun: float) -> float:
-    """Return the time of `time.time` at which no further item begins."""
-    return time.time() + limit_s - (time.monotonic() - begun)
-
-
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a file, but for one that was cut off."""
     rows: list[dict[str, Any]] = []
@@ -102,12 +115,13 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 _bench: Any = None
 _device = "cpu"
 _until = math.inf
+_plain_check: Path | None = None
 
 
-def _begin(device: str, until: float) -> None:
+def _begin(device: str, until: float, plain_check: Path | None) -> None:
     """Set up a process that judges."""
-    global _device, _until
-    _device, _until = device, until
+    global _device, _until, _plain_check
+    _device, _until, _plain_check = device, until, plain_check
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -136,6 +150,14 @@ def judge_group(items: Sequence[Item]) -> list[dict[str, Any]]:
     return rows
 
 
+def end_bench() -> None:
+    """End the processes of the bench that `judge_group` has opened in this process."""
+    global _bench
+    if _bench is not None:
+        _bench.close()
+    _bench = None
+
+
 def _describe(item: Item) -> dict[str, Any]:
     return {
         "item": item.name,
@@ -155,7 +177,11 @@ def _judge_item(item: Item, bench: Any) -> dict[str, Any]:
     if item.kind == "mutant" and not probed["differs"]:
         return {"probe": probed, "counted": False}
     judged = _judge(item, bench)
+    beside: dict[str, Any] = {}
+    if _plain_check is not None and item.corpus in ("filtered", "kernelbench"):
+        beside["kernelbench"] = _check_plainly(item, _plain_check)
     return {
+        **beside,
         "probe": probed,
         "counted": True,
         "judge": judged,
@@ -206,6 +232,27 @@ def _judge(item: Item, bench: Any) -> dict[str, Any]:
         "speedup_low": _looks_faster(tables["timings"]),
         "speedup": _find_speedup(tables["timings"]),
     }
+
+
+def _check_plainly(item: Item, checkout: Path) -> bool | None:
+    """Return whether KernelBench's own check calls a solution correct; None if it says nothing."""
+    code = item.code if item.entry_point == "ModelNew" else f"{item.code}\n\nModelNew = Model\n"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "texts.json"
+        file.write_text(json.dumps({"task": item.task, "kernel": code}))
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", THEIRS, str(checkout), str(file), "cuda_event"],
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, "TORCH_EXTENSIONS_DIR": folder},
+                timeout=240,
+            )
+        except subprocess.TimeoutExpired:
+            return None
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    return json.loads(lines[-1].removeprefix("RESULT "))["correct"] if lines else None
 
 
 def _looks_faster(timings: Sequence[Mapping[str, Any]]) -> float:
@@ -309,11 +356,3 @@ def _probe(item: Item, bench: Any, shapes: Sequence[Mapping[str, Any]]) -> dict[
     finally:
         worker.end()
     return {"differs": differs, "rule": rule, "why": None}
-
-
-def group_by(rows: Iterable[Mapping[str, Any]], name: str) -> dict[str, list[Mapping[str, Any]]]:
-    """Return rows by the value of a column, in its order."""
-    groups: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        groups[str(row[name])].append(row)
-    return dict(sorted(groups.items()))
