@@ -148,7 +148,7 @@ def find_language(code: str) -> str:
 def choose(items: Sequence[Item], count: int) -> list[Item]:
     """Return items of all families and languages in turn, by the hash of their texts."""
     groups: dict[tuple[str, str], list[Item]] = {}
-    for item in sorted(items, key=lambda one: hashlib.sha256(one.code.encode()).digest()):
+    for item in sorted(items, key=lambda one: hashlib.sha256(one.digest.encode()).digest()):
         groups.setdefault((item.family, item.language), []).append(item)
     rounds = itertools.zip_longest(*(groups[key] for key in sorted(groups)))
     turns = (item for one in rounds for item in one if item is not None)

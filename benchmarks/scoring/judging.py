@@ -176,7 +176,8 @@ def _judge_item(item: Item, bench: Any) -> dict[str, Any]:
     probed = _probe(item, bench, shapes)
     if item.kind == "mutant" and not probed["differs"]:
         return {"probe": probed, "counted": False}
-    judged = _judge(item, bench)
+    own = any(found["own"] for found in probed["differs"])
+    judged = _judge(item, bench, fully=item.kind == "mutant" and not own)
     beside: dict[str, Any] = {}
     if _plain_check is not None and item.corpus in ("filtered", "kernelbench"):
         beside["kernelbench"] = _check_plainly(item, _plain_check)
@@ -189,8 +190,11 @@ def _judge_item(item: Item, bench: Any) -> dict[str, Any]:
     }
 
 
-def _judge(item: Item, bench: Any) -> dict[str, Any]:
-    """Return what the judge says of an item, as it says it of any kernel."""
+def _judge(item: Item, bench: Any, *, fully: bool) -> dict[str, Any]:
+    """Return what the judge says of an item, as it says it of any kernel.
+
+    fully: Take as long as for any kernel, since other shapes get a share of that time.
+    """
     from evaluators import Case, Config
     from evaluators.judge import judge
     from store.errors import HostUnfit
@@ -202,11 +206,12 @@ def _judge(item: Item, bench: Any) -> dict[str, Any]:
         options["timing_limit_s"] = 0.6
     if item.kind == "public":
         options |= {"timing_limit_s": 4.0, "timing_s": 1.0, "baselines": ("eager",)}
+    if fully:
+        options = {"diagnosis": False}
     words = (word.split("=") for word in item.head.get("config", "").split())
     options |= {n: (v,) if n == "policy" else float(v) for n, v in words}
-    names = {one.name for one in dataclasses.fields(Config)}
-    if "draw_shapes" in names:
-        options.setdefault("draw_shapes", 0 if item.kind == "cheat" else 4)
+    if not fully and "draw_shapes" in {one.name for one in dataclasses.fields(Config)}:
+        options.setdefault("draw_shapes", 0)
     case = Case(
         kernel_id="k",
         task_id="t",
@@ -222,13 +227,14 @@ def _judge(item: Item, bench: Any) -> dict[str, Any]:
         tables = judge(case, bench, Config(**options))
     except HostUnfit as unfit:
         return {"status": "unfit", "reason": unfit.message[:200]}
-    row = tables["evaluations"][0]
+    row, *at_shapes = tables["evaluations"]
     return {
         "status": row["status"],
         "reason": row["reason"],
         "message": (row["message"] or "")[:300],
         "flags": sorted(row["flags"]),
         "equivalent": row["equivalent"],
+        "shapes": [[one["status"], one["reason"]] for one in at_shapes],
         "speedup_low": _looks_faster(tables["timings"]),
         "speedup": _find_speedup(tables["timings"]),
     }
@@ -280,13 +286,16 @@ def _find_speedup(timings: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def is_caught(item: Item, judged: Mapping[str, Any]) -> bool:
-    """Whether a kernel does not rank: it is refused, or found to be another function.
+    """Whether a kernel is refused, found to be another function, or fails at another shape.
 
     A cheat is also caught if it ends as correct and gains nothing, where its head says so.
     """
-    if judged["status"] in ("unfit", "evaluator_error"):
+    faults = ("unfit", "evaluator_error")
+    if judged["status"] in faults:
         return False
     if judged["status"] != "correct" or judged["equivalent"] is False:
+        return True
+    if any(status not in ("correct", *faults) for status, _ in judged.get("shapes", ())):
         return True
     if item.kind != "cheat":
         return False

@@ -25,7 +25,8 @@ def bound_share(count: int, total: int) -> tuple[float, float]:
     share, square = count / total, _Z * _Z / total
     middle = share + square / 2
     spread = _Z * math.sqrt(share * (1 - share) / total + square / total / 4)
-    return (middle - spread) / (1 + square), (middle + spread) / (1 + square)
+    low, high = (middle - spread) / (1 + square), (middle + spread) / (1 + square)
+    return max(low, 0.0), min(high, 1.0)
 
 
 def write_share(count: int, total: int) -> str:

@@ -137,7 +137,14 @@ class VerdictCalls:
         sizes = [t.numel() * t.element_size() for t in tensors_of(question.expected.value)]
         is_inspected = number < 3 or max(layout(question.inputs)[1], sum(sizes)) <= CHEAP_BYTES
         if sum(sizes) <= _MOST_POISON_BYTES:
-            worker.poison([size for size in sizes if size])
+            # A sum over a dimension needs memory of its own, as large as the others together.
+            sums = {
+                tensor.numel() * tensor.element_size() // length
+                for tensor in tensors_of(question.expected.value)
+                for length in tensor.shape
+                if length > 1
+            }
+            worker.poison([size for size in (*sizes, *sums) if size])
         try:
             output = self._candidate.call(slot, question, first=number == 0)
         except Failed as failed:
