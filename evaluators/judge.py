@@ -283,7 +283,7 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
 
     # The flags of a further process would only repeat those of the first.
     brief = replace(_apply_protocol(config), robustness=False, diagnosis=False, kernels="any")
-    options = _build_options(brief, bench.device, _FEW_CALLS)
+    options = _build_options(case, brief, bench.device, _FEW_CALLS)
     # Only the clock that ranks decides whether it is confirmed.
     options = replace(options, plan=replace(options.plan, further_blocks=0))
     rows: list[dict[str, Any]] = []
@@ -311,7 +311,7 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) 
         outcome.build_s = case.build["seconds"]
         if case.build["failure"]:
             raise Failed(**case.build["failure"])
-    options = _build_options(config, bench.device, config.calls)
+    options = _build_options(case, config, bench.device, config.calls)
     first = _measure(case, bench, options, outcome)
     outcome.timings = first
     has_own_work = config.kernels == "any" or outcome.custom_kernel_share
@@ -366,7 +366,7 @@ def _measure(case: Case, bench: Bench, options: Options, outcome: Outcome) -> li
         outcome.notes.append(note)
 
 
-def _build_options(config: Config, device: str, calls: int) -> Options:
+def _build_options(case: Case, config: Config, device: str, calls: int) -> Options:
     from evaluators.timing.candidate_process import Options
 
     [policy] = config.policy
@@ -376,13 +376,15 @@ def _build_options(config: Config, device: str, calls: int) -> Options:
         robustness=config.robustness,
         profile=config.diagnosis or config.kernels == "custom_required",
         baselines=_choose_baselines(config, device),
-        plan=_build_plan(config, device),
+        plan=build_plan(case, config, device),
         limits=_build_limits(config, device),
         deadlines=_build_deadlines(config),
     )
 
 
-def _build_plan(config: Config, device: str) -> Plan:
+def build_plan(case: Case, config: Config, device: str) -> Plan:
+    """Return how long and how finely to measure a case."""
+    from evaluators.timing.intervals import read_fallback_spreads
     from evaluators.timing.plan import Plan
 
     on_gpu = device == "cuda"
@@ -394,6 +396,7 @@ def _build_plan(config: Config, device: str) -> Plan:
         limit_s=config.timing_limit_s,
         sample_ms=5.0,
         further_blocks=0 if config.protocol == "training" else Plan.further_blocks,
+        spreads={**read_fallback_spreads("cuda" if on_gpu else "cpu"), **(case.spreads or {})},
     )
 
 

@@ -296,14 +296,15 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         from evaluators.device import placement
         from evaluators.scheduling.cases import read_kernel, read_task
         from evaluators.scheduling.judges.process import JudgeProcess
+        from evaluators.timing.intervals import read_fallback_spreads
 
         place = placement.choose_place(device)
         task_text = read_task(task, common.lake)
         kernel = read_kernel(file, entry_point, task_text)
         with JudgeProcess(evaluator, place.device, config, place.cores) as judge:
             _warn(judge)
-            case = task_text.make_case(kernel, judge.row["kind"], workload)
-            spreads = _read_spreads(common.lake, judge.row, module.VERSION)
+            spreads = _read_spreads(common.lake, judge.row["name"], module.VERSION)
+            case = task_text.make_case(kernel, judge.row["kind"], workload) | {"spreads": spreads}
             policies = contract.list_policies(config, judge.row["kind"])
             answers = [_judge_patiently(judge, case | {"policy": policy}) for policy in policies]
         if format == "json":
@@ -322,7 +323,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
                     device_name + by,
                     tables,
                     notes=_describe_case(kernel, task_text, workload, tables),
-                    spreads=spreads,
+                    spreads={**read_fallback_spreads(judge.row["kind"]), **spreads},
                     color=color,
                     width=width,
                 ):
@@ -333,8 +334,8 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
     return _add_options(check, module)
 
 
-def _read_spreads(lake_url: str | None, device: dict[str, Any], version: int) -> dict[str, float]:
-    """Return the spread of sessions by clock, from the lake if there is one."""
+def _read_spreads(lake_url: str | None, device: str, version: int) -> dict[str, float]:
+    """Return the spread of sessions by clock, where there is a lake with an estimate."""
     import store
     from evaluators.timing.spreads import read_spreads
 
@@ -342,7 +343,7 @@ def _read_spreads(lake_url: str | None, device: dict[str, Any], version: int) ->
         with store.open(lake_url) as lake:
             return read_spreads(lake, device, version)
     except LakeNotFound:
-        return read_spreads(None, device, version)
+        return {}
 
 
 def _describe_case(

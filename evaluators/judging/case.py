@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from evaluators.judging.flags import NONEQUIVALENT
 from store.code.entry_points import DEFAULT
+from store.schema.clocks import Clock
 
 Policy: TypeAlias = Literal["torch_default", "fp32_strict", "allow_tf32"]
 """Precision that a kernel and its baselines may compute float32 in.
@@ -43,6 +44,8 @@ class Case:
     """Whether trivial answers pass the task, by an audit."""
     trusted: bool = False
     """Whether it is from the starter suite, a generated task's teacher, or the user's own file."""
+    spreads: Mapping[Clock, float] | None = None
+    """Spread of sessions on this device model by clock, where the lake has an estimate."""
     elsewhere: bool = False
     """Whether another judge measures a surprising win again; until then it is unconfirmed."""
 

@@ -259,11 +259,15 @@ def read_cases(lake: store.Lake, kernels: pa.Table, device: str) -> Iterator[dic
     """
     import pyarrow as pa
 
+    from evaluators.judge import VERSION
+    from evaluators.timing.spreads import read_spreads
+
     order = pa.array(range(kernels.num_rows), pa.int64())
     lake.register("wanted", kernels.append_column("position", order))
+    spreads = read_spreads(lake, device, VERSION)
     for row in lake.run(read_sql(__file__, "cases"), {"device": device}).rows():
-        files = row["other_files"] or []
-        yield {**row, "other_files": [(file["path"], file["code"]) for file in files]}
+        files = [(file["path"], file["code"]) for file in row["other_files"] or []]
+        yield {**row, "other_files": files, "spreads": spreads}
 
 
 def choose_leaders(

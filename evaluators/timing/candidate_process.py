@@ -35,7 +35,7 @@ from evaluators.timing.checks.baseline_drift import check_eager_alone
 from evaluators.timing.checks.output_checks import KeptAnswers
 from evaluators.timing.checks.roofline_check import check_floor
 from evaluators.timing.input_supply import InputSupply, spare_memory
-from evaluators.timing.measurement import measure
+from evaluators.timing.measurement import measure, prepare_pool
 from evaluators.timing.plan import Plan, Sources
 from evaluators.timing.rows import iterate_timing_rows, mark_disturbed
 from evaluators.timing.session import Session
@@ -303,10 +303,11 @@ def _measure_worker(
             # The bandwidth of a processor is unknown; a diagnosis counts the work there.
             floor = bench.compute_floor() if bench.device == "cuda" else Floor()
             inputs.prepare(_DRAWN * options.plan.looks[0])
+            pool = prepare_pool(arm, baselines, sources)
         with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:
             arm.excuse(held.waited_s)
             try:
-                session = measure(arm, baselines, sources, options.plan)
+                session = measure(arm, baselines, sources, options.plan, pool)
                 check_floor(session, floor)
                 arm.check_clocks()
             except Failed:

@@ -13,7 +13,7 @@ from evaluators.worker.handle import WorkerHandle
 
 _SUPPLY_NS = {"cpu": 20_000_000, "cuda": 40_000_000}
 """Nanoseconds that renewing all sets of a block may take."""
-_BATCH_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
+BATCH_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
 _MOST_AHEAD = 32
 """Input sets that are drawn with one request, at most, beyond those of the present block."""
 
@@ -81,7 +81,7 @@ class InputPool:
                 laid_out = worker.fill(slot, self.sets[slot], known=laid_out)
             filling_ns += time.perf_counter_ns() - begin
         self._cost_ns = self._drawing_ns + filling_ns / len(slots)
-        self._batch = max(1, _BATCH_BYTES[self.device] // max(1, layout(self.sets[0])[1]))
+        self._batch = max(1, BATCH_BYTES[self.device] // max(1, layout(self.sets[0])[1]))
         return slots
 
     def _draw_ahead(self, needed: int) -> None:

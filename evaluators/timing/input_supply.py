@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from evaluators.memory.tensors import layout
-
-_BATCH_BYTES = 16 << 20
+from evaluators.timing.input_pool import BATCH_BYTES
 
 
 def spare_memory(device: str) -> int:
@@ -36,7 +35,7 @@ class InputSupply:
             self._drawn.extend(self._draw(seeds))
             each_bytes = max(1, layout(self._drawn[0])[1])
             sets = min(sets, most_bytes // each_bytes)
-            count = max(1, _BATCH_BYTES // each_bytes)
+            count = max(1, BATCH_BYTES[self._device] // each_bytes)
 
     def draw(self, seeds: Sequence[int]) -> list[list[Any]]:
         """Return as many input sets as there are seeds, of these or of other secret ones."""

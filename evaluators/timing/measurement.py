@@ -36,10 +36,29 @@ _LONGER = 3.0
 """They may take this many times as long as planned."""
 
 
+def prepare_pool(kernel: WorkerHandle, baselines: BaselineWorkers, sources: Sources) -> InputPool:
+    """Return the input pool of a session. Other judges may use the device meanwhile.
+
+    Every baseline of a GPU is called once outside the gate: the driver loads a kernel's code at its
+    first launch and waits for the GPU to do so, which would never be idle behind the gate. The
+    candidate has been called before.
+    """
+    pool = InputPool(sources.draw, (kernel, *baselines.workers))
+    for _ in range(2):  # the first fill allocates, and does not tell what a further one takes
+        slots = pool.refill()
+        for name in baselines.prepared if pool.device == "cuda" else ():
+            baselines.time(name, slots)
+    return pool
+
+
 def measure(
-    kernel: WorkerHandle, baselines: BaselineWorkers, sources: Sources, plan: Plan
+    kernel: WorkerHandle,
+    baselines: BaselineWorkers,
+    sources: Sources,
+    plan: Plan,
+    pool: InputPool,
 ) -> Session:
-    """Time a kernel against every prepared baseline.
+    """Time a kernel against every prepared baseline, with a pool of `prepare_pool`.
 
     Raises Failed: memorised_output or incorrect_numerical if a timed call gave a wrong answer,
     input_mutated if one changed its inputs, timer_mismatch if an answer is reported before it can
@@ -48,9 +67,9 @@ def measure(
     clocks = CLOCKS[kernel.device]
     if clocks[0] == "gpu":
         with contextlib.suppress(LaunchBlocked):
-            return _measure(kernel, baselines, sources, plan, clocks)
+            return _measure(kernel, baselines, sources, plan, pool, clocks)
         clocks = clocks[1:]
-    return _measure(kernel, baselines, sources, plan, clocks)
+    return _measure(kernel, baselines, sources, plan, pool, clocks)
 
 
 def _measure(
@@ -58,12 +77,10 @@ def _measure(
     baselines: BaselineWorkers,
     sources: Sources,
     plan: Plan,
+    pool: InputPool,
     clocks: Sequence[Clock],
 ) -> Session:
     draw = random.Random(secrets.randbits(64))
-    pool = InputPool(sources.draw, (kernel, *baselines.workers))
-    for _ in range(2):  # the first fill allocates, and does not tell what a further one takes
-        pool.refill()
     checks = OutputChecks(kernel, baselines.main, sources, pool, draw)
     watch = CpuWatch(kernel)
     block = Block(baselines, kernel, sources, pool, draw, checks, watch)
@@ -191,8 +208,6 @@ class Block:
             untimed=int(manner == "in_burst" and self._pool.size > 1),
         )
         self._pool.refill()
-        if manner == "behind_gate":
-            self._load_baseline_kernels()
         self._empty = {EMPTY: EmptyRounds(), EMPTY_KERNEL: EmptyRounds()}
         self._is_behind_gate = manner == "behind_gate"
         self._arms = list_arms(self._kernel, self._baselines, manner)
@@ -261,16 +276,6 @@ class Block:
             return "behind_gate"
         can_burst = self._pool.device == "cpu" or (self._has_gated and self._pool.size > 1)
         return "in_burst" if can_burst else "end_to_end"
-
-    def _load_baseline_kernels(self) -> None:
-        """Call every baseline once outside the gate.
-
-        The driver loads a GPU kernel's code at its first launch and waits for the GPU to do so,
-        which would never be idle behind the gate. The candidate has been called before.
-        """
-        slots = self._pool.refill()
-        for name in self._baselines.prepared:
-            self._baselines.time(name, slots)
 
     def measure(self, session: Session, *, is_checked: bool) -> None:
         """Add a block to a session.

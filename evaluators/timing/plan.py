@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from evaluators.device.fingerprint import Reading
+from evaluators.timing.intervals import read_fallback_spreads
 from evaluators.worker.handle import Manner, WorkerHandle
 from store.schema.clocks import Clock
 
@@ -40,12 +41,14 @@ class Plan:
     """Calls are repeated inside one sample until eager, or in a burst each arm, takes this long."""
     noise: float = 1.05
     """Ratio of the two eager arms that counts as noise, above 1."""
-    further_blocks: int = 20
+    further_blocks: int = 7
     """Blocks of each clock beside the one that decides when a session ends; 0 reads no other."""
     checked_share: float = 1 / 8
     """Share of the samples whose answers are compared, besides three of the first look."""
     further_s: float = 0.5
     """Stop such a clock after this time if it has seven blocks; three times as long, if two."""
+    spreads: Mapping[Clock, float] = field(default_factory=read_fallback_spreads)
+    """Spread of sessions by clock; by default that of a GPU without an estimate."""
 
 
 @dataclass(frozen=True)

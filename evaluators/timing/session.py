@@ -27,12 +27,7 @@ from dataclasses import dataclass, field
 
 from evaluators.device.fingerprint import Reading
 from evaluators.device.host_load import Load
-from evaluators.timing.intervals import (
-    bound_median,
-    compute_log_ratios,
-    read_fallback_spread,
-    widen,
-)
+from evaluators.timing.intervals import bound_median, compute_log_ratios
 from store.schema.clocks import RESOLVED, Clock
 
 EAGER_CONTROL = "eager_control"
@@ -175,10 +170,3 @@ class Session:
         """Return eager over eager in its second process, kept blocks alone."""
         eager, control = self.samples_ms["eager"], self.samples_ms[EAGER_CONTROL]
         return [eager[block] / control[block] for block in self.list_kept_blocks()]
-
-    def find_best_baseline(self) -> tuple[str, tuple[float, float, float]]:
-        """Return the baseline that is hardest to beat, and the interval of the speedup."""
-        spread = read_fallback_spread(self.clock)
-        intervals = {name: widen(self.bound_ratio(name), spread) for name in self.baselines}
-        name = min(intervals, key=lambda name: intervals[name][1])
-        return name, intervals[name]

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evaluators.timing.intervals import read_fallback_spread
-from evaluators.timing.plan import CLOCKS
 from store import read_sql
 from store.ids import uuid7
 
@@ -72,21 +70,15 @@ def estimate_spread(kernels: Iterable[Sequence[tuple[float, float]]]) -> float:
     return high
 
 
-def read_spreads(
-    lake: store.Lake | None, device: Mapping[str, Any], version: int
-) -> dict[str, float]:
-    """Return the spread of the judge's sessions by clock: estimated in the lake, or else assumed.
+def read_spreads(lake: store.Lake, device: str, version: int) -> dict[str, float]:
+    """Return the estimated spread of the judge's sessions by clock, if there is any.
 
     Args:
-        lake: The lake, if there is one.
-        device: The row of `devices`.
+        lake: The lake.
+        device: Name of the device.
         version: Version of the judge.
     """
-    kind = device["kind"]
-    if lake is None:
-        return {clock: read_fallback_spread(clock, kind) for clock in CLOCKS[kind]}
-    parameters = {"device": device["name"], "kind": kind, "version": version}
-    rows = lake.run(read_sql(__file__, "spreads"), parameters).rows()
+    rows = lake.run(read_sql(__file__, "spreads"), {"device": device, "version": version}).rows()
     return {row["clock"]: row["tau"] for row in rows}
 
 

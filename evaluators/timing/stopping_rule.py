@@ -6,7 +6,7 @@ The rule is applied after 20, 40, 80 and 160 blocks (`Plan.looks`), or when the 
 
 from __future__ import annotations
 
-from evaluators.timing.intervals import NORMAL, read_fallback_spread
+from evaluators.timing.intervals import NORMAL
 from evaluators.timing.plan import Plan
 from evaluators.timing.session import Session
 
@@ -27,6 +27,6 @@ def should_stop(session: Session, plan: Plan, elapsed_s: float) -> bool:
         return True
     if blocks not in plan.looks:
         return False
-    half_width = max(plan.half_width, NORMAL * read_fallback_spread(session.clock))
+    half_width = max(plan.half_width, NORMAL * plan.spreads[session.clock])
     intervals = map(session.bound_ratio, session.baselines)
     return all(high - low <= 2 * half_width for low, _, high in intervals)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from evaluators.timing.intervals import (
     bound_median,
     compute_log_ratios,
-    read_fallback_spread,
+    read_fallback_spreads,
     widen,
 )
 from evaluators.timing.rows import mark_disturbed
@@ -61,7 +61,7 @@ def compute_speedups(session: Rows, spread: float | None = None) -> dict[str, Bo
     True
     """
     if spread is None:
-        spread = read_fallback_spread(session[0]["clock"])
+        spread = read_fallback_spreads()[session[0]["clock"]]
     return {name: widen(bounds, spread) for name, bounds in _bound_speedups(session).items()}
 
 

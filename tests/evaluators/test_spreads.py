@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import store
-from evaluators.timing.intervals import read_fallback_spread
-from evaluators.timing.spreads import estimate_spread
+from evaluators.judge import VERSION
+from evaluators.scheduling.cases import read_cases
+from evaluators.timing.intervals import read_fallback_spreads
+from evaluators.timing.spreads import estimate_spread, read_spreads
 from store.importers import measured
 from store.importers.reading.run import run_import
 
@@ -124,7 +126,7 @@ def test_the_newest_own_estimate_of_the_model_clock_and_version_counts(
     tables = merge(judge(KERNELS[0], 2.0, 0), judge(KERNELS[1], 2.0, 0, LAPTOP))
     first = writer.append(tables, "two sessions")
     spread = "SELECT spread FROM session_speedups WHERE clock = 'gpu'"
-    assert ask(spread) == [{"spread": read_fallback_spread("gpu")}]
+    assert ask(spread) == [{"spread": read_fallback_spreads()["gpu"]}]
     others = [
         b.session_spread(GPU, 0.3, evaluator_version=2),
         b.session_spread(LAPTOP, 0.31),
@@ -132,7 +134,17 @@ def test_the_newest_own_estimate_of_the_model_clock_and_version_counts(
         b.session_spread(GPU, 0.33, clock="latency"),
     ]
     writer.append({"session_spreads": others}, "of others")
-    assert ask(spread) == [{"spread": read_fallback_spread("gpu")}]
+    assert ask(spread) == [{"spread": read_fallback_spreads()["gpu"]}]
+    of_the_judge = b.session_spread(GPU, 0.02, evaluator="judge", evaluator_version=VERSION)
+    writer.append({"session_spreads": [of_the_judge]}, "of the judge")
+    with store.open(lake_url) as lake:
+        assert read_spreads(lake, "H200", VERSION) == {"gpu": 0.02}
+        assert read_spreads(lake, "laptop", VERSION) == {}
+        kernels = lake.sql(
+            "SELECT kernel_id, task_id, workload_id, '{}' AS axes, false AS compiles, "
+            "'torch_default' AS policy, 'full' AS protocol FROM evaluations"
+        ).arrow()
+        assert {case["spreads"]["gpu"] for case in read_cases(lake, kernels, "H200")} == {0.02}
     pulled = b.session_spread(GPU, 0.04, minute=9, origin="lab/kernels")
     writer.append({"session_spreads": [pulled]}, "a pulled one")
     assert ask(spread) == [{"spread": 0.04}]
@@ -143,7 +155,7 @@ def test_the_newest_own_estimate_of_the_model_clock_and_version_counts(
     figures = "SELECT speedup, speedup_low, speedup_high FROM kernel_speedups WHERE clock = 'gpu'"
     with store.open(lake_url, first) as old, store.open(lake_url, newest) as new:
         [then], [now] = old.sql(figures).rows(), new.sql(figures).rows()
-        assert old.sql(spread).rows() == [{"spread": read_fallback_spread("gpu")}]
+        assert old.sql(spread).rows() == [{"spread": read_fallback_spreads()["gpu"]}]
     assert then["speedup"] == now["speedup"] == pytest.approx(2.0)
     assert now["speedup_low"] == pytest.approx(2.0 * math.exp(-1.96 * 0.06), rel=1e-3)
     assert now["speedup_low"] < then["speedup_low"] < then["speedup_high"] < now["speedup_high"]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from evaluators import judge as judge_module
 from evaluators.cli import verdict_text
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
@@ -32,7 +33,7 @@ from evaluators.timing.checks.output_checks import KeptAnswers
 from evaluators.timing.checks.roofline_check import check_floor
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.input_supply import InputSupply
-from evaluators.timing.intervals import classify_speedup, read_fallback_spread
+from evaluators.timing.intervals import classify_speedup, read_fallback_spreads, widen
 from evaluators.timing.plan import CLOCKS, Plan, Sources
 from evaluators.timing.rows import iterate_timing_rows
 from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
@@ -80,13 +81,20 @@ def simulate_session(
     return session
 
 
+def find_best_baseline(session: Session) -> tuple[str, tuple[float, float, float]]:
+    """Return the baseline that is hardest to beat, and the interval of the speedup."""
+    spread = read_fallback_spreads()[session.clock]
+    intervals = {name: widen(session.bound_ratio(name), spread) for name in session.baselines}
+    name = min(intervals, key=lambda name: intervals[name][1])
+    return name, intervals[name]
+
+
 @pytest.mark.parametrize("spread", [0.005, 0.02, 0.08])
 def test_a_copy_of_the_reference_hardly_ever_wins(spread: float) -> None:
     draw = random.Random(7)
     sessions = [simulate_session(draw, dict.fromkeys(BASELINES, 1.0), spread) for _ in range(120)]
     assert {
-        classify_speedup(low, high)
-        for _, (low, _, high) in map(Session.find_best_baseline, sessions)
+        classify_speedup(low, high) for _, (low, _, high) in map(find_best_baseline, sessions)
     } == {"same"}
     # The interval against one baseline holds 1 in all but about 5 % of the sessions.
     missed = sum(
@@ -101,10 +109,7 @@ def test_nor_does_it_where_processes_differ_as_a_whole(bias: float) -> None:
     sessions = [simulate_session(draw, {"eager": 1.0}, 0.005, bias=bias) for _ in range(300)]
     counted = [one for one in sessions if not is_disturbed(one, PLAN.noise)]
     assert len(counted) == len(sessions)  # such a difference is measured, and not thrown away
-    wins = [
-        classify_speedup(low, high)
-        for _, (low, _, high) in map(Session.find_best_baseline, counted)
-    ]
+    wins = [classify_speedup(low, high) for _, (low, _, high) in map(find_best_baseline, counted)]
     assert wins.count("faster") <= 0.01 * len(sessions)
     if bias == 0.03:  # which the samples alone would tell otherwise
         alone = [
@@ -129,11 +134,23 @@ def test_no_more_blocks_are_measured_than_the_spread_of_sessions_makes_useful() 
         draw, plan = random.Random(8), replace(PLAN, half_width=1e-6)
         sessions = [simulate_session(draw, ratios, 0.05, plan, clock=clock) for _ in range(10)]
         by_clock[clock] = sum(len(session.readings) for session in sessions)
-        allowed = 2 * 1.96 * read_fallback_spread(clock)
+        allowed = 2 * 1.96 * read_fallback_spreads()[clock]
         for session in sessions:
             low, _, high = session.bound_ratio("eager")
             assert high - low <= allowed or len(session.readings) == 160
     assert by_clock["throughput"] == 200 < by_clock["gpu"]
+
+
+def test_the_spread_that_a_lake_has_estimated_decides_how_many_blocks_are_enough() -> None:
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code="", task_code="")
+    lengths: list[int] = []
+    for spreads in ({}, {"gpu": 0.001}, {"gpu": 0.1}):
+        plan = judge_module.build_plan(replace(case, spreads=spreads), Config(), "cuda")
+        sessions = [
+            simulate_session(random.Random(seed), {"eager": 1.0}, 0.04, plan) for seed in range(10)
+        ]
+        lengths.append(sum(len(session.readings) for session in sessions))
+    assert lengths[1] > lengths[0] > lengths[2] == 200
 
 
 def test_a_session_stops_when_its_time_is_up() -> None:
@@ -569,7 +586,7 @@ def test_intervals_include_the_spread_of_sessions_whatever_the_control_says() ->
     low, middle, high = compute_speedups(plain)["eager"]
     assert compute_speedups(control)["eager"] == (low, middle, high)
     ratios = sorted(math.log(ms) for ms in plain[1]["samples_ms"])
-    between = 1.96 * read_fallback_spread("gpu")
+    between = 1.96 * read_fallback_spreads()["gpu"]
     assert (middle - low) ** 2 == pytest.approx((middle - ratios[4]) ** 2 + between**2)
     assert (high - middle) ** 2 == pytest.approx((ratios[15] - middle) ** 2 + between**2)
 

@@ -16,11 +16,11 @@ import builders as b
 import pytest
 
 import store
-from evaluators.timing.intervals import MISSED, read_fallback_spread
+from evaluators.timing.intervals import MISSED, read_fallback_spreads
 from evaluators.timing.surprising_wins import compute_speedups
 from store.lake.sql_files import VIEWS, list_views, read_description, read_view
 
-SPREAD = read_fallback_spread("throughput")
+SPREAD = read_fallback_spreads()["throughput"]
 RANK = r"greatest\(1, floor\(.+?\)\)::BIGINT"
 
 
