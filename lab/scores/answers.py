@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True, help="seed of the training")
     parser.add_argument("--operations", nargs="+", help="only tasks of these (default: all)")
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--budget-s", type=float, required=True)
     given = parser.parse_args()

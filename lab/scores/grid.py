@@ -1,7 +1,7 @@
 """The grid: every setting of every task is judged once, in pieces that resume.
 
     python -m lab.scores.grid pending OUT              # names of the kernels to judge, one a line
-    python -m lab.scores.grid judge FILE --pending NAMES --split train --budget-s 540 --workers 4
+    python -m lab.scores.grid judge FILE --pending NAMES --budget-s 540 --workers 4
     python -m lab.scores.grid load OUT                 # OUT/results/*.jsonl.gz → OUT/lakes
     python -m lab.scores.grid surface OUT              # OUT/lakes → OUT/surface.parquet
 
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lab.scores.budget import Budget, say
 from lab.scores.tasks import (
     KNOBS,
+    OPERATIONS,
     SEED,
     GridTask,
     Setting,
@@ -123,7 +124,11 @@ def read_results(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
                 say(f"{file.name} is cut off; its whole lines count")
 
 
-def find_pending(results: Iterable[Mapping[str, Any]], splits: Sequence[Split]) -> list[str]:
+def find_pending(
+    results: Iterable[Mapping[str, Any]],
+    splits: Sequence[Split],
+    operations: Sequence[str] = tuple(OPERATIONS),
+) -> list[str]:
     """Return the places of kernels without a verdict that counts, in the order of judging.
 
     A verdict whose session is disturbed counts only if it is the second one.
@@ -137,7 +142,9 @@ def find_pending(results: Iterable[Mapping[str, Any]], splits: Sequence[Split]) 
         judged[name] += 1
         if not is_disturbed(result) or judged[name] == _TRIES:
             settled.add(name)
-    wanted = [kernel.place for kernel in list_kernels(splits)]
+    wanted = [
+        kernel.place for kernel in list_kernels(splits) if kernel.task.operation in operations
+    ]
     return [name for name in wanted if name not in settled]
 
 
@@ -363,25 +370,28 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     steps = parser.add_subparsers(dest="step", required=True)
-    for name in ("pending", "load", "surface"):
-        step = steps.add_parser(name)
-        step.add_argument("out", type=Path)
-        step.add_argument("--split", choices=SPLITS)
+    step = steps.add_parser("pending")
+    step.add_argument("out", type=Path)
+    step.add_argument("--split", choices=SPLITS)
+    step.add_argument("--operations", nargs="+", choices=OPERATIONS, default=tuple(OPERATIONS))
+    step = steps.add_parser("load")
+    step.add_argument("out", type=Path)
+    step = steps.add_parser("surface")
+    step.add_argument("out", type=Path)
+    step.add_argument("--evaluator", default="judge", help="whose speedups are read")
     step = steps.add_parser("judge")
     step.add_argument("file", type=Path)
     step.add_argument(
         "--pending", type=Path, help="file of `pending`, which names the kernels to judge"
     )
-    step.add_argument("--split", choices=SPLITS)
     step.add_argument("--limit", type=int, help="judge at most N kernels")
     step.add_argument("--device", default="cuda:0")
     step.add_argument("--workers", type=int, default=4)
     step.add_argument("--budget-s", type=float, required=True)
     given = parser.parse_args()
-    splits: tuple[Split, ...] = (given.split,) if given.split else SPLITS
     if given.step == "judge":
         budget = Budget(given.budget_s)
-        kernels = list(list_kernels(splits))
+        kernels = list(list_kernels())
         if given.pending is not None:
             wanted = set(given.pending.read_text("utf-8").split())
             kernels = [kernel for kernel in kernels if kernel.place in wanted]
@@ -395,13 +405,14 @@ def main() -> None:
         return
     if given.step == "pending":
         files = sorted((given.out / "results").glob("*.jsonl.gz"))
-        say("\n".join(find_pending(read_results(files), splits)))
+        splits: tuple[Split, ...] = (given.split,) if given.split else SPLITS
+        say("\n".join(find_pending(read_results(files), splits, given.operations)))
     elif given.step == "load":
         say(f"verdicts in the lakes: {load(given.out)}")
     else:
         import pyarrow.parquet as pq
 
-        surface = read_surface(given.out)
+        surface = read_surface(given.out, given.evaluator)
         pq.write_table(surface, given.out / "surface.parquet", compression="zstd")
         say(f"{surface.num_rows} kernels → {given.out / 'surface.parquet'}")
 
