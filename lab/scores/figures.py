@@ -2,8 +2,9 @@
 
     python -m lab.scores.figures OUT             # OUT/figures/NAME.csv
 
-First the grid and the gate. If the grid is not complete, a training is missing, or the gate is not
-passed, it stops there: no arm is read. --pilot reads on; such figures count for nothing.
+First the grid, what a reader of the train grid could reach, and the gate. If the grid is not
+complete, a training is missing, or the gate is not passed, it stops there, before it reads what
+models answer to test prompts. --pilot reads on; such figures count for nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 QUERIES = Path(__file__).parent / "queries"
 TRAININGS = 3
-FIRST = ("grid", "gate")
+FIRST = ("grid", "ceilings", "gate")
 TABLES = ("scores", "units")
 """Queries that others read by name."""
-REST = ("hypotheses", "power", "arms", "labels", "by_task", "ceilings", "answers")
+REST = ("hypotheses", "power", "arms", "labels", "by_task", "answers")
 
 
 def read_query(name: str) -> str:

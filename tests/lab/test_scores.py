@@ -439,12 +439,12 @@ def test_no_arm_is_read_before_the_grid_and_the_gate(
         surface({"s": ("32 x 8", "ReLU", [1.0, 2.0])}, "test"), tmp_path / "surface.parquet"
     )
     pq.write_table(pa.table({"prompt_id": ["p"], "fastest": [1]}), tmp_path / "rows.parquet")
-    pq.write_table(pa.table({"prompt_id": ["p"]}), tmp_path / "arms.parquet")
+    place = {"task_id": "s", "arm": "none", "draw": 1}
+    arm = {"family": "tuned_rows", "settings": [], "shown_scores": [1.0], "places": [place]}
+    pq.write_table(pa.Table.from_pylist([arm]), tmp_path / "arms.parquet")
     assert not figures.print_figures(tmp_path, pilot=False)
-    assert sorted(file.name for file in (tmp_path / "figures").iterdir()) == [
-        "gate.csv",
-        "grid.csv",
-    ]
+    written = sorted(file.name for file in (tmp_path / "figures").iterdir())
+    assert written == ["ceilings.csv", "gate.csv", "grid.csv"]
     printed = capsys.readouterr().out
     assert "the grid is not complete; there are 0 trainings and not 3" in printed
 
