@@ -27,7 +27,9 @@ class Budget:
 
     def announce(self, what: str, units: int, unit_s: float) -> None:
         """Print the expected cost of units of work, and how many fit into the budget."""
-        fits = "" if units * unit_s <= self.left else f"; about {int(self.left / unit_s)} fit"
+        fits = (
+            "" if units * unit_s <= self.left else f"; about {max(0, int(self.left / unit_s))} fit"
+        )
         say(f"{what}: {units} left, expected {units * unit_s:.0f} s of {self.left:.0f} s{fits}")
         self._stage = time.monotonic()
 
