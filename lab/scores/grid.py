@@ -163,7 +163,12 @@ def judge(
     workers: int,
     budget: Budget,
 ) -> int:
-    """Judge kernels until the budget ends; write a line for each. Return the number of verdicts."""
+    """Judge kernels until the budget ends; write a line for each. Return the number of verdicts.
+
+    Raises FlywheelError if the file exists: lines after those of a killed command are unreadable.
+    """
+    if file.exists():
+        raise FlywheelError(f"{file} has verdicts of an earlier command", "Name another file.")
     from evaluators.device import placement
     from evaluators.judge import VERSION
     from evaluators.scheduling import contract
@@ -188,7 +193,7 @@ def judge(
     statuses: Counter[str] = Counter()
     file.parent.mkdir(parents=True, exist_ok=True)
     with (
-        gzip.open(file, "at", encoding="utf-8") as lines,
+        gzip.open(file, "wt", encoding="utf-8") as lines,
         open_judges("judge", layout.places, (), config) as (judges, _),
     ):
         settle = contract.find_settle(evaluator)

@@ -216,7 +216,9 @@ def score(
         if done in (0, 3) or done % 20 == 19:
             budget.report(f"{file.stem}, parts", done + 1, len(left))
     table = pq.read_table(sorted(parts.glob("*.parquet")))
-    pq.write_table(table, file, compression="zstd")
+    partial = file.with_suffix(".partial")
+    pq.write_table(table, partial, compression="zstd")
+    partial.replace(file)
     for part in parts.glob("*.parquet"):
         part.unlink()
     parts.rmdir()

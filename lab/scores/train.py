@@ -14,18 +14,21 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.scores import model as models
 from lab.scores.budget import Budget, say
+from store.errors import FlywheelError
 
 if TYPE_CHECKING:
     import torch
 
 _RESERVE_S = 15.0
 """The state is saved in this time."""
+_SAVE_S = 150.0
+"""A command that is killed loses at most this much."""
 _REPORTED = (5, 50)
 
 
@@ -109,9 +112,13 @@ def train(
     weights = [one for one in model.parameters() if one.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=plan.learning_rate, weight_decay=0.0)
     steps = draw_order(len(examples), plan)
-    state, first = out / "state.pt", 0
+    state, first, saved_s = out / "state.pt", 0, budget.spent
     if state.exists():
         saved = torch.load(state, map_location=device, weights_only=True)
+        if saved["plan"] != asdict(plan):
+            raise FlywheelError(
+                f"{state} is of another plan: {saved['plan']}", "Name another --out."
+            )
         model.load_state_dict(saved["model"], strict=False)
         optimizer.load_state_dict(saved["optimizer"])
         first = saved["step"]
@@ -122,8 +129,11 @@ def train(
     out.mkdir(parents=True, exist_ok=True)
     with (out / "loss.jsonl").open("a", encoding="utf-8") as log:
         for step in range(first, len(steps)):
-            if budget.left < _RESERVE_S:
-                save_state(state, model, optimizer, step)
+            ends = budget.left < _RESERVE_S
+            if ends or budget.spent - saved_s > _SAVE_S:
+                save_state(state, model, optimizer, step, plan)
+                saved_s = budget.spent
+            if ends:
                 say(f"stopped at step {step} of {len(steps)}; the same command goes on")
                 return False
             for group in optimizer.param_groups:
@@ -142,14 +152,15 @@ def train(
     return True
 
 
-def save_state(file: Path, model: Any, optimizer: Any, step: int) -> None:
+def save_state(file: Path, model: Any, optimizer: Any, step: int, plan: Plan) -> None:
     """Write what a training goes on from; a file that is there is replaced at once."""
     import torch
 
     trained = {name for name, one in model.named_parameters() if one.requires_grad}
     weights = {name: value for name, value in model.state_dict().items() if name in trained}
     partial = file.with_suffix(".partial")
-    torch.save({"model": weights, "optimizer": optimizer.state_dict(), "step": step}, partial)
+    state = {"model": weights, "optimizer": optimizer.state_dict(), "step": step}
+    torch.save(state | {"plan": asdict(plan)}, partial)
     partial.replace(file)
 
 

@@ -91,6 +91,13 @@ def test_disturbed_kernels_are_judged_once_more_and_faults_again(tmp_path: Path)
     assert len(again) == 789
 
 
+def test_verdicts_are_never_appended_to_a_file_that_may_be_cut_off(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl.gz"
+    file.write_bytes(b"")
+    with pytest.raises(grid.FlywheelError, match="Name another file"):
+        grid.judge(file, [], device="cpu", workers=1, budget=budget.Budget(1))
+
+
 def test_a_grid_has_one_version_and_one_kind_of_device(tmp_path: Path) -> None:
     kernel = next(grid.list_kernels(("train",)))
     other = verdict(kernel)

@@ -13,6 +13,7 @@ import pytest
 import store
 from lab.scores import answer, answers, budget, grid, prompts, rehearse, score, tasks, train
 from lab.scores import model as models
+from store.errors import FlywheelError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -65,9 +66,11 @@ def test_a_trie_gives_the_probabilities_of_plain_passes(model_folder: Path, tmp_
 def test_a_training_that_is_stopped_ends_with_the_same_weights(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch
+
     kernels = [kernel.code for kernel in grid.list_kernels(("train",))][:6]
 
-    def run(out: Path, seconds: float) -> tuple[bool, Any]:
+    def run(out: Path, seconds: float, epochs: int = 2) -> tuple[bool, Any]:
         model, tokenizer = load(model_folder, tmp_path)
         examples = [
             train.Example(
@@ -76,13 +79,13 @@ def test_a_training_that_is_stopped_ends_with_the_same_weights(
             )
             for place, kernel in enumerate(kernels)
         ]
-        plan = train.Plan(epochs=2, batch=2)
+        plan = train.Plan(epochs=epochs, batch=2)
         limit = budget.Budget(seconds)
         return train.train(model, examples, plan, out, limit, tokenizer.pad_token_id), model
 
     done, whole = run(tmp_path / "whole", 1000)
     assert done
-    # The budget ends before the fourth of six steps.
+    # Two are read to announce the cost, so the budget ends before the third of six steps.
     left = iter([1000.0, *[1000.0] * 3, 0.0])
     monkeypatch.setattr(budget.Budget, "left", property(lambda _: next(left, 1000.0)))
     stopped, _ = run(tmp_path / "parts", 1000)
@@ -93,6 +96,47 @@ def test_a_training_that_is_stopped_ends_with_the_same_weights(
         whole.named_parameters(), resumed.named_parameters(), strict=True
     ):
         assert (one - other).abs().max() < 1e-6, name
+    # Killed in the fourth step, after the state was saved.
+    loss, steps = train.compute_loss, iter(range(100))
+
+    def lose(*words: Any) -> Any:
+        if next(steps) == 3:
+            raise KeyboardInterrupt
+        return loss(*words)
+
+    monkeypatch.setattr(train, "_SAVE_S", 0.0)
+    monkeypatch.setattr(train, "compute_loss", lose)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "killed", 1000)
+    monkeypatch.setattr(train, "compute_loss", loss)
+    _, resumed = run(tmp_path / "killed", 1000)
+    assert torch.load(tmp_path / "killed" / "state.pt", weights_only=True)["step"] == 5
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert (one - other).abs().max() < 1e-6
+    with pytest.raises(FlywheelError, match="another plan"):
+        run(tmp_path / "killed", 1000, epochs=4)
+
+
+def test_scores_that_were_cut_off_are_written_again(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = load(model_folder, tmp_path)
+    tokens = models.encode_prompt(tokenizer, [{"role": "user", "content": "Kernel 1: 2.50x"}])
+    asked = [score.Prompt("p", "tuned_rows", True, tokens)]
+    write, file = pq.write_table, tmp_path / "prompts-0.parquet"
+
+    def cut_off(table: Any, path: Path, **options: Any) -> None:
+        write(table, path, **options)
+        if options:
+            path.write_bytes(path.read_bytes()[:100])
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pq, "write_table", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        score.score(model, tokenizer, asked, file, 1, budget.Budget(1000))
+    monkeypatch.setattr(pq, "write_table", write)
+    assert score.score(model, tokenizer, asked, file, 1, budget.Budget(1000))
+    assert pq.read_table(file).num_rows == 72
 
 
 def test_answers_are_sampled_and_their_kernels_read(
