@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from evaluators.judging.config import Config
 from evaluators.judging.flags import UNRANKED
 from evaluators.judging.known_verdicts import KnownVerdict, is_same_by_flags
+from evaluators.judging.other_shapes import ShapeRows, judge_shapes
 from evaluators.judging.outcome import (
     Outcome,
     build_shared_columns,
@@ -46,6 +47,7 @@ _FEWEST_BLOCKS = 20
 _FEW_CALLS = 5
 _SECOND_SESSIONS = 3
 _TRAINING_CALLS = 8
+_SHAPE_CALLS = 4
 _TRAINING_LIMIT_S = 2.0
 _TRAINING_FIRST_CALL_S = 20.0
 _TRAINING_BUILD_S = 90.0
@@ -63,7 +65,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     from evaluators.worker.handle import Failed
 
     begin = time.perf_counter()
-    config = _apply_protocol(config)
+    config = _apply_protocol(config, case)
     outcome = Outcome()
     if case.entry_point != DEFAULT:
         outcome.notes.append(f"entry point {case.entry_point}")
@@ -73,7 +75,11 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
             known = _find_known(case, bench, config)
             if known is not None:
                 return _restate(known, config, time.perf_counter() - begin)
-            _judge_beside_others(case, bench, config, outcome)
+            if case.shape:
+                options = _build_options(case, config, bench.device, config.calls)
+                outcome.timings = _measure(case, bench, options, outcome)
+            else:
+                _judge_beside_others(case, bench, config, outcome)
         except Exception as failed:
             if unfit := bench.blame_host(case, failed):
                 raise unfit from failed
@@ -103,14 +109,19 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
         outcome.flags.add("left_processes")
     if case.weak:
         outcome.flags.add("weak_task")
+    wall_s = time.perf_counter() - begin
+    others = ShapeRows()
+    if outcome.status == "correct" and not case.shape and (config.draw_shapes or config.axes):
+        others = judge_shapes(case, bench, config, outcome, judge, version=VERSION, wall_s=wall_s)
+        outcome.notes += others.notes
     evaluation = {
         "evaluator": "judge",
         "evaluator_version": VERSION,
         "policy": _name_policy(config),
-        "protocol": config.protocol,
+        "protocol": "shape" if case.shape else config.protocol,
         "sandbox_level": bench.sandbox_level,
         "sandbox_missing": bench.sandbox_missing,
-        "wall_s": time.perf_counter() - begin,
+        "wall_s": wall_s + outcome.parts_s.get("drawing", 0.0),
     }
     shared = build_shared_columns(case, bench.row["device_id"])
     tables = build_tables(outcome, evaluation, shared, f"torch.profiler {bench.row['torch']}")
@@ -124,7 +135,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
             answers=outcome.answers,
         )
         bench.known.add(case, known)
-    return tables
+    return others.add_to(tables)
 
 
 def _judge_beside_others(case: Case, bench: Bench, config: Config, outcome: Outcome) -> None:
@@ -199,12 +210,16 @@ def _lacks_shared_memory(failed: Exception, bench: Bench, oom_kills: int) -> boo
     return may_be_killed and count_oom_kills() > oom_kills
 
 
-def _apply_protocol(config: Config) -> Config:
-    """Return the options as the protocol has them."""
-    if config.protocol == "full":
+def _apply_protocol(config: Config, case: Case) -> Config:
+    """Return the options as the protocol has them, or as another shape needs them."""
+    if config.protocol == "full" and not case.shape:
         return config
+    if case.shape:
+        few = {"calls": _SHAPE_CALLS, "baselines": ("eager",), "kernels": "any"}
+        config = replace(config, protocol="training", **few)
     return replace(
         config,
+        draw_shapes=min(config.draw_shapes, 1),
         calls=min(config.calls, _TRAINING_CALLS),
         robustness=False,
         diagnosis=False,
@@ -256,20 +271,19 @@ def settle(
 
     if failed is not None:
         return fail_evaluation(tables, failed, VERSION)
-    [evaluation] = tables["evaluations"]
-    ranking = tables["timings"][0]["clock"] if tables["timings"] else None
+    evaluation, *others = tables["evaluations"]
+    key = {"evaluation_id": evaluation["evaluation_id"]}
+    own = [row for row in tables["timings"] if row["evaluation_id"] == key["evaluation_id"]]
+    ranking = own[0]["clock"] if own else None
     # Only what was undisturbed by the clock that ranks has a second session.
-    first = [
-        row | dict.fromkeys(("noisy", "disturbed"), row["clock"] != ranking)
-        for row in tables["timings"]
-    ]
+    first = [row | dict.fromkeys(("noisy", "disturbed"), row["clock"] != ranking) for row in own]
     flag = "confirmed_win" if is_confirmed(first, second) else "unconfirmed_win"
     flags = sorted({*evaluation["flags"], flag} - ({"unconfirmed_win"} - {flag}))
-    key = {"evaluation_id": evaluation["evaluation_id"]}
+    at_shapes = [row for row in tables["timings"] if row not in own]
     return {
         **tables,
-        "evaluations": [{**evaluation, "flags": flags}],
-        "timings": [row | key for row in rank_sessions(first, second)],
+        "evaluations": [{**evaluation, "flags": flags}, *others],
+        "timings": [*(row | key for row in rank_sessions(first, second)), *at_shapes],
     }
 
 
@@ -282,7 +296,7 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     from evaluators.timing.surprising_wins import ranks_nothing
 
     # The flags of a further process would only repeat those of the first.
-    brief = replace(_apply_protocol(config), robustness=False, diagnosis=False, kernels="any")
+    brief = replace(_apply_protocol(config, case), robustness=False, diagnosis=False, kernels="any")
     options = _build_options(case, brief, bench.device, _FEW_CALLS)
     # Only the clock that ranks decides whether it is confirmed.
     options = replace(options, plan=replace(options.plan, further_blocks=0))

@@ -133,7 +133,7 @@ def open(
         limits: Time and size that each query of `Lake.sql` may use; None means no limits.
         include: Rows that rankings and tables should include although they leave them out by
             default: "nonequivalent" (kernels that are another function than their task's
-            module), "weak_tasks".
+            module), "weak_tasks". "unheld" leaves out kernels that do not hold at other shapes.
 
     Raises:
         LakeNotFound: there is no lake.

@@ -11,7 +11,9 @@ from store.schema.clocks import RESOLVED
 if TYPE_CHECKING:
     from evaluators.scheduling.judges.process import JudgeProcess
 
-CONFIG = Config(calls=2, robustness=False, diagnosis=False, baselines=("eager",), blocks=20)
+CONFIG = Config(
+    calls=2, robustness=False, diagnosis=False, draw_shapes=0, baselines=("eager",), blocks=20
+)
 _TASK = """
 import torch
 

@@ -117,6 +117,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
           evaluators run --device cuda:0 --where "task_name LIKE '%softmax%'"
           evaluators run --policy torch_default --policy fp32_strict
           evaluators run --contended --dry-run
+          evaluators run --suite starter --draw-shapes 5
+          evaluators run --kernel 82df3c --axes ROWS=1 --axes ROWS=1000,COLS=77
 
         Parameters
         ----------
@@ -145,6 +147,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         dry_run
             Print what would be judged; judge nothing.
         """
+        from evaluators.judging.config import parse_axes
+        from evaluators.processes.text import name_axes
         from evaluators.scheduling.pending import Selection
 
         selection = Selection(
@@ -154,6 +158,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
             contended=contended,
             policies=tuple(contract.list_policies(config, "cuda")),
             protocol=getattr(config, "protocol", None),
+            shapes=tuple(name_axes(parse_axes(text)) for text in getattr(config, "axes", ())),
             limit=limit,
         )
         judging = _Judging(evaluator, module, config, common)
@@ -268,6 +273,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
           evaluators check my_kernel.py --task my_task.py --entry-point softmax
           evaluators check submission.py --task ./sort_py --workload test_1
           evaluators check my_folder --task gemm.json --entry-point main:run
+          evaluators check my_kernel.py --task my_task.py --axes ROWS=1 --axes ROWS=7,COLS=33
 
         Parameters
         ----------

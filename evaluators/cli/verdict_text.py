@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from evaluators.judging.other_shapes import name_outcome
 from evaluators.judging.reasons import REASONS
 from evaluators.timing.intervals import classify_speedup
 from evaluators.timing.surprising_wins import (
@@ -26,6 +27,8 @@ _COLORS = {
     "slower": "31",
 }
 _FAILED = "31"
+_MEANINGS = {"held": "correct", "raises": "same", "wrong": "incorrect"}
+_SHAPE_NOTES = ("shape ", "shapes left out ", "other shapes: ")
 _UNRANKED = {
     "contended": "other work ran on this host",
     "timed_outputs_unverified": "no timed call could be checked, because the task draws random "
@@ -65,7 +68,7 @@ def format_lines(
     def paint(text: str, meaning: str) -> str:
         return f"\x1b[{_COLORS.get(meaning, _FAILED)}m{text}\x1b[0m" if color else text
 
-    [evaluation] = tables["evaluations"]
+    evaluation, *at_shapes = tables["evaluations"]
     status = paint(evaluation["status"], evaluation["status"])
     reason = f" ({evaluation['reason']})" if evaluation.get("reason") else ""
     yield f"{quote_name(name)} on {escape_terminal(device)}: {status}{reason}"
@@ -75,7 +78,7 @@ def format_lines(
         yield from escape_lines(evaluation["message"], width=width)
     for note in notes:
         yield from _wrap(note, width or _WIDTH)
-    sessions = _group_sessions(tables.get("timings", []))
+    sessions = _group_sessions(tables.get("timings", []), evaluation)
     for number, session in enumerate(sessions, start=1):
         if len(sessions) > 1:
             yield f"  process {number} of {len(sessions)}"
@@ -83,6 +86,12 @@ def format_lines(
         yield from _format_session(session, spread, paint, width or _WIDTH)
     for row in tables.get("analyses", []):
         yield from escape_lines(row["body"], width=width)
+    for row in at_shapes:
+        [name] = (one["name"] for one in tables["workloads"] if _is_of(row, one))
+        yield from _format_shape(name, row, tables["timings"], paint, width or _WIDTH)
+    for line in (evaluation.get("log") or "").splitlines():
+        if line.startswith(_SHAPE_NOTES):
+            yield from escape_lines(line, width=width)
     if evaluation.get("equivalent") is False:
         yield "  not ranked: its flags show that it computes a different function than its task"
     for flag in evaluation.get("flags") or ():
@@ -99,11 +108,37 @@ def format_lines(
         yield from escape_lines(evaluation["log"], width=width)[-_LOG_LINES:]
 
 
-def _group_sessions(timings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _group_sessions(
+    timings: list[dict[str, Any]], evaluation: dict[str, Any]
+) -> list[list[dict[str, Any]]]:
     sessions: dict[str, list[dict[str, Any]]] = {}
     for row in timings:
-        sessions.setdefault(row["session_id"], []).append(row)
+        if row["evaluation_id"] == evaluation["evaluation_id"]:
+            sessions.setdefault(row["session_id"], []).append(row)
     return list(sessions.values())
+
+
+def _is_of(row: dict[str, Any], workload: dict[str, Any]) -> bool:
+    return row["workload_id"] == workload["workload_id"]
+
+
+def _format_shape(
+    name: str,
+    row: dict[str, Any],
+    timings: list[dict[str, Any]],
+    paint: Callable[[str, str], str],
+    width: int,
+) -> list[str]:
+    """Return the lines on what a kernel does at another shape."""
+    outcome = name_outcome(row)
+    text = f"shape {escape_terminal(name)}: {paint(outcome, _MEANINGS[outcome])}"
+    if row["status"] != "correct":
+        why = " ".join(filter(None, (row["reason"], row.get("message"))))
+        text += f", {escape_terminal(why)}"
+    for session in _group_sessions(timings, row):
+        middle = compute_speedups(session)["eager"][1]
+        text += f", {math.exp(middle):.2f} over eager"
+    return _wrap(text, width)
 
 
 def _format_session(

@@ -12,7 +12,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, Self
@@ -43,6 +43,7 @@ from evaluators.judging.device_trial import find_gpu_fault
 from evaluators.judging.known_verdicts import KnownVerdicts
 from evaluators.judging.outcome import TimePart, hold
 from evaluators.judging.worker_setup import WorkerSetup
+from evaluators.references.shapes import Shapes
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
@@ -59,6 +60,11 @@ _BASELINE_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 30, open_files=1024
 The limits of a candidate do not apply to them."""
 _LEFT_OUT_ON_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
 """Parts of the isolation that are left out, in two steps, until a worker can use a GPU."""
+_OF_TASK = (
+    *("_task", "_reference", "_floor", "_baselines", "_starting", "_baseline_sizes"),
+    *("unavailable", "known", "shapes", "_task_server", "_baseline_servers"),
+)
+"""Attributes that belong to the task at hand: a fork server has one worker at a time."""
 HOST_TRIAL_S = 60.0
 """Seconds for which the result of a trial of the host holds."""
 TRIAL_PAUSE_S = 2.0
@@ -110,6 +116,12 @@ class Bench:
         self._floor: Floor | None = None
         self.known = KnownVerdicts()
         """Verdicts of the task at hand that may hold by another policy."""
+        self.shapes: dict[tuple[int, tuple[str, ...]], Shapes] = {}
+        """Other shapes of the task at hand that are known: so many, or those that are named."""
+        self._servers_aside: tuple[ForkServer, list[ForkServer]] | None = None
+        """Fork servers of the task's and the baselines' workers at other shapes."""
+        self._built_for: tuple[str, str] | None = None
+        """Task whose builds of candidates are used, if it is not the one at hand."""
         self._host_trials: dict[host.Need, tuple[float, str | None]] = {}
         """When the host built something of its own, and what was wrong."""
         self.unavailable: dict[str, str] = {}
@@ -131,9 +143,9 @@ class Bench:
         with contextlib.suppress(SandboxFailed):
             self.end_baselines()
         self._end_reference()
-        self._task_server.close()
         self._side.shutdown()
-        for server in self._baseline_servers:
+        task_server, baseline_servers = self._servers_aside or (self._task_server, [])
+        for server in (self._task_server, task_server, *self._baseline_servers, *baseline_servers):
             server.close()
         self.candidates.close()
         self._setup.template.close()
@@ -191,7 +203,32 @@ class Bench:
             self.end_baselines()
             self.unavailable = {}
             self.known = KnownVerdicts()
+            self.shapes = {}
             self._floor = None
+
+    @contextlib.contextmanager
+    def set_task_aside(self) -> Generator[None]:
+        """Judge at another shape of the task at hand, and keep the workers of its own meanwhile.
+
+        Candidates take the builds that they have made for the task's own shape.
+        """
+        kept = {name: vars(self)[name] for name in _OF_TASK}
+        self._built_for = self._task
+        self._task, self._reference, self._floor = ("", "{}"), None, None
+        self._baselines, self._starting = None, []
+        aside = self._servers_aside or (ForkServer(self._setup.template, self._environment), [])
+        self._task_server, self._baseline_servers = aside
+        try:
+            yield
+        finally:
+            with contextlib.suppress(SandboxFailed):
+                self.candidates.end_expected()
+            self._end_reference()
+            with contextlib.suppress(SandboxFailed):
+                self.end_baselines()
+            self._servers_aside = (self._task_server, self._baseline_servers)
+            self._built_for = None
+            vars(self).update(kept)
 
     def _end_reference(self) -> None:
         """End the worker of the task at hand."""
@@ -213,7 +250,7 @@ class Bench:
     ) -> None:
         """Begin to start a candidate of a task for `start_candidate`. Raises SandboxFailed."""
         self._set_task(code, axes)
-        self.candidates.expect(files, self._task, limits)
+        self.candidates.expect(files, self._built_for or self._task, limits)
 
     def step_aside(self, expect: Callable[[], None]) -> None:
         """Let a judge that waits to time have the device, while no worker of this one starts.
@@ -238,7 +275,8 @@ class Bench:
         policy: Policy | None = None,
     ) -> WorkerHandle:
         """Start a candidate's worker with the flags of a policy. Raises SandboxFailed."""
-        return self.candidates.start(files, self._task, sizes, limits, deadlines, policy)
+        built_for = self._built_for or self._task
+        return self.candidates.start(files, built_for, sizes, limits, deadlines, policy)
 
     def _relax_isolation(self) -> None:
         """Find the isolation under which a GPU's driver works, and leave out the rest.

@@ -46,6 +46,8 @@ class Case:
     """Whether it is from the starter suite, a generated task's teacher, or the user's own file."""
     spreads: Mapping[Clock, float] | None = None
     """Spread of sessions on this device model by clock, where the lake has an estimate."""
+    shape: Literal["answers", "timed"] | None = None
+    """How it is judged where its workload is another shape of the task (`other_shapes`)."""
     elsewhere: bool = False
     """Whether another judge measures a surprising win again; until then it is unconfirmed."""
 

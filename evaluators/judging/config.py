@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from evaluators.judging.case import Kernels, Policy
 from store.errors import FlywheelError
 from store.schema.baselines import Baseline
+
+MOST_SHAPES = 16
+"""Other shapes of a task, at most."""
+
+
+def parse_axes(text: str, option: str = "--axes") -> dict[str, Any]:
+    """Return the values of NAME=VALUE,NAME=VALUE, which are JSON. Raises FlywheelError.
+
+    >>> parse_axes("M=256, SHAPE=[3,4]")
+    {'M': 256, 'SHAPE': [3, 4]}
+    """
+    values: dict[str, Any] = {}
+    for part in re.split(r",(?=[^\],]*=)", text):
+        name, _, value = part.strip().partition("=")
+        try:
+            values[name] = json.loads(value)
+        except ValueError as error:
+            raise FlywheelError(
+                f"{option}: the value of {name!a:.40} is no number", "Write NAME=VALUE."
+            ) from error
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +46,13 @@ class Config:
     """training: a short verdict for rewards, with at most 8 calls, 20 blocks by one clock, 20
     seconds for the first call and 90 for a build, against eager, and without robustness checks and
     profile. It never ranks, and the full protocol overrules it."""
+    draw_shapes: int = 3
+    """Also judge a correct kernel at N other shapes, drawn from the numbers that set the sizes of
+    the task's inputs, in about 30 % of the verdict's time: the largest are left out first. 0: none.
+    The protocol training judges the answers at one shape."""
+    axes: tuple[str, ...] = ()
+    """Judge at this shape instead of drawn ones, such as --axes ROWS=1,COLS=1000; repeat it for
+    several shapes."""
     kernels: Kernels = "any"
     """custom_required: do not rank kernels that spend all of their time in library kernels."""
     calls: int = 22
@@ -63,8 +93,14 @@ class Config:
     """Maximum size in MB of a file that a candidate writes, including its printed output."""
 
     def __post_init__(self) -> None:
-        """Refuse counts, times and sizes that are not positive numbers."""
+        """Refuse counts, times and sizes that are not positive numbers, and axes without values."""
+        if not 0 <= self.draw_shapes <= MOST_SHAPES or len(self.axes) > MOST_SHAPES:
+            raise FlywheelError(f"more than {MOST_SHAPES} shapes, or fewer than 0", "Give fewer.")
+        for text in self.axes:
+            parse_axes(text)
         for name, value in asdict(self).items():
+            if name == "draw_shapes":
+                continue
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if is_number and not 0 < value < math.inf:
                 option = name.replace("_", "-")

@@ -172,7 +172,7 @@ def fail_evaluation(
         failed: Status, reason, message and detail of the failure.
         version: Version of the evaluator.
     """
-    [evaluation] = tables["evaluations"]
+    evaluation = tables["evaluations"][0]  # without those of other shapes
     log = "\n".join(part for part in (failed["detail"], evaluation.get("log") or "") if part)
     is_compared = failed["status"] in _COMPARED
     unknown = () if is_compared else (*_FIGURES, "precision_class")
@@ -188,7 +188,8 @@ def fail_evaluation(
             evaluation["kernel_id"], failed["reason"], failed["message"], version
         )
         findings.append({**finding, "evaluation_id": evaluation["evaluation_id"]})
-    return {**tables, "evaluations": [row], "timings": [], "findings": findings, "analyses": []}
+    emptied: dict[str, list[dict[str, Any]]] = {"timings": [], "analyses": [], "workloads": []}
+    return {**tables, "evaluations": [row], "findings": findings, **emptied}
 
 
 def _name_line(outcome: Outcome) -> str | None:

@@ -343,6 +343,17 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         "box": _object(handle=_maybe(_handle)),
         "answer": _value_reply(draws=_flag, changed=_list(_whole()), keeps=_flag, places=_flag),
         "count_bytes": _object(bytes=_or_none(_row(_whole(), _whole()))),
+        "sizes": _object(
+            sizes=_list(
+                _row(
+                    _name, _list(_whole(), 8), _or_none(_whole(7)), _list(_row(_whole(), _whole()))
+                ),
+                16,
+            )
+        ),
+        "try_axes": _object(
+            inputs=_list(_row(_dtype, _shape)), answers=_list(_row(_dtype, _shape)), finite=_flag
+        ),
         "depends_on_tf32": _object(depends=_flag),
         "rules": _object(
             tolerance=_or_none(_row(_amount, _amount, _flag, _amount)),

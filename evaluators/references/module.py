@@ -16,7 +16,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import torch
 
@@ -69,6 +69,12 @@ class AlgorithmErrors:
     """Whether some are far larger than the error of the usual algorithm."""
 
 
+Size: TypeAlias = "tuple[str, list[int], int | None, list[list[int]]]"
+"""A name, its numbers, the place of one of them if they are a tuple or list, and the dimensions of
+inputs that it sets: the number of the tensor and of the dimension."""
+_MOST_SIZES = 16
+_MOST_NUMBERS = 8
+_MOST_NAME = 60
 _NEAR = 0.01
 _FIRST_ELEMENTS = 1 << 20
 _TWO_DEVICES = "Expected all tensors to be on the same device"
@@ -153,7 +159,10 @@ class TaskModule:
         for name in ("Model", "get_inputs"):
             if not hasattr(module, name):
                 raise TaskFailed(refuse_limit("task_form", f"the task does not define {name}"))
-        vars(module).update(self._axes)
+        for name, value in self._axes.items():
+            # JSON has no tuples.
+            is_tuple = type(getattr(module, name)) is tuple and isinstance(value, list)
+            setattr(module, name, tuple(cast("list[Any]", value)) if is_tuple else value)
         return module
 
     def _construct(self, namespace: ModuleType) -> torch.nn.Module:
@@ -357,6 +366,65 @@ class TaskModule:
             return _sum_bytes(inputs), _sum_bytes(answer)
         except Exception:
             return None
+
+    def sizes(self) -> list[Size]:
+        """Return the whole numbers at the top of the file that set dimensions of inputs.
+
+        Each is replaced in a module of its own, to see whether inputs get other dimensions.
+        """
+        with _name_failure("the task cannot be built"):
+            names = vars(self._import())
+
+        def list_shapes() -> list[torch.Size]:
+            with contextlib.suppress(Exception, SystemExit), torch.device(self._device):
+                return [tensor.shape for tensor in tensors_of(names["get_inputs"]())]
+            return []
+
+        before = list_shapes()
+        found: list[Size] = []
+        for name, constant in list(names.items()):
+            if not name.isascii() or name.startswith("__") or len(name) > _MOST_NAME:
+                continue
+            numbers = list(constant) if type(constant) in (tuple, list) else [constant]
+            if len(numbers) > _MOST_NUMBERS or not all(type(number) is int for number in numbers):
+                continue
+            for at, number in enumerate(numbers):
+                if not 0 < number < 1 << 31 or len(found) == _MOST_SIZES:
+                    continue
+                replaced = [*numbers[:at], number + 1, *numbers[at + 1 :]]
+                names[name] = replaced[0] if constant is number else type(constant)(replaced)
+                after = list_shapes()
+                names[name] = constant
+                if [len(shape) for shape in after] != [len(shape) for shape in before]:
+                    continue
+                places = [
+                    [tensor, dimension]
+                    for tensor, pair in enumerate(zip(before, after, strict=True))
+                    for dimension, (old, new) in enumerate(zip(*pair, strict=True))
+                    if old != new
+                ]
+                if places:
+                    found.append((name, numbers, None if constant is number else at, places))
+        return found
+
+    def try_axes(self, axes: Mapping[str, Any], seed: int) -> tuple[Any, Any]:
+        """Return inputs and the answer of another module, with these axes besides the own ones."""
+        own = self._axes, self.arguments
+        self._axes = {**self._axes, **axes}
+        try:
+            with _name_failure("the task fails at these sizes"), torch.no_grad():
+                namespace = self._import()
+                made = getattr(namespace, "get_init_inputs", list)()
+                self.arguments = list_arguments(made, namespace.Model)
+                model = move_module(self._construct(namespace), self._device)
+                seed_generators(seed, self._device)
+                with torch.device(self._device):
+                    inputs = list_arguments(namespace.get_inputs(), model.forward)
+                inputs = move_to_device(inputs, self._device)
+                layout(inputs)
+                return inputs, call(model, inputs)
+        finally:
+            self._axes, self.arguments = own
 
     def depends_on_tf32(self, seed: int) -> bool:
         """Whether the answer to new inputs changes with TF32 in convolutions.
@@ -688,7 +756,8 @@ def _name_failure(what: str) -> Generator[None]:
         raise TaskFailed(f"{what}: it calls sys.exit({error.code!r:.80})") from error
     except Exception as error:
         # Texts of torch may be as long as a page, and the name of the limit comes after them.
-        detail, limit = f"{what}: {textwrap.shorten(str(error), _MOST_ERROR)}", _find_limit(error)
+        text = str(error) or type(error).__name__
+        detail, limit = f"{what}: {textwrap.shorten(text, _MOST_ERROR)}", _find_limit(error)
         raise TaskFailed(detail if limit is None else refuse_limit(limit, detail)) from error
 
 

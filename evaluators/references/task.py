@@ -12,7 +12,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import torch
 
@@ -29,6 +29,7 @@ from evaluators.sandbox.launcher import ForkServer
 
 __all__ = [
     "Expected",
+    "Form",
     "Reference",
     "ReferenceFailed",
     "SizesExceeded",
@@ -37,6 +38,8 @@ __all__ = [
     "join_answer",
 ]
 
+Size: TypeAlias = "tuple[str, list[int], int | None, list[list[int]]]"
+"""As `TaskModule.sizes` returns it."""
 _SEED_BITS = 48
 _OWN = "own"
 _DRAWS = 2
@@ -64,6 +67,16 @@ class Expected:
     """Whether the task is known to round to steps."""
     changed: Sequence[int] = ()
     """Numbers of the input tensors that calls change; see `join_answer`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """Element type and dimensions of the tensors of a task's inputs and of its answer."""
+
+    inputs: list[tuple[str, list[int]]]
+    answers: list[tuple[str, list[int]]]
+    finite: bool
+    """Whether the answer is finite."""
 
 
 def join_answer(output: Any, inputs: Any, changed: Sequence[int]) -> Any:
@@ -319,6 +332,18 @@ class Reference:
         """Return the bytes of a call's inputs and of its answer; None if only a call can tell."""
         answer = self._connection.ask("count_bytes", seed=secrets.randbits(_SEED_BITS))
         return None if answer["bytes"] is None else tuple(answer["bytes"])
+
+    def sizes(self) -> list[Size]:
+        """Return the numbers of the task's text that set dimensions of its inputs."""
+        return [tuple(size) for size in self._connection.ask("sizes")["sizes"]]
+
+    def try_axes(self, axes: Mapping[str, Any]) -> Form:
+        """Return the form of inputs and answer at other axes, by a module of its own.
+
+        Raises ReferenceFailed where the task fails there.
+        """
+        seed = secrets.randbits(_SEED_BITS)
+        return Form(**self._connection.ask("try_axes", axes=dict(axes), seed=seed))
 
     def depends_on_tf32(self) -> bool:
         """Whether answers change with the flag for TF32 in convolutions; asked once."""

@@ -17,7 +17,7 @@ from evaluators.device.roofline import count_work
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.boxes import MappedBox, OwnedBox, Side, find_place
 from evaluators.memory.cuda_memory import release_unused_memory
-from evaluators.memory.tensors import layout
+from evaluators.memory.tensors import is_inexact, layout, tensors_of
 from evaluators.processes import messages
 from evaluators.references.module import TaskFailed, TaskModule
 
@@ -116,6 +116,25 @@ class TaskWorker:
     def count_bytes(self, seed: int) -> dict[str, Any]:
         """Return the bytes of inputs and answer, as far as they can be told without a call."""
         return {"bytes": self._loaded.count_bytes(seed)}
+
+    def sizes(self) -> dict[str, Any]:
+        """Return the numbers of the task's text that set dimensions of inputs."""
+        return {"sizes": [list(size) for size in self._loaded.sizes()]}
+
+    def try_axes(self, axes: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Call the task's module at other sizes; return what its inputs and its answer are."""
+        inputs, value = self._loaded.try_axes(axes, seed)
+        answers = list(tensors_of(value))
+        floating = (answer for answer in answers if is_inexact(answer.dtype))
+        reply = {
+            "inputs": [_describe_tensor(tensor) for tensor in tensors_of(inputs)],
+            "answers": [_describe_tensor(tensor) for tensor in answers],
+            "finite": all(bool(answer.isfinite().all()) for answer in floating),
+        }
+        del inputs, value, answers
+        if self._setting.device == "cuda":
+            release_unused_memory()
+        return reply
 
     def depends_on_tf32(self, seed: int) -> dict[str, Any]:
         """Return whether the flag for TF32 in convolutions changes an answer."""
@@ -234,6 +253,10 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
             detail = f"too many inputs or outputs: {error}"
             error = TaskFailed(refuse_limit("value_count", detail))
             messages.send(channel, {"number": number, "error": _describe_error(error)})
+
+
+def _describe_tensor(tensor: torch.Tensor) -> list[Any]:
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
 
 
 def _is_lost(device: str) -> bool:

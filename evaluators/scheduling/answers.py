@@ -7,16 +7,19 @@ of other kernels, tasks, devices or tables, and refuses malformed answers.
 from __future__ import annotations
 
 import functools
+import itertools
+import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from evaluators.judging.config import MOST_SHAPES
 from store.code.completion import clean_text
 from store.commandline import members
 from store.errors import FlywheelError, RowsRejected
-from store.ids import content_id, uuid7
+from store.ids import content_id, uuid7, workload_id
 from store.schema import catalog
 from store.writing import bundle
 
@@ -32,12 +35,18 @@ _FAILURE_PARTS = ("status", "reason", "message", "detail")
 _MOST_TEXT = 1 << 20
 _MOST_ITEMS = 100_000
 _MOST_ROWS = {"evaluations": 1, "timings": 100, "findings": 1000, "analyses": 100}
+_MOST_ROWS_WITH_SHAPES = _MOST_ROWS | {
+    "evaluations": 1 + MOST_SHAPES,
+    "timings": 100 * (1 + MOST_SHAPES),
+    "workloads": MOST_SHAPES,
+}
 _WITHHELD = {
     "evaluations": {"run_id", "source", "source_revision", "license", "withdraws"},
     "timings": set[str](),
     "findings": {"run_id", "prompt_id"},
     "analyses": {"generation_id", "fastest_kernel_id"},
     "task_audits": set[str](),
+    "workloads": set[str](),
 }
 """Columns that a judgment does not set: they belong to the run, to importers, or to others."""
 _OWN_IDS = {"timings": "timing_id", "analyses": "analysis_id"}
@@ -83,13 +92,19 @@ class _Sessions:
 def accept_judgement(tables: Any, subject: Subject) -> Tables:
     """Return the rows of one judgment with new identities; leave out rows of other cases.
 
-    Raises RefusedAnswer where there is not one evaluation of the case.
+    The first evaluation is that of the case. Those after it are of other shapes of its task, each
+    with its row of `workloads`, and get the protocol `shape`.
+
+    Raises RefusedAnswer where there is no evaluation of the case.
     """
-    given = _accept_tables(tables, _MOST_ROWS)
-    if len(given.get("evaluations", [])) != 1:
-        raise RefusedAnswer("it must have exactly one evaluation")
+    given = {"workloads": [], **_accept_tables(tables, _MOST_ROWS_WITH_SHAPES)}
+    own = [row.get("workload_id") for row in given.get("evaluations", [])]
+    if own[:1] != [subject.workload_id] or subject.workload_id in own[1:]:
+        raise RefusedAnswer("it must have exactly one evaluation of the case, the first one")
+    if len(given.get("timings", [])) > _MOST_ROWS["timings"] * len(own):
+        raise RefusedAnswer("its rows of timings are too many")
     who = {"evaluator": subject.evaluator, "evaluator_version": subject.version}
-    [evaluation] = given["evaluations"]
+    evaluation, *at_shapes = given["evaluations"]
     _check(evaluation, subject.about | who)
     old, new = evaluation.get("evaluation_id"), uuid7()
     kept: Tables = {
@@ -97,11 +112,6 @@ def accept_judgement(tables: Any, subject: Subject) -> Tables:
     }
     if not kept["evaluations"]:
         raise RefusedAnswer("its evaluation breaks the table's rules")
-    sessions = _Sessions()
-    kept["timings"] = [
-        row | {"evaluation_id": new, "session_id": sessions.new(row.get("session_id"))}
-        for row in _select_rows("timings", given, subject.about | {"evaluation_id": old})
-    ]
     kept["findings"] = [
         row | {"evaluation_id": new}
         for row in _accept_findings(
@@ -109,7 +119,43 @@ def accept_judgement(tables: Any, subject: Subject) -> Tables:
         )
     ]
     kept["analyses"] = _select_rows("analyses", given, {"kernel_id": subject.kernel_id})
+    judged = {old: (new, subject.about)}
+    workloads = list(filter(None, (_accept_workload(row, subject) for row in given["workloads"])))
+    for row, workload in itertools.product(at_shapes, workloads):
+        about = subject.about | {"workload_id": workload["workload_id"]}
+        if all(row.get(name) == value for name, value in (about | who).items()):
+            own = row | {"evaluation_id": uuid7(), "protocol": "shape"}
+            kept["evaluations"].append(own)
+            kept.setdefault("workloads", []).append(workload)
+            judged[row.get("evaluation_id")] = own["evaluation_id"], about
+    _warn("evaluations", 1 + len(at_shapes) - len(judged), "are about something else")
+    sessions = _Sessions()
+    kept["timings"] = []
+    for old, (new, about) in judged.items():
+        for row in given.get("timings", []):
+            if all(
+                row.get(key) == value for key, value in (about | {"evaluation_id": old}).items()
+            ):
+                ids = {"timing_id": uuid7(), "session_id": sessions.new(row.get("session_id"))}
+                kept["timings"].append(row | ids | {"evaluation_id": new})
+    lost = len(given.get("timings", [])) - len(kept["timings"])
+    _warn("timings", lost, "are about something else")
     return {name: _select_conforming(name, rows) for name, rows in kept.items()}
+
+
+def _accept_workload(row: Row, subject: Subject) -> Row | None:
+    """Return the row of another shape of the task, with the identity that follows from it."""
+    try:
+        axes = json.dumps(dict(json.loads(row["axes"])), sort_keys=True)
+        workload = workload_id(subject.task_id, axes)
+        name = clean_text(row["name"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        workload, name, axes = "", "", ""
+    if row.get("workload_id") != workload or workload == subject.workload_id:
+        _warn("workloads", 1, "are malformed")
+        return None
+    own = {"workload_id": workload, "task_id": subject.task_id, "name": name, "axes": axes}
+    return own | {"generator": "get_inputs", "created_at": row["created_at"]}
 
 
 def accept_session(rows: Any, failed: Any, subject: Subject) -> tuple[list[Row], Row | None]:

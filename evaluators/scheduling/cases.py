@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import store
+from evaluators.judging.config import parse_axes
 from evaluators.limits.kinds import refuse_limit
 from store import read_sql
 from store.code import entry_points
@@ -101,20 +102,13 @@ class TaskText:
             )
         return next(iter(self.axes.values()), "{}")
 
-    def _parse_values(self, text: str) -> dict[str, object]:
+    def _parse_values(self, text: str) -> dict[str, Any]:
         """Return the values of NAME=VALUE,NAME=VALUE; an input that is a number is INPUT_name."""
-        values: dict[str, object] = {}
         required = self.file.required if self.file is not None else ()
-        for part in text.split(","):
-            name, _, value = part.strip().partition("=")
-            try:
-                parsed = json.loads(value)
-            except ValueError as error:
-                raise FlywheelError(
-                    f"--workload: the value of {name!a:.40} is no number", "Write NAME=VALUE."
-                ) from error
+        values: dict[str, Any] = {}
+        for name, value in parse_axes(text, "--workload").items():
             known = f"INPUT_{name}"
-            values[known if known in required else name] = parsed
+            values[known if known in required else name] = value
         missing = [name for name in required if name not in values]
         if missing:
             raise FlywheelError(

@@ -88,11 +88,13 @@ class Evaluator(Protocol):
         ...
 
     def judge(self, case: Case, bench: Bench, config: Any) -> Tables:
-        """Return the rows of one kernel on one task: exactly one row of `evaluations`.
+        """Return the rows of one kernel on one task, first of all its row of `evaluations`.
 
         The row needs evaluation_id (any text), evaluator, evaluator_version, kernel_id, task_id,
         workload_id, device_id and status. Rows of `timings`, `findings` and `analyses` may follow;
-        timings and findings repeat the evaluation_id. A failing kernel is a row, not an exception;
+        timings and findings repeat the evaluation_id. Further rows of `evaluations` are of other
+        shapes of the task, each with its workload in `workloads`; they get the protocol `shape` and
+        rank nothing. A failing kernel is a row, not an exception;
         status evaluator_error is for faults of the evaluator, and leaves the kernel pending.
         """
         ...

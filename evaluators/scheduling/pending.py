@@ -32,6 +32,8 @@ class Selection:
     policies: Sequence[str | None] = (None,)
     """Policies by which a verdict is wanted; None for any. They do not differ on a processor, where
     only the first one counts."""
+    shapes: Sequence[str] = ()
+    """Names of other shapes; a correct kernel that was not tried at all of them is judged again."""
     protocol: str | None = None
     """Protocol of the verdicts; a full one serves those who want one by training as well."""
     limit: int | None = None
@@ -71,6 +73,7 @@ def find_pending(
         "kernel": kernel_id,
         "contended": selection.contended,
         "protocol": selection.protocol,
+        "shapes": list(selection.shapes),
         "policies": list(selection.policies[: None if on_gpu else 1]),
         "limit": selection.limit,
     }

@@ -36,6 +36,8 @@ class Tally:
     """What a run has appended."""
 
     evaluations: int = 0
+    shapes: int = 0
+    """Evaluations at other shapes."""
     timings: int = 0
     statuses: dict[str, int] = field(default_factory=dict[str, int])
     contended: int = 0
@@ -50,10 +52,13 @@ class Tally:
 
     def count(self, tables: Tables) -> None:
         """Add the rows of one case."""
+        evaluation = tables["evaluations"][0]  # those after it are of other shapes
         self.evaluations += 1
-        timings = tables["timings"]
-        self.timings += len(timings)
-        [evaluation] = tables["evaluations"]
+        self.shapes += len(tables["evaluations"]) - 1
+        self.timings += len(tables["timings"])
+        timings = [
+            row for row in tables["timings"] if row["evaluation_id"] == evaluation["evaluation_id"]
+        ]
         status = evaluation["status"]
         self.statuses[status] = self.statuses.get(status, 0) + 1
         # A case whose judge process is lost has no flags.
@@ -69,7 +74,8 @@ class Tally:
     def __str__(self) -> str:
         timeouts = self.statuses.get("timeout", 0)
         some = f" ({timeouts} timeout{'s' * (timeouts != 1)})" if timeouts else ""
-        rows = f"evaluations +{self.evaluations}{some} timings +{self.timings}"
+        shapes = f" and +{self.shapes} at other shapes" if self.shapes else ""
+        rows = f"evaluations +{self.evaluations}{some}{shapes} timings +{self.timings}"
         return f"{rows} → snapshot {self.snapshot}"
 
 

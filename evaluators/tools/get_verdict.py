@@ -21,7 +21,8 @@ async def run(desk: JudgeDesk, attempt: str, wait_s: float = 30.0) -> Reply:
     compile_error; reason, message and log say why. speedup is that over eager in a session that
     ranks; `speedups` also has disturbed ones, and none over a baseline that is too short for the
     clock (unresolved). threads is what kernel and baselines had on a processor. A kernel that is
-    not equivalent to the task's module does not rank.
+    not equivalent to the task's module does not rank. other_shapes says what the kernel does at
+    other input shapes: held, wrong, or raises.
 
     Args:
         attempt: generation_id that submit_kernel returned.
@@ -47,12 +48,14 @@ async def run(desk: JudgeDesk, attempt: str, wait_s: float = 30.0) -> Reply:
         "speedup_low": verdict.speedup_low,
     }
     if verdict.evaluation_id is not None:
+        at_task = {"task_id": target.task_id, "kernel_id": target.kernel_id}
         parameters = {"evaluation_id": verdict.evaluation_id, "kernel_id": target.kernel_id}
 
         def read(lake: Lake) -> dict[str, Any]:
             row = lake.run(store.read_sql(__file__, "evaluation"), parameters).one() or {}
             speedups = lake.run(store.read_sql(__file__, "speedups"), parameters).rows()
-            return row | {"speedups": speedups}
+            shapes = lake.run(store.read_sql(__file__, "shapes"), at_task).rows()
+            return row | {"speedups": speedups, "other_shapes": shapes}
 
         data |= await desk.read(snapshot, read)
     return Reply(snapshot=snapshot, data=data)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from store.errors import DatasetError
 
 Purpose: TypeAlias = Literal["train", "eval"]
+Shapes: TypeAlias = Literal["any", "honest", "held"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,9 @@ class Request:
     """Include weak tasks, which trivial answers pass."""
     include_nonequivalent: bool = False
     """Include correct kernels that compute a different function than their task."""
+    shapes: Shapes = "honest"
+    """held: take only kernels that are correct at every other shape of the task that was tried.
+    honest: leave out those that are wrong at another shape. any: take those as well."""
     tasks: Annotated[tuple[str, ...] | None, Parameter(parse=False)] = None
     """Ids of the only tasks to select rows for (default: all of the purpose). Their rows are those
     that a request for all tasks gives, unless it has a limit, which counts the rows of all tasks.

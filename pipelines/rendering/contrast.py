@@ -21,25 +21,28 @@ def render_contrast(row: Row) -> list[Message]:
     shown = [
         {
             "score": f"{score:.2f}x" + (f" on {place}" if place != columns["device"] else ""),
+            "shapes": shapes,
             "text": render_files(kernel),
             "implied": implied,
         }
-        for kernel, score, place, implied in zip(
+        for kernel, score, place, implied, shapes in zip(
             row.kernels,
             columns["exemplar_scores"],
             columns.get("exemplar_devices", ()),
             columns.get("exemplar_implied", ()),
+            columns.get("_exemplar_shapes") or [None] * len(row.kernels),
             strict=True,
         )
     ]
     if columns["reference_shown"]:
         text = "The reference itself, as it stands under Task."
-        shown.append({"score": "1.00x", "text": text, "implied": False})
+        shown.append({"score": "1.00x", "shapes": None, "text": text, "implied": False})
     text = render(
         "contrastive.j2",
         task_block=render_task(row.task),
         workload=describe_sizes(columns["_axes"]),
         shown=shown,
+        at_shapes=any(one["shapes"] for one in shown),
         other_gpus=any(place != columns["device"] for place in columns.get("exemplar_devices", ())),
         evidence=columns["evidence"],
         device=columns["device"],

@@ -58,7 +58,7 @@ def select_answers(
         sql("shared", f"successes_{evidence}"),
         asked=tasks.rows,
         test_kernels=exclusions.test_kernels,
-        another_function=exclusions.another_function,
+        unfit=exclusions.unfit,
         withheld=exclusions.withheld,
     )
     dropped = tasks.dropped | _count_reasons(successes["dropped"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from pipelines.contract.request import Purpose, Request
+from pipelines.contract.request import Purpose, Request, Shapes
 from pipelines.contract.rows import Selection
 from pipelines.selection.relations import Relation, keep, query
 from pipelines.selection.sql_files import sql
@@ -28,30 +28,32 @@ class Exclusions:
     test_kernels: Relation
     """kernel_id of attempts at test tasks and copies of them; empty unless the request is for
     training."""
-    another_function: Relation
-    """kernel_id and task_id of kernels that are another function than their task's module; empty
-    if the request includes them."""
+    unfit: Relation
+    """kernel_id and task_id of kernels that are another function than their task's module, or wrong
+    at another shape of it, with the reason; as far as the request leaves them out."""
     withheld: Relation
     """The rows of the view withheld, which takes a second to compute on a million kernels."""
 
 
 # A lake is pinned, so its answers do not change.
-_known: WeakKeyDictionary[store.Lake, dict[tuple[Purpose, bool], Exclusions]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[store.Lake, dict[tuple[Purpose, bool, Shapes], Exclusions]] = (
+    WeakKeyDictionary()
+)
 
 
 def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
     """Return what no row of the request may contain; queries a lake once per rule."""
     of_lake = _known.setdefault(lake, {})
-    rules = (request.purpose, request.include_nonequivalent)
+    rules = (request.purpose, request.include_nonequivalent, request.shapes)
     if rules not in of_lake:
         held_out = keep(lake, sql("shared", "held_out"), {"purpose": request.purpose})
         of_lake[rules] = Exclusions(
             held_out=held_out,
             test_kernels=keep(lake, sql("shared", "test_kernels"), held_out=held_out),
-            another_function=keep(
+            unfit=keep(
                 lake,
-                sql("shared", "another_function"),
-                {"included": request.include_nonequivalent},
+                sql("shared", "unfit"),
+                {"another_function": request.include_nonequivalent, "shapes": request.shapes},
             ),
             withheld=keep(lake, sql("shared", "withheld")),
         )
@@ -80,7 +82,7 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
         sql("shared", "tainted"),
         picked=picked,
         test_kernels=exclusions.test_kernels,
-        another_function=exclusions.another_function,
+        unfit=exclusions.unfit,
         withheld=exclusions.withheld,
     ).to_pylist()
     selection = replace(selection, notes=selection.notes | _describe_unaudited(lake, picked))

@@ -85,7 +85,7 @@ def find_scores(
         given,
         asked=tasks,
         test_kernels=exclusions.test_kernels,
-        another_function=exclusions.another_function,
+        unfit=exclusions.unfit,
         withheld=exclusions.withheld,
     )
     if namespace is not None:

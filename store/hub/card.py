@@ -64,6 +64,7 @@ def render_card(lake: Lake, made: Edition) -> str:
         empty=[name for name, files in made.tables.items() if not files],
         evaluators=lake.run(read_sql(__file__, "card_evaluators")).rows(),
         spreads=lake.run(read_sql(__file__, "card_spreads")).rows(),
+        shapes=lake.run(read_sql(__file__, "card_shapes")).rows(),
         sources=lake.run(read_sql(__file__, "card_sources")).rows(),
         tables=[lake.catalog.table(name) for name in made.tables],
         private=_list_private(lake, made),

@@ -1,9 +1,10 @@
-"""Rows that rankings and tables leave out by default; options include them by emptying views."""
+"""Rows that rankings and tables leave out; options include them by emptying views."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 LEFT_OUT = {
     "nonequivalent": (
@@ -14,9 +15,19 @@ LEFT_OUT = {
         "weak task, which a trivial answer passes",
         "weak tasks, which trivial answers pass",
     ),
+    "unheld": (
+        "kernel that fails at another shape, or was tried at none",
+        "kernels that fail at another shape, or were tried at none",
+    ),
 }
 """The views of rows that are left out, with words for one row and for several."""
-_OPTIONS = {"nonequivalent": "--include-nonequivalent", "weak_tasks": "--include-weak"}
+_OPTIONS = {
+    "nonequivalent": "--include-nonequivalent",
+    "weak_tasks": "--include-weak",
+    "unheld": "--shapes any",
+}
+EMPTY_BY_DEFAULT = frozenset({"unheld"})
+"""Views of `LEFT_OUT` that are read only where they are asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +38,16 @@ class Inclusions:
     """Include correct kernels that compute a different function than their task."""
     include_weak: bool = False
     """Include weak tasks, which trivial answers pass."""
+    shapes: Literal["any", "held"] = "any"
+    """held: rank only kernels that are correct at every other shape that was tried."""
 
     def views(self) -> tuple[str, ...]:
-        """Return the views of `LEFT_OUT` to read as empty."""
-        asked = {"nonequivalent": self.include_nonequivalent, "weak_tasks": self.include_weak}
+        """Return the views of `LEFT_OUT` to read otherwise than by default."""
+        asked = {
+            "nonequivalent": self.include_nonequivalent,
+            "weak_tasks": self.include_weak,
+            "unheld": self.shapes == "held",
+        }
         return tuple(view for view, included in asked.items() if included)
 
 

@@ -41,7 +41,7 @@ class Lake:
             ignores the interrupt may run longer here; `store.guard.query_process` kills it.
         spill: Private folder for data that does not fit into memory; None is the process's own.
         include: Views of `exclusions.LEFT_OUT` to read as empty, so that rankings and tables
-            include what they leave out by default.
+            include what they leave out by default. `unheld` is read as empty without it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Lake:
             self._stored = stored_tables.read_tables(self._connection, location, self.snapshot)
         self._known = (*self.catalog.tables, *list_views())
         self._prepared_names: set[str] = set()
-        self._included = frozenset(include)
+        self._included = frozenset(include) ^ exclusions.EMPTY_BY_DEFAULT
         self._counts: dict[str, int] = {}
         self._texts = ViewTexts(
             self._connection, location, self.catalog, self._stored, self._prepare

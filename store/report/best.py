@@ -54,6 +54,7 @@ def _listing(row: dict[str, Any]) -> Listing:
                 f"{row['sessions']} session{'s' * (row['sessions'] > 1)}, {row['device']}"
             ),
             "by": row["policy"] or "unknown",
+            "other shapes": row["shapes"] or "none tried",
             "fragile": row["fragile"] or "no robustness check failed",
             "techniques": row["techniques"] or "none seen",
             "license": row["license"] or "none stated",

@@ -1,8 +1,9 @@
 -- One row per task, workload, device and baseline: the kernel with the highest lower speedup bound.
 -- Sessions count by the clock and precision that rank (default_clocks). The view leaves out
 -- quarantined kernels, nonequivalent kernels (nonequivalent) and weak tasks (weak_tasks). The
--- smaller kernel_id wins a tie. sessions are those that pool in the speedup. fragile lists the robustness checks that the kernel fails (fragile);
--- it is empty if there are none.
+-- smaller kernel_id wins a tie. sessions are those that pool in the speedup. fragile lists the
+-- robustness checks that the kernel fails (fragile); it is empty if there are none. shapes says at how
+-- many other shapes the kernel holds, and its worst speedup there (shapes).
 WITH best AS (
     SELECT leading_speedups.*
     FROM leading_speedups
@@ -54,6 +55,7 @@ SELECT
     authors.policy,
     best_features.techniques,
     coalesce(fragile.flags, []) AS fragile,
+    shapes.shapes,
     best.session_id,
     best.evaluation_id,
     best.measured_at
@@ -63,6 +65,11 @@ LEFT JOIN workloads ON workloads.workload_id = best.workload_id
 LEFT JOIN authors ON authors.kernel_id = best.kernel_id AND authors.task_id = best.task_id
 LEFT JOIN best_features ON best_features.kernel_id = best.kernel_id
 LEFT JOIN fragile ON fragile.kernel_id = best.kernel_id AND fragile.task_id = best.task_id
+LEFT JOIN shapes
+    ON
+        shapes.kernel_id = best.kernel_id
+        AND shapes.task_id = best.task_id
+        AND shapes.device = best.device
 ORDER BY
     task_names.suite, task_names.suite_revision, task_names."level", task_names.problem_id,
     task_names."name", best.device, best.baseline, best.workload_id, best.task_id

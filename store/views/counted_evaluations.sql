@@ -4,9 +4,9 @@
 -- lake has not judged itself by any protocol, whatever version, date or workload the pulled row
 -- states. elsewhere: a pulled evaluation of a kernel that this lake has judged on another device.
 -- It counts on its own device alone: what one device is enough for (nonequivalent, fragile,
--- failing_verdicts) does not follow from it. An evaluation by the protocol training never counts,
--- whatever it says: rankings, leaderboards and exemplars start from this view, and rewards read
--- training_evaluations as well. Two devices are the same here if they have the same name. precision
+-- failing_verdicts) does not follow from it. An evaluation by the protocol training or shape never
+-- counts, whatever it says: rankings, leaderboards and exemplars start from this view; rewards read
+-- training_evaluations as well, and shape_verdicts has what kernels do at other shapes. Two devices are the same here if they have the same name. precision
 -- is the first word of policy: the precision that kernel and baselines may compute float32 in. On a
 -- processor the precisions do not differ, and an evaluation that names none ran with PyTorch's own
 -- flags: both are torch_default. threads: on a processor, the threads that kernel and baselines had.
@@ -28,7 +28,7 @@ WITH own AS (
 counted AS (
     SELECT *, false AS elsewhere
     FROM standing_evaluations
-    WHERE origin IS NULL AND protocol IS DISTINCT FROM 'training'
+    WHERE origin IS NULL AND coalesce(protocol, 'full') = 'full'
     UNION ALL
     SELECT pulled.*, own.kernel_id IS NOT NULL AS elsewhere
     FROM standing_evaluations AS pulled
@@ -36,7 +36,7 @@ counted AS (
     LEFT JOIN own ON own.kernel_id = pulled.kernel_id AND own.task_id = pulled.task_id
     WHERE
         pulled.origin IS NOT NULL
-        AND pulled.protocol IS DISTINCT FROM 'training'
+        AND coalesce(pulled.protocol, 'full') = 'full'
         AND NOT coalesce(list_contains(own.devices, devices."name"), false)
 )
 SELECT

@@ -1,7 +1,7 @@
 -- One row per kernel, task, workload, device and precision that was judged, by a counted evaluation or not.
 -- correct: a counted evaluation (counted_evaluations) found the kernel correct there. own: this lake
 -- has judged it there itself. precision is NULL in a further row of every kernel, which also stands
--- for evaluations that do not count. Evaluations by the protocol training and faults of the judge
+-- for evaluations that do not count. Evaluations by the protocols training and shape and faults of the judge
 -- are left out.
 SELECT
     kernel_id, task_id, workload_id, device_id, "precision",
@@ -11,7 +11,7 @@ FROM (
         kernel_id, task_id, workload_id, device_id, NULL AS "precision", false AS correct,
         origin IS NULL AS own
     FROM standing_evaluations
-    WHERE status <> 'evaluator_error' AND protocol IS DISTINCT FROM 'training'
+    WHERE status <> 'evaluator_error' AND coalesce(protocol, 'full') = 'full'
     UNION ALL
     SELECT
         kernel_id, task_id, workload_id, device_id, "precision", status = 'correct' AS correct,

@@ -5,7 +5,8 @@ SELECT
     pooled_speedups.*,
     quarantined.kernel_id IS NOT NULL AS quarantined,
     nonequivalent.kernel_id IS NULL AS equivalent,
-    quarantined.kernel_id IS NULL AND nonequivalent.kernel_id IS NULL AS ranked
+    quarantined.kernel_id IS NULL AND nonequivalent.kernel_id IS NULL
+    AND unheld.kernel_id IS NULL AS ranked
 FROM pooled_speedups
 INNER JOIN default_clocks
     ON
@@ -20,3 +21,7 @@ LEFT JOIN nonequivalent
     ON
         nonequivalent.kernel_id = pooled_speedups.kernel_id
         AND nonequivalent.task_id = pooled_speedups.task_id
+LEFT JOIN unheld
+    ON
+        unheld.kernel_id = pooled_speedups.kernel_id
+        AND unheld.task_id = pooled_speedups.task_id

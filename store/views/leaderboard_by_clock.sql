@@ -30,6 +30,10 @@ WITH best AS (
         ON
             nonequivalent.kernel_id = speeds.kernel_id
             AND nonequivalent.task_id = speeds.task_id
+    ANTI JOIN unheld
+        ON
+            unheld.kernel_id = speeds.kernel_id
+            AND unheld.task_id = speeds.task_id
     ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
     LEFT JOIN default_clocks
         ON

@@ -5,7 +5,8 @@ SELECT
     speedups.*,
     quarantined.kernel_id IS NOT NULL AS quarantined,
     nonequivalent.kernel_id IS NULL AS equivalent,
-    quarantined.kernel_id IS NULL AND nonequivalent.kernel_id IS NULL AS ranked
+    quarantined.kernel_id IS NULL AND nonequivalent.kernel_id IS NULL
+    AND unheld.kernel_id IS NULL AS ranked
 FROM speedups
 INNER JOIN default_clocks
     ON
@@ -20,6 +21,10 @@ LEFT JOIN nonequivalent
     ON
         nonequivalent.kernel_id = speedups.kernel_id
         AND nonequivalent.task_id = speedups.task_id
+LEFT JOIN unheld
+    ON
+        unheld.kernel_id = speedups.kernel_id
+        AND unheld.task_id = speedups.task_id
 WHERE speedups.correct AND NOT speedups.disturbed AND NOT speedups.unresolved
 QUALIFY NOT speedups.confirmed OR row_number() OVER (
     PARTITION BY

@@ -1,5 +1,5 @@
 -- One row per policy, task, workload and device where a kernel of the policy is correct.
--- Quarantined and nonequivalent kernels do not count. kernel_id is the smallest of the kernels.
+-- Quarantined and nonequivalent kernels do not count, and neither do unheld ones where they are asked not to. kernel_id is the smallest of the kernels.
 -- policy_id NULL stands for all policies together.
 SELECT policy_id, task_id, workload_id, device, policy_solutions.kernel_id
 FROM policy_solutions
@@ -8,6 +8,10 @@ ANTI JOIN nonequivalent
     ON
         nonequivalent.kernel_id = policy_solutions.kernel_id
         AND nonequivalent.task_id = policy_solutions.task_id
+ANTI JOIN unheld
+    ON
+        unheld.kernel_id = policy_solutions.kernel_id
+        AND unheld.task_id = policy_solutions.task_id
 QUALIFY row_number() OVER (
     PARTITION BY policy_id, task_id, workload_id, device ORDER BY policy_solutions.kernel_id
 ) = 1

@@ -1,6 +1,6 @@
 -- One row per timing session and clock that ranks nothing by that clock, with the reason.
 -- reason is the first of these that applies: the evaluation does not count, because a newer version
--- of its evaluator or this lake itself has judged the kernel, or because its protocol is training;
+-- of its evaluator or this lake itself has judged the kernel, or because its protocol is training or shape;
 -- the kernel is wrong, computes another function than the task (nonequivalent), or is quarantined;
 -- the task is weak (weak_tasks); other work ran on the host (contended); the answers of timed calls
 -- were not checked (unverified); a flag of the verdict keeps the kernel out of rankings; every

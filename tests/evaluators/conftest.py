@@ -221,7 +221,7 @@ def judge_code(bench: Bench) -> Judged:
             "first_call_s": 20.0,
             "call_s": 20.0,
         }
-        limits |= {"diagnosis": False, **config}
+        limits |= {"diagnosis": False, "draw_shapes": 0, **config}
         case = Case(
             kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task, axes=axes
         )

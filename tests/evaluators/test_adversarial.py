@@ -60,7 +60,13 @@ NO_ALARM = {
 NO_ALARM |= {"no_custom_kernel", "not_frozen"}
 """Flags that a machine may raise over any kernel, or that say what a kernel is made of."""
 HONEST_RUNS = 3
-LIMITS = {"timing_s": 0.05, "timing_limit_s": 2.0, "import_s": 20.0, "first_call_s": 10.0}
+LIMITS = {
+    "draw_shapes": 0,
+    "timing_s": 0.05,
+    "timing_limit_s": 2.0,
+    "import_s": 20.0,
+    "first_call_s": 10.0,
+}
 UNTIMED = {"timing_limit_s": 0.01, "diagnosis": False}
 """One block: time is not what these are about."""
 BRIEF = {"timing_limit_s": 0.6}

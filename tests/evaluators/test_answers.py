@@ -23,7 +23,7 @@ from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.run import append_result, append_results, record_evaluation
 from store.errors import SandboxFailed
-from store.ids import content_id
+from store.ids import content_id, workload_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,3 +447,47 @@ def test_a_verdict_that_breaks_a_rule_is_a_fault_of_ours(
     assert "breaks a rule" in row["message"]
     assert found["timings"] == []
     assert json.dumps(row, default=str)
+
+
+AXES = '{"ROWS": 1}'
+ELSEWHERE = {"workload_id": workload_id(SUBJECT.task_id, AXES)}
+WORKLOAD = ELSEWHERE | {"task_id": SUBJECT.task_id, "name": "ROWS=1", "axes": AXES}
+AT_SHAPE = EVALUATION | ELSEWHERE | {"evaluation_id": "f", "protocol": "full"}
+WITH_SHAPE = TABLES | {
+    "evaluations": [EVALUATION, AT_SHAPE],
+    "workloads": [WORKLOAD],
+    "timings": [*TABLES["timings"], TIMING | ELSEWHERE | {"evaluation_id": "f"}],
+}
+
+
+def test_rows_of_other_shapes_follow_those_of_the_case_and_never_rank() -> None:
+    found = answers.accept_judgement(WITH_SHAPE, SUBJECT)
+    own, at_shape = found["evaluations"]
+    assert (own["workload_id"], own.get("protocol")) == (SUBJECT.workload_id, None)
+    assert at_shape["workload_id"] == ELSEWHERE["workload_id"]
+    assert at_shape["protocol"] == "shape"
+    assert [row["evaluation_id"] for row in found["timings"]] == [
+        own["evaluation_id"], own["evaluation_id"], at_shape["evaluation_id"]
+    ]  # fmt: skip
+    [workload] = found["workloads"]
+    assert WORKLOAD.items() <= workload.items()
+    assert workload["generator"] == "get_inputs"
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"workloads": []},
+        {"workloads": [WORKLOAD | {"axes": '{"ROWS": 2}'}]},
+        {"workloads": [WORKLOAD | {"axes": "[1]"}]},
+        {"workloads": [WORKLOAD | {"name": None}]},
+        {"workloads": ["text", {}]},
+        {"evaluations": [EVALUATION, AT_SHAPE | {"kernel_id": "z" * 64}]},
+        {"evaluations": [EVALUATION, AT_SHAPE | {"evaluator_version": 1}]},
+    ],
+)
+def test_forged_rows_of_other_shapes_are_left_out(tables: Any) -> None:
+    found = answers.accept_judgement(WITH_SHAPE | tables, SUBJECT)
+    assert len(found["evaluations"]) == 1
+    assert len(found["timings"]) == 2
+    assert not found.get("workloads")

@@ -199,7 +199,7 @@ def check(
     case = text.make_case(code, "cpu", workload)
     options: dict[str, Any] = {"protocol": "training", "calls": 3, "robustness": False}
     options |= {"diagnosis": False, "timing_limit_s": 0.3, "timing_s": 0.05, **limits}
-    config = Config(**options)
+    config = Config(draw_shapes=0, **options)
     case["other_files"] = tuple(case["other_files"])
     [row] = judge(Case(**case), bench, config)["evaluations"]
     return {**row, "entry_point": code.entry_point, "axes": case["axes"]}
@@ -415,7 +415,7 @@ def test_a_kernel_of_kernelbook_gets_the_arguments_of_its_class(bench: Bench, na
         code=module.format(name=f"{name}New", forward="self.fc(x).clamp(min=0)"),
         task_code=task,
     )
-    [row] = judge(case, bench, Config(protocol="training", calls=3))["evaluations"]
+    [row] = judge(case, bench, Config(protocol="training", calls=3, draw_shapes=0))["evaluations"]
     assert row["status"] == "correct", row
     assert "parameters_renamed" not in row["flags"]
 

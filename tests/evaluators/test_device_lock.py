@@ -352,7 +352,14 @@ while not select.select([sys.stdin], [], [], float(sys.argv[1]))[0]:
 
 def judge_beside_another(code: str, task: str, pause_s: float, **options: Any) -> dict[str, Any]:
     """Judge a kernel while another judge takes the device again and again; return its row."""
-    config = Config(timing_s=0.05, timing_limit_s=0.3, robustness=False, diagnosis=False, **options)
+    config = Config(
+        timing_s=0.05,
+        timing_limit_s=0.3,
+        robustness=False,
+        diagnosis=False,
+        draw_shapes=0,
+        **options,
+    )
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task, axes="{}")
     line = [sys.executable, "-c", OTHER_JUDGE, str(pause_s)]
     with (

@@ -68,7 +68,9 @@ def tables(bench: Bench, task: str) -> Callable[..., dict[str, list[dict[str, An
 
     def judge_one(code: str, **config: Any) -> dict[str, list[dict[str, Any]]]:
         # Some blocks and calls: a profile takes no figure of them but the time of a call.
-        settings = Config(timing_s=0.1, timing_limit_s=0.3, calls=3, robustness=False, **config)
+        settings = Config(
+            timing_s=0.1, timing_limit_s=0.3, calls=3, robustness=False, draw_shapes=0, **config
+        )
         case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
         return judge(case, bench, settings)
 

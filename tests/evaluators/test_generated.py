@@ -14,6 +14,7 @@ from store.generated.writing import families
 from store.generated.writing.task import Kernel, Task
 
 LIMITS = Config(
+    draw_shapes=0,
     calls=3,
     robustness=False,
     diagnosis=False,

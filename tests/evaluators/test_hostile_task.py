@@ -63,7 +63,13 @@ receive, channel.receive, channel.send = channel.receive, noted, send
 last.update(do="load")
 """
 QUICK = Config(
-    calls=3, robustness=False, diagnosis=False, timing_s=0.05, timing_limit_s=0.5, blocks=20
+    draw_shapes=0,
+    calls=3,
+    robustness=False,
+    diagnosis=False,
+    timing_s=0.05,
+    timing_limit_s=0.5,
+    blocks=20,
 )
 
 

@@ -144,7 +144,7 @@ def require_limit(bench: Bench, name: str) -> None:
         code=code,
         task_code=write_task(**TASKS[name]),
     )
-    [row] = judge(case, bench, Config(protocol="training", calls=2))["evaluations"]
+    [row] = judge(case, bench, Config(protocol="training", calls=2, draw_shapes=0))["evaluations"]
     assert (row["status"], row["reason"]) == ("evaluator_error", "reference_failed"), row
     assert row["message"].endswith(f"(limit {name}; {LISTED_BY})"), row["message"]
 

@@ -32,7 +32,13 @@ from store.mcp.serving import AgentLimits
 
 TASK = "diag_matmul"
 QUICK = Config(
-    calls=2, robustness=False, diagnosis=False, timing_s=0.05, timing_limit_s=0.5, blocks=20
+    draw_shapes=0,
+    calls=2,
+    robustness=False,
+    diagnosis=False,
+    timing_s=0.05,
+    timing_limit_s=0.5,
+    blocks=20,
 )
 KERNEL = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, a, b): {}\n"
 WRONG, RIGHT = (KERNEL.format(text) for text in ("return b * a", "return a[:, None] * b"))

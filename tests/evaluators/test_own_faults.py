@@ -129,7 +129,9 @@ def sharing_bench(
 def judge_beside(bench: Bench, code: str, task: str) -> dict[str, Any]:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
     bench.share_memory()
-    config = Config(timing_s=0.05, timing_limit_s=0.3, robustness=False, diagnosis=False)
+    config = Config(
+        draw_shapes=0, timing_s=0.05, timing_limit_s=0.3, robustness=False, diagnosis=False
+    )
     return judge(case, bench, config)["evaluations"][0]
 
 

@@ -25,7 +25,9 @@ from evaluators.scheduling.judges.process import JudgeProcess
 from store import ids
 from store.errors import DeviceUnavailable
 
-CONFIG = Config(calls=2, timing_s=0.05, timing_limit_s=1.0, robustness=False, diagnosis=False)
+CONFIG = Config(
+    draw_shapes=0, calls=2, timing_s=0.05, timing_limit_s=1.0, robustness=False, diagnosis=False
+)
 
 
 @pytest.fixture

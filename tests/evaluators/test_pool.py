@@ -27,7 +27,13 @@ TASK = (
 BROKEN = TASK.replace("return x * 2", "raise RuntimeError('no reference')")
 KERNEL = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return {}\n"
 QUICK = Config(
-    calls=2, robustness=False, diagnosis=False, timing_s=0.05, timing_limit_s=0.5, blocks=20
+    draw_shapes=0,
+    calls=2,
+    robustness=False,
+    diagnosis=False,
+    timing_s=0.05,
+    timing_limit_s=0.5,
+    blocks=20,
 )
 
 

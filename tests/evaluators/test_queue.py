@@ -250,7 +250,9 @@ def test_the_second_session_of_a_win_comes_from_the_other_device() -> None:
     code = (
         "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
     )
-    config = Config(timing_limit_s=20.0, blocks=20, calls=2, robustness=False, diagnosis=False)
+    config = Config(
+        draw_shapes=0, timing_limit_s=20.0, blocks=20, calls=2, robustness=False, diagnosis=False
+    )
     one = case(1) | {"code": code, "path": "kernel.py", "task_code": task, "axes": "{}"}
     with Noting(cores[:1], config) as a, Noting(cores[1:], config) as b:
         for _ in range(5):  # a session of a busy machine counts for nothing

@@ -74,7 +74,7 @@ TEXTS = {
 def read_lines(bench: Bench, code: str, task: str = TASK) -> list[str]:
     """Judge a kernel and return what `evaluators check` prints."""
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
-    tables = judge(case, bench, Config(protocol="training", calls=2))
+    tables = judge(case, bench, Config(protocol="training", calls=2, draw_shapes=0))
     return list(verdict_text.format_lines("kernel.py", "CPU", tables))
 
 

@@ -71,7 +71,9 @@ def test_a_judge_goes_on_after_the_end_of_its_template(right_candidate: str, tas
         "code": right_candidate, "path": "kernel.py", "entry_point": "ModelNew",
         "task_code": task, "axes": "{}", "other_files": [],
     }  # fmt: skip
-    config = Config(timing_s=0.1, timing_limit_s=2.0, robustness=False, diagnosis=False)
+    config = Config(
+        draw_shapes=0, timing_s=0.1, timing_limit_s=2.0, robustness=False, diagnosis=False
+    )
     with JudgeProcess("judge", "cpu", config) as host:
         assert host.judge(case)["evaluations"][0]["status"] == "correct"
         below = list(count_threads_below(host.pid))

@@ -615,7 +615,13 @@ def test_a_win_is_confirmed_within_a_tenth() -> None:
 
 
 BRIEF = Config(
-    timing_s=0.1, timing_limit_s=30.0, calls=2, blocks=20, robustness=False, diagnosis=False
+    draw_shapes=0,
+    timing_s=0.1,
+    timing_limit_s=30.0,
+    calls=2,
+    blocks=20,
+    robustness=False,
+    diagnosis=False,
 )
 
 
@@ -771,7 +777,7 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
 @pytest.mark.clock
 def test_all_five_baselines_on_a_gpu(gpu_bench: Bench, right_candidate: str, task: str) -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
-    tables = judge(case, gpu_bench, Config())
+    tables = judge(case, gpu_bench, Config(draw_shapes=0))
     [evaluation] = tables["evaluations"]
     assert evaluation["status"] == "correct", evaluation
     assert gpu_bench.unavailable == {}
@@ -797,7 +803,7 @@ def test_a_large_elementwise_kernel_is_above_the_floor_of_its_gpu(gpu_bench: Ben
         code=text.format(name="ModelNew"),
         task_code=text.format(name="Model"),
     )
-    tables = judge(case, gpu_bench, Config(baselines=("eager",)))
+    tables = judge(case, gpu_bench, Config(draw_shapes=0, baselines=("eager",)))
     memory_ms = gpu_bench.compute_floor().memory_ms
     [evaluation] = tables["evaluations"]
     assert evaluation["status"] == "correct", evaluation

@@ -486,7 +486,7 @@ def test_files_beside_the_entry_are_imported(bench: Any) -> None:
         "    def forward(self, x, k): return [times(x, k), x > 0]\n",
         other_files=(("part/one.py", "def times(x, k): return x * k\n"),),
     )
-    [row] = judge(case, bench, Config(timing_s=0.1))["evaluations"]
+    [row] = judge(case, bench, Config(draw_shapes=0, timing_s=0.1))["evaluations"]
     assert row["status"] == "correct", row
 
 
@@ -503,7 +503,7 @@ def test_a_file_outside_the_folder_is_refused(bench: Any, right_candidate: str) 
             task_code="x = 1",
             path=path,
         )
-        [row] = judge(case, bench, Config())["evaluations"]
+        [row] = judge(case, bench, Config(draw_shapes=0))["evaluations"]
         assert row["status"] in ("rejected", "evaluator_error")
         assert not Path(path).exists()
 
@@ -514,7 +514,7 @@ def test_a_right_candidate_is_correct_on_a_gpu(
     gpu_bench: Bench, right_candidate: str, task: str, baselines: tuple[Baseline, ...] | None
 ) -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
-    tables = judge(case, gpu_bench, Config(baselines=baselines))
+    tables = judge(case, gpu_bench, Config(draw_shapes=0, baselines=baselines))
     [evaluation] = tables["evaluations"]
     assert evaluation["status"] == "correct", tables
     assert "timed_end_to_end" not in evaluation["flags"]  # nothing here waits for the GPU

@@ -159,6 +159,24 @@ def test_the_card_says_after_how_many_sessions_its_intervals_are_narrow(
     assert "On Z9," not in text
 
 
+def test_the_card_says_how_many_kernels_hold_at_other_shapes(
+    edition: Edition, rich_lake: Path, tmp_path: Path
+) -> None:
+    assert "other input shapes" not in edition.done.card
+    url = str(shutil.copytree(rich_lake, tmp_path / "lake"))
+    with store.writer(url, author="tests") as writer, HubServer() as server:
+        with writer.reader() as lake:
+            best = lake.sql("SELECT * FROM best_kernels WHERE baseline = 'eager' LIMIT 1").one()
+        assert best is not None
+        task, kernel = {"task_id": best["task_id"]}, {"kernel_id": best["kernel_id"]}
+        shape = builders.workload(task, "ROWS=1", '{"ROWS": 1}')
+        device = {"device_id": best["device_id"], "kind": "cuda"}
+        row = builders.evaluation(kernel, task, shape, device, protocol="shape")
+        writer.append({"workloads": [shape], "evaluations": [row]}, "a shape")
+        text = publish(url, REPO, V1, hub=Hub(server.url, TOKEN)).card
+    assert "1 of the 1 best kernels that were tried at other input shapes are correct" in text
+
+
 def test_a_hostile_text_stays_text_in_the_card(edition: Edition) -> None:
     hostile = edition.done.card
     assert edition.files["README.md"].decode() == hostile

@@ -252,6 +252,40 @@ def test_another_function_is_shown_on_request_alone(
     assert kernel not in list_shown(rows_of(make_job(lake, sft, evidence=evidence)))
 
 
+def test_kernels_that_are_wrong_at_another_shape_are_not_shown_by_default(
+    rows_and_ids, lake_of, make_job, careless_pipeline, rows_of
+) -> None:
+    made, known = rows_and_ids
+    other = made.workload(known.relu, "ROWS=1", '{"ROWS": 1}')
+    wrong, raises, holds = (known.kernels[f"relu.{name}"] for name in "acd")
+    failed = {"status": "incorrect", "reason": "incorrect_numerical"}
+    raised = {"status": "crash", "reason": "exception", "message": "AssertionError"}
+    for kernel, outcome in ((wrong, failed), (raises, raised), (holds, {})):
+        made.add_verdict(known.relu, kernel, workload_id=other, protocol="shape", **outcome)
+    lake = lake_of(made)
+
+    def shown(pipeline, shapes):
+        request = Request(shapes=shapes)
+        rows = rows_of(make_job(lake, pipeline, request=request, per_policy=9))
+        return {*list_shown(rows)} & {wrong, raises, holds}
+
+    assert shown(sft, "honest") == {raises, holds}
+    assert shown(sft, "held") == {holds}
+    assert shown(sft, "any") >= {raises, holds}
+    assert wrong not in list_shown(rows_of(make_job(lake, contrastive_batch)))
+    dropped = materialize.preview_dataset(
+        make_job(lake, careless_pipeline, task=known.relu)
+    ).dropped
+    assert dropped["row: wrong at another shape"] == 1
+    prompts = " ".join(
+        message["content"]
+        for row in rows_of(make_job(lake, contrastive_batch, exemplars=2))
+        for message in row["prompt"]
+    )
+    assert "x (1 of 1)\n" in prompts or "x (0 of 1, 1 raising)\n" in prompts
+    assert "In parentheses: at how many other input shapes" in prompts
+
+
 def test_a_dataset_says_which_kernels_and_tasks_nobody_audited(
     rows: Rows, lake_of, lake_url: str, make_job
 ) -> None:

@@ -18,7 +18,8 @@ from trainers.runs import key_values
 Protocol: TypeAlias = Literal["full", "training"]
 
 _SERVICE = ("http://", "https://")
-_LISTS = ("baselines", "policy")
+_LISTS = {"baselines": ",", "policy": ",", "axes": ";"}
+"""Options with several values, and what separates these."""
 
 
 def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config:
@@ -42,7 +43,7 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
     for name, value in key_values.parse_values("judge", options).items():
         if name not in known:
             raise UnknownName.among("option of judge", name, known)
-        given[name] = tuple(str(value).split(",")) if name in _LISTS else value
+        given[name] = tuple(str(value).split(_LISTS[name])) if name in _LISTS else value
     return Config(**given)
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from evaluators.judging.nvidia_tools import Tool
 
 _ROOT = Path(__file__).resolve().parents[3]
+_LOST = ("crash", "timeout")
 _LOOK_S = 0.5
 """Seconds between two looks of an idle process at whether others want the device's memory."""
 
@@ -225,8 +226,8 @@ def _is_lost(tables: object) -> bool:
     Nothing is assumed of its form, since an evaluator may be the user's own; the parent checks it.
     """
     match tables:
-        case {"evaluations": [{"status": "crash" | "timeout"}, *_]}:
-            return True
+        case {"evaluations": [*evaluations]}:
+            return any(isinstance(row, dict) and row.get("status") in _LOST for row in evaluations)
         case _:
             return False
 

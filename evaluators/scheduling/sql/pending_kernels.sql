@@ -6,7 +6,8 @@
 -- every suite), kernel (NULL for every kernel), contended (whether a
 -- verdict whose session shared its host with other work counts as none), protocol (training:
 -- verdicts by it count as well), policies (by which verdicts count on a GPU; NULL among them for
--- any). earlier is that of cases.sql.
+-- any), shapes (names of other shapes; a correct kernel that was not tried at all of them is
+-- judged again). earlier is that of cases.sql.
 WITH asked AS (
     SELECT
         unnest(CAST($policies AS VARCHAR[])) AS policy,
@@ -45,8 +46,25 @@ runnable AS (
             ELSE coalesce(features."language", 'unknown') <> 'cpp'
         END
 ),
+-- Where shapes are asked for by name, those that a kernel was tried at.
+tried AS (
+    SELECT
+        evaluations.kernel_id, evaluations.task_id, list(DISTINCT workloads."name") AS shapes
+    FROM evaluations
+    INNER JOIN workloads ON workloads.workload_id = evaluations.workload_id
+    WHERE
+        len(CAST($shapes AS VARCHAR[])) > 0
+        AND evaluations.protocol = 'shape'
+        AND evaluations.evaluator = $evaluator
+        AND evaluations.evaluator_version = $version
+        AND evaluations.device_id IN (SELECT unnest($device_ids))
+        AND evaluations.origin IS NULL
+    GROUP BY evaluations.kernel_id, evaluations.task_id
+),
 judged AS (
-    SELECT DISTINCT kernel_id, task_id, workload_id, "precision"
+    SELECT DISTINCT
+        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
+        evaluations."precision"
     FROM (
         FROM counted_evaluations
         UNION ALL BY NAME
@@ -54,6 +72,8 @@ judged AS (
         FROM training_evaluations
         WHERE $protocol = 'training'
     ) AS evaluations
+    LEFT JOIN tried
+        ON tried.kernel_id = evaluations.kernel_id AND tried.task_id = evaluations.task_id
     WHERE
         evaluator = $evaluator
         AND evaluator_version = $version
@@ -61,6 +81,10 @@ judged AS (
         AND status <> 'evaluator_error'
         AND origin IS NULL
         AND NOT ($contended AND list_contains(flags, 'contended'))
+        AND (
+            status <> 'correct'
+            OR list_has_all(coalesce(tried.shapes, []), CAST($shapes AS VARCHAR[]))
+        )
 ),
 before AS (
     SELECT

@@ -173,7 +173,7 @@ class Recorder:
             results.append(JudgedCase(json.loads(row["case"]), device, answer["tables"], fault))
         stored = append_results(writer, self._evaluator, str(self._run_id), results)
         for row, tables in zip(judged, stored, strict=True):
-            [evaluation] = tables["evaluations"]
+            evaluation = tables["evaluations"][0]
             if evaluation["status"] == "evaluator_error":
                 # Where a worker sends no rows, it has lost several judges with the case.
                 is_final = json.loads(row["answer"]).get("is_lost", False)

@@ -4,6 +4,7 @@ SELECT
     CAST(NULL AS VARCHAR) AS kernel_id,
     CAST(NULL AS DOUBLE) AS score,
     CAST(NULL AS VARCHAR) AS workload_id,
+    CAST(NULL AS VARCHAR) AS shapes,
     CAST(NULL AS VARCHAR) AS scored_on,
     CAST(NULL AS BOOLEAN) AS implied
 WHERE false

@@ -2,7 +2,7 @@
 -- The order is drawn as well, so that the place in the prompt says nothing about the speed. With
 -- strategy shuffled, the scores are in an order of their own, which another hash draws.
 -- `exemplars` (row_index, task_id, draw, kernel_id, score) is registered, and `eligible` (task_id,
--- workload_id, scored_on, implied) defined.
+-- workload_id, shapes, scored_on, implied) defined.
 WITH task_workloads AS (
     SELECT task_id, min(workload_id) AS workload_id
     FROM eligible
@@ -15,7 +15,9 @@ gathered AS (
             list(
                 {
                     'kernel_id': exemplars.kernel_id, 'score': round(exemplars.score, 2),
-                    'scored_on': eligible.scored_on, 'implied': eligible.implied
+                    'scored_on': eligible.scored_on, 'implied': eligible.implied,
+                    -- The worst speedup would tell which score is whose.
+                    'shapes': CASE WHEN $strategy <> 'shuffled' THEN eligible.shapes END
                 }
                 ORDER BY md5_number_lower(
                     concat_ws(
@@ -52,6 +54,7 @@ SELECT
     END AS exemplar_scores,
     list_transform(gathered.shown, lambda one: one.scored_on) AS exemplar_devices,
     list_transform(gathered.shown, lambda one: one.implied) AS exemplar_implied,
+    list_transform(gathered.shown, lambda one: one.shapes) AS _exemplar_shapes,
     len(gathered.shown) BETWEEN 1 AND $exemplars - 1 AS reference_shown,
     gathered.draw,
     $strategy AS strategy,

@@ -29,7 +29,7 @@ bottlenecks AS (
 facts AS (
     SELECT
         eligible.task_id, eligible.kernel_id, eligible.score, eligible.score_low,
-        eligible.score_high, eligible.workload_id, eligible.scored_on,
+        eligible.score_high, eligible.workload_id, eligible.scored_on, eligible.shapes,
         {
             'kernel_ms': eligible.kernel_ms,
             'language': features."language",
@@ -51,7 +51,7 @@ gathered AS (
         list(
             {
                 'kernel_id': facts.kernel_id, 'score': round(facts.score, 2),
-                'scored_on': facts.scored_on, 'facts': facts.facts
+                'scored_on': facts.scored_on, 'facts': facts.facts, 'shapes': facts.shapes
             }
             ORDER BY md5_number_lower(
                 concat_ws(':', $seed, 'shown', winners.pair_id, facts.kernel_id)
@@ -73,6 +73,7 @@ SELECT
     list_transform(gathered.shown, lambda one: one.kernel_id) AS exemplar_kernel_ids,
     list_transform(gathered.shown, lambda one: one.score) AS exemplar_scores,
     list_transform(gathered.shown, lambda one: one.scored_on) AS exemplar_devices,
+    list_transform(gathered.shown, lambda one: one.shapes) AS _exemplar_shapes,
     round(winner.score, 2) AS score,
     round(winner.score_low / gathered.beaten, 4) AS gain,
     'measured' AS evidence,

@@ -3,7 +3,7 @@
 -- task (views kernel_speedups, scored_workloads), by the clock that ranks or by $clock; the session holds only while the kernel is correct
 -- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
 -- so is one that is another function than the task's, one of the view withheld, and one of
--- `test_kernels`. Registered are `asked`, the tasks, `another_function` and `test_kernels`.
+-- `test_kernels`. Registered are `asked`, the tasks, `unfit` and `test_kernels`.
 WITH sole_device AS (
     SELECT min(device_id) AS device_id
     FROM devices
@@ -45,6 +45,7 @@ SELECT
     measured.speedup_high AS score_high,
     measured.kernel_ms,
     measured.workload_id,
+    shapes.shapes,
     measured.device AS scored_on,
     false AS implied,
     -- IN, for a LEFT JOIN may turn round and hash the many scored kernels.
@@ -57,8 +58,13 @@ SELECT
             THEN 'wrong elsewhere'
         WHEN
             (measured.kernel_id, measured.task_id)
-            IN (SELECT (kernel_id, task_id) FROM another_function)
-            THEN 'another function'
+            IN (SELECT (kernel_id, task_id) FROM unfit)
+            THEN (
+                SELECT unfit.reason
+                FROM unfit
+                WHERE
+                    unfit.kernel_id = measured.kernel_id AND unfit.task_id = measured.task_id
+            )
         WHEN measured.kernel_id IN (SELECT kernel_id FROM test_kernels) THEN 'contaminated'
     END AS dropped
 FROM pooled_speedups AS measured
@@ -67,4 +73,9 @@ INNER JOIN scored
         scored.workload_id = measured.workload_id
         AND scored.clock = measured.clock
         AND scored."precision" = measured."precision"
+LEFT JOIN shapes
+    ON
+        shapes.kernel_id = measured.kernel_id
+        AND shapes.task_id = measured.task_id
+        AND shapes.device = measured.device
 WHERE measured.device = $device AND measured.baseline = $baseline

@@ -1,7 +1,7 @@
 -- One row per kernel and task asked for with a published speedup, which its source calls correct.
 -- A kernel that we judged ourselves and found wrong, never correct, or another function than the
 -- task's, is out whatever was published, and so is one of the view withheld.
--- Registered are `asked`, the tasks, `another_function` and `test_kernels`.
+-- Registered are `asked`, the tasks, `unfit` and `test_kernels`.
 WITH judged AS (
     SELECT
         kernel_id, task_id,
@@ -22,15 +22,15 @@ SELECT
     CASE
         WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
         WHEN judged.wrong THEN 'judged wrong'
-        WHEN another_function.kernel_id IS NOT NULL THEN 'another function'
+        WHEN unfit.kernel_id IS NOT NULL THEN unfit.reason
         WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
     END AS dropped
 FROM published
 LEFT JOIN withheld ON withheld.kernel_id = published.kernel_id
-LEFT JOIN another_function
+LEFT JOIN unfit
     ON
-        another_function.kernel_id = published.kernel_id
-        AND another_function.task_id = published.task_id
+        unfit.kernel_id = published.kernel_id
+        AND unfit.task_id = published.task_id
 LEFT JOIN judged
     ON judged.kernel_id = published.kernel_id AND judged.task_id = published.task_id
 LEFT JOIN test_kernels ON test_kernels.kernel_id = published.kernel_id

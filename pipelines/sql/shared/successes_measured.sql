@@ -1,6 +1,6 @@
 -- One row per kernel and task asked for that we judged correct, and why it may not be shown.
 -- Correct somewhere and found wrong nowhere (view outcomes).
--- Registered are `asked`, the tasks, `another_function` and `test_kernels`.
+-- Registered are `asked`, the tasks, `unfit` and `test_kernels`.
 WITH judged AS (
     SELECT
         outcomes.kernel_id, outcomes.task_id,
@@ -20,14 +20,14 @@ SELECT
     CASE
         WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
         WHEN judged.wrong THEN 'wrong elsewhere'
-        WHEN another_function.kernel_id IS NOT NULL THEN 'another function'
+        WHEN unfit.kernel_id IS NOT NULL THEN unfit.reason
         WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
     END AS dropped
 FROM judged
 LEFT JOIN withheld ON withheld.kernel_id = judged.kernel_id
-LEFT JOIN another_function
+LEFT JOIN unfit
     ON
-        another_function.kernel_id = judged.kernel_id
-        AND another_function.task_id = judged.task_id
+        unfit.kernel_id = judged.kernel_id
+        AND unfit.task_id = judged.task_id
 LEFT JOIN test_kernels ON test_kernels.kernel_id = judged.kernel_id
 WHERE judged.correct

@@ -1,9 +1,9 @@
 -- One row per picked row that no dataset of this purpose may hold, with the reason.
--- Out are kernels of the view withheld, and those that are another function than the row's task.
+-- Out are kernels of the view withheld, and those that are unfit for the row's task.
 -- A kernel is contaminated when it is one of `test_kernels`, or when at least half of the bands of
 -- its near-duplicate signature are bands of those: two texts share half of their 16 bands near a
 -- similarity of 0.92. Registered are `picked` (row_index, task_id, kernel_ids),
--- `another_function` and `test_kernels`.
+-- `unfit` and `test_kernels`.
 -- Grows at UNNEST: a kernel has 16 bands.
 WITH picked_kernels AS (
     SELECT DISTINCT unnest(kernel_ids) AS kernel_id
@@ -73,12 +73,12 @@ FROM (
     FROM held
     INNER JOIN bad ON bad.kernel_id = held.kernel_id
     UNION ALL
-    SELECT held.row_index, 'another function'
+    SELECT held.row_index, unfit.reason
     FROM held
-    INNER JOIN another_function
+    INNER JOIN unfit
         ON
-            another_function.kernel_id = held.kernel_id
-            AND another_function.task_id = held.task_id
+            unfit.kernel_id = held.kernel_id
+            AND unfit.task_id = held.task_id
 )
 GROUP BY row_index
 ORDER BY row_index

@@ -89,6 +89,7 @@ async def _build_verdict(view: View, kernel_id: str) -> list[Panel]:
     return [
         Panel(name="verdicts", values=values, is_required=True),
         Panel(name="speedups", values=values | timed_by),
+        Panel(name="shapes", values=values),
         Panel(name="findings", values=values, template="findings", table="none"),
         Panel(name="claims", values=values),
         Panel(name="analyses", values=values, template="analyses", table="none", rows=10),

@@ -3,7 +3,8 @@
 -- which its sessions pool.
 -- hardest baseline is the one of the session with the lowest speedup. Quarantined kernels, kernels
 -- that compute another function than the task, and weak tasks are left out. fragile lists the
--- robustness checks that a kernel fails; such a kernel ranks.
+-- robustness checks that a kernel fails; such a kernel ranks. shapes: at how many other shapes that
+-- were tried it is correct, and its worst speedup over eager there.
 -- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run.
 WITH hardest AS (
     SELECT
@@ -17,7 +18,7 @@ SELECT
     best.task, best.speedup, best.speedup_low, best.speedup_high, best.device, best.threads,
     best.kernel_ms, best.baseline_ms, hardest.hardest, hardest.hardest_speedup,
     best.sessions, best.n AS samples, best.kernel_id,
-    nullif(array_to_string(best.fragile, ', '), '') AS fragile,
+    best.shapes, nullif(array_to_string(best.fragile, ', '), '') AS fragile,
     array_to_string(best.techniques, ', ') AS techniques,
     best.policy, left(best.title, 60) AS title, best.suite || ' ' || best.suite_revision AS suite,
     best.workload,

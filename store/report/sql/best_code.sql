@@ -16,7 +16,7 @@ SELECT
     fastest.suite || ' ' || fastest.suite_revision AS suite, fastest.task, fastest.title,
     fastest.device, fastest.speedup, fastest.speedup_low, fastest.speedup_high,
     fastest.sessions, fastest.n, fastest.policy,
-    array_to_string(fastest.fragile, ', ') AS fragile,
+    fastest.shapes, array_to_string(fastest.fragile, ', ') AS fragile,
     array_to_string(fastest.techniques, ', ') AS techniques,
     kernels.license, kernels."path", fastest.kernel_id, fastest.task_id,
     left(kernels.code, 400000) AS code,

@@ -1,6 +1,6 @@
 -- The best kernels of a task on each device, each with its code and the code that it began from:
 -- that of its newest parent, or the task's reference. fragile lists the robustness checks that it
--- fails.
+-- fails. shapes: at how many other shapes it is correct, and its worst speedup there.
 WITH ranked AS (
     SELECT *
     FROM kernel_speedups
@@ -29,6 +29,7 @@ SELECT
     authors.policy AS author,
     features.techniques,
     coalesce(fragile.flags, []) AS fragile,
+    shapes.shapes,
     coalesce(parents.newest.kernel_id, 'the reference') AS diff_from,
     kernels.code,
     coalesce(before.code, tasks.code) AS before
@@ -39,6 +40,11 @@ LEFT JOIN workloads ON workloads.workload_id = ranked.workload_id
 LEFT JOIN authors ON authors.kernel_id = ranked.kernel_id AND authors.task_id = ranked.task_id
 LEFT JOIN features ON features.kernel_id = ranked.kernel_id
 LEFT JOIN fragile ON fragile.kernel_id = ranked.kernel_id AND fragile.task_id = ranked.task_id
+LEFT JOIN shapes
+    ON
+        shapes.kernel_id = ranked.kernel_id
+        AND shapes.task_id = ranked.task_id
+        AND shapes.device = ranked.device
 LEFT JOIN parents ON parents.child_kernel_id = ranked.kernel_id
 LEFT JOIN kernels AS before ON before.kernel_id = parents.newest.kernel_id
 ORDER BY ranked.device, workload, ranked.speedup_low DESC, ranked.kernel_id

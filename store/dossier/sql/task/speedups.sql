@@ -1,7 +1,8 @@
 -- One session of each kernel, device, workload, policy and clock: the newest one that ranks, or else
 -- the newest, with the reason in ranks_nothing. Sessions that rank come first, in the order of their
 -- lower bounds over eager. hardest is the baseline over which the speedup is smallest. Kernels that
--- compute another function are left out.
+-- compute another function are left out. shapes: at how many other shapes a kernel is correct, and
+-- its worst speedup there.
 WITH sessions AS (
     SELECT
         speedups.kernel_id, device, threads, workload_id, "precision" AS policy, speedups.clock,
@@ -28,8 +29,8 @@ WITH sessions AS (
     GROUP BY ALL
 )
 SELECT
-    left(kernel_id, 12) AS kernel,
-    device,
+    left(sessions.kernel_id, 12) AS kernel,
+    sessions.device,
     threads,
     workloads."name" AS workload,
     policy,
@@ -40,12 +41,20 @@ SELECT
     hardest,
     round(over_hardest, 3) AS over_hardest,
     samples,
+    shapes.shapes,
     ranks_nothing
 FROM sessions
 LEFT JOIN workloads ON workloads.workload_id = sessions.workload_id
+LEFT JOIN shapes
+    ON
+        shapes.kernel_id = sessions.kernel_id
+        AND shapes.task_id = $task_id
+        AND shapes.device = sessions.device
 QUALIFY row_number() OVER (
-    PARTITION BY kernel_id, device, sessions.workload_id, policy, clock
+    PARTITION BY sessions.kernel_id, sessions.device, sessions.workload_id, policy, clock
     ORDER BY ranks_nothing IS NOT NULL, measured_at DESC, session_id
 ) = 1
-ORDER BY ranks_nothing IS NOT NULL, low DESC NULLS LAST, kernel_id, device, workload, policy, clock
+ORDER BY
+    ranks_nothing IS NOT NULL, low DESC NULLS LAST, sessions.kernel_id, sessions.device, workload,
+    policy, clock
 LIMIT 20

@@ -1,5 +1,5 @@
 -- Verdicts
--- Every evaluation, newest first. Within the newest version of an evaluator, one failure outweighs
+-- Every evaluation but those at other shapes, newest first. Within the newest version of an evaluator, one failure outweighs
 -- any pass.
 -- Empty: No evaluator has judged this kernel yet. `evaluators run --kernel ID` judges it.
 SELECT
@@ -14,5 +14,5 @@ SELECT
 FROM evaluations
 INNER JOIN devices ON devices.device_id = evaluations.device_id
 INNER JOIN workloads ON workloads.workload_id = evaluations.workload_id
-WHERE evaluations.kernel_id = $kernel
+WHERE evaluations.kernel_id = $kernel AND evaluations.protocol IS DISTINCT FROM 'shape'
 ORDER BY judged_at DESC, evaluations.evaluation_id

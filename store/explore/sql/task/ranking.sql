@@ -1,13 +1,15 @@
 -- Kernels by speedup
 -- Every correct kernel with a quiet timing session: its pooled speedup with its interval. Kernels
 -- that compute another function are left out. Another color marks quarantined kernels, which take
--- part in no ranking.
+-- part in no ranking. shapes: at how many other shapes it is correct, and its worst speedup there.
 WITH ranked AS MATERIALIZED (
     SELECT speeds.*, quarantined.kernel_id IS NOT NULL AS quarantined
     FROM pooled_speedups AS speeds
     LEFT JOIN quarantined ON quarantined.kernel_id = speeds.kernel_id
     ANTI JOIN nonequivalent
         ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
+    ANTI JOIN unheld
+        ON unheld.kernel_id = speeds.kernel_id AND unheld.task_id = speeds.task_id
     WHERE speeds.task_id = $task
         AND speeds.device = $device
         AND speeds.baseline = $baseline
@@ -34,12 +36,14 @@ SELECT
     ranked.kernel_id, ranked.speedup, ranked.speedup_low, ranked.speedup_high,
     row_number() OVER (ORDER BY ranked.speedup_low DESC, ranked.kernel_id) AS place,
     ranked.kernel_ms, ranked.baseline_ms, ranked.threads, ranked.n AS samples,
-    ranked.sessions, ranked.clock,
+    ranked.sessions, ranked.clock, shapes.shapes,
     written.policy, described.newest."language" AS "language", described.newest.lines AS lines,
     array_to_string(described.newest.techniques, ', ') AS techniques,
     CASE WHEN ranked.quarantined THEN 'quarantined' END AS left_out,
     ranked.measured_at
 FROM ranked
+LEFT JOIN shapes
+    ON shapes.kernel_id = ranked.kernel_id AND shapes.task_id = $task AND shapes.device = $device
 LEFT JOIN written ON written.kernel_id = ranked.kernel_id
 LEFT JOIN described ON described.kernel_id = ranked.kernel_id
 WHERE true

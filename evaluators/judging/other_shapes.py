@@ -1,0 +1,175 @@
+"""Judges a correct kernel at other shapes of its task, in a share of the time of its verdict.
+
+A shape is a workload like any other, and what the kernel does there is an evaluation with the
+protocol `shape`, which ranks nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from evaluators.judging.config import parse_axes
+from store.errors import EvaluatorError
+from store.ids import workload_id
+
+if TYPE_CHECKING:
+    from evaluators.judging.bench import Bench
+    from evaluators.judging.case import Case
+    from evaluators.judging.config import Config
+    from evaluators.judging.outcome import Outcome
+    from evaluators.references.shapes import Shape, Shapes
+
+Judge: TypeAlias = "Callable[[Case, Bench, Config], dict[str, list[dict[str, Any]]]]"
+ShapeOutcome: TypeAlias = Literal["held", "raises", "wrong"]
+
+_SHARE = 0.3
+"""Share of the time of a verdict that other shapes may take; one is judged in any case."""
+_TIMING_S = 0.5
+"""Fewest seconds that a shape is timed for."""
+_MOST_NOTE = 300
+
+
+def name_outcome(evaluation: Mapping[str, Any]) -> ShapeOutcome:
+    """Return what an evaluation at another shape says of its kernel, as the view shape_verdicts.
+
+    A kernel that raises is honest about what it is not written for. One that answers wrongly,
+    leaves its memory or hangs is not.
+    """
+    if evaluation["status"] == "correct":
+        return "held"
+    is_error = evaluation["status"] == "compile_error" or evaluation["reason"] == "exception"
+    return "raises" if is_error and "CUDA error" not in evaluation["message"] else "wrong"
+
+
+@dataclass
+class ShapeRows:
+    """Rows of the shapes of a case, and what to note on those that have none."""
+
+    workloads: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    evaluations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    timings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    notes: list[str] = field(default_factory=list[str])
+
+    def add_to(self, tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of a case with those of its shapes after them."""
+        own = {name: getattr(self, name) for name in ("workloads", "evaluations", "timings")}
+        return tables | {name: [*tables.get(name, []), *rows] for name, rows in own.items() if rows}
+
+
+def judge_shapes(
+    case: Case,
+    bench: Bench,
+    config: Config,
+    outcome: Outcome,
+    judge: Judge,
+    *,
+    version: int,
+    wall_s: float,
+) -> ShapeRows:
+    """Judge a kernel at other shapes, the smallest first.
+
+    Nothing that goes wrong here and is no fault of the kernel raises: the shape has a note then,
+    and no row.
+
+    Args:
+        case: The kernel at its own workload, where it is correct.
+        bench: The bench, whose workers for that workload stay.
+        config: Options of the judge, as the protocol has them.
+        outcome: Where the time of drawing belongs.
+        judge: Judges a case.
+        version: Version of the judge, which draws depend on.
+        wall_s: Seconds of the verdict, of which shapes take a share.
+    """
+    from evaluators.references.task import ReferenceFailed
+
+    rows = ShapeRows()
+    try:
+        with outcome.time_part("drawing", bench.lock.hold_shared()):
+            asked = (config.draw_shapes, config.axes)
+            if asked not in bench.shapes:
+                bench.shapes[asked] = _find_shapes(case, bench, config, version)
+            shapes = bench.shapes[asked]
+    except (EvaluatorError, ReferenceFailed) as failed:
+        rows.notes.append(f"other shapes: none, {failed}"[:_MOST_NOTE])
+        return rows
+    rows.notes += shapes.notes
+    order = sorted(shapes.accepted, key=lambda shape: (shape.elements, shape.name))
+    timed = _choose_timed(order, shapes, config)
+    left_s, longest_s = _SHARE * wall_s, 0.0
+    for number, shape in enumerate(order):
+        if number and left_s < longest_s and not config.axes:
+            names = "; ".join(one.name for one in order[number:])
+            rows.notes.append(f"shapes left out to save time: {names}"[:_MOST_NOTE])
+            break
+        is_timed = shape in timed and (bool(config.axes) or left_s >= longest_s + _TIMING_S)
+        if shape in timed and not is_timed:
+            rows.notes.append(f"shape {shape.name}: not timed, to save time"[:_MOST_NOTE])
+        limits = config
+        if is_timed and not config.axes:
+            limit_s = min(config.timing_limit_s, left_s - longest_s)
+            limits = replace(config, timing_limit_s=limit_s)
+        took_s = _judge_shape(case, bench, limits, judge, shape, rows, is_timed=is_timed)
+        left_s -= took_s
+        longest_s = max(longest_s, 0.0 if is_timed else took_s)
+    return rows
+
+
+def _find_shapes(case: Case, bench: Bench, config: Config, version: int) -> Shapes:
+    from evaluators.references.shapes import draw_shapes, try_shapes
+
+    axes = json.loads(case.axes)
+    reference = bench.open_reference(case.task_code, axes)
+    if config.axes:
+        return try_shapes(reference, axes, map(parse_axes, config.axes))
+    return draw_shapes(reference, case.task_id, axes, config.draw_shapes, version=version)
+
+
+def _choose_timed(order: list[Shape], shapes: Shapes, config: Config) -> list[Shape]:
+    """Return the shapes to time: that of the user's, or the drawn one nearest to the task's own."""
+    if config.protocol == "training" or not order:
+        return []
+    if config.axes:
+        return order
+    own = max(shapes.own_elements, 1)
+    return [min(order, key=lambda shape: abs(math.log(max(shape.elements, 1) / own)))]
+
+
+def _judge_shape(
+    case: Case,
+    bench: Bench,
+    config: Config,
+    judge: Judge,
+    shape: Shape,
+    rows: ShapeRows,
+    *,
+    is_timed: bool,
+) -> float:
+    """Add the rows of a kernel at one shape; return the seconds that it took."""
+    workload = workload_id(case.task_id, shape.axes)
+    there = replace(
+        case,
+        workload_id=workload,
+        axes=shape.axes,
+        build=None,
+        shape="timed" if is_timed else "answers",
+    )
+    try:
+        with bench.set_task_aside():
+            tables = judge(there, bench, config)
+    except EvaluatorError as failed:
+        rows.notes.append(f"shape {shape.name}: not judged, {failed}"[:_MOST_NOTE])
+        return 0.0
+    [evaluation] = tables["evaluations"]
+    if evaluation["status"] == "evaluator_error" or evaluation["reason"] == "out_of_memory":
+        why = f"shape {shape.name}: not judged, {evaluation['message']}"
+        rows.notes.append(why[:_MOST_NOTE])
+        return float(evaluation["wall_s"])
+    names = {"workload_id": workload, "task_id": case.task_id, "name": shape.name}
+    rows.workloads.append(names | {"axes": shape.axes, "generator": "get_inputs"})
+    rows.evaluations.append(evaluation)
+    rows.timings += tables["timings"]
+    return float(evaluation["wall_s"])
