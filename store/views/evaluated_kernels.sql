@@ -1,8 +1,8 @@
 -- One row per kernel, task, workload, device and precision that was judged, by a counted evaluation or not.
--- correct: a counted evaluation (counted_evaluations) found the kernel correct there. own: this lake
--- has judged it there itself. precision is NULL in a further row of every kernel, which also stands
--- for evaluations that do not count. Evaluations by the protocols training and shape and faults of the judge
--- are left out.
+-- correct: a counted evaluation (counted_evaluations) found the kernel correct there. own: this
+-- lake has judged it there itself. precision is NULL in a further row of every kernel, which
+-- also stands for evaluations that do not count. Evaluations by the protocols training and
+-- shape and faults of the judge are left out.
 SELECT
     kernel_id, task_id, workload_id, device_id, "precision",
     bool_or(correct) AS correct, bool_or(own) AS own

@@ -1,12 +1,12 @@
 -- One row per kernel, task, device and workload: what the kernel does at another shape of the task.
--- An evaluation by the protocol shape judges a kernel, which is correct at its own workload, at other
--- sizes that the task's reference accepts. outcome: held; raises, where the kernel raises an exception,
--- as one does that asserts its shape; wrong, where it gives a wrong answer, leaves its memory, hangs or
--- cheats. Of several evaluations by the newest version of the evaluator the worst outcome counts.
--- speedup is over eager, the median of the newest session that is not disturbed or contended; NULL
--- where there is none. Pulled
--- rows count only for a kernel, task and device without rows of this lake's own. These rows rank
--- nothing: every other view of evaluations leaves them out.
+-- An evaluation by the protocol shape judges a kernel, which is correct at its own workload, at
+-- other sizes that the task's reference accepts. outcome: held; raises, where the kernel raises
+-- an exception, as one does that asserts its shape; wrong, where it gives a wrong answer,
+-- leaves its memory, hangs or cheats. Of several evaluations by the newest version of the
+-- evaluator the worst outcome counts. speedup is over eager, the median of the newest session
+-- that is not disturbed or contended; NULL where there is none. Pulled rows count only for a
+-- kernel, task and device without rows of this lake's own. These rows rank nothing: every other
+-- view of evaluations leaves them out.
 WITH judged AS (
     SELECT
         evaluations.evaluation_id, evaluations.kernel_id, evaluations.task_id,

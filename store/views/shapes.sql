@@ -1,7 +1,8 @@
 -- One row per kernel, task and device: how many other shapes the kernel holds at, and the worst speedup.
--- Outcomes are those of shape_verdicts: tried = held + wrong + raises. worst is the smallest speedup over
--- eager at the shapes that were timed. shapes says all of it in a few words. A kernel without a row was
--- tried at no other shape. holds: the kernel was correct at every shape that was tried.
+-- Outcomes are those of shape_verdicts: tried = held + wrong + raises. worst is the smallest
+-- speedup over eager at the shapes that were timed. shapes says all of it in a few words. A
+-- kernel without a row was tried at no other shape. holds: the kernel was correct at every
+-- shape that was tried.
 SELECT
     kernel_id,
     task_id,

@@ -1,12 +1,12 @@
 -- One row per timing session and clock that ranks nothing by that clock, with the reason.
--- reason is the first of these that applies: the evaluation does not count, because a newer version
--- of its evaluator or this lake itself has judged the kernel, or because its protocol is training or shape;
--- the kernel is wrong, computes another function than the task (nonequivalent), or is quarantined;
--- the task is weak (weak_tasks); other work ran on the host (contended); the answers of timed calls
--- were not checked (unverified); a flag of the verdict keeps the kernel out of rankings; every
--- baseline is too short for the clock; the samples are impossible or too few; the session is
--- disturbed (clocked_timings). A session without a row may still not rank, because one by
--- another evaluator is newer (pooled_speedups).
+-- reason is the first of these that applies: the evaluation does not count, because a newer
+-- version of its evaluator or this lake itself has judged the kernel, or because its protocol
+-- is training or shape; the kernel is wrong, computes another function than the task
+-- (nonequivalent), or is quarantined; the task is weak (weak_tasks); other work ran on the host
+-- (contended); the answers of timed calls were not checked (unverified); a flag of the verdict
+-- keeps the kernel out of rankings; every baseline is too short for the clock; the samples are
+-- impossible or too few; the session is disturbed (clocked_timings). A session without a row
+-- may still not rank, because one by another evaluator is newer (pooled_speedups).
 WITH counted AS (
     SELECT
         session_id, clock, kernel_id, task_id,

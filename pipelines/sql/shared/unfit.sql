@@ -1,7 +1,8 @@
 -- One row per kernel and task whose rows may not hold the kernel, with the reason.
--- Parameters: another_function (whether kernels that are another function than the task's module are
--- fit) and shapes: with honest, a kernel that is wrong at another shape of the task is unfit, and with
--- held every kernel that does not hold at other shapes, or was tried at none (view shapes).
+-- Parameters: another_function (whether kernels that are another function than the task's
+-- module are fit) and shapes: with honest, a kernel that is wrong at another shape of the task
+-- is unfit, and with held every kernel that does not hold at other shapes, or was tried at none
+-- (view shapes).
 SELECT kernel_id, task_id, min(reason) AS reason
 FROM (
     SELECT kernel_id, task_id, 'another function' AS reason

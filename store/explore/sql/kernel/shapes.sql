@@ -1,7 +1,7 @@
 -- At other shapes
--- What the kernel does at other sizes that the task's reference accepts: held, wrong, or raises where
--- it raises an exception, as a kernel does that asserts its shape. speedup is over eager. These rows
--- rank nothing.
+-- What the kernel does at other sizes that the task's reference accepts: held, wrong, or raises
+-- where it raises an exception, as a kernel does that asserts its shape. speedup is over eager.
+-- These rows rank nothing.
 -- Empty: No judge has tried it at another shape.
 SELECT
     verdicts.shape, verdicts.outcome, verdicts.reason, verdicts.speedup, verdicts.device,

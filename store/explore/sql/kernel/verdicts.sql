@@ -1,6 +1,6 @@
 -- Verdicts
--- Every evaluation but those at other shapes, newest first. Within the newest version of an evaluator, one failure outweighs
--- any pass.
+-- Every evaluation but those at other shapes, newest first. Within the newest version of an
+-- evaluator, one failure outweighs any pass.
 -- Empty: No evaluator has judged this kernel yet. `evaluators run --kernel ID` judges it.
 SELECT
     devices.name AS device, evaluations.status, evaluations.reason, evaluations.message,
