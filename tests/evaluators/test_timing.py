@@ -40,7 +40,7 @@ from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
 from evaluators.timing.stopping_rule import should_stop
 from evaluators.timing.surprising_wins import compute_speedups, is_confirmed, is_surprising
 from evaluators.worker import baselines as implementations
-from evaluators.worker.handle import Deadlines, Failed, Sizes
+from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 from store.schema.clocks import Clock
 
 Judged = Callable[..., dict[str, Any]]
@@ -533,25 +533,37 @@ def test_inputs_that_are_drawn_before_a_session_come_first_and_once() -> None:
     assert len(drawn) == 4 + 32  # as many as there is memory for
 
 
-def test_a_judge_draws_no_inputs_and_compares_no_answers_while_it_holds_its_device_alone(
+def test_a_judge_has_its_device_alone_only_to_time_and_uses_it_for_nothing_else_unheld(
     bench: Bench, judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, bool]] = []
-    for name in ("value", "answer", "input_sets"):
-        method = getattr(Reference, name)
+    held: dict[str, list[str]] = {}
 
-        def ask(*args: Any, name: str = name, method: Any = method, **fields: Any) -> Any:
-            asked.append((name, bench.lock.is_held_alone))
+    def note(owner: type, name: str) -> None:
+        method = getattr(owner, name)
+
+        def noted(*args: Any, **fields: Any) -> Any:
+            lock = bench.lock
+            how = "alone" if lock.is_held_alone else "shared" if lock.is_held else "free"
+            held.setdefault(name, []).append(how)
             return method(*args, **fields)
 
-        monkeypatch.setattr(Reference, name, ask)
+        monkeypatch.setattr(owner, name, noted)
+
+    bench.end_workers()
+    for name in ("value", "answer", "input_sets"):
+        note(Reference, name)
+    for name in ("start_candidate", "open_reference", "expect_baselines", "await_starts"):
+        note(Bench, name)
+    note(WorkerHandle, "end")
     row = judge_code(right_candidate)
     assert row["status"] == "correct", row
-    assert {"value", "answer", "input_sets"} <= {name for name, _ in asked}
-    assert not [name for name, alone in asked if alone and name != "input_sets"]
     # A burst may have more calls than inputs were drawn for.
-    first_alone = [alone for name, alone in asked if name == "input_sets"].index(True)
-    assert first_alone >= 2
+    inputs = held.pop("input_sets")
+    assert inputs[:2] == ["shared", "shared"]
+    assert "free" not in inputs
+    # The reference stays open, and asking for it again starts nothing.
+    assert held.pop("open_reference")[0] == "shared"
+    assert {how for every in held.values() for how in every} == {"shared"}, held
     assert {"warm_up", "timing", "timed_answers"} <= json.loads(row["parts_s"]).keys()
 
 
