@@ -31,10 +31,10 @@ from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.failures import lacks_memory
 from evaluators.sandbox.folders import find_outside_files
 from evaluators.sandbox.launcher import Limits
-from evaluators.timing.checks.baseline_drift import check_eager_alone
+from evaluators.timing.checks.baseline_drift import check_eager_alone, prepare_eager_alone
 from evaluators.timing.checks.output_checks import KeptAnswers
 from evaluators.timing.checks.roofline_check import check_floor
-from evaluators.timing.input_supply import InputSupply, spare_memory
+from evaluators.timing.input_pool import spare_memory
 from evaluators.timing.measurement import measure, prepare_pool
 from evaluators.timing.plan import Plan, Sources
 from evaluators.timing.rows import iterate_timing_rows, mark_disturbed
@@ -46,8 +46,6 @@ _ANSWERS = 50
 _COLD_S = 3.0
 _COMPARED = 1 << 22
 """Elements of two answers to the same inputs that are compared, at most."""
-_DRAWN = 2
-"""Input sets that are drawn before a session, for each block of its first look."""
 _MOST_UNLIKE = 0.1
 """Norm of the difference of two answers to the same inputs, as a share of their norm, at most."""
 """Most seconds that a process spends on loading libraries for its first answer."""
@@ -164,8 +162,10 @@ def _measure_process(
             with outcome.time_part("end", None if is_over else bench.lock.hold_shared()):
                 outcome.ended = arm.end()
     if not session.disturbed:
+        with outcome.time_part("warm_up", bench.lock.hold_shared()):
+            pool = prepare_eager_alone(session, baselines, sources)
         with outcome.time_part("eager_alone", bench.lock.hold_exclusive()):
-            check_eager_alone(session, baselines, sources, options.plan)
+            check_eager_alone(session, baselines, sources, options.plan, pool)
     outcome.flags |= session.flags
     prepared = [(name, seconds) for name, seconds in baselines.prepared.items() if seconds]
     missing = [(n, why) for n, why in bench.unavailable.items() if n in options.baselines]
@@ -298,15 +298,15 @@ def _measure_worker(
     baselines = bench.start_baselines(setup.task, options.baselines, time_part)
     arm.excuse(time.perf_counter() - begin)
     answers = KeptAnswers(protocol.check_timed_output, spare_memory(bench.device))
-    inputs = InputSupply(setup.reference.input_sets, bench.device)
-    sources = Sources(inputs.draw, answers.keep, bench.clocks.read, protocol.follow_state)
+    sources = Sources(
+        setup.reference.input_sets, answers.keep, bench.clocks.read, protocol.follow_state
+    )
     with _blame_baselines(bench, baselines):
         with outcome.time_part("warm_up", bench.lock.hold_shared()) as held:
             arm.excuse(held.waited_s)
             # The bandwidth of a processor is unknown; a diagnosis counts the work there.
             floor = bench.compute_floor() if bench.device == "cuda" else Floor()
-            inputs.prepare(_DRAWN * options.plan.looks[0])
-            pool = prepare_pool(arm, baselines, sources)
+            pool = prepare_pool(arm, baselines, sources, options.plan)
         with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:
             arm.excuse(held.waited_s)
             try:

@@ -8,14 +8,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from evaluators.memory.tensors import LaidOut, layout
 from evaluators.worker.handle import WorkerHandle
 
 _SUPPLY_NS = {"cpu": 20_000_000, "cuda": 40_000_000}
 """Nanoseconds that renewing all sets of a block may take."""
-BATCH_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
+_BATCH_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
 _MOST_AHEAD = 32
 """Input sets that are drawn with one request, at most, beyond those of the present block."""
+
+
+def spare_memory(device: str) -> int:
+    """Return the bytes of inputs, or of answers, that a session keeps aside, at most."""
+    return min(1 << 30, torch.cuda.mem_get_info()[0] // 16) if device == "cuda" else 1 << 28
 
 
 class InputPool:
@@ -81,8 +88,15 @@ class InputPool:
                 laid_out = worker.fill(slot, self.sets[slot], known=laid_out)
             filling_ns += time.perf_counter_ns() - begin
         self._cost_ns = self._drawing_ns + filling_ns / len(slots)
-        self._batch = max(1, BATCH_BYTES[self.device] // max(1, layout(self.sets[0])[1]))
+        self._batch = max(1, _BATCH_BYTES[self.device] // max(1, layout(self.sets[0])[1]))
         return slots
+
+    def draw_ahead(self, sets: int) -> None:
+        """Have so many sets ready for later blocks, or as many as there is memory for."""
+        each_bytes = max(1, layout(self.sets[0])[1])
+        sets = min(sets, spare_memory(self.device) // each_bytes)
+        while (missing := sets - len(self._ahead)) > 0:
+            self._draw_ahead(missing)
 
     def _draw_ahead(self, needed: int) -> None:
         """Draw sets with one request: those still needed, and small ones also for later blocks."""

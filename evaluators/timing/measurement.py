@@ -8,7 +8,7 @@ import random
 import secrets
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.clock.rounds import EmptyRounds, RoundTime
@@ -24,6 +24,7 @@ from evaluators.timing.plan import CLOCKS, Plan, Sources, count_most_calls
 from evaluators.timing.session import EMPTY, EMPTY_KERNEL, Session
 from evaluators.timing.stopping_rule import should_stop
 from evaluators.timing.warm_up import EMPTY_CALLS, warm_up
+from evaluators.worker.baselines import BASELINES
 from evaluators.worker.handle import Failed, LaunchBlocked, Manner, Sample, WorkerHandle
 from store.schema.clocks import Clock
 
@@ -32,11 +33,15 @@ _FEWEST_CHECKED = 3
 _FEWEST = 2
 _FEWEST_BOUNDED = 7
 """Blocks of a clock after which a median has a confidence interval."""
+_DRAWN = 2
+"""Input sets that are drawn before a session, for each block of its first look."""
 _LONGER = 3.0
 """They may take this many times as long as planned."""
 
 
-def prepare_pool(kernel: WorkerHandle, baselines: BaselineWorkers, sources: Sources) -> InputPool:
+def prepare_pool(
+    kernel: WorkerHandle, baselines: BaselineWorkers, sources: Sources, plan: Plan
+) -> InputPool:
     """Return the input pool of a session. Other judges may use the device meanwhile.
 
     Every baseline of a GPU is called once outside the gate: the driver loads a kernel's code at its
@@ -48,6 +53,7 @@ def prepare_pool(kernel: WorkerHandle, baselines: BaselineWorkers, sources: Sour
         slots = pool.refill()
         for name in baselines.prepared if pool.device == "cuda" else ():
             baselines.time(name, slots)
+    pool.draw_ahead(_DRAWN * plan.looks[0])
     return pool
 
 
@@ -95,6 +101,7 @@ def _measure(
         if is_over:
             break
     further = clocks[1:] if plan.further_blocks else ()
+    block.leave_out_compiled()
     workers = (kernel, *baselines.workers) if kernel.device == "cuda" and further else ()
     with pin_to_cores(workers) as pinning:
         for clock in further:
@@ -251,6 +258,18 @@ class Block:
             for name, samples in empty.items()
         }
         return session
+
+    def leave_out_compiled(self) -> None:
+        """Time no compiled baselines from here on, so that the device is held for less time.
+
+        They compete on the device; what their launches cost is that of eager or of a graph.
+        """
+        prepared = {
+            name: seconds
+            for name, seconds in self._baselines.prepared.items()
+            if not BASELINES[name].compiles
+        }
+        self._baselines = replace(self._baselines, prepared=prepared)
 
     @property
     def _empty_arms(self) -> list[str]:

@@ -15,7 +15,7 @@ afterwards. An empty arm returns a ready answer. Its time is the cost of passing
 which is subtracted from every sample.
 
 A session stops early if every baseline is known well enough (`timing.stopping_rule`). A short
-session by each further clock follows, with the same arms.
+session by each further clock follows, with the same arms except compiled baselines.
 """
 
 from __future__ import annotations

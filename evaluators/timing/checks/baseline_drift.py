@@ -20,18 +20,26 @@ _BLOCKS = (7, 12)
 """Fewest and most blocks of eager alone."""
 
 
+def prepare_eager_alone(
+    session: Session, baselines: BaselineWorkers, sources: Sources
+) -> InputPool:
+    """Return the input pool of `check_eager_alone`. Other judges may use the device meanwhile."""
+    pool = InputPool(sources.draw, (baselines.main, baselines.control))
+    pool.refill()
+    pool.draw_ahead(_BLOCKS[1] * session.inner_loops["eager"])
+    return pool
+
+
 def check_eager_alone(
-    session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan
+    session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan, pool: InputPool
 ) -> None:
     """Time eager again without the kernel's process; flag and distrust a difference of 3 %.
 
     Call this after that process has ended: anything that it did to the device has slowed only the
     interleaved samples. The two eager processes still take turns, as before.
     """
-    if session.disturbed:
-        return
     try:
-        alone_ms = _time_eager_alone(session, baselines, sources, plan)
+        alone_ms = _time_eager_alone(session, baselines, sources, plan, pool)
     except LaunchBlocked:  # a machine that is far slower now
         session.mark_disturbed()
         return
@@ -45,10 +53,9 @@ def check_eager_alone(
 
 
 def _time_eager_alone(
-    session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan
+    session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan, pool: InputPool
 ) -> list[float]:
     """Return samples of eager that take turns only with its second process, in milliseconds."""
-    pool = InputPool(sources.draw, (baselines.main, baselines.control))
     alone = BaselineWorkers(baselines.main, baselines.control)
     alone.prepared["eager"] = 0.0
     block = Block(alone, None, sources, pool, random.Random(secrets.randbits(64)))
