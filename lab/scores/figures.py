@@ -24,7 +24,7 @@ TRAININGS = 3
 FIRST = ("grid", "ceilings", "gate")
 TABLES = ("scores", "units")
 """Queries that others read by name."""
-REST = ("hypotheses", "power", "arms", "labels", "by_task", "answers")
+REST = ("hypotheses", "cells", "power", "arms", "labels", "by_task", "answers")
 
 
 def read_query(name: str) -> str:
@@ -107,11 +107,16 @@ def print_figures(out: Path, *, pilot: bool) -> bool:
     [(trainings, passed)] = database.execute(
         "SELECT count(*), coalesce(bool_and(passed), false) FROM figure_gate"
     ).fetchall()
+    [(unscored,)] = database.execute(
+        "SELECT count(*) FROM (SELECT DISTINCT gate.seed, arms.prompt_id FROM gate, arms) "
+        "ANTI JOIN prompts USING (seed, prompt_id)"
+    ).fetchall()
     reasons = [
         why
         for why, holds in (
             ("the grid is not complete", whole),
             (f"there are {trainings} trainings and not {TRAININGS}", trainings == TRAININGS),
+            (f"{unscored} prompts are not scored", unscored == 0),
             ("the gate is not passed", passed),
         )
         if not holds

@@ -260,6 +260,22 @@ def test_interval_of_two_tasks_and_two_trainings(database: duckdb.DuckDBPyConnec
     assert first["accepted"] is False
 
 
+def test_cells_are_compared_beside_tasks(database: duckdb.DuckDBPyConnection) -> None:
+    # Cells have the means (1 + 3) / 2 and 6, so 4 ± 12.7062 * 2 (t with 1 degree of freedom); two
+    # of four signs reach their sum.
+    add_units(database, {("s", 0): 1.0, ("t", 0): 3.0, ("u", 0): 6.0}, passed=True)
+    shapes: dict[str, tuple[str, str, list[float | None]]] = {
+        task: (shape, "ReLU", [1.0]) for task, shape in (("s", "a"), ("t", "a"), ("u", "b"))
+    }
+    database.register("surface", surface(shapes, "test"))
+    first, *_ = figure(database, "cells")
+    assert (first["cells"], first["standard_error"], first["flipped_p"]) == (2, 2.0, 0.5)
+    assert first["ratio"] == round(math.exp(4), 4)
+    assert first["low"] == pytest.approx(math.exp(4 - 12.706205 * 2), abs=1e-4)
+    assert first["high"] == pytest.approx(math.exp(4 + 12.706205 * 2), rel=1e-5)
+    assert first["greatest"] == round(math.exp(6), 4)
+
+
 def test_trainings_that_differ_by_chance_alone_add_nothing(
     database: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -447,13 +463,20 @@ def test_no_arm_is_read_before_the_grid_and_the_gate(
     )
     pq.write_table(pa.table({"prompt_id": ["p"], "fastest": [1]}), tmp_path / "rows.parquet")
     place = {"task_id": "s", "arm": "none", "draw": 1}
-    arm = {"family": "tuned_rows", "settings": [], "shown_scores": [1.0], "places": [place]}
+    arm = {"prompt_id": "p", "family": "tuned_rows", "settings": [], "shown_scores": [1.0]}
+    arm |= {"places": [place]}
     pq.write_table(pa.Table.from_pylist([arm]), tmp_path / "arms.parquet")
     assert not figures.print_figures(tmp_path, pilot=False)
     written = sorted(file.name for file in (tmp_path / "figures").iterdir())
     assert written == ["ceilings.csv", "gate.csv", "grid.csv"]
     printed = capsys.readouterr().out
     assert "the grid is not complete; there are 0 trainings and not 3" in printed
+    # A training with a gate and without scores of all prompts.
+    (tmp_path / "scores").mkdir()
+    rows = [{"prompt_id": "p", "named": 1, "setting": "A=1", "probability": 1.0}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "scores" / "gate-0.parquet")
+    assert not figures.print_figures(tmp_path, pilot=False)
+    assert "there are 1 trainings and not 3; 1 prompts are not scored" in capsys.readouterr().out
 
 
 # --- pieces that are carried, and budgets ---
