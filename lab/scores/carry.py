@@ -102,7 +102,9 @@ def assemble(piece: Path, target: Path) -> bool:
     digest = hashlib.sha256(data).hexdigest()
     if digest not in digests:
         raise ValueError(f"{piece} is damaged, or of another pack: pack and carry it again")
-    (kept / digest).write_bytes(data)
+    partial = kept / "partial"
+    partial.write_bytes(data)
+    partial.replace(kept / digest)
     missing = [place for place, one in enumerate(digests, 1) if not (kept / one).exists()]
     if missing:
         return False

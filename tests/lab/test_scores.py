@@ -482,13 +482,22 @@ def test_no_arm_is_read_before_the_grid_and_the_gate(
 # --- pieces that are carried, and budgets ---
 
 
-def test_pieces_come_together_in_any_order(tmp_path: Path) -> None:
+def test_pieces_come_together_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [tmp_path / "rows.parquet", tmp_path / "pending.txt"]
     for number, file in enumerate(files):
         file.write_bytes(bytes([number]) * 20_000)
     assert carry.pack(tmp_path / "carry", files, 25_000) == 3
     assert all(file.stat().st_size <= 25_000 for file in tmp_path.glob("carry/*/piece"))
     target = tmp_path / "there"
+    write = Path.write_bytes
+
+    def cut_off(path: Path, data: bytes) -> int:
+        write(path, data[:10])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "write_bytes", cut_off)
+        carry.assemble(tmp_path / "carry/2", target)
     found = [carry.assemble(tmp_path / "carry" / name, target) for name in ("3", "1", "1", "2")]
     assert found == [False, False, False, True]
     for file in files:
