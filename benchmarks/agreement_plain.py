@@ -245,8 +245,8 @@ def time_plain(pair: Pair, device: str, seconds: float, cores: Sequence[int]) ->
         "device": device.partition(":")[0],
         "threads": placement.count_threads(),
         "seconds": seconds,
-        # Beside a GPU the judge picks such a core for its workers. On a processor none is pinned.
-        "core": None if device == "cpu" else cores[0],
+        # Beside a GPU the judge picks the fastest core for its workers as well, before each block.
+        "core": None if device == "cpu" else (placement.pick_fast_cores(cores) or [None])[0],
     }
     program = Path(__file__).with_name("plain_process.py")
     _, _, gpu = device.partition(":")
@@ -527,10 +527,9 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     pairs, left_out = list_pairs(options)
-    # Two cores: one of them is the judge's, so that kernels have one thread.
-    cores = placement.pick_fast_cores(placement.choose_place(options.device).cores)
-    if cores is None:
-        raise SystemExit("processes cannot be pinned to cores here, so the times do not compare")
+    cores = placement.choose_place(options.device).cores
+    if options.device == "cpu":  # two cores: one of them is the judge's, so kernels have one thread
+        cores = placement.pick_fast_cores(cores) or cores
     os.sched_setaffinity(0, cores)
     file = options.out / "pairs.jsonl"
     versions = measure_pairs(pairs, options, file, cores)

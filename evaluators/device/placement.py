@@ -17,7 +17,6 @@ from store.errors import DeviceUnavailable
 
 _CORES_PER_JUDGE = 4
 _BUILDERS_PER_CORE = 0.75  # most builds run two compilers at first and one at the end
-_PROBE_NS = 50_000_000
 _PROBE_LOOPS = 10_000
 
 
@@ -104,18 +103,21 @@ def choose_place(device: str) -> Place:
     return divide_machine(device).places[0]
 
 
-def pick_fast_cores(cores: Sequence[int], count: int = 2) -> tuple[int, ...] | None:
+def pick_fast_cores(
+    cores: Sequence[int], count: int = 2, *, seconds: float = 0.05
+) -> tuple[int, ...] | None:
     """Return the fastest cores, the fastest first; None where this thread cannot be pinned to them.
 
     Cores of one host may differ in speed, up to 1.9 times, for seconds. A loop of a third of a
-    millisecond runs on every core in turn for 50 ms in all, and the best time of each core counts.
+    millisecond runs on every core in turn for some time in all, and the best time of each core
+    counts.
     Threads that share a core of the hardware with a faster one come last.
     """
     allowed = os.sched_getaffinity(0)
-    best_ns = dict.fromkeys(cores, _PROBE_NS)
-    begin_ns = time.perf_counter_ns()
+    best_ns: dict[int, float] = dict.fromkeys(cores, math.inf)
+    end_ns = time.perf_counter_ns() + int(seconds * 1e9)
     try:
-        while time.perf_counter_ns() < begin_ns + _PROBE_NS:
+        while math.inf in best_ns.values() or time.perf_counter_ns() < end_ns:
             for core in cores:
                 os.sched_setaffinity(0, {core})
                 start_ns = time.perf_counter_ns()

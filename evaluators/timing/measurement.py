@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import secrets
 import time
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.host_load import read_load
-from evaluators.device.placement import pick_fast_cores
 from evaluators.judging.baseline_workers import BaselineWorkers
 from evaluators.timing.arms import SessionArm, list_arms, set_calls
 from evaluators.timing.checks import latency_check, noise_control
 from evaluators.timing.checks.cpu_watch import CpuWatch
 from evaluators.timing.checks.output_checks import OutputChecks
 from evaluators.timing.input_pool import InputPool
+from evaluators.timing.pinned_cores import PinnedCores
 from evaluators.timing.plan import CLOCKS, Plan, Sources, count_most_calls
 from evaluators.timing.session import EMPTY, EMPTY_KERNEL, Session
 from evaluators.timing.stopping_rule import should_stop
@@ -102,11 +101,11 @@ def _measure(
             break
     further = clocks[1:] if plan.further_blocks else ()
     block.leave_out_compiled()
-    workers = (kernel, *baselines.workers) if kernel.device == "cuda" and further else ()
-    with pin_to_cores(workers) as pinning:
+    on_gpu = kernel.device == "cuda" and bool(further)
+    with PinnedCores([kernel, *baselines.workers] if on_gpu else []) as cores:
         for clock in further:
-            session.further.append(_measure_further(block, clock, plan, session))
-    if workers and not pinning.has_held:
+            session.further.append(_measure_further(block, clock, plan, session, cores))
+    if not cores.has_held:
         session.flags.add("unpinned")
     latency_check.reject_early_work(session)
     watch.reject_busy()
@@ -124,41 +123,11 @@ def _measure(
     return session
 
 
-@dataclass
-class Pinning:
-    """Whether the judge and some workers had one core each."""
-
-    has_held: bool = False
-
-
-@contextlib.contextmanager
-def pin_to_cores(workers: Sequence[WorkerHandle]) -> Generator[Pinning]:
-    """Run the judge on one fast core and the workers of a GPU on another.
-
-    Cores of one host may differ in speed. The workers never run at the same time, so all arms of a
-    block have the same one. Does nothing without workers.
-    """
-    pinning = Pinning()
-    if not workers:
-        yield pinning
-        return
-    allowed = os.sched_getaffinity(0)
-    fast = pick_fast_cores(sorted(allowed)) or ()
-    others, own = {*fast[:1]}, {*fast[1:]}
-    has_pair = bool(own and others) and all([worker.pin(others) for worker in workers])
-    if has_pair:
-        os.sched_setaffinity(0, own)
-    try:
-        yield pinning
-        pinning.has_held = has_pair and workers[0].is_pinned(others)
-    finally:
-        os.sched_setaffinity(0, allowed)
-        for worker in workers:
-            worker.pin(allowed)
-
-
-def _measure_further(block: Block, clock: Clock, plan: Plan, main: Session) -> Session:
+def _measure_further(
+    block: Block, clock: Clock, plan: Plan, main: Session, cores: PinnedCores
+) -> Session:
     """Measure some blocks by another clock than the main session's."""
+    cores.choose()
     session = block.begin(clock, plan, similar=[main, *main.further][-1])
     begin = time.monotonic()
     for number in range(plan.further_blocks):
@@ -166,6 +135,7 @@ def _measure_further(block: Block, clock: Clock, plan: Plan, main: Session) -> S
         fewest = _FEWEST_BOUNDED if elapsed_s < _LONGER * plan.further_s else _FEWEST
         if number >= fewest and elapsed_s > plan.further_s:
             break
+        cores.choose()
         block.measure(session, is_checked=False)
     return session
 
