@@ -8,9 +8,8 @@ Clock: TypeAlias = Literal["gpu", "latency", "throughput"]
 """What a sample contains.
 
 gpu: the work of a GPU for one call, caches flushed before it, its launches made beforehand.
-latency: one call on an idle device, launches included, caches flushed before it. On a processor it
-is the mean of calls that each begin when the judge has the report of the one before, with caches
-flushed before the first of them.
+latency: one call on an idle device, launches included: the mean of calls that each begin when the
+judge has the report of the one before, with caches flushed before the first of them.
 throughput: calls in a row, each on other inputs, launches included, nothing flushed.
 """
 

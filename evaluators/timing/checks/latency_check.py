@@ -1,8 +1,8 @@
 """Refuses a latency that is shorter than the same calls take on the GPU alone.
 
-While a latency is measured, the candidate's process runs before the gate opens, and it could begin
-its work on the inputs that it sees. By the clock `gpu` it cannot, since its process is frozen then.
-A call with its launches takes at least as long as without them.
+While the inputs of a burst are written, the candidate's process is frozen, but work on the GPU that
+it has launched before is not, and could begin early. By the clock `gpu` the judge would notice that
+(`clock.rounds`). A call with its launches takes at least as long as without them.
 """
 
 from __future__ import annotations
