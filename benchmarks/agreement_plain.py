@@ -318,7 +318,7 @@ def measure_pairs(
     pairs: Sequence[Pair], options: argparse.Namespace, file: Path, cores: Sequence[int]
 ) -> dict[str, Any]:
     """Append a line for every pair and round that has none; return the versions."""
-    config = Config(calls=5, robustness=False, diagnosis=False, baselines=("eager",))
+    config = Config(calls=5, robustness=False, diagnosis=False, draw_shapes=0, baselines=("eager",))
     with JudgeProcess("judge", options.device, config, cores) as judge:
         versions = describe_versions(judge, cores)
         lines = (

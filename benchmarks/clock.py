@@ -81,7 +81,7 @@ CALIBRATED = [
 ]
 """Kernels of `clock_worker.py` and their blocks. The first is the empty arm's."""
 CALIBRATION_CALLS, CALIBRATION_ROUNDS = 20, 8
-CONFIG = Config(calls=2, robustness=False, diagnosis=False, baselines=())
+CONFIG = Config(calls=2, robustness=False, diagnosis=False, draw_shapes=0, baselines=())
 
 
 def session(bench: Bench, task: str) -> list[dict[str, object]]:

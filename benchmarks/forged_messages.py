@@ -91,7 +91,7 @@ def attack(
 def judge_hostile(count: int, device: str) -> int:
     """Judge candidates that forge messages in real workers; return how many ended the judge."""
     outcomes: collections.Counter[str] = collections.Counter()
-    config = Config(protocol="training", baselines=("eager",))
+    config = Config(protocol="training", draw_shapes=0, baselines=("eager",))
     with JudgeProcess("judge", device, config) as judge:
         pid = judge.pid
         for seed in (random.randrange(1 << 30) for _ in range(count)):

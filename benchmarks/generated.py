@@ -30,7 +30,13 @@ from store.generated.writing import families
 from store.generated.writing.task import Task
 
 LIMITS = Config(
-    calls=3, robustness=False, diagnosis=False, timing_s=0.05, timing_limit_s=0.5, blocks=20
+    draw_shapes=0,
+    calls=3,
+    robustness=False,
+    diagnosis=False,
+    timing_s=0.05,
+    timing_limit_s=0.5,
+    blocks=20,
 )
 BUILD = """
 import importlib.util, json, os, sys, time, torch

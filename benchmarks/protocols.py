@@ -33,7 +33,7 @@ def main() -> None:
     spent: dict[str, list[float]] = {"full": [], "training": []}
     with (
         tempfile.TemporaryDirectory() as folder,
-        JudgeProcess("judge", place.device, judge.Config(), place.cores) as process,
+        JudgeProcess("judge", place.device, judge.Config(draw_shapes=0), place.cores) as process,
     ):
         lake = str(Path(folder) / "lake")
         with store.writer(lake, author="benchmark") as writer:

@@ -146,7 +146,8 @@ def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
 
 def judge_whole(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     """Judge a kernel as any other; returns what the verdict says beside its times."""
-    [row] = judge(kernel.as_case(), bench, Config(diagnosis=False))["evaluations"]
+    config = Config(diagnosis=False, draw_shapes=0)
+    [row] = judge(kernel.as_case(), bench, config)["evaluations"]
     return {
         "status": row["status"],
         "reason": row["reason"],

@@ -28,8 +28,10 @@ ShapeOutcome: TypeAlias = Literal["held", "raises", "wrong"]
 
 _SHARE = 0.3
 """Share of the time of a verdict that other shapes may take; one is judged in any case."""
-_TIMING_S = 0.5
-"""Fewest seconds that a shape is timed for."""
+_OVERHEAD = 0.06
+"""Share of it that preparing a session takes, about: baselines start, and all arms warm up."""
+_LEAST_TIMING_S = 0.3
+"""Fewest seconds of a session."""
 _MOST_NOTE = 300
 
 
@@ -105,13 +107,13 @@ def judge_shapes(
             names = "; ".join(one.name for one in order[number:])
             rows.notes.append(f"shapes left out to save time: {names}"[:_MOST_NOTE])
             break
-        is_timed = shape in timed and (bool(config.axes) or left_s >= longest_s + _TIMING_S)
+        limit_s = math.inf if config.axes else left_s - longest_s - _OVERHEAD * wall_s
+        is_timed = shape in timed and limit_s >= _LEAST_TIMING_S
         if shape in timed and not is_timed:
             rows.notes.append(f"shape {shape.name}: not timed, to save time"[:_MOST_NOTE])
         limits = config
-        if is_timed and not config.axes:
-            limit_s = min(config.timing_limit_s, left_s - longest_s)
-            limits = replace(config, timing_limit_s=limit_s)
+        if is_timed:
+            limits = replace(config, timing_limit_s=min(config.timing_limit_s, limit_s))
         took_s = _judge_shape(case, bench, limits, judge, shape, rows, is_timed=is_timed)
         left_s -= took_s
         longest_s = max(longest_s, 0.0 if is_timed else took_s)

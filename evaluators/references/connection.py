@@ -113,16 +113,16 @@ class TaskConnection:
             os.close(fd)
         self._files.clear()
 
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, do: str, limit_s: float = CALL_LIMIT_S, **fields: Any) -> dict[str, Any]:
         """Send one request and return its answer."""
         if self._process is None:
             raise ReferenceFailed("the task's worker is gone")
         if self._device == "cuda":
             release_unused_memory()
         try:
-            answer = self._process.ask(do, CALL_LIMIT_S, _BUILD_LIMIT_S, **fields)
+            answer = self._process.ask(do, limit_s, _BUILD_LIMIT_S, **fields)
         except TimedOut as error:
-            failed = explain_timeout("call", CALL_LIMIT_S, _BUILD_LIMIT_S, error.compiling)
+            failed = explain_timeout("call", limit_s, _BUILD_LIMIT_S, error.compiling)
             raise self.break_off(refuse_limit("task_time", failed.message)) from error
         except Died as error:
             process, self._process = self._process, None

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,11 @@ _MOST_TRIALS = 16
 """Sizes that are tried for a shape, at most."""
 _MOST_GROWTH = 4
 """Drawn inputs and answers have at most as many times the elements of the task's own."""
+_CALL_S = 5.0
+_DRAWING_S = 3.0
+_MOST_SLOWER = 10
+"""Seconds that sizes may take, one of them and all together, besides as many times what the task's
+own take."""
 _FEWEST_TO_SHRINK = 8
 _MOST_NOTE = 300
 
@@ -91,7 +97,7 @@ def draw_shapes(
         version: Version of the rules that the draws follow.
 
     Raises:
-        ReferenceFailed: the task fails at its own sizes, or its worker has ended.
+        ReferenceFailed: the task fails at its own sizes.
     """
     shapes = Shapes()
     if count < 1:
@@ -148,7 +154,11 @@ class _Trial:
         self._reference = reference
         self._axes = axes
         self._shapes = shapes
+        begin = time.perf_counter()
         self._own = reference.try_axes({})
+        own_s = time.perf_counter() - begin
+        self._call_s = _CALL_S + _MOST_SLOWER * own_s
+        self._ends = begin + _DRAWING_S + _MOST_SLOWER * own_s
         self._tried = {json.dumps(dict(axes), sort_keys=True)}
         shapes.own_elements = _count_elements(self._own)
         self.refusal = "no other sizes are left"
@@ -157,15 +167,16 @@ class _Trial:
     def accept(self, changes: Mapping[str, Any], growth: float) -> bool:
         """Add the shape with these axes, unless it is known or the reference refuses it."""
         axes = json.dumps({**self._axes, **changes}, sort_keys=True)
-        if axes in self._tried:
+        if axes in self._tried or not self._reference.is_alive:
+            return False
+        if math.isfinite(growth) and time.perf_counter() > self._ends:
+            self.refusal = "trying sizes takes too long"
             return False
         self._tried.add(axes)
         name = name_axes(changes)
         try:
-            form = self._reference.try_axes(changes)
+            form = self._reference.try_axes(changes, self._call_s)
         except ReferenceFailed as failed:
-            if not self._reference.is_alive:
-                raise
             self.refusal = f"{name}: {failed}"
             return False
         elements = _count_elements(form)

@@ -21,7 +21,12 @@ from evaluators.memory.tensors import has_same_bits
 from evaluators.memory.values import tensors_of
 from evaluators.processes.text import make_readable
 from evaluators.references.choices import Choice, read_choice
-from evaluators.references.connection import ReferenceFailed, SizesExceeded, TaskConnection
+from evaluators.references.connection import (
+    CALL_LIMIT_S,
+    ReferenceFailed,
+    SizesExceeded,
+    TaskConnection,
+)
 from evaluators.references.eager_error import EagerError
 from evaluators.references.rules import NO_RULES, TaskRules, read_rules
 from evaluators.references.state import ModuleState, read_state, split_pages
@@ -337,13 +342,14 @@ class Reference:
         """Return the numbers of the task's text that set dimensions of its inputs."""
         return [tuple(size) for size in self._connection.ask("sizes")["sizes"]]
 
-    def try_axes(self, axes: Mapping[str, Any]) -> Form:
+    def try_axes(self, axes: Mapping[str, Any], limit_s: float = CALL_LIMIT_S) -> Form:
         """Return the form of inputs and answer at other axes, by a module of its own.
 
-        Raises ReferenceFailed where the task fails there.
+        Raises ReferenceFailed where the task fails there; where it takes longer than the limit, the
+        worker has ended.
         """
-        seed = secrets.randbits(_SEED_BITS)
-        return Form(**self._connection.ask("try_axes", axes=dict(axes), seed=seed))
+        given: dict[str, Any] = {"axes": dict(axes), "seed": secrets.randbits(_SEED_BITS)}
+        return Form(**self._connection.ask("try_axes", limit_s, **given))
 
     def depends_on_tf32(self) -> bool:
         """Whether answers change with the flag for TF32 in convolutions; asked once."""

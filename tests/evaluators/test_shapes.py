@@ -121,6 +121,17 @@ def test_a_task_that_refuses_all_other_sizes_says_why(
     assert refusal in shapes.notes[0]
 
 
+def test_a_task_that_hangs_or_ends_at_other_sizes_has_the_shapes_before(
+    references: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluators.references.shapes._CALL_S", 0.2)
+    for body in ("while x.shape[0] == 31: pass", "import os; x.shape[0] == 31 and os.abort()"):
+        task = SOFTMAX.replace("def forward(self, x):", f"def forward(self, x):\n        {body}")
+        shapes = draw(references, task)
+        assert list_axes(shapes) == [{"ROWS": 1}]
+        assert "1 of 3 are drawn; ROWS=31, COLS=61: the task's worker is" in shapes.notes[0]
+
+
 def test_the_user_names_shapes(references: Any) -> None:
     reference = references(SOFTMAX)
     wanted = [{"COLS": 7}, {"ROWS": 0, "COLS": -1}, {"WIDTH": 3}]
