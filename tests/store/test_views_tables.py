@@ -240,7 +240,7 @@ def test_a_ranked_kernel_is_shown_with_the_checks_that_it_fails(another_url: str
         }
         [best] = rows(lake, "FROM best_kernels")
         assert (names[best["kernel_id"]], best["fragile"]) == ("rounds", ["fails_signed"])
-        table, code = build_section(lake).exhibits
+        table, _, code = build_section(lake).exhibits
         assert [row["fragile"] for row in table.answer.rows] == ["fails_signed"]
         assert code.listings[0].facts["fragile"] == "fails_signed"
 
