@@ -4,13 +4,13 @@ A block is one sample of every arm in random order on the same fresh inputs: the
 baseline, and eager once more in a process of its own. The two eager arms are the session's noise
 control (`timing.checks.noise_control`).
 
-The judge's own clock times a sample. A burst has enough calls for some milliseconds, after a few that
-are not timed. It runs from the moment before a worker is thawed with fresh inputs in its memory to
-the moment at which everything it has started is frozen again, or on a GPU to its report that all
-streams are done. Its answer is what its memory then contains. By the clock `gpu`, calls are launched
-behind a gate, their worker is frozen, and the judge times from opening the gate to the report that
-the call is done (`clock.rounds`). A kernel whose launches wait for the GPU is timed end to end by
-the judge's processor, as all arms are then. Which calls of a sample are checked is drawn
+The judge's own clock times a sample. A burst has enough calls for some milliseconds, after a few
+that are not timed. It runs from the moment before a worker is thawed with fresh inputs in its
+memory to the moment at which everything it has started is frozen again, or on a GPU to its report
+that all streams are done. Its answer is what its memory then contains. By the clock `gpu`, calls
+are launched behind a gate, their worker is frozen, and the judge times from opening the gate to the
+report that the call is done (`clock.rounds`). A kernel whose launches wait for the GPU is timed end
+to end by the judge's processor, as all arms are then. Which calls of a sample are checked is drawn
 afterwards. An empty arm returns a ready answer. Its time is the cost of passing inputs and outputs,
 which is subtracted from every sample.
 
