@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.scores import model as models
-from lab.scores.answer import write_head
+from lab.scores.answer import read_setting, write_head
 from lab.scores.budget import Budget, say
 from lab.scores.tasks import KNOBS, list_settings, name_setting
 
@@ -153,7 +153,7 @@ def read_gate_prompts(rows: Path, tokenizer: Any) -> list[Prompt]:
     return [
         Prompt(
             row["prompt_id"],
-            next(name for name in KNOBS if _has_knobs(row["completion"][0]["content"], name)),
+            _find_family(row["completion"][0]["content"]),
             True,
             models.encode_prompt(tokenizer, row["prompt"]),
         )
@@ -161,8 +161,10 @@ def read_gate_prompts(rows: Path, tokenizer: Any) -> list[Prompt]:
     ]
 
 
-def _has_knobs(answer: str, family: str) -> bool:
-    return all(f"\n{name} = " in answer for name in KNOBS[family])
+def _find_family(answer: str) -> str:
+    """Return the family whose knobs an answer sets."""
+    names = set(read_setting(answer.partition("```")[0]))
+    return next(family for family, knobs in KNOBS.items() if set(knobs) == names)
 
 
 def divide_batches(prompts: Sequence[Prompt], size: int) -> list[list[Prompt]]:

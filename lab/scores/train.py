@@ -192,6 +192,8 @@ def main() -> None:
     examples = read_examples(given.rows, tokenizer)
     if train(model, examples, plan, given.out, budget, tokenizer.pad_token_id):
         partial = given.out / "final.partial"
+        if given.lora is not None:
+            model.bfloat16()
         model.save_pretrained(str(partial))
         tokenizer.save_pretrained(str(partial))
         partial.rename(final)

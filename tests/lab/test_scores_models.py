@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -61,6 +62,39 @@ def test_a_trie_gives_the_probabilities_of_plain_passes(model_folder: Path, tmp_
                 for place, token in enumerate(tokens)
             )
             assert float(found[row, column]) == pytest.approx(plain, abs=1e-3)
+
+
+def test_the_gate_has_prompts_whose_scores_differ_enough(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    _, tokenizer = load(model_folder, tmp_path)
+    kernels = {
+        kernel.task.family: answer.write_answer(kernel.code, 1)
+        for kernel in grid.list_kernels(("train",))
+    }
+    cases = [
+        ("a", "right", [1.5, 1.0], "tuned_columns"),
+        ("b", "right", [1.0, 1.49], "tuned_rows"),
+        ("c", "no_scores", [9.0, 1.0], "tuned_rows"),
+        ("d", "right", [1.0, 3.0], "tuned_rows"),
+    ]
+    rows = [
+        {
+            "prompt_id": name,
+            "form": form,
+            "right_scores": scores,
+            "prompt": [{"role": "user", "content": name}],
+            "completion": [{"role": "assistant", "content": kernels[family]}],
+        }
+        for name, form, scores, family in cases
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    found = score.read_gate_prompts(tmp_path / "rows.parquet", tokenizer)
+    # Knobs of rows are among those of columns.
+    assert [(one.prompt_id, one.family) for one in found] == [
+        ("a", "tuned_columns"),
+        ("d", "tuned_rows"),
+    ]
 
 
 def test_a_training_that_is_stopped_ends_with_the_same_weights(
