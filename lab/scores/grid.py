@@ -17,7 +17,7 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -103,10 +103,7 @@ def make_config(kind: Literal["cpu", "cuda"]) -> Any:
     """Return the judge's options: the protocol training, eager alone, no drawn shapes."""
     from evaluators.judge import Config
 
-    options: dict[str, Any] = {"protocol": "training", "baselines": ("eager",)}
-    # A judge without this option draws no shapes.
-    if "draw_shapes" in {field.name for field in fields(Config)}:
-        options["draw_shapes"] = 0
+    options: dict[str, Any] = {"protocol": "training", "baselines": ("eager",), "draw_shapes": 0}
     if kind == "cpu":
         options["timing_s"] = 0.2
     return Config(**options)
