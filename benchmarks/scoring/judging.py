@@ -44,6 +44,7 @@ def judge_items(
     processes: int,
     limit_s: float = math.inf,
     plain_check: Path | None = None,
+    policy: str = "torch_default",
 ) -> None:
     """Judge the items that the file does not have by these versions; append a line for each.
 
@@ -55,6 +56,7 @@ def judge_items(
         limit_s: Seconds after which no further item begins.
         plain_check: Checkout of KernelBench, whose own check runs beside the judge for published
             solutions of its tasks: in a plain process, without a sandbox.
+        policy: Policy of the judge for items whose head names none.
     """
     begun = time.monotonic()
     versions = read_verdict_versions()
@@ -78,7 +80,7 @@ def judge_items(
             lost: list[list[Item]] = []
             context = multiprocessing.get_context("spawn")
             until = time.time() + limit_s - (time.monotonic() - begun)
-            given = (device, until, plain_check)
+            given = (device, until, plain_check, policy)
             with ProcessPoolExecutor(
                 processes, context, initializer=_begin, initargs=given
             ) as pool:
@@ -116,12 +118,13 @@ _bench: Any = None
 _device = "cpu"
 _until = math.inf
 _plain_check: Path | None = None
+_policy = "torch_default"
 
 
-def _begin(device: str, until: float, plain_check: Path | None) -> None:
+def _begin(device: str, until: float, plain_check: Path | None, policy: str) -> None:
     """Set up a process that judges."""
-    global _device, _until, _plain_check
-    _device, _until, _plain_check = device, until, plain_check
+    global _device, _until, _plain_check, _policy
+    _device, _until, _plain_check, _policy = device, until, plain_check, policy
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -136,10 +139,15 @@ def judge_group(items: Sequence[Item]) -> list[dict[str, Any]]:
         if time.time() > _until:
             break
         if _bench is None:
-            lock = DeviceLock.of(["gpu-0"]) if _device == "cuda" else DeviceLock()
-            _bench = Bench(_device, lock=lock)
+            # Judges of one GPU take turns in timing it, and share its memory.
+            locks = [DeviceLock.of([name]) for name in ("gpu-0", "gpu-0-memory")]
+            _bench = (
+                Bench("cuda", lock=locks[0], memory=locks[1]) if _device == "cuda" else Bench("cpu")
+            )
         begun = time.monotonic()
         try:
+            if _device == "cuda":
+                _bench.share_memory()
             row = _judge_item(item, _bench)
         except Exception as error:
             with contextlib.suppress(Exception):
@@ -208,6 +216,7 @@ def _judge(item: Item, bench: Any, *, fully: bool) -> dict[str, Any]:
         options |= {"timing_limit_s": 4.0, "timing_s": 1.0, "baselines": ("eager",)}
     if fully:
         options = {"diagnosis": False}
+    options["policy"] = (_policy,)
     words = (word.split("=") for word in item.head.get("config", "").split())
     options |= {n: (v,) if n == "policy" else float(v) for n, v in words}
     if not fully and "draw_shapes" in {one.name for one in dataclasses.fields(Config)}:
@@ -222,6 +231,7 @@ def _judge(item: Item, bench: Any, *, fully: bool) -> dict[str, Any]:
         other_files=item.other_files,
         task_code=item.task,
         axes=json.dumps(dict(item.axes)),
+        trusted=item.kind in ("honest", "public"),
     )
     try:
         tables = judge(case, bench, Config(**options))
