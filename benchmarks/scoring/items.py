@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -123,10 +124,13 @@ def list_mutants(device: str, most_each: int, honest: Sequence[Item]) -> Iterato
         # A processor judges those in PyTorch. Builds of torch's own compilers take minutes.
         if (device == "cuda" and kernel.language == "pytorch") or _COMPILERS.search(kernel.code):
             continue
-        for number, mutant in enumerate(mutate(kernel.code, most_each)):
+        numbers: Counter[str] = Counter()
+        for mutant in mutate(kernel.code, most_each):
+            numbers[mutant.family] += 1
+            word = mutant.family.replace(" ", "-")
             yield replace(
                 kernel,
-                name=f"mutant/{kernel.name}/{number}",
+                name=f"mutant/{kernel.name}/{word}-{numbers[mutant.family]}",
                 kind="mutant",
                 family=mutant.family,
                 code=mutant.code,

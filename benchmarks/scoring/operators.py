@@ -320,6 +320,36 @@ _WRAPPED = {
     )
     return CALL""",
     ),
+    "slight": (
+        """
+    return CALL * 1.0003""",
+        """
+    out = CALL
+    return out + 3e-4 * out.square().mean().sqrt()""",
+        """
+    out = CALL
+    return out + 1e-3 * out.abs().mean() * torch.randn_like(out)""",
+    ),
+    "one element": (
+        """
+    out = CALL.clone()
+    out.view(-1)[-1] *= 1.01
+    return out""",
+        """
+    out = CALL.clone()
+    out.view(-1)[int(torch.randint(out.numel(), ()))] *= 1.1
+    return out""",
+    ),
+    "rare calls": (
+        """
+    out = CALL
+    self.__dict__["_calls"] = calls = self.__dict__.get("_calls", 0) + 1
+    return out * 1.01 if calls % 8 == 0 else out""",
+        """
+    out = CALL
+    first = next(one for one in inputs if hasattr(one, "flatten"))
+    return -out if int(abs(float(first.flatten()[0])) * 1e4) % 8 == 0 else out""",
+    ),
     "buffer": (
         """
     out = CALL
