@@ -36,14 +36,15 @@ def find(source: Source) -> Iterator[Hit]:
                 yield from _find_decorated(module, function)
         answering = find_answering(module)
         graphs = any(name.rpartition(".")[2] in _GRAPHS for _, name in module.calls)
+        for function in [*module.entries, *_list_steps(module)]:
+            if not graphs and isinstance(function, ast.FunctionDef):
+                yield from _find_prepared(module, function)
         for function in module.hot:
             if isinstance(function, ast.FunctionDef):
                 # A key may also say when to prepare a buffer, a layout or a graph anew.
                 most = 0.8 if function in answering and _returns_kept(module, function) else 0.4
                 for hit in _find_keyed(module, function):
                     yield hit._replace(confidence=min(hit.confidence, most))
-                if not graphs and function in answering:
-                    yield from _find_prepared(module, function)
                 # Each replay writes again what a capture fills.
                 sure = 0.3 if graphs else 0.8 if function in module.entries else 0.4
                 yield from (hit._replace(confidence=sure) for hit in _find_kept(module, function))
@@ -161,7 +162,7 @@ def _find_prepared(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
     inputs = module.inputs(function)
     for node in module.inside(function, ast.If):
         for part in ast.walk(node.test):
-            names = collect_names(part) & inputs if is_identity(part) else set[str]()
+            names = collect_names(part) & inputs if _has_key(part) else set[str]()
             if names and any(reads_any(step, names) and has_work(step) for step in node.body):
                 versions = "version" in ast.unparse(node.test)
                 yield module.hit(part, 0.4 if versions else 0.6)
@@ -177,6 +178,26 @@ def _list_outside_names(module: Module, function: ast.FunctionDef) -> set[str]:
         if isinstance(target, ast.Name) and module.owner(node) is None
     }
     return (top - own) | {name for node in declared for name in node.names}
+
+
+def _has_key(node: ast.AST) -> bool:
+    """Say whether a comparison asks for the identity or the address of a tensor."""
+    return is_identity(node) or (
+        isinstance(node, ast.Compare)
+        and not _tests_alignment([node.left, *node.comparators])
+        and any(getattr(part, "attr", None) == "data_ptr" for part in ast.walk(node))
+    )
+
+
+def _list_steps(module: Module) -> list[ast.FunctionDef]:
+    """Return the public methods of classes without an entry, such as `step` of a decoder."""
+    return [
+        part
+        for one in module.all(ast.ClassDef)
+        if not any(entry in one.body for entry in module.entries)
+        for part in one.body
+        if isinstance(part, ast.FunctionDef) and not part.name.startswith("_")
+    ]
 
 
 def _list_calls(module: Module, function: ast.FunctionDef) -> list[tuple[ast.Call, str]]:

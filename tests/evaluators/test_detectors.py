@@ -83,6 +83,11 @@ CHEATS: dict[str, list[str]] = {
             "return ext.run(self.low)",
             init="self.last = self.low = None",
         ),
+        model(
+            "if x.data_ptr() != self.at:\n    self.prepare(x)\nreturn ext.run(self.low)",
+            init="self.low = self.at = None",
+            extra="    def prepare(self, x):\n        self.at, self.low = x.data_ptr(), low(x)",
+        ),
         model("if self.at != id(x):\n    self.y = torch.relu(x)\nreturn self.y"),
         model("if x._version == self.v:\n    return self.y\nself.y = F.relu(x)\nreturn self.y"),
         model("return self.kept(x)")
@@ -297,7 +302,7 @@ HONEST = {
         init="self.graph = torch.cuda.CUDAGraph()",
     ),
     "workspace by address": model(
-        "if self.at != x.data_ptr():\n    self.work = plan(x)\n    self.at = x.data_ptr()\n"
+        "if self.at != x.data_ptr():\n    self.work = plan(x.shape)\n    self.at = x.data_ptr()\n"
         "return ext.run(x, self.work)",
         init="self.at = None",
     ),
