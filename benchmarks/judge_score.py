@@ -31,7 +31,6 @@ import json
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,18 +127,17 @@ def score_sample(options: argparse.Namespace) -> int:
     else:
         stored = read_sample()
         names = [row["item"] for row in stored["rows"]]
-    begun = time.monotonic()
     judging.judge_items(find_items(names), "cpu", options.out, options.processes)
-    seconds = time.monotonic() - begun
     newest = tables.select_newest(judging.read_rows(options.out))
     rows = [row for row in newest if row["item"] in set(names)]
     tables.print_score(rows)
-    print(f"\n{len(rows)} of {len(names)} items, {seconds:.0f} s")
+    seconds = sum(row["seconds"] for row in rows)
+    print(f"\n{len(rows)} of {len(names)} items, {seconds:.0f} s of judging on one core")
     changed = 0 if stored is None else print_changes(stored, rows)
     if options.write:
         kept = [keep(row) for row in sorted(rows, key=lambda row: names.index(row["item"]))]
         lines = ",\n".join(json.dumps(row) for row in kept)
-        head = json.dumps({"versions": read_versions(), "seconds": round(seconds)}, indent=1)
+        head = json.dumps({"versions": read_versions(), "judged_s": round(seconds)}, indent=1)
         SAMPLE.write_text(head[:-2] + ',\n "rows": [\n' + lines + "\n]}\n")
         print(f"stored in {SAMPLE}")
     return changed
