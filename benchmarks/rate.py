@@ -2,6 +2,7 @@
 
     python benchmarks/rate.py [FOLDER ...] [--device cpu|cuda:0] [--judges 1 1 4]
         [--protocols full training] [--kernels 24] [--seconds 240] [--starter all|device|none]
+        [--shapes 3]
 
 Every protocol and number of judges is a phase: it starts judges and builders as `evaluators run`
 does, with an empty build cache and without a lake, and gives them the same kernels, those of a task
@@ -13,9 +14,10 @@ every task.py there is a task, and every other .py, .cu or .cpp file beside it a
 --starter device leaves out those that run on any device, and none all of the suite.
 
 The first table has the rates. `held` is the time in which a verdict holds the device alone (the
-parts timing and eager_alone), without the second session of a surprising win. `alone` and `shared`
-are the shares of the phase in which the device was held so, second sessions included, as
-/proc/locks says every 5 ms.
+parts timing and eager_alone), without the second session of a surprising win and without that at
+another shape. `alone` and `shared`
+are the shares of the phase in which the device was held so, by all sessions, as /proc/locks says
+every 5 ms.
 
 The second table compares the speedups over eager, by the clock that ranks, with those of the first
 phase of the protocol, in percent. With `--judges 1 1 4`, the second phase says by how much two
@@ -71,6 +73,8 @@ class Phase:
     """The same, of kernels below a millisecond."""
     speedups: dict[str, float] = field(default_factory=dict[str, float])
     """Over eager, by kernel and task, of sessions that are not disturbed."""
+    shapes: int = 0
+    """Verdicts at other shapes of the tasks."""
     sessions: int = 0
     disturbed: int = 0
     looks: list[str] = field(default_factory=list[str])
@@ -80,6 +84,7 @@ class Phase:
         """Add a verdict."""
         evaluation = tables["evaluations"][0]  # without those at other shapes
         self.evaluations.append(evaluation)
+        self.shapes += len(tables["evaluations"]) - 1
         if evaluation["status"] != "correct":
             return
         ranking = {
@@ -154,14 +159,20 @@ def watch_locks(places: Sequence[Place], looks: list[str]) -> Generator[None]:
 
 
 def run_phase(
-    cases: Sequence[dict[str, Any]], device: str, judges: int, protocol: Any, limit_s: float
+    cases: Sequence[dict[str, Any]],
+    device: str,
+    judges: int,
+    protocol: Any,
+    shapes: int,
+    limit_s: float,
 ) -> Phase:
     """Judge cases by so many judges until the time is up."""
     phase, layout = Phase(protocol, judges), divide_machine(device, judges)
     evaluator = contract.load_default()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["FLYWHEEL_CACHE"] = cache
-        opened = open_judges("judge", layout.places, layout.builders, Config(protocol=protocol))
+        config = Config(protocol=protocol, draw_shapes=shapes)
+        opened = open_judges("judge", layout.places, layout.builders, config)
         with opened as (processes, builders), watch_locks(layout.places, phase.looks):
             phase.device = processes[0].row["name"]
             begin = time.monotonic()
@@ -210,6 +221,7 @@ def describe_rate(phase: Phase) -> list[object]:
     waited_s = [parts.get("waiting", 0.0) for parts in phase.parts]
     return [
         *(phase.device, phase.protocol, phase.judges, len(phase.evaluations), len(phase.held_s)),
+        phase.shapes,
         60 * len(phase.evaluations) / max(phase.seconds, 1e-9),
         *(find_median(phase.held_s), find_percentile(phase.held_s)),
         f"{find_median(phase.short_held_s):.2f} ({len(phase.short_held_s)})",
@@ -241,6 +253,7 @@ def main() -> None:
     parser.add_argument("--judges", nargs="+", type=int, default=[1, 1, 2])
     parser.add_argument("--protocols", nargs="+", default=["full", "training"])
     parser.add_argument("--kernels", type=int, help="the first N kernels (default: all)")
+    parser.add_argument("--shapes", type=int, default=3, help="other shapes of each task, at most")
     parser.add_argument("--seconds", type=float, default=240.0, help="of each phase")
     parser.add_argument("--starter", choices=("all", "device", "none"), default="all")
     options = parser.parse_args()
@@ -252,12 +265,14 @@ def main() -> None:
     for protocol in options.protocols:
         for judges in options.judges:
             try:
-                phase = run_phase(cases, options.device, judges, protocol, options.seconds)
+                phase = run_phase(
+                    cases, options.device, judges, protocol, options.shapes, options.seconds
+                )
             except FlywheelError as error:
                 raise SystemExit(f"{protocol}, {judges} judges: {error}") from error
             print(f"{protocol}, judges {judges}: {len(phase.evaluations)} verdicts", flush=True)
             phases.append(phase)
-    head = ("device", "protocol", "judges", "verdicts", "correct", "kernels/min")
+    head = ("device", "protocol", "judges", "verdicts", "correct", "shapes", "kernels/min")
     times = ("held s", "p95", f"under {SHORT_MS:g} ms (n)", "alone", "shared")
     print_table((*head, *times, "waiting s", "second sessions"), map(describe_rate, phases))
     first = {phase.protocol: phase for phase in reversed(phases)}
