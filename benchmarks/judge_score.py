@@ -132,7 +132,7 @@ def score_sample(options: argparse.Namespace) -> int:
     rows = [row for row in newest if row["item"] in set(names)]
     tables.print_score(rows)
     seconds = sum(row["seconds"] for row in rows)
-    print(f"\n{len(rows)} of {len(names)} items, {seconds:.0f} s of judging, in all processes together")
+    print(f"\n{len(rows)} of {len(names)} items, {seconds:.0f} s of judging over all processes")
     changed = 0 if stored is None else print_changes(stored, rows)
     if options.write:
         kept = [keep(row) for row in sorted(rows, key=lambda row: names.index(row["item"]))]
