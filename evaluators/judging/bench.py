@@ -116,7 +116,7 @@ class Bench:
         self._floor: Floor | None = None
         self.known = KnownVerdicts()
         """Verdicts of the task at hand that may hold by another policy."""
-        self.shapes: dict[tuple[int, tuple[str, ...]], Shapes] = {}
+        self.shapes: dict[tuple[int | str, ...], Shapes] = {}
         """Other shapes of the task at hand that are known: so many, or those that are named."""
         self._servers_aside: tuple[ForkServer, list[ForkServer]] | None = None
         """Fork servers of the task's and the baselines' workers at other shapes."""

@@ -91,7 +91,7 @@ def judge_shapes(
     rows = ShapeRows()
     try:
         with outcome.time_part("drawing", bench.lock.hold_shared()):
-            asked = (config.draw_shapes, config.axes)
+            asked = (config.draw_shapes, *config.axes)
             if asked not in bench.shapes:
                 bench.shapes[asked] = _find_shapes(case, bench, config, version)
             shapes = bench.shapes[asked]
