@@ -112,7 +112,15 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     wall_s = time.perf_counter() - begin
     others = ShapeRows()
     if outcome.status == "correct" and not case.shape and (config.draw_shapes or config.axes):
-        others = judge_shapes(case, bench, config, outcome, judge, version=VERSION, wall_s=wall_s)
+        try:
+            others = judge_shapes(
+                case, bench, config, outcome, judge, version=VERSION, wall_s=wall_s
+            )
+        except Exception as error:  # a fault of the judge's own does not cost the verdict
+            bench.end_workers()
+            others.notes.append(
+                f"other shapes: none, {type(error).__name__}: {error}"[:_MESSAGE_LIMIT]
+            )
         outcome.notes += others.notes
     evaluation = {
         "evaluator": "judge",

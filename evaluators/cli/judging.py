@@ -273,7 +273,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
           evaluators check my_kernel.py --task my_task.py --entry-point softmax
           evaluators check submission.py --task ./sort_py --workload test_1
           evaluators check my_folder --task gemm.json --entry-point main:run
-          evaluators check my_kernel.py --task my_task.py --axes ROWS=1 --axes ROWS=7,COLS=33
+          evaluators check my_kernel.py --task my_task.py --axes ROWS=1,COLS=77
 
         Parameters
         ----------

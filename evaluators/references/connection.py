@@ -213,7 +213,7 @@ class TaskConnection:
         most_bytes = self._most_bytes if place == "cpu" else torch.cuda.mem_get_info()[1]
         if size > most_bytes:
             raise self.break_off(f"a value takes {needed} bytes, and may take {most_bytes}")
-        order = {"side": side, "place": place, "size": size}
+        order: dict[str, Any] = {"side": side, "place": place, "size": size}
         try:
             answer = self.ask("box", **order)
         except ReferenceFailed:

@@ -57,7 +57,9 @@ class Tally:
         self.shapes += len(tables["evaluations"]) - 1
         self.timings += len(tables["timings"])
         timings = [
-            row for row in tables["timings"] if row["evaluation_id"] == evaluation["evaluation_id"]
+            row
+            for row in tables["timings"]
+            if row.get("evaluation_id") == evaluation.get("evaluation_id")
         ]
         status = evaluation["status"]
         self.statuses[status] = self.statuses.get(status, 0) + 1

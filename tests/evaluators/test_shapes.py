@@ -121,10 +121,7 @@ def test_a_task_that_refuses_all_other_sizes_says_why(
     assert refusal in shapes.notes[0]
 
 
-def test_a_task_that_hangs_or_ends_at_other_sizes_has_the_shapes_before(
-    references: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("evaluators.references.shapes._CALL_S", 0.2)
+def test_a_task_that_hangs_or_ends_at_other_sizes_has_the_shapes_before(references: Any) -> None:
     for body in ("while x.shape[0] == 31: pass", "import os; x.shape[0] == 31 and os.abort()"):
         task = SOFTMAX.replace("def forward(self, x):", f"def forward(self, x):\n        {body}")
         shapes = draw(references, task)
