@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import builders as b
 import pytest
 
+import store
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.judging.other_shapes import name_outcome
 from evaluators.references.shapes import Shapes, draw_shapes, try_shapes
 from evaluators.references.task import ReferenceFailed
+from evaluators.scheduling import contract
+from evaluators.scheduling.pending import Selection, find_pending
 from store.errors import HostUnfit, SandboxFailed
 
 SOFTMAX = """
@@ -285,3 +290,61 @@ def test_the_workers_of_the_task_stay_while_shapes_are_judged(
     reference = bench.open_reference(SOFTMAX, {}).pid
     judge_shapes(RIGHT + "  # another kernel", draw_shapes=1)
     assert bench.open_reference(SOFTMAX, {}).pid == reference
+
+
+def test_a_judge_process_gets_the_shapes_of_the_user_as_json(judge_shapes: Any) -> None:
+    config = json.loads(json.dumps({"axes": ("ROWS=7",), "draw_shapes": 3}))
+    assert [*judge_shapes(RIGHT, **config)["shapes"]] == ["ROWS=7"]
+
+
+def test_a_fault_of_the_judge_at_shapes_does_not_cost_the_verdict(
+    judge_shapes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(Bench, "set_task_aside", fail)
+    own = judge_shapes(RIGHT, axes=AXES)["own"]
+    assert own["status"] == "correct"
+    assert "other shapes: none, ZeroDivisionError: a fault" in own["log"]
+
+
+def test_kernels_that_were_not_tried_at_a_named_shape_are_pending(tmp_path: Path) -> None:
+    task, gpu, author = b.task(), b.device("H200", kind="cuda"), b.policy("writer")
+    own, one = b.workload(task), b.workload(task, "ROWS=1", '{"ROWS": 1}')
+    kernels = {name: b.kernel(name) for name in ("tried", "untried", "wrong")}
+    version = contract.load_default().VERSION
+
+    def judged(name: str, workload: b.Row, **columns: Any) -> b.Row:
+        return b.evaluation(
+            kernels[name], task, workload, gpu, evaluator="judge", version=version, **columns
+        )
+
+    rows = {
+        "tasks": [task],
+        "task_labels": [b.label(task)],
+        "workloads": [own, one],
+        "devices": [gpu],
+        "kernels": [*kernels.values()],
+        "policies": [author],
+        "generations": [b.generation(author, task, kernel) for kernel in kernels.values()],
+        "evaluations": [
+            judged("tried", own),
+            judged("tried", one, protocol="shape", minute=1),
+            judged("untried", own),
+            judged("wrong", own, status="incorrect"),
+        ],
+    }
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append(rows, "kernels")
+    with store.open(str(tmp_path / "lake")) as lake:
+
+        def find(*shapes: str) -> set[str]:
+            wanted = Selection(shapes=shapes)
+            pending = find_pending(lake, contract.load_default(), [gpu], wanted).to_pylist()
+            names = {kernel["kernel_id"]: name for name, kernel in kernels.items()}
+            return {names[row["kernel_id"]] for row in pending}
+
+        assert find() == set()
+        assert find("ROWS=1") == {"untried"}
+        assert find("ROWS=1", "COLS=2") == {"tried", "untried"}
