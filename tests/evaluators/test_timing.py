@@ -748,7 +748,8 @@ def test_a_disturbed_second_session_is_repeated_up_to_twice(
 
 def test_a_win_that_another_place_shows_counts() -> None:
     evaluation = {"evaluation_id": "e", "kernel_id": "k", "log": None, "flags": ["unconfirmed_win"]}
-    first = {"evaluations": [evaluation], "timings": rows(4.0, disturbed=True), "findings": []}
+    own = [row | {"evaluation_id": "e"} for row in rows(4.0, disturbed=True)]
+    first = {"evaluations": [evaluation], "timings": own, "findings": []}
     tables = settle(first, rows(4.1), None)
     assert tables["evaluations"][0]["flags"] == ["confirmed_win"]
     assert [row["noisy"] for row in tables["timings"]] == [False, False, True, True]
@@ -769,8 +770,10 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     kernel, eager = rows(2.0)
     compiled = {**kernel, "arm": "compile", "samples_ms": [0.5] * 20}
     other = [{**row, "clock": "latency", "samples_ms": [1.0] * 20} for row in (kernel, eager)]
-    timings = [{**row, "session_id": "s"} for row in (kernel, eager, compiled, *other)]
-    evaluation = {"status": "correct", "reason": None, "message": None, "flags": [], "log": None}
+    ids = {"session_id": "s", "evaluation_id": "e"}
+    timings = [{**row, **ids} for row in (kernel, eager, compiled, *other)]
+    evaluation = {"evaluation_id": "e", "status": "correct", "flags": []}
+    evaluation |= dict.fromkeys(("reason", "message", "log"))
     tables = {"evaluations": [evaluation], "timings": timings}
     assert list(verdict_text.format_lines("kernel.py", "CPU", tables)) == [
         "kernel.py on CPU: correct",
