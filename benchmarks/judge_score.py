@@ -3,8 +3,8 @@
     python benchmarks/judge_score.py sample [--write]
     python benchmarks/judge_score.py judge --out DIR [--device cpu|cuda] [--processes N]
         [--gpuemu FOLDER] [--liger FOLDER] [--flaggems FOLDER] [--filtered FOLDER]
-        [--kernelbench FOLDER] [--most-each 2] [--mutants N] [--only KIND …] [--limit-s S]
-        [--plain-check FOLDER] [--policy torch_default]
+        [--kernelbench FOLDER] [--most-each 2] [--mutants N] [--honest N] [--only KIND …]
+        [--limit-s S] [--plain-check FOLDER] [--policy torch_default]
     python benchmarks/judge_score.py report DIR …
     python benchmarks/judge_score.py detectors [--kernelbench-com FOLDER] [--pygpubench FOLDER]
         [--sol-execbench FOLDER]
@@ -46,7 +46,7 @@ SIZES = {"mutant": 120, "cheat": 50, "honest": 30}
 
 
 def list_items(options: argparse.Namespace) -> list[Item]:
-    """Return the items that the options name; corpora first, then cheats, honest ones, mutants."""
+    """Return the items that the options name; corpora first, then cheats, mutants, honest ones."""
     chosen: list[Item] = []
     for name, read in corpora.KERNELS.items():
         folder = getattr(options, name)
@@ -54,8 +54,9 @@ def list_items(options: argparse.Namespace) -> list[Item]:
             chosen += read(folder)
     honest = list(items.list_honest(options.device))
     mutants = list(items.list_mutants(options.device, options.most_each, honest))
-    chosen += [*items.list_cheats(options.device), *honest]
+    chosen += items.list_cheats(options.device)
     chosen += items.choose(mutants, options.mutants)
+    chosen += items.choose(honest, options.honest)
     return [one for one in chosen if not options.only or one.kind in options.only]
 
 
@@ -214,6 +215,7 @@ def main() -> None:
     judge.add_argument("--processes", type=int, default=max(1, cores // 2))
     judge.add_argument("--most-each", type=int, default=2, help="mutants by kernel and operator")
     judge.add_argument("--mutants", type=int, default=10**6, help="mutants, at most")
+    judge.add_argument("--honest", type=int, default=10**6, help="honest kernels, at most")
     judge.add_argument("--only", nargs="+", default=[], help="kinds of items")
     judge.add_argument("--limit-s", type=float, default=math.inf, help="begin none after this")
     judge.add_argument("--policy", default="torch_default", help="of the judge; a folder for each")
