@@ -11,11 +11,14 @@ from typing import Any
 import torch
 
 from evaluators.memory.tensors import LaidOut, layout
+from evaluators.memory.values import tensors_of
 from evaluators.worker.handle import WorkerHandle
 
 _SUPPLY_NS = {"cpu": 20_000_000, "cuda": 40_000_000}
 """Nanoseconds that renewing all sets of a block may take."""
 _BATCH_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
+_MOST_TENSORS = 1024
+"""Tensors that the answer to one request describes, at most: a message has 128 KiB."""
 _MOST_AHEAD = 32
 """Input sets that are drawn with one request, at most, beyond those of the present block."""
 
@@ -88,7 +91,10 @@ class InputPool:
                 laid_out = worker.fill(slot, self.sets[slot], known=laid_out)
             filling_ns += time.perf_counter_ns() - begin
         self._cost_ns = self._drawing_ns + filling_ns / len(slots)
-        self._batch = max(1, _BATCH_BYTES[self.device] // max(1, layout(self.sets[0])[1]))
+        tensors = len(list(tensors_of(self.sets[0])))
+        each_bytes = max(1, layout(self.sets[0])[1])
+        most = min(_BATCH_BYTES[self.device] // each_bytes, _MOST_TENSORS // max(1, tensors))
+        self._batch = max(1, most)
         return slots
 
     def draw_ahead(self, sets: int) -> None:

@@ -143,7 +143,8 @@ def test_no_more_blocks_are_measured_than_the_spread_of_sessions_makes_useful() 
 def test_the_spread_that_a_lake_has_estimated_decides_how_many_blocks_are_enough() -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code="", task_code="")
     lengths: list[int] = []
-    for spreads in ({}, {"gpu": 0.001}, {"gpu": 0.1}):
+    estimates: list[dict[Clock, float]] = [{}, {"gpu": 0.001}, {"gpu": 0.1}]
+    for spreads in estimates:
         plan = judge_module.build_plan(replace(case, spreads=spreads), Config(), "cuda")
         sessions = [
             simulate_session(random.Random(seed), {"eager": 1.0}, 0.04, plan) for seed in range(10)
@@ -272,6 +273,21 @@ def test_inputs_are_drawn_ahead_as_memory_allows_and_come_once(numbers: int, rea
     seen = [int(arm.held[slot][0][0]) for _ in range(ready) for slot in pool.refill()]
     assert len(drawn) == before
     assert seen == drawn[1 : 1 + ready]
+
+
+def test_inputs_of_many_calls_come_in_messages_that_are_short_enough(references: Any) -> None:
+    task = (
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, *x): return x[0]\n"
+        "def get_inputs(): return [torch.randn(2) for _ in range(9)]\n"
+        "def get_init_inputs(): return []\n"
+    )
+    arm = Held()
+    arm.slots = 512
+    pool = InputPool(references(task).input_sets, [arm])  # pyright: ignore
+    pool.refill()
+    pool.begin(400)
+    assert len(pool.refill()) == 400
+    pool.draw_ahead(3000)
 
 
 # ---- the floor -----------------------------------------------------------------------------------
