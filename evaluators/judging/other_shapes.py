@@ -28,7 +28,7 @@ ShapeOutcome: TypeAlias = Literal["held", "raises", "wrong"]
 
 _SHARE = 0.3
 """Share of the time of a verdict that other shapes may take; one is judged in any case."""
-_OVERHEAD = 0.06
+_OVERHEAD = 0.15
 """Share of it that preparing a session takes, about: baselines start, and all arms warm up."""
 _LEAST_TIMING_S = 0.3
 """Fewest seconds of a session."""
@@ -107,7 +107,7 @@ def judge_shapes(
             names = "; ".join(one.name for one in order[number:])
             rows.notes.append(f"shapes left out to save time: {names}"[:_MOST_NOTE])
             break
-        limit_s = math.inf if config.axes else left_s - longest_s - _OVERHEAD * wall_s
+        limit_s = math.inf if config.axes else left_s - _OVERHEAD * wall_s
         is_timed = shape in timed and limit_s >= _LEAST_TIMING_S
         if shape in timed and not is_timed:
             rows.notes.append(f"shape {shape.name}: not timed, to save time"[:_MOST_NOTE])

@@ -161,7 +161,7 @@ def _measure_process(
             is_over = isinstance(sys.exception(), SystemExit)  # of the judge, which waits no more
             with outcome.time_part("end", None if is_over else bench.lock.hold_shared()):
                 outcome.ended = arm.end()
-    if not session.disturbed:
+    if not session.disturbed and case.shape is None:
         with outcome.time_part("warm_up", bench.lock.hold_shared()):
             pool = prepare_eager_alone(session, baselines, sources)
         with outcome.time_part("eager_alone", bench.lock.hold_exclusive()):

@@ -384,7 +384,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
 ) -> None:
     options = ["--device", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
     options += ["--policy", "torch_default", "--policy", "fp32_strict"]  # alike on a processor
-    options += ["--calls", "5", "--no-robustness"]
+    options += ["--calls", "5", "--no-robustness", "--draw-shapes", "0"]
     done = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("evaluations +2 timings +4 → snapshot ")
@@ -417,6 +417,22 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
         assert f"Bottleneck: {why['bottleneck']}." in capsys.readouterr().out
         [device] = lake.sql("FROM devices").rows()
     assert list_pending(lake_with_kernels, device, where="path IN ('right.py', 'wrong.py')") == []
+
+
+def test_a_run_stores_what_a_kernel_does_at_another_shape(lake_with_kernels: str) -> None:
+    options = ["--device", "cpu", "--lake", lake_with_kernels, "--protocol", "training"]
+    done = evaluators("run", *options, "--where", "path = 'right.py'")
+    assert done.returncode == 0, done.stderr
+    with store.open(lake_with_kernels) as lake:
+        own, at_shape = lake.sql(
+            "SELECT protocol, status, log, axes FROM evaluations JOIN workloads USING (workload_id)"
+            " ORDER BY protocol = 'shape'"
+        ).rows()
+        assert (own["protocol"], own["axes"]) == ("training", "{}")
+        assert (at_shape["protocol"], at_shape["status"]) == ("shape", "correct")
+        [row] = lake.sql("SELECT tried, holds, shapes FROM shapes").rows()
+        assert row == {"tried": 1, "holds": True, "shapes": "1 of 1"}
+    assert "evaluations +1 and +1 at other shapes" in done.stdout
 
 
 @pytest.mark.slow
