@@ -113,7 +113,7 @@ def score_batch(model: Any, prompts: Sequence[Prompt], trie: Trie, padding: int)
             use_cache=False,
         ).last_hidden_state
         # Row 0 is the last token of the prompt, row 1 + n is node n.
-        last = hidden[torch.arange(count), lengths.to(device) - 1]
+        last = hidden[torch.arange(count, device=device), lengths.to(device) - 1]
         states = torch.cat([last[:, None], hidden[:, size:]], dim=1)
         inner, place = torch.unique(parents + 1, return_inverse=True)
         logits = torch.log_softmax(head(states[:, inner.to(device)]).float(), dim=-1)

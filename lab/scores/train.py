@@ -97,7 +97,7 @@ def compute_loss(model: Any, examples: Sequence[Example], padding: int) -> torch
     # The token before each token of an answer predicts it.
     marks = [[0] * (len(one.prompt) - 1) + [1] * len(one.answer) + [0] for one in examples]
     predicts = models.pad(marks, 0).to(device).bool()
-    hidden = layers(input_ids=tokens, attention_mask=kept).last_hidden_state
+    hidden = layers(input_ids=tokens, attention_mask=kept, use_cache=False).last_hidden_state
     targets = torch.roll(tokens, -1, dims=1)[predicts]
     return functional.cross_entropy(head(hidden[predicts]).float(), targets)
 
