@@ -174,11 +174,12 @@ def test_two_eager_arms_that_differ_disturb_a_session() -> None:
 
 
 def test_two_eager_arms_may_differ_by_as_much_as_sessions_do() -> None:
-    for clock, ratio, disturbed in (
+    cases: list[tuple[Clock, float, bool]] = [
         ("throughput", 1.08, False),
         ("throughput", 1.6, True),
         ("gpu", 1.08, True),
-    ):
+    ]
+    for clock, ratio, disturbed in cases:
         session = simulate_session(random.Random(3), {"eager": ratio}, 0.003, clock=clock)
         mark_noise(session, PLAN.spreads)
         assert session.disturbed is disturbed, (clock, ratio)
