@@ -46,7 +46,7 @@ def _fill(url: str) -> None:
         status = "incorrect" if n % 11 == 3 else "correct"
         about: dict[str, Any] = {
             "policy": ["allow_tf32", "torch_default", None][n % 3],
-            "protocol": "training" if n % 13 == 5 else None,
+            "protocol": {5: "training", 6: "shape"}.get(n % 13),
             "flags": ["fails_positive"] if n % 7 == 1 else [],
             "equivalent": [True, False, None][n % 3] if status == "correct" else None,
             "log": "a log that no view reads",
@@ -113,7 +113,8 @@ def test_views_from_files_of_parts_are_those_of_the_tables(
     assert answer == _answer_without_cache(cached_url)
     assert all(answer[view] for view in VIEWS)
     of_timings = [path for path in written if path.parent.name == "timings"]
-    assert len(of_timings) == 2 * TASKS, "speedups and timed_arms read the samples' table once each"
+    # speedups, timed_arms and shape_verdicts read the samples' table once each.
+    assert len(of_timings) == 3 * TASKS
     assert integrity.check(Location.of(cached_url)) == []
     assert _list_cache(cached_url) == set()
 

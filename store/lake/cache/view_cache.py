@@ -39,6 +39,7 @@ SOURCES = {
     "attempted_kernels": ("evaluations", "generations"),
     "failing_verdicts": ("evaluations",),
     "evaluated_kernels": ("evaluations",),
+    "shape_verdicts": ("evaluations", "timings"),
 }
 """Views whose rows for a kernel and task follow from these tables' rows for that kernel and task
 (and from rows that those refer to, which were there before them)."""
