@@ -9,7 +9,7 @@ import time
 
 from evaluators.judging.baseline_workers import BaselineWorkers
 from evaluators.timing.input_pool import InputPool
-from evaluators.timing.intervals import bound_median
+from evaluators.timing.intervals import NORMAL, bound_median
 from evaluators.timing.measurement import Block
 from evaluators.timing.plan import Plan, Sources
 from evaluators.timing.session import Session
@@ -35,7 +35,7 @@ def check_eager_alone(
 ) -> None:
     """Time eager again without the kernel's process; flag and distrust a difference.
 
-    It may be 3 %, or the spread of sessions, which a speedup's interval includes.
+    It may be 3 %, or as much as a speedup's interval includes for the spread of sessions.
 
     Call this after that process has ended: anything that it did to the device has slowed only the
     interleaved samples. The two eager processes still take turns, as before.
@@ -49,7 +49,7 @@ def check_eager_alone(
         [session.raw_ms["eager"][block] for block in session.list_kept_blocks()]
     )
     alone_low, _, alone_high = _bound_log_median(alone_ms)
-    drift = max(_LEAST_DRIFT, plan.spreads[session.clock])
+    drift = max(_LEAST_DRIFT, NORMAL * plan.spreads[session.clock])
     if low > alone_high + drift or high < alone_low - drift:
         session.mark_disturbed()
         session.flags.add("baseline_drift")
