@@ -382,6 +382,7 @@ def test_one_more_sample_adds_only_its_rows(task_writer: store.Writer, run_folde
         "evaluations": 1,
         "claims": 1,
         "runs": 1,
+        "run_ends": 1,
     }
 
 
