@@ -142,6 +142,7 @@ def test_two_processes_train_as_one_run(tmp_path: Path) -> None:
         "ACCELERATE_USE_CPU": "true",
         "OMP_NUM_THREADS": "1",
     }
+    environment.pop("FLYWHEEL_LAKE", None)  # the default lake is made, and no other
     done = subprocess.run(
         line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
