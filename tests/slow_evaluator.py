@@ -85,7 +85,10 @@ def command(url: str, *options: str) -> list[str]:
 
 
 def count_verdicts(url: str) -> list[int]:
-    """Return the number of evaluations of each kernel that has one."""
+    """Return the number of evaluations of each kernel that has one, without other shapes."""
+    own = "protocol IS DISTINCT FROM 'shape'"
     with store.open(url) as opened:
-        rows = opened.sql("SELECT count(*) AS n FROM evaluations GROUP BY kernel_id").rows()
+        rows = opened.sql(
+            f"SELECT count(*) AS n FROM evaluations WHERE {own} GROUP BY kernel_id"
+        ).rows()
         return [row["n"] for row in rows]
