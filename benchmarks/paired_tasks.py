@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 EXACT = 16
-"""Most tasks of which all signs are tried."""
+"""With up to this many tasks, every combination of signs is tried."""
 DRAWS = 100_000
 
 

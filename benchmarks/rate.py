@@ -166,7 +166,7 @@ def run_phase(
     shapes: int,
     limit_s: float,
 ) -> Phase:
-    """Judge cases by so many judges until the time is up."""
+    """Judge cases with a number of judges until the time is up."""
     phase, layout = Phase(protocol, judges), divide_machine(device, judges)
     evaluator = contract.load_default()
     with tempfile.TemporaryDirectory() as cache:

@@ -45,7 +45,7 @@ class Item:
     entry_point: str = "ModelNew"
     other_files: tuple[tuple[str, str], ...] = ()
     original: str | None = None
-    """Text of the kernel of which it is a mutant."""
+    """Text of the kernel that was mutated."""
     change: str | None = None
     """The mistake of a mutant."""
     head: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -30,7 +30,7 @@ LIMITS = {"timing_s": 0.05, "timing_limit_s": 2.0, "import_s": 20.0, "first_call
 UNTIMED = {"timing_limit_s": 0.01, "diagnosis": False}
 CHEATS = {"diagnosis": False, "robustness": False}
 OWN_SEEDS, OTHER_SEEDS = 8, 2
-"""Inputs of the task's own shape and of each other shape, of which a mutant must fail one."""
+"""Inputs drawn at the task's own shape and at each other shape. A mutant counts if it fails one."""
 _GROUP = 8
 """Items of one task that a process judges in a row."""
 _SECONDS = {"import_s": 60.0, "build_s": 180.0, "first_call_s": 20.0, "call_s": 20.0}

@@ -61,7 +61,7 @@ def print_score(rows: Sequence[Row]) -> None:
     elsewhere = [row for row in counted if not is_own(row)]
     cheats = [row for row in rows if row["kind"] == "cheat"]
     honest = [row for row in rows if row["kind"] == "honest"]
-    print(f"{len(mutants)} mutants, of which {len(counted)} count; {len(faults)} faults")
+    print(f"{len(mutants)} mutants: {len(counted)} count; {len(faults)} faults")
     whys = Counter(_shorten(row["probe"]["why"]) for row in mutants if not row["counted"])
     print("not counted: " + ", ".join(f"{count} {why}" for why, count in whys.most_common()))
     print("\n| kernels | caught by the judge | refused by 5 trials with 1e-2 in one process |")

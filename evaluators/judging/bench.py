@@ -117,7 +117,7 @@ class Bench:
         self.known = KnownVerdicts()
         """Verdicts of the task at hand that may hold by another policy."""
         self.shapes: dict[tuple[int | str, ...], Shapes] = {}
-        """Other shapes of the task at hand that are known: so many, or those that are named."""
+        """Other shapes of the task at hand, by the number of shapes to draw and the named ones."""
         self._servers_aside: tuple[ForkServer, list[ForkServer]] | None = None
         """Fork servers of the task's and the baselines' workers at other shapes."""
         self._built_for: tuple[str, str] | None = None
@@ -490,7 +490,8 @@ class Bench:
         if self.device != "cuda" or self.has_memory_alone or not is_new:
             return
         state = self.open_reference(task.code, task.axes).state()
-        each_bytes = sum(task.sizes.boxes) + task.sizes.outputs
+        # A worker keeps the answers of a burst, one for each set of inputs.
+        each_bytes = sum(task.sizes.boxes) + task.sizes.slots * task.sizes.outputs
         each_bytes += sum(tensor.nbytes for tensor in state.values())
         needed_bytes = each_bytes * (3 + count_own_processes(self.device, names))
         free_bytes, _ = torch.cuda.mem_get_info()

@@ -337,7 +337,6 @@ class Worker:
         self._marks[0].record()
         self._synchronize()
         self._before, self._outputs = [], []
-        number = first
         for number, (args, named) in enumerate(calls, first):
             if alone:
                 self._gate.wait_in_person(number)
@@ -346,7 +345,7 @@ class Worker:
                 self._streams.join()
                 self._gate.report(number)
         self._streams.join()
-        self._gate.report_joined(number if alone else first)
+        self._gate.report_joined(first + len(calls) - 1 if alone else first)
         return {"outputs": self._answers(self._outputs if describes else [])}
 
     def settle(self) -> dict[str, Any]:

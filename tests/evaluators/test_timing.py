@@ -570,23 +570,23 @@ def test_a_judge_has_its_device_alone_only_to_time_and_uses_it_for_nothing_else_
 ) -> None:
     held: dict[str, list[str]] = {}
 
-    def note(owner: type, name: str) -> None:
+    def watch(owner: type, name: str) -> None:
         method = getattr(owner, name)
 
-        def noted(*args: Any, **fields: Any) -> Any:
+        def note(*args: Any, **fields: Any) -> Any:
             lock = bench.lock
             how = "alone" if lock.is_held_alone else "shared" if lock.is_held else "free"
             held.setdefault(name, []).append(how)
             return method(*args, **fields)
 
-        monkeypatch.setattr(owner, name, noted)
+        monkeypatch.setattr(owner, name, note)
 
     bench.end_workers()
     for name in ("value", "answer", "input_sets"):
-        note(Reference, name)
+        watch(Reference, name)
     for name in ("start_candidate", "open_reference", "expect_baselines", "await_starts"):
-        note(Bench, name)
-    note(WorkerHandle, "end")
+        watch(Bench, name)
+    watch(WorkerHandle, "end")
     row = judge_code(right_candidate)
     assert row["status"] == "correct", row
     # A burst may have more calls than inputs were drawn for.

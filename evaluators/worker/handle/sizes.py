@@ -44,8 +44,12 @@ class Sizes:
         input_bytes = max(layout(inputs)[1], least[0])
         structure, first_bytes = layout(answer)
         answer_bytes = max(first_bytes, least[1])
+        slots_bytes = _SLOTS_BYTES
+        if gpus := [tensor.device for tensor in tensors_of(inputs) if tensor.is_cuda]:
+            total_bytes = torch.cuda.get_device_properties(gpus[0]).total_memory
+            slots_bytes = min(_GPU_SLOTS_BYTES, int(_GPU_SHARE * total_bytes))
         # The answers of a burst stay as well.
-        affordable = _count_slots_bytes(inputs) // max(1, input_bytes, answer_bytes)
+        affordable = slots_bytes // max(1, input_bytes, answer_bytes)
         fewest = 2 if input_bytes <= _TWO_SLOTS_BYTES else 1
         slots = max(fewest, min(_MOST_SLOTS, affordable))
         described_bytes = len(json.dumps(structure)) + sum(
@@ -68,12 +72,3 @@ class Sizes:
     def boxes(self) -> tuple[int, int]:
         """Memory of the inbox and of the outbox."""
         return self.shared_bytes + self.slots * self.slot_bytes, self.outputs + _SLACK_BYTES
-
-
-def _count_slots_bytes(inputs: list[Any]) -> int:
-    """Return the memory that the slots of one worker may take."""
-    gpus = [tensor.device for tensor in tensors_of(inputs) if tensor.is_cuda]
-    if not gpus:
-        return _SLOTS_BYTES
-    total_bytes = int(torch.cuda.get_device_properties(gpus[0]).total_memory)
-    return min(_GPU_SLOTS_BYTES, int(_GPU_SHARE * total_bytes))
