@@ -280,6 +280,8 @@ class Block:
                     arm.call_untimed(slots)
             with self._watch_turn(arm):
                 sample = arm.time(slots, cold=cold)
+            # What is divided by the calls of a sample has as many.
+            assert len(sample.kept) == session.inner_loops[name]
             if name == "kernel":
                 self._reject_early_report(sample, slots, cold=cold)
             elapsed_ns = self._compute_elapsed_ns(name, sample)

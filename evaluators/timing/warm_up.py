@@ -6,7 +6,7 @@ import functools
 import math
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evaluators.memory.tensors import copy_value, tensors_of
@@ -71,46 +71,56 @@ def warm_up(
     loops, calls = dict.fromkeys(arms, 1), _CALLS
     enough = _BURST_ENOUGH if in_burst else 1.0
     choose = _choose_calls if in_burst else _choose_loops
+    call_ms: Mapping[str, float] | None = None
     if similar is not None:
+        call_ms = similar.compute_medians()
         calls = 1
         if pool.device == "cpu":
             enough = math.inf
         elif not in_burst:
             enough = _CLOSE_ENOUGH
-        loops = choose(arms, similar.compute_medians(), plan.sample_ms, pool)
+        loops = choose(arms, call_ms, plan.sample_ms, pool)
     for _ in range(_ROUNDS):
         pool.calls = max(loops.values())
+        if in_burst and call_ms is not None:
+            set_calls(arms, loops, _pace_arms(arms, call_ms))
         if keeps_all and pool.calls > 1:
             _copy_overwritten_answers(arms, pool)
         times = _take_samples(arms, pool, checks, calls, cold=cold)
-        wanted = choose(arms, times.call_ms, max(plan.sample_ms, times.least_ms), pool)
+        call_ms = times.call_ms
+        wanted = choose(arms, call_ms, max(plan.sample_ms, times.least_ms), pool)
         if all(wanted[name] <= enough * count for name, count in loops.items()):
             return WarmUp(loops, times.empty)
         loops = wanted
         calls = 1 if in_burst else calls
     pool.calls = max(loops.values())
+    if in_burst and call_ms is not None:
+        set_calls(arms, loops, _pace_arms(arms, call_ms))
     if keeps_all:
         _copy_overwritten_answers(arms, pool)
     return WarmUp(loops, {})
 
 
-def _choose_calls(
-    arms: dict[str, SessionArm], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
-) -> dict[str, int]:
-    """Return the calls of a burst of each arm, and have the arms make as many."""
+def _pace_arms(arms: Iterable[str], call_ms: Mapping[str, float]) -> dict[str, float]:
+    """Return the time of a call by which the burst of each arm is paced: the kernel's own, or that
+    of the fastest other arm."""
     alone = ("kernel", EMPTY_KERNEL)
     others_ms = min(ms for name, ms in call_ms.items() if name not in (*alone, EMPTY))
-    times_ms = {name: call_ms["kernel"] if name in alone else others_ms for name in arms}
-    loops = {
+    return {name: call_ms["kernel"] if name in alone else others_ms for name in arms}
+
+
+def _choose_calls(
+    arms: Iterable[str], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
+) -> dict[str, int]:
+    """Return the calls of a burst of each arm."""
+    return {
         name: max(1, min(math.ceil(sample_ms / max(ms, 1e-3)), pool.count_affordable()))
-        for name, ms in times_ms.items()
+        for name, ms in _pace_arms(arms, call_ms).items()
     }
-    set_calls(arms, loops, times_ms)
-    return loops
 
 
 def _choose_loops(
-    arms: dict[str, SessionArm], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
+    arms: Iterable[str], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
 ) -> dict[str, int]:
     """Return the calls of a sample, the same for all arms, so that all find equally cold caches.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,11 @@ import torch
 from evaluators.judging.bench import Bench
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
-from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
+from evaluators.timing.arms import SessionArm
+from evaluators.timing.plan import Plan
+from evaluators.timing.session import EAGER_CONTROL, EMPTY, EMPTY_KERNEL
+from evaluators.timing.warm_up import warm_up
+from evaluators.worker.handle import Deadlines, Failed, Sample, Sizes, WorkerHandle
 
 Start = Callable[[str], WorkerHandle]
 
@@ -196,3 +202,42 @@ messages.receive = work_later
         outputs = worker.timed_outputs([0, CALLS - 1])
         assert all(is_captured for _, is_captured in outputs)
         assert not any(output.any() for output, _ in outputs[1:])
+
+
+class Paced:
+    """A worker whose calls take longer from some call on, as when a host becomes busy."""
+
+    device = "cpu"
+
+    def __init__(self, first_ms: float, later_ms: float, samples: int) -> None:
+        self._times = itertools.chain(
+            itertools.repeat(first_ms, samples), itertools.repeat(later_ms)
+        )
+
+    def take(self, slots: list[int], **_: bool) -> Sample:
+        return Sample(round(next(self._times) * len(slots) * 1e6), slots)
+
+    def outputs_overlap(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "later_ms"), [(0.1, 0.1), (0.1, 1.0), (0.5, 0.45), (1.0, 0.1)]
+)
+def test_a_sample_has_as_many_calls_as_its_time_is_divided_by(
+    first_ms: float, later_ms: float
+) -> None:
+    names = ("kernel", "eager", EAGER_CONTROL, EMPTY, EMPTY_KERNEL)
+    arms: dict[str, SessionArm] = {}
+    for name in names:
+        is_empty = name in (EMPTY, EMPTY_KERNEL)
+        worker: Any = Paced(0.0, 0.0, 0) if is_empty else Paced(first_ms, later_ms, 3)
+        arms[name] = SessionArm(worker, worker.take, 1)
+    pool: Any = SimpleNamespace(device="cpu", calls=1, count_affordable=lambda: 256)
+    pool.refill = lambda: list(range(pool.calls + 1))
+    checks: Any = SimpleNamespace(check=lambda _: None)
+    plan = Plan(half_width=0.01, budget_s=1.0, limit_s=1.0, sample_ms=5.0)
+    warm = warm_up(arms, pool, checks, plan, cold=False, in_burst=True, similar=None)
+    slots = pool.refill()
+    taken = {name: len(arm.time(slots).kept) for name, arm in arms.items()}
+    assert taken == warm.loops
