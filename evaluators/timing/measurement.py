@@ -119,7 +119,7 @@ def _measure(
         session.mark_disturbed()
     if kernel.device == "cuda" and session.clock != "gpu":
         session.flags.add("timed_end_to_end")
-    noise_control.mark_noise(session, plan.spreads)
+    noise_control.mark_noise(session, plan.noise)
     return session
 
 

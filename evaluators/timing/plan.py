@@ -39,6 +39,8 @@ class Plan:
     """Stop after this time with any number of blocks."""
     sample_ms: float
     """Calls are repeated inside one sample until eager, or in a burst each arm, takes this long."""
+    noise: float = 1.05
+    """Ratio of the two eager arms that counts as noise, above 1."""
     further_blocks: int = 7
     """Blocks of each clock beside the one that decides when a session ends; 0 reads no other."""
     checked_share: float = 1 / 8

@@ -2,8 +2,7 @@
 
 Rule 7 of CUDA-L1 (arXiv 2507.14111, section 2.4.4): a speedup above 3, or above twice the best one
 so far, is measured a second time, on another device of the kind where there is one, and two
-measurements that differ by more than 10 % count for nothing. Two that agree both count. By a clock
-whose sessions differ by more in any case, they agree within that.
+measurements that differ by more than 10 % count for nothing. Two that agree both count.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from evaluators.timing.intervals import (
-    NORMAL,
     bound_median,
     compute_log_ratios,
     read_fallback_spreads,
@@ -99,9 +97,8 @@ def is_surprising(session: Rows, best_speedup: float | None) -> bool:
 def is_confirmed(first: Rows, second: Rows) -> bool:
     """Whether two sessions agree on the speedup over eager.
 
-    They agree if both may rank, neither session's samples leave an interval that extends further
-    than 25 % from its median, and their medians differ by at most 10 %, or by what 95 % of two
-    sessions differ by this clock.
+    They agree if both may rank, their medians differ by at most 10 %, and neither session's samples
+    leave an interval that extends further than 25 % from its median.
     """
     if not second or ranks_nothing(second):
         return False
@@ -111,9 +108,7 @@ def is_confirmed(first: Rows, second: Rows) -> bool:
         if max(high - middle, middle - low) > _WIDEST:
             return False
         medians.append(middle)
-    spread = read_fallback_spreads()[first[0]["clock"]]
-    most = max(_MOST_DIFFERENCE, NORMAL * math.sqrt(2) * spread)
-    return abs(medians[0] - medians[1]) <= most
+    return abs(medians[0] - medians[1]) <= _MOST_DIFFERENCE
 
 
 def rank_sessions(first: Rows, second: Rows) -> list[dict[str, Any]]:

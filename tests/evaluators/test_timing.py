@@ -106,7 +106,7 @@ def test_a_copy_of_the_reference_hardly_ever_wins(spread: float) -> None:
 def test_nor_does_it_where_processes_differ_as_a_whole(bias: float) -> None:
     draw = random.Random(9)
     sessions = [simulate_session(draw, {"eager": 1.0}, 0.005, bias=bias) for _ in range(300)]
-    counted = [one for one in sessions if not is_disturbed(one, PLAN.spreads[one.clock])]
+    counted = [one for one in sessions if not is_disturbed(one, PLAN.noise)]
     assert len(counted) == len(sessions)  # such a difference is measured, and not thrown away
     wins = [classify_speedup(low, high) for _, (low, _, high) in map(find_best_baseline, counted)]
     assert wins.count("faster") <= 0.01 * len(sessions)
@@ -169,31 +169,19 @@ def test_a_session_stops_when_its_time_is_up() -> None:
 def test_two_eager_arms_that_differ_disturb_a_session() -> None:
     for ratio, disturbed in ((1.0, False), (1.04, False), (1.08, True), (0.92, True)):
         session = simulate_session(random.Random(3), {"eager": ratio}, 0.003)
-        mark_noise(session, PLAN.spreads)
+        mark_noise(session, PLAN.noise)
         assert (session.disturbed, session.noisy) == (disturbed, disturbed), ratio
-
-
-def test_two_eager_arms_may_differ_by_as_much_as_sessions_do() -> None:
-    cases: list[tuple[Clock, float, bool]] = [
-        ("throughput", 1.08, False),
-        ("throughput", 1.6, True),
-        ("gpu", 1.08, True),
-    ]
-    for clock, ratio, disturbed in cases:
-        session = simulate_session(random.Random(3), {"eager": ratio}, 0.003, clock=clock)
-        mark_noise(session, PLAN.spreads)
-        assert session.disturbed is disturbed, (clock, ratio)
 
 
 def test_a_session_that_is_merely_wide_is_noisy_and_not_disturbed() -> None:
     main, further = (simulate_session(random.Random(3), {"eager": 1.0}, s) for s in (0.5, 0.003))
     main.further = [further]
-    mark_noise(main, PLAN.spreads)
+    mark_noise(main, PLAN.noise)
     assert (main.disturbed, main.noisy) == (False, True)
     assert (further.disturbed, further.noisy) == (False, True)  # noisy as the main one is
     main, further = (simulate_session(random.Random(3), {"eager": 1.08}, s) for s in (0.003, 0.5))
     main.further = [further]
-    mark_noise(main, PLAN.spreads)
+    mark_noise(main, PLAN.noise)
     assert main.disturbed
     assert further.disturbed
 
@@ -205,7 +193,7 @@ def test_an_arm_that_is_too_short_for_the_clock_is_unresolved() -> None:
     session.raw_ms[EMPTY] = [0.8 + n / 100 for n in range(20)]
     session.positions = {arm: [0] * 20 for arm in session.samples_ms}
     session.subtract_overhead()
-    mark_noise(session, PLAN.spreads)
+    mark_noise(session, PLAN.noise)
     rows = {row["arm"]: row for row in iterate_timing_rows(session, {})}
     assert {arm: row["unresolved"] for arm, row in rows.items()} == {"kernel": True, "eager": False}
     assert session.flags == {"below_resolution"}
@@ -225,12 +213,12 @@ def test_blocks_of_a_slowed_device_are_dropped_for_all_arms(slow: Reading) -> No
     assert session.list_kept_blocks() == [n for n in range(blocks) if n not in (3, 11)]
     low, _, high = session.bound_ratio("eager")
     assert high - low < 0.05
-    assert not is_disturbed(session, PLAN.spreads[session.clock])
+    assert not is_disturbed(session, PLAN.noise)
     session.readings[: blocks // 3] = [slow] * (blocks // 3)
-    assert is_disturbed(session, PLAN.spreads[session.clock])
+    assert is_disturbed(session, PLAN.noise)
     session.readings = [replace(COOL, slowed=True)] * blocks
     assert session.list_kept_blocks() == list(range(blocks))  # something to show, and disturbed
-    assert is_disturbed(session, PLAN.spreads[session.clock])
+    assert is_disturbed(session, PLAN.noise)
 
 
 class Held:
@@ -636,12 +624,9 @@ def test_intervals_include_the_spread_of_sessions_whatever_the_control_says() ->
 
 
 def test_two_sessions_by_a_clock_with_a_large_spread_can_confirm_a_win() -> None:
-    for other, confirmed in ((4.2, True), (5.2, True), (6.0, False)):
-        first, second = (
-            [row | {"clock": "throughput"} for row in rows(ratio)] for ratio in (4.0, other)
-        )
-        assert compute_speedups(first)["eager"][2] - math.log(4.0) > math.log(1.2)
-        assert is_confirmed(first, second) is confirmed, other
+    first, second = ([row | {"clock": "throughput"} for row in rows(ratio)] for ratio in (4.0, 4.2))
+    assert compute_speedups(first)["eager"][2] - math.log(4.0) > math.log(1.2)
+    assert is_confirmed(first, second)
 
 
 def test_a_win_is_confirmed_within_a_tenth() -> None:

@@ -9,13 +9,13 @@ import time
 
 from evaluators.judging.baseline_workers import BaselineWorkers
 from evaluators.timing.input_pool import InputPool
-from evaluators.timing.intervals import NORMAL, bound_median
+from evaluators.timing.intervals import bound_median
 from evaluators.timing.measurement import Block
 from evaluators.timing.plan import Plan, Sources
 from evaluators.timing.session import Session
 from evaluators.worker.handle import LaunchBlocked
 
-_LEAST_DRIFT = math.log(1.03)
+_DRIFT = math.log(1.03)
 _BLOCKS = (7, 12)
 """Fewest and most blocks of eager alone."""
 
@@ -33,9 +33,7 @@ def prepare_eager_alone(
 def check_eager_alone(
     session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan, pool: InputPool
 ) -> None:
-    """Time eager again without the kernel's process; flag and distrust a difference.
-
-    It may be 3 %, or as much as a speedup's interval includes for the spread of sessions.
+    """Time eager again without the kernel's process; flag and distrust a difference of 3 %.
 
     Call this after that process has ended: anything that it did to the device has slowed only the
     interleaved samples. The two eager processes still take turns, as before.
@@ -49,8 +47,7 @@ def check_eager_alone(
         [session.raw_ms["eager"][block] for block in session.list_kept_blocks()]
     )
     alone_low, _, alone_high = _bound_log_median(alone_ms)
-    drift = max(_LEAST_DRIFT, NORMAL * plan.spreads[session.clock])
-    if low > alone_high + drift or high < alone_low - drift:
+    if low > alone_high + _DRIFT or high < alone_low - _DRIFT:
         session.mark_disturbed()
         session.flags.add("baseline_drift")
 
