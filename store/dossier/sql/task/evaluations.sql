@@ -1,4 +1,5 @@
--- What evaluators found, newest first: one row per attempt to judge a kernel for the task.
+-- What evaluators found, newest first: one row per attempt to judge a kernel for the task, without
+-- other shapes, which the table of measured speedups counts.
 SELECT
     left(evaluations.kernel_id, 12) AS kernel,
     devices."name" AS device,
@@ -11,6 +12,6 @@ SELECT
     left(evaluations.message, 90) AS message
 FROM evaluations
 INNER JOIN devices ON devices.device_id = evaluations.device_id
-WHERE evaluations.task_id = $task_id
+WHERE evaluations.task_id = $task_id AND evaluations.protocol IS DISTINCT FROM 'shape'
 ORDER BY evaluations.created_at DESC, evaluations.evaluation_id
 LIMIT 20
