@@ -129,7 +129,7 @@ def main(fd: int) -> None:
                     raise
                 _send(stream, answer)
         finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
+            signal.signal(signal.SIGTERM, _finish)
     _leave()
 
 
@@ -196,8 +196,16 @@ class _Ended(SystemExit):
 
 
 def _end(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
+    signal.signal(signal.SIGTERM, _finish)
     raise _Ended(143)
+
+
+def _finish(*_: object) -> None:
+    """Let the clean-up run to its end.
+
+    SIG_IGN would do the same, but Python prints a traceback of a signal that arrives while its
+    handler is replaced by SIG_IGN.
+    """
 
 
 def _watch_parent(fd: int) -> None:
