@@ -1,6 +1,6 @@
 """Do intervals of speedups cover what other sessions of the same kernel measure?
 
-python -m trainers.experiments.merge DIR docs/runs/*/tables
+python -m lab.merge DIR docs/runs/*/tables
 store import cuda-l1 RELEASE --lake DIR
 store import measured --own docs/h100 --lake DIR
 store import measured --own docs/h200 --lake DIR

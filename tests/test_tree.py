@@ -118,7 +118,7 @@ def check_figures(
 ) -> None:
     """Put the tables of a run into a lake, and compare its answers with the files of its page."""
     of_device = [] if device is None else ["--device", device]
-    merge = ["trainers.experiments.merge", str(lake), str(tables), *of_device]
+    merge = ["lab.merge", str(lake), str(tables), *of_device]
     done = commands.run(merge, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     for figure in sorted(figures):

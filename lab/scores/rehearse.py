@@ -64,7 +64,7 @@ class Measured:
 def read_measured(root: Path) -> dict[str, list[Measured]]:
     """Return what the runs in docs/runs measured on H100s at settings of the grid, by family."""
     import store
-    from trainers.experiments.merge import merge
+    from lab.merge import merge
 
     rows: dict[str, list[Measured]] = {family: [] for family in KNOBS}
     query = store.read_statement(Path(__file__).parent / "queries/measured.sql")

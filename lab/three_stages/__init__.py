@@ -1,6 +1,6 @@
 """The three stages on generated tasks, from an empty folder to a table of held-out families.
 
-python -m trainers.experiments.three_stages OUT [--preset cpu-small|h200] [--model FOLDER]
+python -m lab.three_stages OUT [--preset cpu-small|h200] [--model FOLDER]
 
 Base model, stage 1 (sft), stages 1 + 2 (self-supervised) and 1 + 2 + 3 (contrastive, in several
 arms of equal budget, each from several seeds) answer the same prompts on families that no training

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import store
-from trainers.experiments.three_stages.plan import Plan, Step
-from trainers.experiments.three_stages.publication import mask_names
-from trainers.experiments.three_stages.sizes import Sizes
+from lab.three_stages.plan import Plan, Step
+from lab.three_stages.publication import mask_names
+from lab.three_stages.sizes import Sizes
 
 ROOT = Path(store.__file__).parent.parent
 QUERIES = ROOT / "docs" / "runs"

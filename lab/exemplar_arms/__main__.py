@@ -1,4 +1,4 @@
-"""`python -m trainers.experiments.exemplar_arms`: go through the steps of the experiment."""
+"""`python -m lab.exemplar_arms`: go through the steps of the experiment."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from trainers.experiments import exemplar_arms
-from trainers.experiments.exemplar_arms.sizes import ARMS, PRESETS
-from trainers.experiments.exemplar_arms.study import ArmStudy
-from trainers.experiments.three_stages.study import lock_folder
+from lab import exemplar_arms
+from lab.exemplar_arms.sizes import ARMS, PRESETS
+from lab.exemplar_arms.study import ArmStudy
+from lab.three_stages.study import lock_folder
 
 
 def main() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import store
+from lab.three_stages.sizes import Sizes
 from store.errors import LakeNotFound
 from store.generated.writing import families
-from trainers.experiments.three_stages.sizes import Sizes
 from trainers.models.loading import compute_policy_id
 from trainers.models.whole_folder import is_whole_model
 

@@ -1,6 +1,6 @@
 """A chat server that turns one knob of the kernel that looks fastest in its prompt; no model.
 
-python -m trainers.experiments.exemplar_arms.turner --port 18080 --seed 0
+python -m lab.exemplar_arms.turner --port 18080 --seed 0
 
 An answer takes the kernel with the highest score that the prompt shows and changes one constant to
 another of the choices beside it. Without kernels in the prompt it changes one constant of the
@@ -20,9 +20,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from typing import Any
 
+from lab.exemplar_arms.sizes import TEST, TRAIN
 from store.generated.writing import families
 from store.generated.writing.draw import Draw
-from trainers.experiments.exemplar_arms.sizes import TEST, TRAIN
 
 _KNOB = re.compile(r"^([A-Z_]+) = (\d+)  # ([\d, ]+)$", re.MULTILINE)
 _SHOWN = re.compile(

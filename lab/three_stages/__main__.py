@@ -1,4 +1,4 @@
-"""`python -m trainers.experiments.three_stages`: go through the steps of the experiment."""
+"""`python -m lab.three_stages`: go through the steps of the experiment."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from trainers.experiments import three_stages
-from trainers.experiments.three_stages.sizes import PRESETS
-from trainers.experiments.three_stages.study import Study, lock_folder
+from lab import three_stages
+from lab.three_stages.sizes import PRESETS
+from lab.three_stages.study import Study, lock_folder
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Takes over the verdicts of an earlier run, so that no kernel is judged twice.
 
-python -m trainers.experiments.exemplar_arms.earlier TABLES --lake LAKE [--where CONDITION]
+python -m lab.exemplar_arms.earlier TABLES --lake LAKE [--where CONDITION]
 
 TABLES is the folder `result/tables` of that run. Its attempts come along in namespaces of their
 own, earlier/NAME, because prompts of every arm show kernels that no namespace has attempted. They
@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import store
+from lab.merge import read_tables
 from store.errors import FlywheelError
-from trainers.experiments.merge import read_tables
 
 _LEFT_OUT = ("datasets", "dataset_rows", "metrics")
 """Tables of steps that this run does anew."""

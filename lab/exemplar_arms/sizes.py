@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainers.experiments.three_stages.sizes import Sizes
+from lab.three_stages.sizes import Sizes
 
 ARMS = ("none", "random", "top", "bucket", "shuffled")
 TRAIN = ("tuned_rows", "tuned_columns", "tuned_transpose")

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import store
-from trainers.experiments.exemplar_arms.sizes import TEST, TRAIN, ArmSizes
-from trainers.experiments.three_stages.plan import Step
-from trainers.experiments.three_stages.study import Study
+from lab.exemplar_arms.sizes import TEST, TRAIN, ArmSizes
+from lab.three_stages.plan import Step
+from lab.three_stages.study import Study
 
 _FORM = ("--form", "protocol")
 _PORT = 18080
@@ -106,12 +106,12 @@ class ArmStudy(Study):
     def _take_over(self, tables: Path) -> Step:
         return Step(
             name="earlier",
-            words=lambda: ["trainers.experiments.exemplar_arms.earlier", str(tables)],
+            words=lambda: ["lab.exemplar_arms.earlier", str(tables)],
             holds=lambda: self._count_attempts("earlier/%") > 0,
         )
 
     def _take_over_teacher(self, tables: Path) -> Step:
-        words = ["trainers.experiments.exemplar_arms.earlier", str(tables), *self.sizes.teacher]
+        words = ["lab.exemplar_arms.earlier", str(tables), *self.sizes.teacher]
         return Step(name="earlier-teacher", words=lambda: words, holds=self._has_evaluations)
 
     def _list_tasks(self) -> list[Step]:
@@ -222,7 +222,7 @@ class ArmStudy(Study):
         return Step(
             name="remeasure",
             words=lambda: [
-                "trainers.experiments.exemplar_arms.remeasure",
+                "lab.exemplar_arms.remeasure",
                 *("--device", self.sizes.device, "--judge", baselines),
                 *("--workers", str(self.arm_sizes.workers)),
             ],
@@ -249,7 +249,7 @@ class ArmStudy(Study):
         if self.sizes.model != "turner":
             yield
             return
-        module = "trainers.experiments.exemplar_arms.turner"
+        module = "lab.exemplar_arms.turner"
         words = ["--port", str(_PORT), "--seed", str(self.seed)]
         root = Path(store.__file__).parent.parent
         server = subprocess.Popen([sys.executable, "-m", module, *words], cwd=root)

@@ -1,6 +1,6 @@
 """Measures the best kernels of every namespace of a search again, by the full protocol.
 
-python -m trainers.experiments.exemplar_arms.remeasure --lake LAKE --device cuda:0
+python -m lab.exemplar_arms.remeasure --lake LAKE --device cuda:0
 
 The primary figure counts these sessions alone (docs/runs/primary.sql), so that a lucky session of
 the cheap protocol is worth nothing.

@@ -1,6 +1,6 @@
 """Do exemplars and their scores lead to faster kernels? The experiment of docs/runs/PROTOCOL.md.
 
-python -m trainers.experiments.exemplar_arms OUT --preset PRESET
+python -m lab.exemplar_arms OUT --preset PRESET
 
 Tasks with knobs train; held-out tasks of their families and a held-out family are searched without
 training by five arms (none, random, top, bucket, shuffled) with several seeds, all on one lake with

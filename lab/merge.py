@@ -1,6 +1,6 @@
 """Puts the tables of runs of an experiment into one lake, from which the figures are read.
 
-python -m trainers.experiments.merge LAKE TABLES [TABLES …] [--device NAME]
+python -m lab.merge LAKE TABLES [TABLES …] [--device NAME]
 
 TABLES is the folder `result/tables` of a run, or `tables` of a folder in docs/runs. Several runs of
 one experiment, with seeds of their own and perhaps on different machines, make one lake. Rows that

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from trainers.experiments.three_stages.plan import Step
-from trainers.experiments.three_stages.sizes import PRESETS
-from trainers.experiments.three_stages.study import Study
+from lab.three_stages.plan import Step
+from lab.three_stages.sizes import PRESETS
+from lab.three_stages.study import Study
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def driver(out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "trainers.experiments.three_stages", str(out), *more]
+    line = [sys.executable, "-m", "lab.three_stages", str(out), *more]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
         line, capture_output=True, text=True, check=False, cwd=out.parent, env=environment

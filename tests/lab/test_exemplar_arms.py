@@ -19,6 +19,11 @@ import builders
 import pytest
 
 import store
+from lab import merge
+from lab.exemplar_arms import remeasure
+from lab.exemplar_arms.sizes import ARMS, PRESETS, TEST, TRAIN
+from lab.exemplar_arms.study import ArmStudy
+from lab.exemplar_arms.turner import Turner, make_handler
 from pipelines import ExemplarOptions
 from store import ids
 from store.errors import FlywheelError
@@ -27,11 +32,6 @@ from store.importers import generated
 from store.importers.reading.run import run_import
 from store.lake.location import Location
 from store.upkeep import integrity
-from trainers.experiments import merge
-from trainers.experiments.exemplar_arms import remeasure
-from trainers.experiments.exemplar_arms.sizes import ARMS, PRESETS, TEST, TRAIN
-from trainers.experiments.exemplar_arms.study import ArmStudy
-from trainers.experiments.exemplar_arms.turner import Turner, make_handler
 from trainers.policies.interface import Sampling, open_policy
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.exemplars import Draw, render_prompts
@@ -337,7 +337,7 @@ def export(lake_url: str, tables: Path) -> None:
 
 
 def take_over(tables: Path, lake_url: str, *words: str) -> None:
-    module = "trainers.experiments.exemplar_arms.earlier"
+    module = "lab.exemplar_arms.earlier"
     line = [sys.executable, "-m", module, str(tables), "--lake", lake_url, *words]
     subprocess.run(line, check=True)
 
@@ -584,7 +584,7 @@ def test_pieces_of_an_experiment_make_one_lake(
 ) -> None:
     tables, url = tmp_path / "tables", str(tmp_path / "lake")
     export(lake_url, tables)
-    line = [sys.executable, "-m", "trainers.experiments.merge", url, str(tables)]
+    line = [sys.executable, "-m", "lab.merge", url, str(tables)]
     attempts, verdicts = (
         searched.sql(f"FROM {name}").arrow().num_rows for name in ("generations", "evaluations")
     )
@@ -667,7 +667,7 @@ def test_no_arm_sees_the_kernels_of_an_earlier_run_whose_verdicts_are_kept(
 
 def test_a_last_step_that_is_none_is_refused_before_any_work(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "trainers.experiments.exemplar_arms", str(out)]
+    words = [sys.executable, "-m", "lab.exemplar_arms", str(out)]
     done = subprocess.run([*words, "--until", "nosuch"], capture_output=True, text=True)
     assert done.returncode == 1
     assert "--until nosuch is no step. Choose one of: import-train, import-held-out" in done.stderr

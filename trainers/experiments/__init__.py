@@ -1,1 +1,0 @@
-"""Experiments that run the whole loop; results are in docs/runs."""
