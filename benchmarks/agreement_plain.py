@@ -37,7 +37,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +274,7 @@ def time_judged(pair: Pair, judge: JudgeProcess) -> list[dict[str, Any]]:
     file = pair.kernel.parent if pair.is_folder else pair.kernel
     entry_point = f"{pair.kernel.stem}:{pair.entry_point}" if pair.is_folder else pair.entry_point
     kernel = read_kernel(file, entry_point, task)
-    case = task.make_case(kernel, judge.row["kind"], None) | {"policy": "torch_default"}
+    case = replace(task.make_case(kernel, judge.row["kind"], None), policy="torch_default")
     tables = judge.judge(case)
     [evaluation] = tables["evaluations"]
     if evaluation["status"] != "correct":

@@ -19,7 +19,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -36,6 +35,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from evaluators.judge import Config
+from evaluators.judging.case import Case
 from evaluators.scheduling.judges.process import JudgeProcess
 
 
@@ -95,15 +95,12 @@ def judge_hostile(count: int, device: str) -> int:
     with JudgeProcess("judge", device, config) as judge:
         pid = judge.pid
         for seed in (random.randrange(1 << 30) for _ in range(count)):
-            case: dict[str, Any] = {
+            case = Case(
                 **dict.fromkeys(("kernel_id", "task_id", "workload_id"), f"{seed:064x}"),
-                "code": HOSTILE.format(seed=seed) + MODULE.format(name="ModelNew"),
-                "path": "kernel.py",
-                "task_code": MODULE.format(name="Model"),
-                "axes": "{}",
-                "other_files": [],
-                "trusted": True,
-            }
+                code=HOSTILE.format(seed=seed) + MODULE.format(name="ModelNew"),
+                task_code=MODULE.format(name="Model"),
+                trusted=True,
+            )
             row = judge.judge(case)["evaluations"][0]
             outcomes[f"{row['status']} {row['reason'] or ''}".strip()] += 1
             if row["status"] == "evaluator_error":

@@ -9,6 +9,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import store
@@ -43,11 +44,11 @@ def main() -> None:
             kernels = find_pending(opened, contract.load_default(), [process.row], chosen)
             cases = list(read_cases(opened, kernels, process.row["name"]))
         for case in cases:  # each task is loaded once before it is timed
-            process.judge({**case, "protocol": "training"})
+            process.judge(replace(case, protocol="training"))
             for _ in range(given.rounds):
                 for protocol, seconds in spent.items():
                     begin = time.perf_counter()
-                    [row] = process.judge({**case, "protocol": protocol})["evaluations"]
+                    [row] = process.judge(replace(case, protocol=protocol))["evaluations"]
                     if row["status"] == "correct":
                         seconds.append(time.perf_counter() - begin)
         name = process.row["name"]

@@ -37,13 +37,14 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import Place, divide_machine
 from evaluators.judge import Config
+from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import TaskText, read_kernel, read_task
 from evaluators.scheduling.judge_threads import judge_cases
@@ -105,7 +106,7 @@ class Phase:
             self.speedups[name] = math.log(ms["eager"] / ms["kernel"])
 
 
-def list_cases(folders: Iterable[Path], suite: str, kind: str) -> Generator[dict[str, Any]]:
+def list_cases(folders: Iterable[Path], suite: str, kind: str) -> Generator[Case]:
     """Yield the cases of the starter suite and of folders, those of a task in a row."""
     for task in starter.read_suite().tasks if suite != "none" else ():
         axes = {name: json.dumps(values) for name, values in task.workloads.items()}
@@ -123,11 +124,11 @@ def list_cases(folders: Iterable[Path], suite: str, kind: str) -> Generator[dict
                 yield make_case(name, other, text, kind)
 
 
-def make_case(name: str, file: Path, text: TaskText, kind: str) -> dict[str, Any]:
+def make_case(name: str, file: Path, text: TaskText, kind: str) -> Case:
     """Return the case of a kernel's file."""
     case = text.make_case(read_kernel(file, None, text), kind, None)
-    files = [case["code"], *(code for _, code in case["other_files"])]
-    return {**case, "name": name, "compiles": any("cpp_extension" in code for code in files)}
+    compiles = any("cpp_extension" in code for code in case.files.values())
+    return replace(case, request_id=name, compiles=compiles)
 
 
 @contextmanager
@@ -159,7 +160,7 @@ def watch_locks(places: Sequence[Place], looks: list[str]) -> Generator[None]:
 
 
 def run_phase(
-    cases: Sequence[dict[str, Any]],
+    cases: Sequence[Case],
     device: str,
     judges: int,
     protocol: Any,
@@ -180,15 +181,15 @@ def run_phase(
             def hand_out() -> Generator[list[dict[str, Any]]]:
                 for case in cases:
                     if time.monotonic() - begin < limit_s:
-                        yield [dict(case)]
+                        yield [case]
 
             settle = contract.find_settle(evaluator)
             for result in judge_cases(hand_out(), processes, builders, settle):
                 phase.seconds = time.monotonic() - begin
                 if result.tables is not None:
-                    phase.add(result.case["name"], result.tables)
+                    phase.add(result.case.request_id, result.tables)
                 else:
-                    print(f"no verdict on {result.case['name']}: {result.fault}")
+                    print(f"no verdict on {result.case.request_id}: {result.fault}")
     return phase
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import store
+from evaluators.judging.case import Case
 
 WARM_UP = 1
 """Steps that count in no median: processes and caches start in them."""
@@ -99,16 +100,13 @@ def run_plain_grpo(folder: Path, steps: int) -> list[float]:
 
         def ask_judge(code: str, task: str) -> float:
             tables = host.judge(
-                {
-                    "kernel_id": ids.kernel_id({"kernel.py": code}, "kernel.py"),
-                    "task_id": task,
-                    "workload_id": ids.workload_id(task),
-                    "code": code,
-                    "path": "kernel.py",
-                    "task_code": codes[task],
-                    "axes": "{}",
-                    "other_files": [],
-                }
+                Case(
+                    kernel_id=ids.kernel_id({"kernel.py": code}, "kernel.py"),
+                    task_id=task,
+                    workload_id=ids.workload_id(task),
+                    code=code,
+                    task_code=codes[task],
+                )
             )
             if tables["evaluations"][0]["status"] != "correct":
                 return -1.0

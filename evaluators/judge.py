@@ -268,7 +268,7 @@ def settle(
     second: Sequence[dict[str, Any]],
     failed: Mapping[str, Any] | None,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of a case that was judged with `elsewhere`, after its second session.
+    """Return the rows of a surprising win after its second session, which another judge measured.
 
     Args:
         tables: What `judge` returned.
@@ -347,7 +347,7 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) 
     if not is_surprising(first, case.best_speedup):
         return
     second: list[dict[str, Any]] = []
-    if not case.elsewhere:
+    if case.sessions == "both":
         with outcome.time_part("second_session"):
             second = remeasure(case, bench, config)
     flag = "confirmed_win" if is_confirmed(first, second) else "unconfirmed_win"

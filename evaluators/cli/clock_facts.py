@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evaluators.judge import Config
@@ -45,9 +46,8 @@ def describe_clocks(judge: JudgeProcess) -> list[dict[str, Any]]:
     task = TaskText(code=_TASK, axes={})
     code = _TASK.replace("class Model(", "class ModelNew(")
     kernel = KernelText(code=code, path="kernel.py", entry_point="ModelNew", is_class=True)
-    tables = judge.judge(
-        task.make_case(kernel, judge.row["kind"], None) | {"policy": "torch_default"}
-    )
+    case = task.make_case(kernel, judge.row["kind"], None)
+    tables = judge.judge(replace(case, policy="torch_default"))
     [evaluation] = tables["evaluations"]
     by_clock = {row["clock"]: row for row in tables["timings"] if row["arm"] == "kernel"}
     if not by_clock:

@@ -85,7 +85,7 @@ def diagnose(
                 )
             failed = written = 0
             for case in cases:
-                name = f"{quote_name(case['path'])} {case['kernel_id'][:8]}"
+                name = f"{quote_name(case.path)} {case.kernel_id[:8]}"
                 try:
                     tables = judge.run_tool(case, tool)
                 except SandboxFailed as error:
@@ -101,7 +101,7 @@ def diagnose(
                     echo.print_note(f"{name}:")
                     echo.print_foreign(row["quote"], sys.stderr)
                 if rows:
-                    writer.append(tables, message=f"{tool} {case['kernel_id'][:12]}", wait=False)
+                    writer.append(tables, message=f"{tool} {case.kernel_id[:12]}", wait=False)
         if written:
             snapshot = writer.flush()
     examined = f"{len(cases) - failed} of {len(cases)} kernels examined by {tool}"

@@ -25,6 +25,7 @@ from store.commandline.progress import show_progress
 from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, LakeNotFound, SandboxFailed
 
 if TYPE_CHECKING:
+    from evaluators.judging.case import Case
     from evaluators.scheduling.cases import KernelText, TaskText
     from evaluators.scheduling.judge_threads import Judge
     from evaluators.scheduling.judges.process import JudgeProcess
@@ -310,9 +311,13 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         with JudgeProcess(evaluator, place.device, config, place.cores) as judge:
             _warn(judge)
             spreads = _read_spreads(common.lake, judge.row["name"], module.VERSION)
-            case = task_text.make_case(kernel, judge.row["kind"], workload) | {"spreads": spreads}
+            case = task_text.make_case(kernel, judge.row["kind"], workload)
+            case = dataclasses.replace(case, spreads=spreads)
             policies = contract.list_policies(config, judge.row["kind"])
-            answers = [_judge_patiently(judge, case | {"policy": policy}) for policy in policies]
+            answers = [
+                _judge_patiently(judge, dataclasses.replace(case, policy=policy))
+                for policy in policies
+            ]
         if format == "json":
             names = dict.fromkeys(name for tables in answers for name in tables)
             echo.print_json({n: [row for t in answers for row in t.get(n, [])] for n in names})
@@ -371,7 +376,7 @@ def _describe_case(
     return notes
 
 
-def _judge_patiently(judge: JudgeProcess, case: dict[str, Any]) -> contract.Tables:
+def _judge_patiently(judge: JudgeProcess, case: Case) -> contract.Tables:
     """Return the rows of a case; where the judge process is lost, start another one once."""
     try:
         return judge.judge(case)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from evaluators.judging.flags import NONEQUIVALENT
@@ -23,21 +23,28 @@ Kernels: TypeAlias = Literal["any", "custom_required"]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One candidate with its task and workload, and their ids."""
+    """One kernel to judge on one task, from the query that finds it to the rows that it becomes."""
 
     kernel_id: str
     task_id: str
     workload_id: str
-    code: str
+    code: str = ""
+    """Text of the kernel; empty where the texts are not read yet (`read_cases`)."""
     path: str = "kernel.py"
     entry_point: str = DEFAULT
     other_files: tuple[tuple[str, str], ...] = ()
     """Path and text of further files of the kernel."""
-    task_code: str
+    task_code: str = ""
     axes: str = "{}"
     """JSON object: module-level names of the task, and the values that replace theirs."""
+    policy: str | None = None
+    """Policy of the verdict; None for that of the evaluator's options."""
+    protocol: str | None = None
+    """Protocol of the verdict; None for that of the evaluator's options."""
     best_speedup: float | None = None
     """Best speedup over eager measured so far for this task, workload and device, if any."""
+    compiles: bool = False
+    """Whether it is worth to compile it ahead."""
     build: Mapping[str, Any] | None = None
     """Result of compiling it ahead: seconds, hit, failure."""
     weak: bool = False
@@ -48,8 +55,50 @@ class Case:
     """Spread of sessions on this device model by clock, where the lake has an estimate."""
     shape: Literal["answers", "timed"] | None = None
     """How it is judged where its workload is another shape of the task (`other_shapes`)."""
-    elsewhere: bool = False
-    """Whether another judge measures a surprising win again; until then it is unconfirmed."""
+    sessions: Literal["both", "first", "second"] = "both"
+    """Which sessions of a surprising win to measure. first: another judge measures the second one,
+    and until then the win is unconfirmed. second: the case is such a follow-up of another judge's
+    win, and has a verdict already."""
+    earlier: int = 0
+    """Number of the lake's own evaluations of the kernel by this policy on this device model."""
+    request_id: str = ""
+    """What the one that asked for the verdict calls it, if anything."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another judge measures a surprising win again."""
+        return self.sessions == "first"
+
+    @property
+    def task_key(self) -> tuple[str, str]:
+        """What judges and baselines are prepared for: task_id and workload_id."""
+        return self.task_id, self.workload_id
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Every file of the kernel, by its path."""
+        return {self.path: self.code, **dict(self.other_files)}
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> Case:
+        """Return the case in a row of a query, or in what `write` has returned.
+
+        Other columns are left out, as are fields of other versions. Absent fields have defaults.
+        """
+        known = {name: fields[name] for name in _FIELDS & fields.keys()}
+        files: Sequence[Any] = known.get("other_files") or ()
+        known["other_files"] = tuple(
+            (file["path"], file["code"]) if isinstance(file, Mapping) else (file[0], file[1])
+            for file in files
+        )
+        return cls(**known)
+
+    def write(self) -> dict[str, Any]:
+        """Return the fields as JSON values, for `read`."""
+        return {**vars(self), "other_files": [list(file) for file in self.other_files]}
+
+
+_FIELDS = frozenset(field.name for field in fields(Case))
 
 
 @dataclass(kw_only=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from evaluators.judging.case import Case
 from evaluators.judging.config import MOST_SHAPES
 from store.code.completion import clean_text
 from store.commandline import members
@@ -30,8 +31,6 @@ Tables: TypeAlias = "dict[str, list[Row]]"
 
 _DETECTORS = "evaluators.detectors"
 _OTHER_DETECTORS = ("parser", "compute-sanitizer")
-_FAILURES = ("incorrect", "rejected", "timeout", "crash", "compile_error")
-_FAILURE_PARTS = ("status", "reason", "message", "detail")
 _MOST_TEXT = 1 << 20
 _MOST_ITEMS = 100_000
 _MOST_ROWS = {"evaluations": 1, "timings": 100, "findings": 1000, "analyses": 100}
@@ -56,25 +55,22 @@ class RefusedAnswer(Exception):
     """An answer that is malformed or about another case; the text says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Subject:
-    """The case of a request, and the evaluator that answers."""
+    """The case of a request, the device, and the evaluator that answers."""
 
-    kernel_id: str
-    task_id: str
-    workload_id: str
+    case: Case
     device_id: str
     evaluator: str
     """Name of the evaluator, as its rows have it."""
     version: int
-    files: tuple[str, ...] = ()
-    """Paths of the kernel's further files."""
 
     @property
     def about(self) -> dict[str, str]:
         """The columns that identify the case of a row."""
-        names = ("kernel_id", "task_id", "workload_id", "device_id")
-        return {name: getattr(self, name) for name in names}
+        case = self.case
+        ids = {"kernel_id": case.kernel_id, "task_id": case.task_id}
+        return {**ids, "workload_id": case.workload_id, "device_id": self.device_id}
 
 
 @dataclass
@@ -99,7 +95,7 @@ def accept_judgement(tables: Any, subject: Subject) -> Tables:
     """
     given = {"workloads": [], **_accept_tables(tables, _MOST_ROWS_WITH_SHAPES)}
     own = [row.get("workload_id") for row in given.get("evaluations", [])]
-    if own[:1] != [subject.workload_id] or subject.workload_id in own[1:]:
+    if own[:1] != [subject.case.workload_id] or subject.case.workload_id in own[1:]:
         raise RefusedAnswer("it must have exactly one evaluation of the case, the first one")
     if len(given.get("timings", [])) > _MOST_ROWS["timings"] * len(own):
         raise RefusedAnswer("its rows of timings are too many")
@@ -118,7 +114,7 @@ def accept_judgement(tables: Any, subject: Subject) -> Tables:
             _select_rows("findings", given, {"evaluation_id": old}), subject
         )
     ]
-    kept["analyses"] = _select_rows("analyses", given, {"kernel_id": subject.kernel_id})
+    kept["analyses"] = _select_rows("analyses", given, {"kernel_id": subject.case.kernel_id})
     judged = {old: (new, subject.about)}
     workloads = list(filter(None, (_accept_workload(row, subject) for row in given["workloads"])))
     for row, workload in itertools.product(at_shapes, workloads):
@@ -147,43 +143,22 @@ def _accept_workload(row: Row, subject: Subject) -> Row | None:
     """Return the row of another shape of the task, with the identity that follows from it."""
     try:
         axes = json.dumps(dict(json.loads(row["axes"])), sort_keys=True)
-        workload = workload_id(subject.task_id, axes)
+        workload = workload_id(subject.case.task_id, axes)
         name = clean_text(row["name"])
     except (AttributeError, KeyError, TypeError, ValueError):
         workload, name, axes = "", "", ""
-    if row.get("workload_id") != workload or workload == subject.workload_id:
+    if row.get("workload_id") != workload or workload == subject.case.workload_id:
         _warn("workloads", 1, "are malformed")
         return None
-    own = {"workload_id": workload, "task_id": subject.task_id, "name": name, "axes": axes}
+    own = {"workload_id": workload, "task_id": subject.case.task_id, "name": name, "axes": axes}
     return own | {"generator": "get_inputs", "created_at": row["created_at"]}
-
-
-def accept_session(rows: Any, failed: Any, subject: Subject) -> tuple[list[Row], Row | None]:
-    """Return the rows of a second session, or how the kernel failed in it.
-
-    Raises RefusedAnswer.
-    """
-    if failed is not None:
-        parts = {name: failed.get(name) for name in _FAILURE_PARTS} if _is_row(failed) else {}
-        if parts.get("status") not in _FAILURES or not all(
-            isinstance(part, str) for part in parts.values()
-        ):
-            raise RefusedAnswer("its failure is malformed")
-        return [], parts
-    given = _accept_tables({"timings": rows}, _MOST_ROWS)
-    sessions = _Sessions()
-    kept = [
-        row | {"session_id": sessions.new(row.get("session_id"))}
-        for row in _select_rows("timings", given, subject.about)
-    ]
-    return _select_conforming("timings", kept), None
 
 
 def accept_remarks(tables: Any, subject: Subject) -> Tables:
     """Return rows of analyses and findings on a kernel. Raises RefusedAnswer."""
     given = _accept_tables(tables, {name: _MOST_ROWS[name] for name in ("analyses", "findings")})
     kept = {
-        "analyses": _select_rows("analyses", given, {"kernel_id": subject.kernel_id}),
+        "analyses": _select_rows("analyses", given, {"kernel_id": subject.case.kernel_id}),
         "findings": _accept_findings(given.get("findings", []), subject),
     }
     return {name: _select_conforming(name, rows) for name, rows in kept.items()}
@@ -248,7 +223,7 @@ def _accept_findings(rows: Iterable[Row], subject: Subject) -> list[Row]:
     kept = [
         row | {"finding_id": _derive_finding_id(row, subject)}
         for row in given
-        if row.get("kernel_id") == subject.kernel_id and row.get("detector") in known
+        if row.get("kernel_id") == subject.case.kernel_id and row.get("detector") in known
     ]
     _warn("findings", len(given) - len(kept), "are on another kernel or by an unknown detector")
     return kept
@@ -262,13 +237,13 @@ def _list_detectors() -> frozenset[str]:
 def _derive_finding_id(row: Row, subject: Subject) -> str:
     """Return the identity that detectors give a finding; derive another one for other findings."""
     base = [str(row.get(name)) for name in ("detector", "detector_version", "class")]
-    base = ["finding", subject.kernel_id, *base]
+    base = ["finding", subject.case.kernel_id, *base]
     line, quote = str(row.get("line")), str(row.get("quote"))
     what, _, where = quote.partition(" at ")
     usual = [
         content_id(*base),
         content_id(*base, line),
-        *(content_id(*base, line, path) for path in subject.files),
+        *(content_id(*base, line, path) for path, _ in subject.case.other_files),
         content_id(*base, what, where),
     ]
     given = row.get("finding_id")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import store
+from evaluators.judging.case import Case
 from evaluators.judging.config import parse_axes
 from evaluators.limits.kinds import refuse_limit
 from store import read_sql
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from store.importers.reading.task_formats import TaskFile
 
-Case: TypeAlias = "dict[str, Any]"
 _TASK_FILES = (".py", ".json", ".yml")
 _NATIVE = (".cu", ".cpp")
 _SOURCES = (".py", ".cuh", ".h", ".hpp", ".cc", *_NATIVE)
@@ -60,20 +60,19 @@ class TaskText:
         files = dict(self.file.files if self.file is not None else ()) | dict(kernel.other_files)
         files.pop(kernel.path, None)
         task_id = store.ids.task_id(code)
-        return {
-            "kernel_id": store.ids.content_id(
-                "file", kernel.code.encode("utf-8", "replace").decode()
-            ),
-            "task_id": task_id,
-            "workload_id": store.ids.workload_id(task_id, axes),
-            "code": kernel.code,
-            "path": kernel.path,
-            "entry_point": kernel.entry_point,
-            "task_code": code,
-            "axes": axes,
-            "other_files": list(files.items()),
-            "trusted": True,
-        }
+        text = kernel.code.encode("utf-8", "replace").decode()
+        return Case(
+            kernel_id=store.ids.content_id("file", text),
+            task_id=task_id,
+            workload_id=store.ids.workload_id(task_id, axes),
+            code=kernel.code,
+            path=kernel.path,
+            entry_point=kernel.entry_point,
+            task_code=code,
+            axes=axes,
+            other_files=tuple(files.items()),
+            trusted=True,
+        )
 
     def name_workload(self, workload: str | None) -> str | None:
         """Return the name of the workload that a case has, for tasks of files with several."""
@@ -243,7 +242,7 @@ def _read_lake_task(task: str, lake_url: str | None) -> TaskText:
     return TaskText(code=code, axes=axes)
 
 
-def read_cases(lake: store.Lake, kernels: pa.Table, device: str) -> Iterator[dict[str, Any]]:
+def read_cases(lake: store.Lake, kernels: pa.Table, device: str) -> Iterator[Case]:
     """Yield the cases of a table of kernels, in its order.
 
     Args:
@@ -260,13 +259,10 @@ def read_cases(lake: store.Lake, kernels: pa.Table, device: str) -> Iterator[dic
     lake.register("wanted", kernels.append_column("position", order))
     spreads = read_spreads(lake, device, VERSION)
     for row in lake.run(read_sql(__file__, "cases"), {"device": device}).rows():
-        files = [(file["path"], file["code"]) for file in row["other_files"] or []]
-        yield {**row, "other_files": files, "spreads": spreads}
+        yield Case.read({**row, "spreads": spreads})
 
 
-def choose_leaders(
-    cases: Sequence[dict[str, Any]], verdicts: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def choose_leaders(cases: Sequence[Case], verdicts: Sequence[Mapping[str, Any]]) -> list[Case]:
     """Return the kernels that training finds faster than every ranked one of their task.
 
     They are cases of the full protocol, one for each task, so that exemplars and rankings have the
@@ -281,12 +277,12 @@ def choose_leaders(
         for row in verdicts
         if row["status"] == "correct" and row["equivalent"] and row["speedup"] is not None
     }
-    leaders: dict[str, tuple[float, dict[str, Any]]] = {}
+    leaders: dict[str, tuple[float, Case]] = {}
     for case in cases:
-        speedup = speedups.get((case["kernel_id"], case["task_id"]))
-        best = leaders.get(case["task_id"], (case["best_speedup"] or 0.0, {}))[0]
+        speedup = speedups.get((case.kernel_id, case.task_id))
+        best = leaders.get(case.task_id, (case.best_speedup or 0.0, case))[0]
         if speedup is not None and speedup > best:
-            leaders[case["task_id"]] = speedup, {**case, "protocol": "full"}
+            leaders[case.task_id] = speedup, replace(case, protocol="full")
     return [case for _, case in leaders.values()]
 
 

@@ -103,8 +103,9 @@ class Evaluator(Protocol):
 class RemeasuringEvaluator(Evaluator, Protocol):
     """An evaluator whose surprising wins are measured again, on another device where there is one.
 
-    With several judges, `judge` gets cases with `case.elsewhere` set. Where it then raises the flag
-    `unconfirmed_win`, another judge calls `remeasure`, and `settle` combines both sessions.
+    With several judges, `judge` gets cases with `case.sessions` first. Where it then raises the
+    flag `unconfirmed_win`, another judge gets the case with `case.sessions` second and calls
+    `remeasure`, and `settle` combines both sessions.
     """
 
     def remeasure(self, case: Case, bench: Bench, config: Any) -> list[Row]:
@@ -182,11 +183,12 @@ def choose_policy(config: Any, policy: str | None) -> Any:
     return dataclasses.replace(config, policy=(policy,) if several else policy)
 
 
-def adjust_config(config: Any, case: Mapping[str, Any]) -> Any:
+def adjust_config(config: Any, case: Case) -> Any:
     """Return a Config that asks for the verdict of a case, by its policy and protocol."""
-    adjusted = choose_policy(config, case.get("policy"))
-    protocol = case.get("protocol")
-    return adjusted if protocol is None else dataclasses.replace(adjusted, protocol=protocol)
+    adjusted = choose_policy(config, case.policy)
+    if case.protocol is None:
+        return adjusted
+    return dataclasses.replace(adjusted, protocol=case.protocol)
 
 
 def find_settle(evaluator: Evaluator) -> Settle | None:

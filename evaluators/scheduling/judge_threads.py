@@ -3,8 +3,9 @@
 A timing session has its device to itself; judges that share a device wait for it (`DeviceLock`).
 Builders compile a bounded number of candidates ahead of the judges. A judge prefers cases of the
 task that it has loaded. Where there are judges of several GPUs, or on several cores of a processor,
-a surprising win is measured again by another judge than the first one, which continues with other
-cases. Several judges of one GPU would only have to prepare the baselines of the task again.
+the second session of a surprising win is a case of its own, for another judge than the first one,
+which continues with other cases. Several judges of one GPU would only have to prepare the baselines
+of the task again.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from evaluators.judging.case import Case
 from evaluators.scheduling.contract import Settle, Tables
-from evaluators.scheduling.job_queue import Case, Job, JobQueue, SurprisingWin
 from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, HostUnfit
 
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.02  # between an empty batch and the next one
+_TRIES = 2
+_FAILURES = ("incorrect", "rejected", "timeout", "crash", "compile_error")
 
 
 class Judge(Protocol):
@@ -34,14 +37,11 @@ class Judge(Protocol):
         """The `devices` row."""
         ...
 
-    def judge(self, case: Mapping[str, Any]) -> Tables:
-        """Return the rows of one case. Raises HostUnfit, SandboxFailed, DeviceUnavailable."""
-        ...
+    def judge(self, case: Case) -> Tables:
+        """Return the rows of one case. Raises HostUnfit, SandboxFailed, DeviceUnavailable.
 
-    def remeasure(
-        self, case: Mapping[str, Any]
-    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Return the rows of a second session of a case, or how it failed. Raises as `judge`."""
+        Those of a second session are its timings and an evaluation, which says how it ended.
+        """
         ...
 
     def restart(self) -> None:
@@ -52,7 +52,7 @@ class Judge(Protocol):
 class Compiler(Protocol):
     """A process that compiles candidates ahead."""
 
-    def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
+    def build(self, case: Case) -> dict[str, Any]:
         """Return seconds, hit and failure of a build. Raises SandboxFailed."""
         ...
 
@@ -71,6 +71,138 @@ class JudgedCase:
     """What the host lacks for the kernel, which stays pending without a row."""
 
 
+@dataclass(eq=False)
+class _Job:
+    """A case, and what has happened to it. Judges are named by their numbers."""
+
+    case: Case
+    first: JudgedCase | None = None
+    """The result of the first session, where the case is the second one."""
+    first_judge: int | None = None
+    tries: int = 0
+    """How many judge processes have failed at it."""
+
+
+@dataclass
+class _JobQueue:
+    """The cases of a run in memory: to build, ready to judge, or in progress."""
+
+    builders: int
+    judges: int
+    """Number of judges at work."""
+    to_build: list[list[_Job]] = field(default_factory=list[list[_Job]])
+    """Cases of one kernel and task, which differ in the policy, share a build."""
+    ready: list[_Job] = field(default_factory=list[_Job])
+    complete: bool = False
+    """Whether no case will be added."""
+    loaded: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
+    """The task that each judge has loaded, by the judge's number."""
+    building: int = 0
+    judging: int = 0
+    stopped: bool = False
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether judges or builders may soon have nothing to do, and cases may be added."""
+        with self.changed:
+            waiting = len(self.ready) + sum(map(len, self.to_build))
+            return not self.complete and waiting < 2 * (self.judges + self.builders)
+
+    def add(self, cases: Sequence[Case]) -> None:
+        """Add cases; those that need it are compiled ahead where there are builders."""
+        with self.changed:
+            for case in cases:
+                if not (self.builders and case.compiles):
+                    self.ready.append(_Job(case))
+                    continue
+                for alike in self.to_build:
+                    other = alike[0].case
+                    if (other.kernel_id, other.task_key) == (case.kernel_id, case.task_key):
+                        alike.append(_Job(case))
+                        break
+                else:
+                    self.to_build.append([_Job(case)])
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Let threads end when all cases are finished."""
+        with self.changed:
+            self.complete = True
+            self.changed.notify_all()
+
+    def next_build(self) -> list[_Job] | None:
+        """Wait for cases to compile together; None when there are none left."""
+        with self.changed:
+            while not self.stopped and (self.to_build or not self.complete):
+                compiled = sum(job.case.build is not None for job in self.ready)
+                if self.to_build and compiled < 2 * self.builders + self.judges:
+                    jobs = self.to_build.pop(0)
+                    self.building += len(jobs)
+                    return jobs
+                self.changed.wait()
+        return None
+
+    def finish_build(self, jobs: Sequence[_Job]) -> None:
+        """Make compiled cases ready to judge."""
+        with self.changed:
+            self.building -= len(jobs)
+            self.ready += jobs
+            self.changed.notify_all()
+
+    def next_case(self, judge: int) -> _Job | None:
+        """Wait for a case: of the judge's loaded task, else of one that no other judge has loaded.
+
+        The task of the case counts as loaded by the judge.
+        """
+        with self.changed:
+            while not self.stopped:
+                eligible = [
+                    job for job in self.ready if job.first_judge != judge or self.judges == 1
+                ]
+                if eligible:
+                    own = self.loaded.get(judge)
+                    others = {key for other, key in self.loaded.items() if other != judge}
+                    same = [job for job in eligible if job.case.task_key == own]
+                    free = [job for job in eligible if job.case.task_key not in others]
+                    job = (same or free or eligible)[0]
+                    self.ready.remove(job)
+                    self.judging += 1
+                    self.loaded[judge] = job.case.task_key
+                    self.changed.notify_all()
+                    return job
+                has_work = self.ready or self.to_build or self.building or self.judging
+                if self.complete and not has_work:
+                    return None
+                self.changed.wait()
+        return None
+
+    def put_back(self, job: _Job) -> None:
+        """Put a case first in the queue, whose judge is done with it."""
+        with self.changed:
+            self.ready.insert(0, job)
+            self.end_judging()
+
+    def end_judging(self) -> None:
+        """Note that a judge is done with its case."""
+        with self.changed:
+            self.judging -= 1
+            self.changed.notify_all()
+
+    def remove_judge(self, judge: int) -> None:
+        """Count one judge less; the others take the cases that waited for it."""
+        with self.changed:
+            self.loaded.pop(judge, None)
+            self.judges -= 1
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        """Release every waiting thread."""
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+
+
 def judge_cases(
     batches: Iterable[Sequence[Case]],
     judges: Sequence[Judge],
@@ -85,7 +217,7 @@ def judge_cases(
 
     Args:
         batches: What to judge; the next batch is read when judges or builders may soon have
-            nothing to do. An empty one means nothing for now. A case compiled ahead gets `build`.
+            nothing to do. An empty one means nothing for now.
         judges: One or more per device.
         builders: Compile the cases that need it; none leaves that to the judges.
         settle: Combines the sessions of a surprising win (`contract.find_settle`), or None.
@@ -95,7 +227,7 @@ def judge_cases(
     """
     gpus = {judge.row["device_id"] for judge in judges if judge.row["kind"] == "cuda"}
     has_others = len(judges) > 1 and len(gpus) != 1
-    jobs = JobQueue(builders=len(builders), judges=len(judges))
+    jobs = _JobQueue(builders=len(builders), judges=len(judges))
     results: queue.SimpleQueue[JudgedCase | BaseException | None] = queue.SimpleQueue()
     threads = [
         threading.Thread(target=_build_ahead, args=(jobs, builder, results), daemon=True)
@@ -103,10 +235,10 @@ def judge_cases(
     ] + [
         threading.Thread(
             target=_run_judge,
-            args=(jobs, judge, settle, results, has_others),
+            args=(jobs, number, judge, settle if has_others else None, results),
             daemon=True,
         )
-        for judge in judges
+        for number, judge in enumerate(judges)
     ]
     for thread in threads:
         thread.start()
@@ -144,7 +276,7 @@ def judge_cases(
         )
 
 
-def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
+def _build_ahead(jobs: _JobQueue, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
     """Compile cases until none is left; the thread of one builder."""
     try:
         while (alike := jobs.next_build()) is not None:
@@ -152,11 +284,11 @@ def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[A
             try:
                 build = builder.build(case)
                 for job in alike:
-                    job.case["build"] = build
+                    job.case = replace(job.case, build=build)
             except Exception as failed:  # the judge compiles it then
                 if jobs.stopped:  # the end of the run has ended the builder's processes
                     return
-                path = quote_name(case["path"])
+                path = quote_name(case.path)
                 log.warning("%s is not compiled ahead: %.300s", path, describe_fault(failed))
             jobs.finish_build(alike)
     except BaseException as error:
@@ -164,33 +296,25 @@ def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[A
 
 
 def _run_judge(
-    jobs: JobQueue,
+    jobs: _JobQueue,
+    number: int,
     judge: Judge,
     settle: Settle | None,
     results: queue.SimpleQueue[Any],
-    has_others: bool,
 ) -> None:
-    """Judge cases until none is left; the thread of one judge."""
-    own = id(judge)
+    """Judge cases until none is left; the thread of one judge.
+
+    settle: None where no other judge measures a surprising win again.
+    """
     try:
-        while True:
-            job = jobs.next_case(own)
-            if job is None:
-                results.put(None)
-                return
-            case, win = job.case, job.win
+        while (job := jobs.next_case(number)) is not None:
+            case = job.case
+            if settle is not None and job.first is None and jobs.judges > 1:
+                case = replace(case, sessions="first")
             try:
-                if win is None or settle is None:
-                    result = _judge_once(
-                        jobs, judge, job, remeasures=settle is not None and has_others
-                    )
-                    if result is None:
-                        continue
-                else:
-                    tables = settle(win.tables, *judge.remeasure(case))
-                    result = JudgedCase(case, win.device, tables)
+                tables = judge.judge(case)
             except HostUnfit as unfit:
-                result = JudgedCase(case, judge.row, None, unfit.message, unfit)
+                result = JudgedCase(job.case, judge.row, None, unfit.message, unfit)
             except DeviceUnavailable as gone:
                 log.warning("%s takes no more kernels: %s", judge.row["name"], gone.message)
                 jobs.put_back(job)
@@ -200,22 +324,46 @@ def _run_judge(
                 if jobs.stopped:
                     return
                 why = describe_fault(failed)
-                log.warning("%s %s: %s", quote_name(case["path"]), case["kernel_id"][:12], why)
+                log.warning("%s %s: %s", quote_name(case.path), case.kernel_id[:12], why)
+                job.tries += 1
                 try:
                     judge.restart()
                 finally:  # no other judge has a case after its last try
-                    retried = jobs.retry(job)
-                    if not retried and win is None:
-                        results.put(JudgedCase(case, judge.row, None, why))
-                    elif not retried and win is not None:
-                        results.put(JudgedCase(case, win.device, win.tables))
+                    if job.tries < _TRIES:
+                        jobs.put_back(job)
+                    else:
+                        jobs.end_judging()
+                        results.put(job.first or JudgedCase(job.case, judge.row, None, why))
                 continue
+            else:
+                flags = tables["evaluations"][0].get("flags") or ()
+                if settle is not None and job.first is not None:
+                    result = _settle_win(settle, job.first, tables)
+                elif case.sessions == "first" and "unconfirmed_win" in flags:
+                    job.first, job.first_judge = JudgedCase(job.case, judge.row, tables), number
+                    job.case = replace(case, sessions="second")
+                    jobs.put_back(job)
+                    continue
+                else:
+                    result = JudgedCase(job.case, judge.row, tables)
             jobs.end_judging()
             results.put(result)
+        results.put(None)
     except BaseException as error:
         results.put(error)
     finally:
-        jobs.remove_judge(own)
+        jobs.remove_judge(number)
+
+
+def _settle_win(settle: Settle, first: JudgedCase, second: Tables) -> JudgedCase:
+    """Return the result of a surprising win after its second session, on the first device."""
+    assert first.tables is not None
+    evaluation = second["evaluations"][0]
+    failed = None
+    if evaluation["status"] in _FAILURES:
+        failed = {name: evaluation.get(name) for name in ("status", "reason", "message")}
+        failed["detail"] = evaluation.get("log") or ""
+    return replace(first, tables=settle(first.tables, second["timings"], failed))
 
 
 def describe_fault(failed: Exception) -> str:
@@ -223,14 +371,3 @@ def describe_fault(failed: Exception) -> str:
     if isinstance(failed, EvaluatorError):
         return failed.message
     return f"{type(failed).__name__}: {failed}"
-
-
-def _judge_once(jobs: JobQueue, judge: Judge, job: Job, *, remeasures: bool) -> JudgedCase | None:
-    """Judge a case; None where another judge measures it again."""
-    others = remeasures and jobs.judges > 1
-    tables = judge.judge({**job.case, "elsewhere": others})
-    if others and "unconfirmed_win" in (tables["evaluations"][0].get("flags") or ()):
-        win = SurprisingWin(threading.get_ident(), judge.row, tables)
-        jobs.request_second_session(job, win)
-        return None
-    return JudgedCase(job.case, judge.row, tables)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import store
 from evaluators.device.identity import compute_class_id
+from evaluators.judging.case import Case
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.contract import Evaluator, name_of
 from evaluators.scheduling.pending import Selection, find_pending
@@ -29,7 +30,7 @@ CASES_PER_JUDGE = 16
 """Cases that a run leases at a time, for each of its judges: some minutes of work."""
 
 
-def name_verdict(evaluator: Evaluator, device: Mapping[str, Any], case: Mapping[str, Any]) -> str:
+def name_verdict(evaluator: Evaluator, device: Mapping[str, Any], case: Case) -> str:
     """Return the id of the next verdict on a case: the same for every run that would give it.
 
     Runs on alike devices would give the same one.
@@ -38,11 +39,11 @@ def name_verdict(evaluator: Evaluator, device: Mapping[str, Any], case: Mapping[
         "verdict",
         name_of(evaluator),
         str(evaluator.VERSION),
-        case.get("policy") or "",
-        *([case["protocol"]] if case.get("protocol") == "training" else []),
+        case.policy or "",
+        *([case.protocol] if case.protocol == "training" else []),
         compute_class_id(device),
-        *(case[name] for name in ("kernel_id", "task_id", "workload_id")),
-        str(case["earlier"]),
+        *(case.kernel_id, case.task_id, case.workload_id),
+        str(case.earlier),
     )
 
 
@@ -84,7 +85,7 @@ class LeasedCases:
         self.elsewhere = 0
         """Cases that other runs are judging; known once every batch is read."""
 
-    def read_batches(self) -> Iterator[list[dict[str, Any]]]:
+    def read_batches(self) -> Iterator[list[Case]]:
         """Yield cases until none is left that this run may judge."""
         positions = list(range(self._pending.num_rows))
         # What another run holds at first may be free at the end, if that run is interrupted.
@@ -99,11 +100,11 @@ class LeasedCases:
             positions = self._find_again(skipped) if skipped and self._left else []
         self.elsewhere = len(positions)
 
-    def finish(self, case: Mapping[str, Any]) -> None:
+    def finish(self, case: Case) -> None:
         """Note that the verdict on a case is spooled."""
         self._finished.append(self._name(case))
 
-    def release(self, case: Mapping[str, Any]) -> None:
+    def release(self, case: Case) -> None:
         """Leave a case to other runs without a verdict."""
         self._leases.release([self._name(case)])
 
@@ -127,12 +128,12 @@ class LeasedCases:
         rows = self._pending.select(names).to_pylist()
         return [at for at, row in enumerate(rows) if tuple(row.values()) in wanted]
 
-    def _lease(self, chosen: Sequence[int], skipped: list[int]) -> list[dict[str, Any]]:
+    def _lease(self, chosen: Sequence[int], skipped: list[int]) -> list[Case]:
         """Return the cases of these positions that no other run holds or has judged."""
         import pyarrow as pa
 
         rows = self._pending.take(pa.array(chosen, pa.int64()))
-        names = [self._name(row) for row in rows.to_pylist()]
+        names = [self._name(Case.read(row)) for row in rows.to_pylist()]
         taken = self._leases.take(names)
         skipped += [at for at, name in zip(chosen, names, strict=True) if name not in taken]
         mine = rows.filter(pa.array([name in taken for name in names], pa.bool_()))
@@ -143,7 +144,7 @@ class LeasedCases:
         self._leases.release(taken - kept)
         return cases
 
-    def _read_unchanged(self, rows: pa.Table, taken: set[str]) -> list[dict[str, Any]]:
+    def _read_unchanged(self, rows: pa.Table, taken: set[str]) -> list[Case]:
         """Return the cases of rows, without those that were evaluated since they were found."""
         # A run commits its verdicts before it releases their cases, so they are all visible now.
         self.commit()
@@ -153,5 +154,5 @@ class LeasedCases:
         # another name. It may be one that counts for nothing here.
         return [case for case in read if self._name(case) in taken]
 
-    def _name(self, case: Mapping[str, Any]) -> str:
+    def _name(self, case: Case) -> str:
         return name_verdict(self._evaluator, self._device, case)

@@ -15,16 +15,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import store
 from evaluators.device import placement
 from evaluators.device.identity import select_alike
+from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import choose_leaders, read_cases
-from evaluators.scheduling.judge_threads import Case, judge_cases
+from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.run import append_result, open_judges, record_evaluation
 from store import read_sql
 from store.errors import EvaluatorError, FlywheelError, UnknownName
@@ -214,7 +215,7 @@ class Pool(Requests):
             rows = verdicts.to_pylist()
             is_wanted = [row["evaluation_id"] is None or self._remeasure for row in rows]
             cases = list(read_cases(lake, verdicts.filter(is_wanted), self.device["name"]))
-        fresh = {_pair(case) for case in cases}
+        fresh = {(case.kernel_id, case.task_id) for case in cases}
         if cases:
             log.debug("%d of %d kernels are judged now", len(cases), len(rows))
             faults = self._judge_all(cases)
@@ -241,8 +242,9 @@ class Pool(Requests):
             settle = contract.find_settle(self._evaluator)
             with closing(judge_cases([cases], self._judges, self._builders, settle)) as judged:
                 for result in judged:
+                    pair = result.case.kernel_id, result.case.task_id
                     if result.unfit is not None:  # no row: this says nothing about the kernel
-                        faults[_pair(result.case)] = {
+                        faults[pair] = {
                             "status": "evaluator_error",
                             "reason": "host_unfit",
                             "message": result.fault,
@@ -251,11 +253,11 @@ class Pool(Requests):
                     tables = append_result(self._writer, self._evaluator, self.run_id, result)
                     evaluation = tables["evaluations"][0]
                     if evaluation["status"] == "evaluator_error":
-                        faults[_pair(result.case)] = evaluation
+                        faults[pair] = evaluation
                         if result.tables is not None:  # else several judges were lost with it
-                            left.append({**result.case, "earlier": result.case["earlier"] + 1})
+                            left.append(replace(result.case, earlier=result.case.earlier + 1))
                     else:
-                        faults.pop(_pair(result.case), None)
+                        faults.pop(pair, None)
                     if self._closing.is_set():
                         raise EvaluatorError("the pool was closed while it judged")
             cases = left

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from evaluators.judging import host
+from evaluators.judging.case import Case
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.processes.messages import Malformed
 from evaluators.references.weight_seed import WEIGHT_SEED
@@ -84,19 +85,19 @@ class Builder:
             self._fork_server.close()
         self._template.close()
 
-    def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
+    def build(self, case: Case) -> dict[str, Any]:
         """Compile the extensions that importing and constructing a candidate builds.
 
         Returns seconds, hit and failure; `failure` (status, reason, message, detail) is there only
         where no GPU could change it. Raises SandboxFailed.
         """
         begin = time.perf_counter()
-        files = {case["path"]: case["code"], **dict(case["other_files"])}
+        files = case.files
         device = "cpu" if self._arch is None else "cuda"
         if host.find_fault(host.find_needs(files, device), device) is not None:
             return {"seconds": 0.0, "hit": False, "failure": None}  # the judge says what is wrong
         oom_kills = host.count_oom_kills()
-        build = self._builds.claim(files, case["task_code"], case["axes"])
+        build = self._builds.claim(files, case.task_code, case.axes)
         try:
             failed = None if build.hit else self.compile(build, case, files)
             answered = failed is None or failed.status != "timeout"
@@ -117,12 +118,10 @@ class Builder:
             "failure": vars(failed) if failed is not None and decided else None,
         }
 
-    def compile(
-        self, build: Build, case: Mapping[str, Any], files: Mapping[str, str]
-    ) -> Failed | None:
+    def compile(self, build: Build, case: Case, files: Mapping[str, str]) -> Failed | None:
         """Compile a candidate into a build; return how it failed, or None."""
         requests: list[_Request] = [
-            ("load", {"path": case["path"], "entry_point": case["entry_point"], "names": {}})
+            ("load", {"path": case.path, "entry_point": case.entry_point, "names": {}})
         ]
         arguments, inputs = self._read_arguments(case)
         if arguments is not None:
@@ -131,16 +130,14 @@ class Builder:
             requests.append(("rehearse", {"inputs": inputs}))
         return self._ask_worker(files, requests, build)[1]
 
-    def _read_arguments(
-        self, case: Mapping[str, Any]
-    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    def _read_arguments(self, case: Case) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """Return the task's constructor arguments, and types and shapes of its inputs.
 
         They are run in a worker. None stands for those that are no plain values.
         """
-        names = json.loads(case["axes"])
+        names = json.loads(case.axes)
         answers, failed = self._ask_worker(
-            {_TASK_FILE: case["task_code"] + _ARGUMENTS},
+            {_TASK_FILE: case.task_code + _ARGUMENTS},
             [
                 ("load", {"path": _TASK_FILE, "entry_point": "Arguments", "names": names}),
                 ("construct", {"seed": WEIGHT_SEED, "arguments": {"list": []}}),

@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import socket
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.judges.process import JudgeProcess
 from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, SandboxFailed
@@ -36,17 +37,10 @@ class _Remote:
     def row(self) -> dict[str, Any]:
         return self._process.row
 
-    def judge(self, case: Mapping[str, Any]) -> dict[str, Any]:
+    def judge(self, case: Case) -> dict[str, Any]:
         """Return the rows of a case, or the refusal: our errors do not survive Ray's pickling."""
         try:
             return {"tables": self._process.judge(case)}
-        except (HostUnfit, SandboxFailed, DeviceUnavailable) as failed:
-            return _describe_refusal(failed)
-
-    def remeasure(self, case: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the result of a second session, or the refusal."""
-        try:
-            return {"second": self._process.remeasure(case)}
         except (HostUnfit, SandboxFailed, DeviceUnavailable) as failed:
             return _describe_refusal(failed)
 
@@ -83,7 +77,7 @@ class RayJudge:
                 "Every node needs this package and its dependencies in the same version.",
             ) from error
 
-    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of one case.
 
         Raises:
@@ -91,13 +85,7 @@ class RayJudge:
             HostUnfit: the node lacks what the kernel needs.
             DeviceUnavailable: the device of the actor has been found sick.
         """
-        return self._await_answer(self._actor.judge.remote(dict(case)))["tables"]
-
-    def remeasure(
-        self, case: Mapping[str, Any]
-    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Return the rows of a second session, or how the kernel failed. Raises as `judge` does."""
-        return self._await_answer(self._actor.remeasure.remote(dict(case)))["second"]
+        return self._await_answer(self._actor.judge.remote(case))["tables"]
 
     def _await_answer(self, request: Any) -> dict[str, Any]:
         try:

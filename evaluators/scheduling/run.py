@@ -164,7 +164,7 @@ def append_result(
         try:
             writer.append_all([_make_bundle(evaluator, run_id, result, tables)], wait=False)
         except RowsRejected as error:
-            kernel = result.case["kernel_id"][:12]
+            kernel = result.case.kernel_id[:12]
             log.warning("%s: rows of %s are left out: %.300a", kernel, error.table, str(error))
             if error.table == "evaluations" and failed:
                 raise
@@ -248,7 +248,7 @@ def run(
                     tally.count(tables)
                     status = tables["evaluations"][0]["status"]
                     if log.isEnabledFor(logging.DEBUG):
-                        name = f"{result.case['kernel_id'][:8]} {quote_name(result.case['path'])}"
+                        name = f"{result.case.kernel_id[:8]} {quote_name(result.case.path)}"
                         echo.print_note(f"{status:16} {name}")
                     progress(tally.evaluations, cases.total, f"judged, last {status}")
             finally:
@@ -265,28 +265,22 @@ def _make_bundle(
     for row in (*tables["evaluations"], *tables.get("findings", [])):
         row["run_id"] = run_id
     # A fault is one of the policy that was asked for; the protocol decides what ranks.
-    tables["evaluations"][0].setdefault("policy", result.case.get("policy"))
-    asked = result.case.get("protocol")
-    tables["evaluations"][0] |= {"protocol": asked} if asked is not None else {}
+    tables["evaluations"][0].setdefault("policy", result.case.policy)
+    if result.case.protocol is not None:
+        tables["evaluations"][0]["protocol"] = result.case.protocol
     identity = name_verdict(evaluator, result.device, result.case)
     # A fault in one run must not keep out the verdict of another.
     if tables["evaluations"][0]["status"] == "evaluator_error":
         identity = content_id("fault", run_id, identity)
     return store.Bundle(
         bundle_id=identity,
-        message=f"judged {result.case['kernel_id'][:12]}",
+        message=f"judged {result.case.kernel_id[:12]}",
         tables=tables,
     )
 
 
 def _build_fault(evaluator: Evaluator, result: JudgedCase, why: str) -> Tables:
     """Return the row of a case that could not be judged on any try, through no fault of its own."""
-    subject = answers.Subject(
-        kernel_id=result.case["kernel_id"],
-        task_id=result.case["task_id"],
-        workload_id=result.case["workload_id"],
-        device_id=result.device["device_id"],
-        evaluator=name_of(evaluator),
-        version=evaluator.VERSION,
-    )
+    device_id = result.device["device_id"]
+    subject = answers.Subject(result.case, device_id, name_of(evaluator), evaluator.VERSION)
     return answers.build_fault(subject, why)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from evaluators.judging.case import Case
 from evaluators.scheduling.contract import Tables
-from evaluators.scheduling.judge_threads import Case, Judge
+from evaluators.scheduling.judge_threads import Judge
 from store.errors import DeviceUnavailable
 
 
@@ -21,7 +22,8 @@ class Hand:
         self._changed = threading.Condition()
         self._waiting: list[Case] = []
         """Claimed, and not given to the judges yet."""
-        self._held: dict[str, Case] = {}
+        self._held: set[str] = set()
+        self._leases: dict[str, str] = {}
         self._running: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
         self._is_closed = False
@@ -43,15 +45,14 @@ class Hand:
         with self._changed:
             self._changed.wait(limit_s)
 
-    def add(self, cases: Sequence[Case]) -> None:
-        """Take claimed cases. One that is in hand already goes on, under its new lease."""
+    def add(self, cases: Sequence[tuple[Case, str]]) -> None:
+        """Take claimed cases with their leases; one that is in hand goes on under the new one."""
         with self._changed:
-            for case in cases:
-                held = self._held.setdefault(case["judgement_id"], case)
-                if held is case:
+            for case, lease in cases:
+                self._leases[case.request_id] = lease
+                if case.request_id not in self._held:
+                    self._held.add(case.request_id)
                     self._waiting.append(case)
-                else:
-                    held["lease"] = case["lease"]
 
     def close(self) -> None:
         """Let `read_batches` end; no case is added any more."""
@@ -83,18 +84,23 @@ class Hand:
         with self._changed:
             return [*self._running, *(one for one in self._seconds if one in self._held)]
 
-    def begin(self, case: Mapping[str, Any]) -> None:
+    def begin(self, case: Case) -> None:
         """Note that a judge begins with a case."""
         with self._changed:
-            self._running[case["judgement_id"]] = time.monotonic()
-            self.loaded = case["task_id"]
+            self._running[case.request_id] = time.monotonic()
+            self.loaded = case.task_id
 
-    def stop(self, case: Mapping[str, Any]) -> None:
+    def stop(self, case: Case) -> None:
         """Note that a judge has stopped to work on a case."""
-        judgement_id = case["judgement_id"]
+        judgement_id = case.request_id
         with self._changed:
             took = time.monotonic() - self._running.pop(judgement_id)
             self._seconds[judgement_id] = self._seconds.get(judgement_id, 0.0) + took
+
+    def read_lease(self, judgement_id: str) -> str:
+        """Return the newest lease of a case."""
+        with self._changed:
+            return self._leases[judgement_id]
 
     def read_seconds(self, judgement_id: str) -> float:
         """Return how long judges have worked on a case."""
@@ -104,7 +110,8 @@ class Hand:
     def remove(self, judgement_id: str) -> None:
         """Note that a case is answered."""
         with self._changed:
-            self._held.pop(judgement_id, None)
+            self._held.discard(judgement_id)
+            self._leases.pop(judgement_id, None)
             self._seconds.pop(judgement_id, None)
             self._changed.notify_all()
 
@@ -120,24 +127,11 @@ class WatchedJudge:
         """The `devices` row."""
         return self._judge.row
 
-    def judge(self, case: Mapping[str, Any]) -> Tables:
+    def judge(self, case: Case) -> Tables:
         """Return the rows of one case. Raises SandboxFailed, DeviceUnavailable."""
         self._hand.begin(case)
         try:
             return self._judge.judge(case)
-        except DeviceUnavailable as gone:
-            self._hand.quarantine[self.row["device_id"]] = gone.message
-            raise
-        finally:
-            self._hand.stop(case)
-
-    def remeasure(
-        self, case: Mapping[str, Any]
-    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Return the rows of a second session of a case, or how it failed. Raises as `judge`."""
-        self._hand.begin(case)
-        try:
-            return self._judge.remeasure(case)
         except DeviceUnavailable as gone:
             self._hand.quarantine[self.row["device_id"]] = gone.message
             raise

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import store
 from evaluators.device import placement
 from evaluators.device.placement import Layout
+from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.judge_threads import JudgedCase, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
@@ -242,7 +243,7 @@ class _Session:
             return
         self._hand.add(
             [
-                {**one["case"], "judgement_id": one["judgement_id"], "lease": one["lease"]}
+                (Case.read(one["case"] | {"request_id": one["judgement_id"]}), one["lease"])
                 for one in reply["cases"]
             ]
         )
@@ -267,10 +268,10 @@ class _Session:
 
     def _send(self, result: JudgedCase) -> None:
         """Send the rows of a case, for as long as it takes; drop what the server refuses."""
-        judgement_id = result.case["judgement_id"]
+        judgement_id = result.case.request_id
         body = {
             "judgement_id": judgement_id,
-            "lease": result.case["lease"],
+            "lease": self._hand.read_lease(judgement_id),
             "device_id": result.device["device_id"],
             "judged_s": self._hand.read_seconds(judgement_id),
             "tables": result.tables,

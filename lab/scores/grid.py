@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import store
+    from evaluators.judging.case import Case
 
 SUITE = "lab-scores"
 SPLITS: tuple[Split, ...] = ("train", "test")
@@ -67,26 +68,22 @@ class GridKernel:
         """Name of the kernel at its task."""
         return _name_place({"task_id": self.task.task_id, "kernel_id": self.kernel_id})
 
-    def make_case(self) -> dict[str, Any]:
+    def make_case(self) -> Case:
         """Return what a judge process is sent."""
-        return {
-            "kernel_id": self.kernel_id,
-            "task_id": self.task.task_id,
-            "workload_id": ids.workload_id(self.task.task_id, self.task.axes),
-            "code": self.code,
-            "path": _PATH,
-            "entry_point": "ModelNew",
-            "other_files": [],
-            "task_code": self.task.code,
-            "axes": self.task.axes,
-            "compiles": False,
-            "policy": "torch_default",
-            "protocol": "training",
-            "best_speedup": None,
-            "earlier": 0,
-            "weak": False,
-            "trusted": True,
-        }
+        from evaluators.judging.case import Case
+
+        return Case(
+            kernel_id=self.kernel_id,
+            task_id=self.task.task_id,
+            workload_id=ids.workload_id(self.task.task_id, self.task.axes),
+            code=self.code,
+            path=_PATH,
+            task_code=self.task.code,
+            axes=self.task.axes,
+            policy="torch_default",
+            protocol="training",
+            trusted=True,
+        )
 
 
 def list_kernels(splits: Sequence[Split] = SPLITS) -> Iterator[GridKernel]:
@@ -179,7 +176,7 @@ def judge(
     budget.announce("kernels", len(kernels), _KERNEL_S)
     waiting = iter(kernels)
 
-    def draw_batches() -> Iterator[list[dict[str, Any]]]:
+    def draw_batches() -> Iterator[list[Case]]:
         # One case at a time, so that little is left in progress when the budget ends.
         for kernel in waiting:
             if budget.left < _RESERVE_S:
@@ -196,7 +193,7 @@ def judge(
         settle = contract.find_settle(evaluator)
         for result in judge_cases(draw_batches(), judges, (), settle):
             if result.tables is None:
-                say(f"{result.case['kernel_id'][:12]} has no verdict: {result.fault}")
+                say(f"{result.case.kernel_id[:12]} has no verdict: {result.fault}")
                 continue
             line = {"case": _name_case(result.case), "device": result.device}
             lines.write(json.dumps(line | {"tables": result.tables}, default=_write_time) + "\n")
@@ -246,6 +243,7 @@ def fill_lake(
         kernels: Kernels of the split (default: all).
     """
     import store
+    from evaluators.judging.case import Case
     from evaluators.scheduling import contract
     from evaluators.scheduling.judge_threads import JudgedCase
     from evaluators.scheduling.run import append_results, record_evaluation
@@ -266,9 +264,8 @@ def fill_lake(
         judged: list[JudgedCase] = []
         seen: Counter[str] = Counter()
         for row in results:
-            case = dict(row["case"])
-            name = _name_place(case)
-            case["earlier"] = seen[name]
+            name = _name_place(row["case"])
+            case = Case.read(row["case"] | {"earlier": seen[name]})
             seen[name] += 1
             if seen[name] <= stored[name]:
                 continue  # an earlier call has stored it
@@ -341,9 +338,9 @@ def read_surface(out: Path, evaluator: str = "judge") -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _name_case(case: Mapping[str, Any]) -> dict[str, Any]:
+def _name_case(case: Case) -> dict[str, Any]:
     names = ("kernel_id", "task_id", "workload_id", "policy", "protocol", "earlier")
-    return {name: case[name] for name in names}
+    return {name: getattr(case, name) for name in names}
 
 
 def _name_place(row: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import store
 from evaluators import judge
+from evaluators.judging.case import Case
 from evaluators.scheduling import answers
 from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.judges.process import JudgeProcess
@@ -31,15 +32,13 @@ class NoOptions:
     """What the evaluator below is asked for."""
 
 
-SUBJECT = answers.Subject(
+CASE = Case(
     kernel_id="k" * 64,
     task_id="t" * 64,
     workload_id="w" * 64,
-    device_id="d" * 64,
-    evaluator="judge",
-    version=judge.VERSION,
-    files=("other.cu",),
+    other_files=(("other.cu", ""),),
 )
+SUBJECT = answers.Subject(CASE, "d" * 64, evaluator="judge", version=judge.VERSION)
 EVALUATION = {
     **SUBJECT.about,
     "evaluation_id": "e",
@@ -66,8 +65,8 @@ TIMING = {
     "created_at": "2000-01-01T00:00:00+00:00",
 }
 FINDING = {
-    "finding_id": content_id("finding", SUBJECT.kernel_id, "judge", "5", "lazy_output"),
-    "kernel_id": SUBJECT.kernel_id,
+    "finding_id": content_id("finding", CASE.kernel_id, "judge", "5", "lazy_output"),
+    "kernel_id": CASE.kernel_id,
     "evaluation_id": "e",
     "detector": "judge",
     "detector_version": 5,
@@ -77,7 +76,7 @@ FINDING = {
 }
 ANALYSIS = {
     "analysis_id": "a",
-    "kernel_id": SUBJECT.kernel_id,
+    "kernel_id": CASE.kernel_id,
     "kind": "profiler",
     "author": "torch.profiler 2.13",
     "body": "a text",
@@ -184,8 +183,8 @@ def test_a_finding_takes_no_identity_of_another() -> None:
     honest = [
         FINDING | {"detector": "hostile", "line": 3, "finding_id": content_id(*parts)}
         for parts in (
-            ("finding", SUBJECT.kernel_id, "hostile", "5", "lazy_output", "3"),
-            ("finding", SUBJECT.kernel_id, "hostile", "5", "lazy_output", "3", "other.cu"),
+            ("finding", CASE.kernel_id, "hostile", "5", "lazy_output", "3"),
+            ("finding", CASE.kernel_id, "hostile", "5", "lazy_output", "3", "other.cu"),
         )
     ]
     forged = FINDING | {"finding_id": content_id("finding", "z" * 64, "judge", "5", "lazy_output")}
@@ -219,24 +218,22 @@ def test_no_answer_makes_anything_but_an_answer(tables: Any, changes: dict[str, 
         assert SUBJECT.about.items() <= found["evaluations"][0].items()
     for one in (tables, changes):
         with contextlib.suppress(answers.RefusedAnswer):
-            answers.accept_session(one, None, SUBJECT)
-        with contextlib.suppress(answers.RefusedAnswer):
-            answers.accept_session([], one, SUBJECT)
-        with contextlib.suppress(answers.RefusedAnswer):
             answers.accept_remarks(one, SUBJECT)
         with contextlib.suppress(answers.RefusedAnswer):
             answers.accept_audit(one, {"task_id": "t"})
 
 
 def test_a_second_session_is_of_the_same_case() -> None:
-    bare = {name: value for name, value in TIMING.items() if name != "evaluation_id"}
-    rows, failed = answers.accept_session([bare, bare | {"kernel_id": "z" * 64}], None, SUBJECT)
-    assert (len(rows), failed) == (1, None)
-    told = {"status": "crash", "reason": "signal", "message": "m", "detail": "d"}
-    assert answers.accept_session([bare], told, SUBJECT) == ([], told)
-    for wrong in (told | {"status": "correct"}, told | {"reason": None}, "crash", 3):
+    ending = {"status": "crash", "reason": "signal", "message": "m", "log": "d"}
+    rows = [TIMING, TIMING | {"kernel_id": "z" * 64}]
+    tables = answers.accept_judgement(
+        {"evaluations": [EVALUATION | ending], "timings": rows}, SUBJECT
+    )
+    assert ending.items() <= tables["evaluations"][0].items()
+    assert len(tables["timings"]) == 1
+    for wrong in ({"message": ["m"]}, {"task_id": "z" * 64}, {"device_id": "z" * 64}):
         with pytest.raises(answers.RefusedAnswer):
-            answers.accept_session([bare], wrong, SUBJECT)
+            answers.accept_judgement({"evaluations": [EVALUATION | wrong]}, SUBJECT)
 
 
 def test_an_audit_is_of_the_task_that_was_asked_about() -> None:
@@ -289,18 +286,10 @@ def forger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
 
 
-def make_case(how: str) -> dict[str, Any]:
+def make_case(how: str) -> Case:
     """Return a case that the forger answers in some way."""
     ids = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "a" * 64)
-    return {
-        **ids,
-        "code": f"# {how}",
-        "path": "kernel.py",
-        "entry_point": "ModelNew",
-        "other_files": [],
-        "task_code": "",
-        "axes": "{}",
-    }
+    return Case(**ids, code=f"# {how}")
 
 
 @pytest.mark.slow
@@ -386,7 +375,7 @@ def store_tables(
             ]
             for name, rows in tables.items()
         }
-        return JudgedCase({**case, "path": "k", "earlier": next(earlier)}, device, tables)
+        return JudgedCase(Case(**case, path="k", earlier=next(earlier)), device, tables)
 
     def store_all(*given: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
         results = [make_result(tables) for tables in given]
@@ -450,8 +439,8 @@ def test_a_verdict_that_breaks_a_rule_is_a_fault_of_ours(
 
 
 AXES = '{"ROWS": 1}'
-ELSEWHERE = {"workload_id": workload_id(SUBJECT.task_id, AXES)}
-WORKLOAD = ELSEWHERE | {"task_id": SUBJECT.task_id, "name": "ROWS=1", "axes": AXES}
+ELSEWHERE = {"workload_id": workload_id(CASE.task_id, AXES)}
+WORKLOAD = ELSEWHERE | {"task_id": CASE.task_id, "name": "ROWS=1", "axes": AXES}
 AT_SHAPE = EVALUATION | ELSEWHERE | {"evaluation_id": "f", "protocol": "full"}
 WITH_SHAPE = TABLES | {
     "evaluations": [EVALUATION, AT_SHAPE],
@@ -463,7 +452,7 @@ WITH_SHAPE = TABLES | {
 def test_rows_of_other_shapes_follow_those_of_the_case_and_never_rank() -> None:
     found = answers.accept_judgement(WITH_SHAPE, SUBJECT)
     own, at_shape = found["evaluations"]
-    assert (own["workload_id"], own.get("protocol")) == (SUBJECT.workload_id, None)
+    assert (own["workload_id"], own.get("protocol")) == (CASE.workload_id, None)
     assert at_shape["workload_id"] == ELSEWHERE["workload_id"]
     assert at_shape["protocol"] == "shape"
     assert [row["evaluation_id"] for row in found["timings"]] == [
@@ -491,3 +480,24 @@ def test_forged_rows_of_other_shapes_are_left_out(tables: Any) -> None:
     assert len(found["evaluations"]) == 1
     assert len(found["timings"]) == 2
     assert not found.get("workloads")
+
+
+def test_a_case_is_read_as_it_was_written() -> None:
+    whole = replace(
+        CASE,
+        build={"seconds": 1.0, "hit": False, "failure": None},
+        spreads={"gpu": 0.02},
+        earlier=2,
+    )
+    assert Case.read(json.loads(json.dumps(whole.write()))) == whole
+    # A queue of an earlier version has rows of cases.sql with the spreads of sessions.
+    earlier = {
+        **dict.fromkeys(("kernel_id", "task_id", "workload_id"), "k"),
+        **{"code": "c", "path": "a.py", "entry_point": "ModelNew", "task_code": "t"},
+        **{"axes": "{}", "compiles": True, "policy": None, "protocol": "training", "earlier": 1},
+        **{"other_files": [["b.cu", "d"]], "best_speedup": 1.5, "weak": False, "trusted": True},
+        **{"spreads": {"gpu": 0.02}, "column_of_another_version": 3},
+    }
+    case = Case.read(earlier)
+    assert case.files == {"a.py": "c", "b.cu": "d"}
+    assert earlier.items() >= {k: v for k, v in case.write().items() if k in earlier}.items()

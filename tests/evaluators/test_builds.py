@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluators.judging.case import Case
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.folders import OpenFolder
 from evaluators.sandbox.launcher import ForkServer, Limits
@@ -403,10 +404,8 @@ def test_what_a_first_call_compiles_is_compiled_ahead(
     tmp_path: Path, condition: str, compiles: bool
 ) -> None:
     builds = Builds(tmp_path / "builds", describe_toolchain("9.0"))
-    case = {
-        **{"path": "kernel.py", "code": LAZY.format(condition=condition), "other_files": []},
-        **{"entry_point": "ModelNew", "task_code": LAZY_TASK, "axes": "{}"},
-    }
+    ids = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "k")
+    case = Case(**ids, code=LAZY.format(condition=condition), task_code=LAZY_TASK)
     with Builder(builds, "9.0", sorted(os.sched_getaffinity(0))) as builder:
         assert builder.build(case)["failure"] is None
     assert [one.name for one in builds.root.rglob("*.so")] == ["lazy.so"] * compiles

@@ -200,9 +200,8 @@ def check(
     options: dict[str, Any] = {"protocol": "training", "calls": 3, "robustness": False}
     options |= {"diagnosis": False, "timing_limit_s": 0.3, "timing_s": 0.05, **limits}
     config = Config(draw_shapes=0, **options)
-    case["other_files"] = tuple(case["other_files"])
-    [row] = judge(Case(**case), bench, config)["evaluations"]
-    return {**row, "entry_point": code.entry_point, "axes": case["axes"]}
+    [row] = judge(case, bench, config)["evaluations"]
+    return {**row, "entry_point": code.entry_point, "axes": case.axes}
 
 
 def test_every_kind_of_entry_point_is_judged(bench: Bench, tmp_path: Path) -> None:

@@ -244,10 +244,7 @@ def test_a_judge_may_wait_for_its_device_longer_than_a_start_or_a_case_takes(
     monkeypatch.setattr(process, "_STARTS", 1)
     monkeypatch.setattr(process, "_GRACE_S", LIMIT_OF_JUDGE_S - 2)
     held = DeviceLock.of_device("cpu")
-    case = {
-        "kernel_id": "k", "task_id": "t", "workload_id": "w", "code": right_candidate,
-        "task_code": task, "axes": "{}", "other_files": [],
-    }  # fmt: skip
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
     judging = process.JudgeProcess("judge", "cpu", Config(total_s=1, timing_s=0.05))
     with ThreadPoolExecutor(1) as threads:
         for act in (judging.wait_ready, lambda: judging.judge(case)):

@@ -7,12 +7,12 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from evaluators.judge import Config
+from evaluators.judging.case import Case
 from evaluators.processes.process_tree import count_threads_below
 from evaluators.references import connection
 from evaluators.references.task import Reference, ReferenceFailed
@@ -440,19 +440,15 @@ WHEN = {
 }
 
 
-def case(code: str, task: str, number: int) -> dict[str, Any]:
+def case(code: str, task: str, number: int) -> Case:
     """Return a case with identities of its own."""
-    return {
-        "kernel_id": f"{number:064x}",
-        "task_id": f"t{number}",
-        "workload_id": f"w{number}",
-        "code": code,
-        "path": "kernel.py",
-        "entry_point": "ModelNew",
-        "other_files": [],
-        "task_code": task,
-        "axes": "{}",
-    }
+    return Case(
+        kernel_id=f"{number:064x}",
+        task_id=f"t{number}",
+        workload_id=f"w{number}",
+        code=code,
+        task_code=task,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from commands import is_running
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config
 from evaluators.judging.bench import Bench
+from evaluators.judging.case import Case
 from evaluators.processes.process_tree import find_descendants
 from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
@@ -65,20 +66,17 @@ def test_a_device_that_fails_without_walls_is_refused(monkeypatch: pytest.Monkey
         Bench("cpu")
 
 
-def case(task: str, code: str) -> dict[str, object]:
+def case(task: str, code: str) -> Case:
     """Return a case that belongs to no lake."""
     task_id = ids.task_id(task)
-    return {
-        "kernel_id": ids.content_id("file", code),
-        "task_id": task_id,
-        "workload_id": ids.workload_id(task_id, "{}"),
-        "code": code,
-        "path": "kernel.py",
-        "task_code": task,
-        "axes": "{}",
-        "other_files": [],
-        "trusted": True,
-    }
+    return Case(
+        kernel_id=ids.content_id("file", code),
+        task_id=task_id,
+        workload_id=ids.workload_id(task_id, "{}"),
+        code=code,
+        task_code=task,
+        trusted=True,
+    )
 
 
 class Killed:
@@ -92,13 +90,10 @@ class Killed:
     def row(self) -> dict[str, Any]:
         return self._host.row
 
-    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        if case["kernel_id"] == self._slow_id:
+    def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
+        if case.kernel_id == self._slow_id:
             threading.Timer(0.5, os.kill, (self._host.pid, self.signals.pop(0))).start()
         return self._host.judge(case)
-
-    def remeasure(self, case: Mapping[str, Any]) -> Any:
-        return self._host.remeasure(case)
 
     def restart(self) -> None:
         self._host.restart()
@@ -107,12 +102,12 @@ class Killed:
 def test_a_judge_that_dies_twice_costs_that_case_alone(
     host: JudgeProcess, task: str, right_candidate: str
 ) -> None:
-    slow = case(task, "import time\ntime.sleep(1000)\n") | {"compiles": False}
-    right = case(task, right_candidate) | {"compiles": False}
-    judge = Killed(host, slow["kernel_id"])
-    results = {r.case["kernel_id"]: r for r in judge_cases([[slow, right]], [judge], [])}
+    slow = case(task, "import time\ntime.sleep(1000)\n")
+    right = case(task, right_candidate)
+    judge = Killed(host, slow.kernel_id)
+    results = {r.case.kernel_id: r for r in judge_cases([[slow, right]], [judge], [])}
     assert judge.signals == []
-    lost, judged = results[slow["kernel_id"]], results[right["kernel_id"]]
+    lost, judged = results[slow.kernel_id], results[right.kernel_id]
     assert (lost.tables, "ended by SIGSEGV" in lost.fault) == (None, True)
     assert judged.tables is not None
     assert judged.tables["evaluations"][0]["status"] == "correct"
@@ -128,10 +123,11 @@ CHECK = ("-m", "evaluators", "check")
 ENDLESS = """
 import json, sys
 from evaluators.judge import Config
+from evaluators.judging.case import Case
 from evaluators.scheduling.judges.process import JudgeProcess
 with JudgeProcess("judge", "cpu", Config(import_s=1000, build_s=1000, total_s=1000)) as host:
     print(host.pid, flush=True)
-    host.judge(json.load(sys.stdin))
+    host.judge(Case.read(json.load(sys.stdin)))
 """
 
 
@@ -141,7 +137,7 @@ def test_a_judge_ends_amid_a_verdict_when_the_command_is_killed(task: str) -> No
     ) as command:
         assert command.stdin is not None
         assert command.stdout is not None
-        command.stdin.write(json.dumps(case(task, "import time\ntime.sleep(1000)")))
+        command.stdin.write(json.dumps(case(task, "import time\ntime.sleep(1000)").write()))
         command.stdin.close()
         judge = int(command.stdout.readline())
         time.sleep(5)  # until the judge is amid the verdict

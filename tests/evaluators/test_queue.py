@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from evaluators.device import placement
 from evaluators.judge import Config, settle
+from evaluators.judging.case import Case
 from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import describe_toolchain
@@ -59,27 +61,24 @@ class Scripted:
         self.last_restart: int | None = None
         """The restart after which the device is gone."""
 
-    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        self.seen.append(case["path"])
+    def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
+        is_second = case.sessions == "second"
+        (self.looks if is_second else self.seen).append(case.path)
         time.sleep(self.pause_s)
-        match self.script.get(case["path"]):
+        row: dict[str, Any] = {"path": case.path, "status": "correct"}
+        match None if is_second else self.script.get(case.path):
             case "lost once":
-                del self.script[case["path"]]
+                del self.script[case.path]
                 raise SandboxFailed("the judge process is gone")
             case "lost":
                 raise SandboxFailed("the judge process is gone")
             case "sick":
                 raise DeviceUnavailable("it multiplies matrices wrongly")
-            case "surprising" if case["elsewhere"]:
-                row = {"path": case["path"], "evaluation_id": "e", "flags": ["unconfirmed_win"]}
-                return {"evaluations": [row], "timings": []}
+            case "surprising" if case.sessions == "first":
+                row |= {"evaluation_id": "e", "flags": ["unconfirmed_win"]}
             case _:
-                return {"evaluations": [{"path": case["path"]}], "timings": []}
-
-    def remeasure(self, case: Mapping[str, Any]) -> tuple[list[dict[str, Any]], None]:
-        self.looks.append(case["path"])
-        time.sleep(self.pause_s)
-        return [], None
+                pass
+        return {"evaluations": [row], "timings": []}
 
     def restart(self) -> None:
         self.restarts += 1
@@ -94,36 +93,35 @@ class Compiling:
         self.threads: set[int] = set()
         self.seen: list[str] = []
 
-    def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
+    def build(self, case: Case) -> dict[str, Any]:
         self.threads.add(threading.get_ident())
-        self.seen.append(case["path"])
+        self.seen.append(case.path)
         return {"seconds": 0.0, "hit": False, "failure": None}
 
 
-def case(number: int, task: int = 0, *, compiles: bool = False) -> dict[str, Any]:
+def case(number: int, task: int = 0, *, compiles: bool = False) -> Case:
     """Return a case as the job queue has it."""
-    return {
-        "path": f"{number}.py",
-        "kernel_id": f"{number:064x}",
-        "task_id": str(task),
-        "workload_id": "w",
-        "code": "",
-        "other_files": [],
-        "entry_point": "ModelNew",
-        "compiles": compiles,
-    }
+    return Case(
+        path=f"{number}.py",
+        kernel_id=f"{number:064x}",
+        task_id=str(task),
+        workload_id="w",
+        compiles=compiles,
+    )
 
 
 def test_a_kernel_is_compiled_once_for_all_policies() -> None:
     policies = ("torch_default", "fp32_strict")
-    cases = [case(n, compiles=True) | {"policy": policy} for policy in policies for n in range(4)]
+    cases = [
+        replace(case(n, compiles=True), policy=policy) for policy in policies for n in range(4)
+    ]
     builder = Compiling()
     results = list(judge_cases([cases], [Scripted("a")], [builder]))
     assert sorted(builder.seen) == [f"{n}.py" for n in range(4)]
-    assert sorted((r.case["path"], r.case["policy"]) for r in results) == sorted(
-        (each["path"], each["policy"]) for each in cases
+    assert sorted((r.case.path, r.case.policy) for r in results) == sorted(
+        (each.path, each.policy) for each in cases
     )
-    assert all("build" in r.case for r in results)
+    assert all(r.case.build is not None for r in results)
 
 
 def test_no_case_gets_the_rows_of_an_earlier_one() -> None:
@@ -135,7 +133,7 @@ def test_no_case_gets_the_rows_of_an_earlier_one() -> None:
     batches = ([case(n)] for n in range(400))
     for result in judge_cases(batches, judges, [], lambda tables, _second, _failed: tables):
         assert result.tables is not None
-        assert result.tables["evaluations"][0]["path"] == result.case["path"]
+        assert result.tables["evaluations"][0]["path"] == result.case.path
     assert all(set(judge.looks) <= script.keys() for judge in judges)
     assert sum(len(judge.looks) for judge in judges) == len(script)
 
@@ -145,8 +143,8 @@ def test_every_case_is_judged_once_and_tasks_stay_with_their_judge() -> None:
     cases = [case(n, task=n // 20, compiles=n % 3 == 0) for n in range(120)]
     builder = Compiling()
     results = list(judge_cases([cases], judges, [builder]))
-    assert sorted(r.case["path"] for r in results) == sorted(c["path"] for c in cases)
-    assert all(("build" in r.case) == r.case["compiles"] for r in results)
+    assert sorted(r.case.path for r in results) == sorted(c.path for c in cases)
+    assert all((r.case.build is not None) == r.case.compiles for r in results)
     for judge in judges:
         tasks = [int(path.removesuffix(".py")) // 20 for path in judge.seen]
         changes = sum(a != b for a, b in itertools.pairwise(tasks))
@@ -168,7 +166,7 @@ def test_many_judges_may_start_and_end_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_lost_process_is_replaced_and_its_case_tried_again() -> None:
     judge = Scripted("a", {"1.py": "lost once", "2.py": "lost"})
-    results = {r.case["path"]: r for r in judge_cases([[case(n) for n in range(4)]], [judge], [])}
+    results = {r.case.path: r for r in judge_cases([[case(n) for n in range(4)]], [judge], [])}
     assert len(results) == 4
     assert results["1.py"].tables is not None
     assert (results["2.py"].tables, results["2.py"].fault) == (
@@ -189,7 +187,7 @@ def test_a_sick_device_leaves_its_cases_to_the_others() -> None:
 def test_a_case_whose_last_try_ends_the_device_still_has_a_result() -> None:
     judge = Scripted("a", {"1.py": "lost"})
     judge.last_restart = 2
-    results = {r.case["path"]: r for r in judge_cases([[case(0), case(1)]], [judge], [])}
+    results = {r.case.path: r for r in judge_cases([[case(0), case(1)]], [judge], [])}
     assert results["0.py"].tables is not None
     assert results["1.py"].fault == "the judge process is gone"
 
@@ -198,11 +196,11 @@ def test_a_surprising_win_is_measured_again_by_another_judge() -> None:
     script = {f"{n}.py": "surprising" for n in (0, 3, 7)}
     judges = [Scripted("a", script), Scripted("b", script)]
     results = list(judge_cases([[case(n, task=n) for n in range(12)]], judges, [], settle))
-    assert sorted(r.case["path"] for r in results) == sorted(f"{n}.py" for n in range(12))
+    assert sorted(r.case.path for r in results) == sorted(f"{n}.py" for n in range(12))
     assert sorted(judges[0].looks + judges[1].looks) == sorted(script)
     for judge in judges:
         assert not set(judge.looks) & set(judge.seen)
-    by = {r.case["path"]: r.device["name"] for r in results}
+    by = {r.case.path: r.device["name"] for r in results}
     for judge in judges:  # the verdict is the first one's
         assert all(by[path] == judge.row["name"] for path in judge.seen)
     alone = Scripted("alone", script)
@@ -225,15 +223,9 @@ class Noting(JudgeProcess):
         self.asked: list[str] = []
         super().__init__("judge", "cpu", config, cores)
 
-    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        self.asked.append("judge")
+    def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
+        self.asked.append(case.sessions)
         return super().judge(case)
-
-    def remeasure(
-        self, case: Mapping[str, Any]
-    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        self.asked.append("remeasure")
-        return super().remeasure(case)
 
 
 @pytest.mark.slow
@@ -253,17 +245,17 @@ def test_the_second_session_of_a_win_comes_from_the_other_device() -> None:
     config = Config(
         draw_shapes=0, timing_limit_s=20.0, blocks=20, calls=2, robustness=False, diagnosis=False
     )
-    one = case(1) | {"code": code, "path": "kernel.py", "task_code": task, "axes": "{}"}
+    one = replace(case(1), code=code, path="kernel.py", task_code=task)
     with Noting(cores[:1], config) as a, Noting(cores[1:], config) as b:
         for _ in range(5):  # a session of a busy machine counts for nothing
-            [result] = judge_cases([[dict(one)]], [a, b], [], settle)
+            [result] = judge_cases([[one]], [a, b], [], settle)
             assert result.tables is not None
             if len({row["session_id"] for row in result.tables["timings"]}) == 2:
                 break
         else:
             pytest.skip("the machine is too busy for any session to count")
     # One of them judged, the other measured again.
-    assert sorted([a.asked[-1], b.asked[-1]]) == ["judge", "remeasure"]
+    assert sorted([a.asked[-1], b.asked[-1]]) == ["first", "second"]
     assert {"confirmed_win", "unconfirmed_win"} & set(result.tables["evaluations"][0]["flags"])
 
 
@@ -272,8 +264,8 @@ def test_judges_of_one_gpu_measure_their_own_wins_again() -> None:
     results = list(judge_cases([[case(n) for n in range(6)]], judges, [], settle))
     assert len(results) == 6
     assert [judge.looks for judge in judges] == [[], []]
-    assert [result.tables for result in results if result.case["path"] == "3.py"] == [
-        {"evaluations": [{"path": "3.py"}], "timings": []}
+    assert [result.tables for result in results if result.case.path == "3.py"] == [
+        {"evaluations": [{"path": "3.py", "status": "correct"}], "timings": []}
     ]
 
 
@@ -387,9 +379,9 @@ def test_a_machine_without_a_gpu_is_known_to_be_one() -> None:
 
 def test_what_a_builder_compiles_is_found_by_the_next(builder: Any) -> None:
     builds, before = builder.builds, builder.list_kept()
-    asked = case(0) | {"task_code": TASK, "axes": '{"FACTOR": 2}'}
-    good = asked | {"code": EXTENSION}
-    broken = asked | {"code": EXTENSION.replace("return x *", "return undeclared *")}
+    asked = replace(case(0), task_code=TASK, axes='{"FACTOR": 2}')
+    good = replace(asked, code=EXTENSION)
+    broken = replace(asked, code=EXTENSION.replace("return x *", "return undeclared *"))
     first = builder.build(good)
     assert (first["hit"], first["failure"]) == (False, None)
     second = builder.build(good)
@@ -397,9 +389,9 @@ def test_what_a_builder_compiles_is_found_by_the_next(builder: Any) -> None:
     failed = builder.build(broken)["failure"]
     assert (failed["status"], failed["reason"]) == ("compile_error", "build_failed")
     assert "undeclared" in failed["message"]
-    axes = asked["axes"]
+    axes = asked.axes
     assert builder.list_kept() - before == {
-        builds.key({"0.py": one["code"]}, TASK, axes) for one in (good, broken)
+        builds.key(one.files, TASK, axes) for one in (good, broken)
     }
     assert builder.list_live() == []
     # A judge finds it in the same place, for the same task alone.
@@ -414,7 +406,7 @@ def test_what_a_builder_compiles_is_found_by_the_next(builder: Any) -> None:
 
 def test_an_extension_that_has_failed_is_not_compiled_again(builder: Any) -> None:
     code = EXTENSION.replace("**options", 'extra_cflags=["-fnowhere"], **options')
-    asked = case(0) | {"code": code, "task_code": TASK, "axes": '{"FACTOR": 2}'}
+    asked = replace(case(0), code=code, task_code=TASK, axes='{"FACTOR": 2}')
     first = builder.build(asked)
     assert (first["failure"]["status"], first["failure"]["reason"]) == (
         "compile_error",
@@ -422,11 +414,11 @@ def test_an_extension_that_has_failed_is_not_compiled_again(builder: Any) -> Non
     )
     assert "nowhere" in first["failure"]["detail"]
     # What is on record is what the next worker is told: nothing else could know this text.
-    key = builder.builds.key({"0.py": code}, TASK, asked["axes"])
+    key = builder.builds.key({"0.py": code}, TASK, asked.axes)
     [record] = (builder.builds.root / "kept" / key).rglob("failed.json")
     told = json.loads(record.read_text("utf-8"))
     assert "nowhere" in told["message"]
-    held = builder.builds.claim({"0.py": code}, TASK, asked["axes"])
+    held = builder.builds.claim({"0.py": code}, TASK, asked.axes)
     assert held.hit
     [record] = held.folder.path.rglob("failed.json")
     record.write_text(json.dumps(told | {"message": "as on record"}), "utf-8")

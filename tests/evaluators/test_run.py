@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -19,6 +18,7 @@ import store
 from evaluators import judge
 from evaluators.cli import run_summary
 from evaluators.device.fingerprint import read_fingerprint
+from evaluators.judging.case import Case
 from evaluators.scheduling import run as run_module
 from evaluators.scheduling.cases import read_task
 from evaluators.scheduling.leased_cases import name_verdict
@@ -497,10 +497,8 @@ class Absent:
 
     row: ClassVar[dict[str, Any]] = {**CPU, "name": "absent", "model": "absent", "host": None}
 
-    def judge(self, case: Mapping[str, Any]) -> NoReturn:
+    def judge(self, case: Case) -> NoReturn:
         raise SandboxFailed("the judge process is gone")
-
-    remeasure = judge
 
     def restart(self) -> None: ...
 
@@ -529,7 +527,7 @@ def test_others_see_the_rows_of_a_long_run_before_its_end(
 class Unfit(Absent):
     """A judge on a host that lacks a compiler."""
 
-    def judge(self, case: Mapping[str, Any]) -> NoReturn:
+    def judge(self, case: Case) -> NoReturn:
         raise HostUnfit("the kernel builds C++, and there is no compiler", "Install one.")
 
 

@@ -26,6 +26,7 @@ from commands import is_running
 
 from evaluators.cli.app import app
 from evaluators.judge import Config
+from evaluators.judging.case import Case
 from evaluators.processes import cgroup
 from evaluators.processes.memory_use import count_held_bytes
 from evaluators.processes.process_tree import count_threads_below
@@ -1055,7 +1056,7 @@ def ended_judge(tmp_path_factory: pytest.TempPathFactory) -> SeenJudge:
     lake, kept = folder / "lake", folder / "cache" / "builds" / "kept"
     lake.write_text(SECRET)
     names = ("kernel_id", "task_id", "workload_id", "path", "entry_point")
-    case = dict.fromkeys(names, "k.py") | {"other_files": [], "axes": "{}", "code": ""}
+    case = Case(**dict.fromkeys(names, "k.py"))
     before = find_groups()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_TOKEN", SECRET)
@@ -1065,7 +1066,7 @@ def ended_judge(tmp_path_factory: pytest.TempPathFactory) -> SeenJudge:
             # Groups of processes that have just ended are gone already.
             groups = sorted(group for group in find_groups() - before if group.is_dir())
             text = HOSTILE_TASK.format(lake=str(lake), kept=str(kept))
-            [row] = host.judge(case | {"task_code": text})["evaluations"]
+            [row] = host.judge(replace(case, task_code=text))["evaluations"]
             processes = [host.pid, *count_threads_below(host.pid)]
     left = {"lake": lake.read_text() != SECRET, "builds": bool(list(kept.iterdir()))}
     return SeenJudge(processes, groups, row, left)

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from slow_evaluator import KERNELS, command, count_verdicts
 
 import store
 from evaluators.device.fingerprint import read_fingerprint
+from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.judge_threads import Judge, JudgedCase
 from evaluators.scheduling.leased_cases import LeasedCases
@@ -121,9 +122,9 @@ def test_of_two_runs_that_judged_one_case_the_lake_takes_one_verdict(lake: str) 
     ):
         cases = next(select(writer, leases, lake).read_batches())
 
-        def append(case: dict[str, Any], run_id: str) -> None:
+        def append(case: Case, run_id: str) -> None:
             row = {
-                name: case[name] for name in ("kernel_id", "task_id", "workload_id")
+                name: getattr(case, name) for name in ("kernel_id", "task_id", "workload_id")
             } | {
                 "evaluation_id": store.ids.uuid7(), "evaluator": "slow", "evaluator_version": 1,
                 "device_id": device["device_id"], "status": "correct",
@@ -140,7 +141,7 @@ def test_of_two_runs_that_judged_one_case_the_lake_takes_one_verdict(lake: str) 
         writer.flush()
         assert count_verdicts(lake) == [1]
         # Judged again on purpose, it has one more earlier verdict, and so another name.
-        append({**cases[0], "earlier": 1}, runs[1])
+        append(replace(cases[0], earlier=1), runs[1])
         writer.flush()
         assert count_verdicts(lake) == [2]
 
@@ -151,19 +152,16 @@ class Scripted:
     def __init__(self, row: dict[str, Any]) -> None:
         self.row = row
 
-    def make_row(self, case: Mapping[str, Any], evaluator: str = "slow") -> dict[str, Any]:
+    def make_row(self, case: Case, evaluator: str = "slow") -> dict[str, Any]:
         """Return the row of a verdict."""
-        about = {name: case[name] for name in ("kernel_id", "task_id", "workload_id")}
+        about = {name: getattr(case, name) for name in ("kernel_id", "task_id", "workload_id")}
         return about | {
             "evaluation_id": store.ids.uuid7(), "evaluator": evaluator, "evaluator_version": 1,
             "device_id": self.row["device_id"], "status": "correct",
         }  # fmt: skip
 
-    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
         return {"evaluations": [self.make_row(case)], "timings": []}
-
-    def remeasure(self, case: Mapping[str, Any]) -> tuple[list[dict[str, Any]], None]:
-        raise AssertionError(case)
 
     def restart(self) -> None:
         pass
@@ -178,7 +176,7 @@ def test_verdicts_of_a_judge_that_restarts_on_another_gpu_are_stored(lake: str) 
     class Moving(Scripted):
         tries = 0
 
-        def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
             self.tries += 1
             if self.tries == 4:
                 raise SandboxFailed("its host is gone")
@@ -201,12 +199,12 @@ def test_what_another_evaluator_judges_meanwhile_is_judged_all_the_same(
     class Beside(Scripted):
         others = ""
 
-        def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
             if not self.others:
                 self.others = "SELECT kernel_id FROM kernels ORDER BY kernel_id"
                 with store.open(lake) as opened:
                     kernels = opened.sql(self.others).rows()
-                rows = [self.make_row({**case, **kernel}, "other") for kernel in kernels]
+                rows = [self.make_row(replace(case, **kernel), "other") for kernel in kernels]
                 with store.writer(lake, author="tests") as writer:
                     writer.append({"evaluations": rows}, "another evaluator")
             return super().judge(case)

@@ -144,7 +144,7 @@ def test_the_newest_own_estimate_of_the_model_clock_and_version_counts(
             "SELECT kernel_id, task_id, workload_id, '{}' AS axes, false AS compiles, "
             "'torch_default' AS policy, 'full' AS protocol FROM evaluations"
         ).arrow()
-        assert {case["spreads"]["gpu"] for case in read_cases(lake, kernels, "H200")} == {0.02}
+        assert {(case.spreads or {})["gpu"] for case in read_cases(lake, kernels, "H200")} == {0.02}
     pulled = b.session_spread(GPU, 0.04, minute=9, origin="lab/kernels")
     writer.append({"session_spreads": [pulled]}, "a pulled one")
     assert ask(spread) == [{"spread": 0.04}]

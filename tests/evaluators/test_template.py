@@ -12,6 +12,7 @@ import pytest
 from commands import is_running
 
 from evaluators.judge import Config
+from evaluators.judging.case import Case
 from evaluators.processes.process_tree import count_threads_below
 from evaluators.sandbox.launcher import ForkServer
 from evaluators.sandbox.template import Template
@@ -67,10 +68,7 @@ def test_a_template_that_has_ended_starts_again() -> None:
 @pytest.mark.slow
 def test_a_judge_goes_on_after_the_end_of_its_template(right_candidate: str, task: str) -> None:
     names = ("kernel_id", "task_id", "workload_id")
-    case = dict.fromkeys(names, "k") | {
-        "code": right_candidate, "path": "kernel.py", "entry_point": "ModelNew",
-        "task_code": task, "axes": "{}", "other_files": [],
-    }  # fmt: skip
+    case = Case(**dict.fromkeys(names, "k"), code=right_candidate, task_code=task)
     config = Config(
         draw_shapes=0, timing_s=0.1, timing_limit_s=2.0, robustness=False, diagnosis=False
     )

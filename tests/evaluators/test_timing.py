@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -673,7 +673,7 @@ def ignore_load(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def win(
-    bench: Bench, code: str, task: str, *, elsewhere: bool = False
+    bench: Bench, code: str, task: str, sessions: Literal["both", "first"] = "both"
 ) -> dict[str, list[dict[str, Any]]]:
     """Judge a kernel that beats, by a leap on machines of any load, the best one so far."""
     case = Case(
@@ -682,7 +682,7 @@ def win(
         workload_id="w",
         code=code,
         task_code=task,
-        elsewhere=elsewhere,
+        sessions=sessions,
         best_speedup=0.5,
     )
     return judge(case, bench, BRIEF)
@@ -713,7 +713,7 @@ def test_a_surprising_win_is_measured_again_in_a_fresh_process(
 def test_a_win_that_another_place_does_not_show_cannot_rank(
     bench: Bench, right_candidate: str, patient_task: str, candidate: Text
 ) -> None:
-    first = win(bench, right_candidate, patient_task, elsewhere=True)
+    first = win(bench, right_candidate, patient_task, "first")
     assert len({row["session_id"] for row in first["timings"]}) == 1
     assert "unconfirmed_win" in first["evaluations"][0]["flags"], first["evaluations"]
     assert all(row["noisy"] and row["disturbed"] for row in first["timings"])

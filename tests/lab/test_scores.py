@@ -56,7 +56,7 @@ def test_prompts_of_a_train_operation_are_equal_at_all_shapes() -> None:
 
 
 def verdict(kernel: grid.GridKernel, status: str = "correct", *, disturbed: bool = False) -> Any:
-    case = kernel.make_case()
+    case = kernel.make_case().write()
     timing = {"arm": "kernel", "noisy": False, "disturbed": disturbed}
     return {
         "case": case,

@@ -191,7 +191,7 @@ def make_result(kernel: grid.GridKernel, speedup: float | None) -> dict[str, Any
     shared = {
         "kernel_id": kernel.kernel_id,
         "task_id": kernel.task.task_id,
-        "workload_id": kernel.make_case()["workload_id"],
+        "workload_id": kernel.make_case().workload_id,
         "device_id": "d",
         "evaluation_id": store.ids.content_id("evaluation", kernel.place),
         "created_at": NOW.isoformat(),
@@ -208,7 +208,7 @@ def make_result(kernel: grid.GridKernel, speedup: float | None) -> dict[str, Any
         for arm, ms in (("kernel", 1.0 / (speedup or 1.0)), ("eager", 1.0))
     ]
     return {
-        "case": kernel.make_case(),
+        "case": kernel.make_case().write(),
         "device": {"device_id": "d", "name": "H100", "kind": "cuda", "model": "H100"},
         "tables": {
             "evaluations": [

@@ -18,7 +18,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -169,24 +168,27 @@ def _answer(
     request: dict[str, Any], evaluator: contract.Evaluator | None, bench: Bench, config: Any
 ) -> dict[str, Any]:
     """Answer one request of the parent."""
+    from evaluators.judging.case import Case
+
     match request:
         case {"walls": _}:
             return bench.read_isolation()
         case {"audit": task}:
             return _audit_task(task, bench)
-        case {"look": case, "tool": tool}:
-            return _run_tool(_read_case(case), bench, tool)
-        case {"remeasure": case} if evaluator is not None:
-            return _remeasure(
-                evaluator, _read_case(case), bench, contract.adjust_config(config, case)
-            )
-        case _ if evaluator is not None:
-            adjusted = contract.adjust_config(config, request)
-            tables = evaluator.judge(_read_case(request), bench, adjusted)
-            return {
-                "tables": tables,
-                "sick": _find_fault(bench) if _is_lost(tables) else None,
-            }
+        case {"look": fields, "tool": tool}:
+            return _run_tool(Case.read(fields), bench, tool)
+        case {"judge": fields} if evaluator is not None:
+            case = Case.read(fields)
+            adjusted = contract.adjust_config(config, case)
+            if case.sessions == "second":
+                tables = _remeasure(evaluator, case, bench, adjusted)
+            else:
+                tables = evaluator.judge(case, bench, adjusted)
+            sick = None
+            if _is_lost(tables):
+                with bench.lock.hold_shared():  # beside judges that share the device
+                    sick = bench.find_device_fault()
+            return {"tables": tables, "sick": sick}
         case _:
             raise ValueError("this process was started without an evaluator")
 
@@ -218,16 +220,6 @@ def _watch_parent(fd: int) -> None:
     signal.pthread_kill(main_thread, signal.SIGTERM)
 
 
-def _read_case(fields: Mapping[str, Any]) -> Case:
-    from evaluators.judging.case import Case
-
-    # The job queue and the run keep further entries, which no evaluator needs.
-    known = {field.name for field in dataclass_fields(Case)}
-    given = {name: value for name, value in fields.items() if name in known}
-    given["other_files"] = tuple((path, code) for path, code in fields["other_files"])
-    return Case(**given)
-
-
 def _is_lost(tables: object) -> bool:
     """Whether a judgment says that the kernel's process was lost, which may harm a device.
 
@@ -242,30 +234,36 @@ def _is_lost(tables: object) -> bool:
 
 def _remeasure(
     evaluator: contract.Evaluator, case: Case, bench: Bench, config: Any
-) -> dict[str, Any]:
+) -> contract.Tables:
+    """Return the timings of a second session, and an evaluation that says how it ended."""
+    from evaluators.judging.outcome import build_shared_columns
     from evaluators.references.task import ReferenceFailed
     from evaluators.sandbox.failures import Failed
 
     rows: list[dict[str, Any]] = []
-    failed: Failed | None = None
+    ending = {"status": "correct", "reason": None, "message": None, "log": None}
+    own_fault: Exception | None = None
     try:
         rows = cast("contract.RemeasuringEvaluator", evaluator).remeasure(case, bench, config)
-    except Failed as error:
-        failed = None if bench.blame_host(case, error) else error
-    except (HostUnfit, ReferenceFailed, SandboxFailed):
+    except Failed as failed:
+        own_fault = bench.blame_host(case, failed)
+        ending = {name: getattr(failed, name) for name in ("status", "reason", "message")}
+        ending["log"] = failed.detail
+    except (HostUnfit, ReferenceFailed, SandboxFailed) as failed:
         bench.end_baselines()
-    lost = failed is not None and failed.status in ("crash", "timeout")
-    return {
-        "timings": rows,
-        "failed": vars(failed) if failed is not None else None,
-        "sick": _find_fault(bench) if lost else None,
+        own_fault = failed
+    if own_fault is not None:
+        message = str(own_fault)
+        ending = {"status": "evaluator_error", "reason": "internal", "message": message}
+    evaluation = {
+        **build_shared_columns(case, bench.row["device_id"]),
+        "evaluation_id": "second",
+        "evaluator": contract.name_of(evaluator),
+        "evaluator_version": evaluator.VERSION,
+        **ending,
     }
-
-
-def _find_fault(bench: Bench) -> str | None:
-    """Return what is wrong with the device, if anything, beside judges that share it."""
-    with bench.lock.hold_shared():
-        return bench.find_device_fault()
+    timings = [{**row, "evaluation_id": "second"} for row in rows]
+    return {"evaluations": [evaluation], "timings": timings}
 
 
 def _run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, Any]:

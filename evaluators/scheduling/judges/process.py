@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from evaluators.device.placement import Place
+from evaluators.judging.case import Case
 from evaluators.judging.weak_tasks import VERSION as AUDITOR_VERSION
 from evaluators.scheduling import answers, contract
 from evaluators.scheduling.judges.channel import Channel, clip_text
@@ -109,8 +110,8 @@ class JudgeProcess:
         """Process id; another one after `restart`."""
         return self._channel.pid
 
-    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of one case, and of nothing else.
+    def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of one case, and of nothing else (`answers.accept_judgement`).
 
         A refused answer becomes a row with the status evaluator_error.
 
@@ -121,7 +122,7 @@ class JudgeProcess:
                 measured on, or others use it for too long.
         """
         self._check_device()
-        answer = self._ask(case)
+        answer = self._ask({"judge": case.write()})
         self._sick = clip_text(answer.get("sick"))
         try:
             return answers.accept_judgement(answer.get("tables"), self._subject(case))
@@ -129,26 +130,9 @@ class JudgeProcess:
             log.warning("an answer of the evaluator is refused: %s", error)
             return self.build_fault(case, f"the evaluator's answer is refused: {error}")
 
-    def build_fault(self, case: Mapping[str, Any], why: str) -> dict[str, list[dict[str, Any]]]:
+    def build_fault(self, case: Case, why: str) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of a case that could not be judged, through no fault of its own."""
         return answers.build_fault(self._subject(case), why)
-
-    def remeasure(
-        self, case: Mapping[str, Any]
-    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Return the rows of a second timing session of a case, or how the kernel failed in it.
-
-        Returns no rows and None where the evaluator itself has failed. Raises as `judge` does.
-        """
-        self._check_device()
-        answer = self._ask({"remeasure": case})
-        self._sick = clip_text(answer.get("sick"))
-        try:
-            return answers.accept_session(
-                answer.get("timings"), answer.get("failed"), self._subject(case)
-            )
-        except answers.RefusedAnswer as error:
-            raise SandboxFailed(f"a second session is refused: {error}") from error
 
     def audit(self, task: Mapping[str, Any], limit_s: float) -> tuple[dict[str, Any] | None, str]:
         """Return the row of `task_audits` for a task, or None and why it cannot be run.
@@ -176,12 +160,12 @@ class JudgeProcess:
         answer = self._ask({"walls": True})
         return answer["holds"], answer["reasons"]
 
-    def run_tool(self, case: Mapping[str, Any], tool: str) -> dict[str, list[dict[str, Any]]]:
+    def run_tool(self, case: Case, tool: str) -> dict[str, list[dict[str, Any]]]:
         """Return rows of `analyses` and `findings` of a case by one of NVIDIA's tools.
 
         Raises SandboxFailed where the tool gives none, or the process is gone or stuck.
         """
-        answer = self._ask({"look": case, "tool": tool})
+        answer = self._ask({"look": case.write(), "tool": tool})
         match answer.get("why"):
             case [message, hint]:
                 raise SandboxFailed(str(clip_text(message)), clip_text(hint))
@@ -214,17 +198,10 @@ class JudgeProcess:
                 "Check it with nvidia-smi, then run again.",
             )
 
-    def _subject(self, case: Mapping[str, Any]) -> answers.Subject:
+    def _subject(self, case: Case) -> answers.Subject:
         """Return what an answer about a case must be about."""
-        return answers.Subject(
-            kernel_id=case["kernel_id"],
-            task_id=case["task_id"],
-            workload_id=case["workload_id"],
-            device_id=self.row["device_id"],
-            evaluator=self._evaluator,
-            version=self._version,
-            files=tuple(path for path, _ in case["other_files"]),
-        )
+        device_id = self.row["device_id"]
+        return answers.Subject(case, device_id, evaluator=self._evaluator, version=self._version)
 
 
 @contextmanager

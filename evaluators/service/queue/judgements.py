@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from evaluators.judging.case import Case
 from evaluators.service.queue.database import Database
 from evaluators.service.queue.submission import Refused, Submission
 from store.ids import content_id
@@ -56,7 +57,7 @@ class Outcome:
 
     judgement_id: str
     state: Literal["queued", "done", "fault"]
-    case: Row | None = None
+    case: Case | None = None
     verdict: Row | None = None
     fresh: bool = False
     reason: str | None = None
@@ -176,11 +177,12 @@ class Judgements:
             for one in outcomes:
                 settled.append(one.judgement_id)
                 if one.state == "queued":
+                    case = None if one.case is None else json.dumps(one.case.write())
                     connection.execute(
                         "UPDATE judgements SET state = 'queued', \"case\" = ?, answer = NULL,"
                         " lease = NULL, worker_id = NULL, started_at = NULL, tries = tries + ?"
                         " WHERE judgement_id = ? AND state IN ('new', 'answered')",
-                        [json.dumps(one.case), int(one.is_retry), one.judgement_id],
+                        [case, int(one.is_retry), one.judgement_id],
                     )
                     continue
                 connection.execute(

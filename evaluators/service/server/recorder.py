@@ -20,6 +20,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import store
+from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.judge_threads import JudgedCase
@@ -170,7 +171,9 @@ class Recorder:
                 continue
             judged.append(row)
             device, fault = devices[answer["device_id"]], answer.get("fault") or ""
-            results.append(JudgedCase(json.loads(row["case"]), device, answer["tables"], fault))
+            results.append(
+                JudgedCase(Case.read(json.loads(row["case"])), device, answer["tables"], fault)
+            )
         stored = append_results(writer, self._evaluator, str(self._run_id), results)
         for row, tables in zip(judged, stored, strict=True):
             evaluation = tables["evaluations"][0]
@@ -275,11 +278,11 @@ class Recorder:
 
     def _read_cases(
         self, lake: store.Lake, verdicts: pa.Table, devices: Sequence[Row]
-    ) -> dict[tuple[str, str], Row]:
+    ) -> dict[tuple[str, str], Case]:
         """Return the cases of those that have no verdict, by kernel and task."""
         unknown = verdicts.filter([one is None for one in verdicts["evaluation_id"].to_pylist()])
         read = read_cases(lake, unknown, devices[0]["name"])
-        return {(case["kernel_id"], case["task_id"]): case for case in read}
+        return {(case.kernel_id, case.task_id): case for case in read}
 
     def _lease(
         self,
@@ -308,7 +311,7 @@ class Recorder:
         # it was read, the next tick reads these again, and holds their leases then.
         return [*kept, *taken] if not taken or writer.flush() == snapshot else kept
 
-    def _name_verdicts(self, device_class: str, case: Row) -> list[str]:
+    def _name_verdicts(self, device_class: str, case: Case) -> list[str]:
         """Return the names of a case's next verdict on the devices of a class."""
         devices = self._rows_of(device_class)
         return sorted({name_verdict(self._evaluator, device, case) for device in devices})
@@ -318,7 +321,8 @@ class Recorder:
         last = 0
         while rows := self._judgements.list_in("claimed", _MOST, after=last):
             for row in rows:
-                names = self._name_verdicts(row["device_class"], json.loads(row["case"]))
+                case = Case.read(json.loads(row["case"]))
+                names = self._name_verdicts(row["device_class"], case)
                 leases.take(names)
                 self._leased[row["judgement_id"]] = names
             last = rows[-1]["sequence"]

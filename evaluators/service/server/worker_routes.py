@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 import store
+from evaluators.judging.case import Case
 from evaluators.scheduling import answers, contract
 from evaluators.service.queue.claims import LEASE_S, Claim
 from evaluators.service.queue.judgements import Row
@@ -155,14 +156,9 @@ class WorkerRoutes:
         if value.get("tables") is None:
             answer |= {"fault": str(value.get("fault"))[:2000], "is_lost": True}
             return answer | {"unfit": value.get("unfit") is True}, False
+        evaluator = self._desk.evaluator
         subject = answers.Subject(
-            kernel_id=case["kernel_id"],
-            task_id=case["task_id"],
-            workload_id=case["workload_id"],
-            device_id=str(value["device_id"]),
-            evaluator=contract.name_of(self._desk.evaluator),
-            version=self._desk.evaluator.VERSION,
-            files=tuple(path for path, _ in case["other_files"]),
+            Case.read(case), str(value["device_id"]), contract.name_of(evaluator), evaluator.VERSION
         )
         try:
             return answer | {"tables": answers.accept_judgement(value["tables"], subject)}, False

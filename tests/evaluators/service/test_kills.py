@@ -23,6 +23,7 @@ from judge_services import (
 
 import store
 from evaluators import DeviceLock
+from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.leased_cases import name_verdict
 
@@ -169,7 +170,7 @@ def test_a_new_server_leaves_no_claimed_case_to_runs(empty_lake: Path, tmp_path:
             claims += worker.claim(count - len(claims))
         service.kill()
     evaluator = contract.load("judge")
-    names = {name_verdict(evaluator, worker.row, claim["case"]) for claim in claims}
+    names = {name_verdict(evaluator, worker.row, Case.read(claim["case"])) for claim in claims}
     assert len(names) == count
     with Service(lake, "--device", "none") as service:
         # The recorder takes its leases before it queues anything.

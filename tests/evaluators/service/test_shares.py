@@ -14,6 +14,7 @@ from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluators.judging.case import Case
 from evaluators.service.queue.claims import MOST_LOSSES, Claims
 from evaluators.service.queue.database import Database
 from evaluators.service.queue.judgements import Judgements, Outcome, Ticket
@@ -23,6 +24,8 @@ from store.errors import FlywheelError
 from store.lake.location import Location
 
 DEVICE = b.device() | {"created_at": "2026-01-01T00:00:00+00:00"}
+
+CASE = Case(kernel_id="k", task_id="t", workload_id="w")
 
 
 class Queue:
@@ -53,7 +56,7 @@ class Queue:
         ]
         ids = self.judgements.submit(client, tickets)
         self.names |= dict(zip(ids, names, strict=True))
-        self.judgements.settle(Outcome(judgement_id=i, state="queued", case={}) for i in ids)
+        self.judgements.settle(Outcome(judgement_id=i, state="queued", case=CASE) for i in ids)
 
     def take(self, count: int = 1) -> list[str]:
         """Claim judgements and return their names."""
