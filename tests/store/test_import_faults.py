@@ -13,7 +13,7 @@ import store
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import json_text, parquet
 from store.importers import openevolve
-from store.importers.reading import detection, pieces
+from store.importers.reading import detection, pieces, run
 from store.importers.reading.run import run_import
 
 BY_NAME = {layout.name: layout for layout in LAYOUTS}
@@ -45,6 +45,7 @@ def test_a_malformed_file_leaves_nothing_and_an_import_resumes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pieces, "PIECE_RECORDS", 1)
+    monkeypatch.setattr(run, "GROUP_BUNDLES", 1)
     layout, lake = BY_NAME[name], tmp_path / "lake"
     damaged = write(layout, tmp_path / "damaged")
     place = break_record(tmp_path / "damaged" / layout.target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from store.commandline import echo
 from store.commandline.escape import escape_terminal
-from store.errors import ImportFailed
+from store.errors import ImportFailed, RowsRejected
+from store.foreign.fields import measure
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -21,8 +23,14 @@ if TYPE_CHECKING:
     from store.commandline.members import Common, Member
     from store.lake.reader import Lake
 
+log = logging.getLogger(__name__)
+
+GROUP_BUNDLES = 100
+GROUP_BYTES = 16 << 20
+"""Most bundles, and about the most bytes of their texts, that are committed together."""
+
 Progress: TypeAlias = Callable[[str, bool], None]
-"""Called after each bundle with its message and whether this import stored it."""
+"""Called for each bundle, once it is committed, with its message and whether this import did it."""
 
 
 class Importer(Protocol):
@@ -65,32 +73,43 @@ def run_import(
     config: Any,
     progress: Progress | None = None,
 ) -> ImportSummary:
-    """Read a source with one importer and store each of its bundles in a transaction of its own.
+    """Read a source with one importer and store its bundles, each completely or not at all.
 
-    An interrupted import resumes where it stopped when it is run again.
+    Bundles are committed in groups. An interrupted import resumes after the last committed group
+    when it is run again. A bundle whose rows break a rule is refused with a warning, and the others
+    are stored.
 
     Raises:
         ImportFailed: the path does not exist, has no file of the format, or a file is malformed;
             bundles before that file stay stored.
-        RowsRejected: rows break a rule of the catalog; nothing of their bundle is stored.
+        RowsRejected: a bundle was refused, the first one if there are several. The others are
+            stored.
     """
     if path is not None and getattr(module, "TAKES_PATH", True) and not path.exists():
         near = next(parent for parent in path.absolute().parents if parent.exists())
         raise ImportFailed(f"{path} does not exist", f"The part of it that exists is {near}.")
     stored: list[str] = []
     skipped = 0
+    refused: dict[str, RowsRejected] = {}
     with writer.reader() as lake:
-        for bundle in module.read(path, config, lake):
-            # The reader is pinned: only the writer knows the bundles of this import.
-            fresh = not writer.has_bundle(bundle.bundle_id) and (
-                writer.load(bundle.tables, bundle.message, bundle_id=bundle.bundle_id) is not None
-            )
-            if fresh:
-                stored.append(bundle.bundle_id)
-            else:
-                skipped += 1
-            if progress is not None:
-                progress(bundle.message, fresh)
+        for group in _collect_groups(module.read(path, config, lake)):
+            # The importer's reader is pinned: it does not see the bundles of this import.
+            with writer.reader() as newest:
+                known = _find_stored(newest, group)
+            fresh = {one.bundle_id: one for one in group if one.bundle_id not in known}
+            refused |= _store_group(writer, list(fresh.values()))
+            for one in group:
+                is_stored = fresh.pop(one.bundle_id, None) is not None
+                if one.bundle_id in refused:
+                    continue
+                if is_stored:
+                    stored.append(one.bundle_id)
+                else:
+                    skipped += 1
+                if progress is not None:
+                    progress(one.message, is_stored)
+    if refused:
+        raise next(iter(refused.values()))
     with writer.reader() as lake:
         return ImportSummary(
             files=len(stored),
@@ -142,6 +161,56 @@ def summarize(summary: ImportSummary) -> str:
     files = f"{summary.skipped} file{'s' * (summary.skipped != 1)} there already"
     skipped = f" ({files})" if summary.skipped else ""
     return f"{added or 'nothing new'}{skipped} → snapshot {summary.snapshot}"
+
+
+def _collect_groups(bundles: Iterator[Bundle]) -> Iterator[list[Bundle]]:
+    """Yield bundles in groups; before an error of the importer, what came before it."""
+    group: list[Bundle] = []
+    total = 0
+    try:
+        for one in bundles:
+            size = sum(
+                measure(rows) if isinstance(rows, list) else rows.nbytes
+                for rows in one.tables.values()
+            )
+            # A large bundle is a group of its own, because only `load` reads it part by part.
+            if group and (len(group) >= GROUP_BUNDLES or total + size > GROUP_BYTES):
+                yield group
+                group, total = [], 0
+            group.append(one)
+            total += size
+    except Exception:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
+def _store_group(writer: store.Writer, bundles: list[Bundle]) -> dict[str, RowsRejected]:
+    """Store bundles together; return the error of each bundle that is refused."""
+    if len(bundles) > 1:
+        try:
+            writer.append_all(bundles)
+            return {}
+        except RowsRejected:
+            pass  # the loop below skips what is stored, and finds the error of each that is not
+    refused: dict[str, RowsRejected] = {}
+    for one in bundles:
+        try:
+            writer.load(one.tables, one.message, bundle_id=one.bundle_id)
+        except RowsRejected as error:
+            log.warning("refused %s: %s", one.message, error.message)
+            refused[one.bundle_id] = error
+    return refused
+
+
+def _find_stored(lake: Lake, bundles: list[Bundle]) -> set[str]:
+    rows = lake.run(
+        "SELECT bundle_id FROM ingest_log WHERE bundle_id IN (SELECT unnest($1))",
+        [[one.bundle_id for one in bundles]],
+    ).rows()
+    return {str(row["bundle_id"]) for row in rows}
 
 
 def _count_added(lake: Lake, bundle_ids: list[str]) -> dict[str, int]:
