@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing import chain, texts
+from store.generated.writing.chain import Chain
 from store.generated.writing.draw import Draw
-from store.generated.writing.elementwise_chain import Step
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module, Program
 
 SPLIT = "train"
 _N = (160, 192, 200, 224, 256, 300, 320, 384, 448)
@@ -110,77 +109,60 @@ _KINDS = (
 def task(draw: Draw) -> Task:
     """Return a product, one before elementwise steps, or the diagonal of a product."""
     level = draw.choice((1, 2, 2, 3))
-    kinds = [kind for kind in _KINDS if kind.reduced == (level == 3)]
-    kind = draw.choice(kinds)
+    kind = draw.choice([kind for kind in _KINDS if kind.reduced == (level == 3)])
+    post = Chain()
     if level == 3:
-        post = (
-            elementwise_chain.draw_chain(draw, 1, only=elementwise_chain.AFTER_PRODUCT)
-            if draw.integer_below(2)
-            else ()
-        )
-    else:
-        post = elementwise_chain.draw_chain(draw, draw.choice((1, 2))) if level == 2 else ()
+        post = chain.draw_chain(draw, draw.integer_below(2), only=chain.AFTER_PRODUCT)
+    elif level == 2:
+        post = chain.draw_chain(draw, draw.choice((1, 2)))
     module = Module(inputs=tuple(kind.inputs))
-    after = elementwise_chain.torch_lines(post, "v")
-    lines = [f"v = {kind.torch}", *after]
+    lines = [f"v = {kind.torch}", *post.torch("v")]
     rows, cols = draw.choice(_N), draw.choice(_M)
-    title = f"Matrix: {', '.join(filter(None, (kind.title, elementwise_chain.title(post))))}"
-    sizes, shapes = {"ROWS": rows, "COLS": cols}, list(kind.inputs.values())
-    code = render_reference(
-        f"{title}.",
-        module,
-        [*lines, "return v"],
-        sizes,
-        shapes,
-    )
-    kernels = [
-        teacher.rewrite(module, [f"v = {kind.fast}", *elementwise_chain.inplace_lines(post, "v")]),
-        _loop_kernel(module, kind, after),
-        *_cpp(module, kind, post),
-        *_triton(module, kind, post),
-        *_cuda(module, kind, post),
-        teacher.round_inputs(module, lines),
-    ]
-    kernels += teacher.break_link(draw, kernels)
-    cuda = {"ROWS": draw.choice((1024, 2048)), "COLS": draw.choice((1024, 2048))}
+    by_rows = [f"v = torch.stack([{kind.slow} for r in range(x.shape[0])])", *post.torch("v")]
+    program = Program(module, "x.new_empty(x.shape[0])" if kind.reduced else "torch.empty_like(x)")
     bound = (
         f"The product computes {rows} x {rows} elements, of which only the diagonal is kept."
         if kind.reduced
         else "torch.diag writes a matrix that is zero but for its diagonal, and the product "
         "multiplies all of it; scaling rows or columns gives the same."
     )
-    return Task(
-        title=title,
+    return texts.write_task(
+        title=f"Matrix: {', '.join(filter(None, (kind.title, post.title)))}",
         level=level,
-        code=code,
-        analysis=words.describe_reference(lines, sizes, shapes, bound),
-        cuda=cuda,
-        kernels=tuple(kernels),
+        module=module,
+        lines=lines,
+        sizes={"ROWS": rows, "COLS": cols},
+        shapes=list(kind.inputs.values()),
+        bound=bound,
+        kernels=texts.add_unlinked(
+            draw,
+            [
+                texts.write_rewrite(module, [f"v = {kind.fast}", *post.inplace("v")]),
+                texts.write_torch(
+                    "torch_rows",
+                    "A Python loop over rows without the full product.",
+                    module,
+                    by_rows,
+                    ("python_loop", "skips_zeros"),
+                ),
+                *_write_c(program, kind, post),
+                *_write_triton(program, kind, post),
+                _write_cuda(program, kind, post),
+                texts.write_rounded(module, lines),
+            ],
+        ),
+        cuda={"ROWS": draw.choice((1024, 2048)), "COLS": draw.choice((1024, 2048))},
     )
 
 
-def _loop_kernel(module: Module, kind: _Kind, after: Sequence[str]) -> Kernel:
-    about = "A Python loop over rows without the full product."
-    lines = [f"v = torch.stack([{kind.slow} for r in range(x.shape[0])])", *after, "return v"]
-    return texts.torch_kernel(
-        about, module, lines, variant="torch_rows", techniques=("python_loop", "skips_zeros")
-    )
-
-
-def _write_output(kind: _Kind) -> str:
-    return "x.new_empty(x.shape[0])" if kind.reduced else "torch.empty_like(x)"
-
-
-def _cpp(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
-    steps = elementwise_chain.c_lines(post)
-
+def _write_c(program: Program, kind: _Kind, post: Chain) -> list[Kernel]:
     def loop(term: str) -> list[str]:
         if kind.reduced:
             return [
                 "for (long r = 0; r < rows; ++r) {",
                 "  float v = 0.0f;",
                 f"  for (long c = 0; c < cols; ++c) v += {term};",
-                *(f"  {line}" for line in steps),
+                *(f"  {line}" for line in post.c),
                 "  out[r] = v;",
                 "}",
             ]
@@ -188,121 +170,60 @@ def _cpp(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
             "for (long r = 0; r < rows; ++r)",
             "  for (long c = 0; c < cols; ++c) {",
             f"    float v = {term};",
-            *(f"    {line}" for line in steps),
+            *(f"    {line}" for line in post.c),
             "    out[r * cols + c] = v;",
             "  }",
         ]
 
-    def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        return texts.cpp_kernel(
-            about,
-            module,
-            source,
-            out=_write_output(kind),
-            sizes=texts.ROWS_COLS,
-            flags=flags,
-            variant=variant,
-            techniques=found,
-            right=not variant.startswith("wrong"),
-        )
-
-    source = loop(kind.term)
     fast = ("skips_zeros", "fusion", "vectorised")
+    about = "C that takes a wrong element of the other factor."
     return [
-        kernel(
-            "cpp_scalar",
-            "C without the full product, one element at a time.",
-            source,
-            texts.PLAIN,
-            "skips_zeros",
+        *program.write_c_levels(
+            "C without the full product", loop(kind.term), fast, scalar=("skips_zeros",)
         ),
-        kernel(
-            "cpp_vector",
-            "C without the full product, vectorised by the compiler.",
-            source,
-            texts.VECTOR,
-            *fast,
-        ),
-        kernel(
-            "cpp_threads",
-            "C without the full product, vectorised, rows on several threads.",
-            [texts.PRAGMA, *source],
-            texts.THREADS,
-            *fast,
-            "threads",
-        ),
-        kernel(
-            "wrong_index",
-            "C that takes a wrong element of the other factor.",
-            loop(kind.wrong),
-            texts.VECTOR,
-            *fast,
-        ),
+        program.write_c("wrong_index", about, loop(kind.wrong), texts.VECTOR, fast),
     ]
 
 
-def _triton(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
-    steps = elementwise_chain.triton_lines(post)
-    made: list[Kernel] = []
-    for warps in (1, 4):
-        source = ["r = tl.program_id(0)", "c = tl.arange(0, BLOCK)", "mask = c < cols"]
-        source += [f"v = {kind.triton}"]
-        if kind.reduced:
-            source += ["v = tl.sum(v, axis=0)", *steps, "tl.store(out + r, v)"]
-        else:
-            source += [*steps, "tl.store(out + r * cols + c, v, mask)"]
-        about = f"A Triton program a row, without the full product; {warps} warp"
-        about += f"{'s' * (warps > 1)}."
-        made.append(
-            texts.triton_kernel(
-                about,
-                module,
-                source,
-                out=_write_output(kind),
-                sizes=texts.ROWS_COLS,
-                grid="x.shape[0],",
-                meta={"BLOCK": "triton.next_power_of_2(x.shape[1])"},
-                warps=warps,
-                variant=f"triton_row_{warps}",
-                techniques=("skips_zeros", "fusion"),
-            )
-        )
-    return made
-
-
-def _cuda(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
-    steps = elementwise_chain.c_lines(post)
+def _write_triton(program: Program, kind: _Kind, post: Chain) -> list[Kernel]:
+    source = ["r = tl.program_id(0)", "c = tl.arange(0, BLOCK)", "mask = c < cols"]
+    source += [f"v = {kind.triton}"]
     if kind.reduced:
-        about = "CUDA, a warp a row without the full product, combined by shuffles."
+        source += ["v = tl.sum(v, axis=0)", *post.triton, "tl.store(out + r, v)"]
+    else:
+        source += [*post.triton, "tl.store(out + r * cols + c, v, mask)"]
+    about = "A Triton program a row, without the full product"
+    return program.write_triton_rows(about, source, (1, 4), ("skips_zeros", "fusion"))
+
+
+def _write_cuda(program: Program, kind: _Kind, post: Chain) -> Kernel:
+    if kind.reduced:
         source = [
-            "const int r = blockIdx.x * 8 + threadIdx.x / 32, t = threadIdx.x % 32;",
-            "if (r >= rows) return;",
+            *texts.WARP_ROW,
             "float v = 0.0f;",
             f"for (int c = t; c < cols; c += 32) v += {kind.term};",
             "for (int h = 16; h > 0; h /= 2) v += __shfl_xor_sync(0xffffffff, v, h);",
-            *steps,
+            *post.c,
             "if (t == 0) out[r] = v;",
         ]
-        grid, technique = "(x.shape[0] + 7) // 8, 1, 1", "warp_shuffle"
-    else:
-        about = "CUDA, one element a thread, without the full product."
-        source = [
-            "const int r = blockIdx.y, c = blockIdx.x * 256 + threadIdx.x;",
-            "if (c >= cols) return;",
-            f"float v = {kind.term};",
-            *steps,
-            "out[r * cols + c] = v;",
-        ]
-        grid, technique = "(x.shape[1] + 255) // 256, x.shape[0], 1", "coalesced"
-    return [
-        texts.cuda_kernel(
-            about,
-            module,
+        return program.write_cuda(
+            "cuda_warp",
+            "CUDA, a warp a row without the full product, combined by shuffles.",
             source,
-            out=_write_output(kind),
-            sizes=texts.ROWS_COLS,
-            grid=grid,
-            variant="cuda_warp" if kind.reduced else "cuda_rows",
-            techniques=("skips_zeros", "fusion", technique),
+            ("skips_zeros", "fusion", "warp_shuffle"),
+            grid=texts.WARP_GRID,
         )
+    source = [
+        "const int r = blockIdx.y, c = blockIdx.x * 256 + threadIdx.x;",
+        "if (c >= cols) return;",
+        f"float v = {kind.term};",
+        *post.c,
+        "out[r * cols + c] = v;",
     ]
+    return program.write_cuda(
+        "cuda_rows",
+        "CUDA, one element a thread, without the full product.",
+        source,
+        ("skips_zeros", "fusion", "coalesced"),
+        grid="(x.shape[1] + 255) // 256, x.shape[0], 1",
+    )

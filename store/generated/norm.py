@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from store.generated.writing import elementwise_chain, row_programs, teacher, words
+from store.generated.writing import chain, row_programs, texts, words
+from store.generated.writing.chain import Chain
 from store.generated.writing.draw import Draw
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Task
+from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
@@ -98,52 +99,37 @@ def task(draw: Draw) -> Task:
     """Return a norm, one between elementwise steps, or one whose answer is averaged."""
     level = draw.choice((1, 2, 2, 3))
     core = draw.choice(_CORES)
-    pre = (
-        elementwise_chain.draw_chain(draw, 1 + draw.integer_below(2))
-        if level > 1 and draw.integer_below(4)
-        else ()
-    )
-    post = (
-        elementwise_chain.draw_chain(draw, 1)
-        if level > 1 and core.title in _UNIT and (not pre or draw.integer_below(2))
-        else ()
-    )
+    pre, post = Chain(), Chain()
+    if level > 1 and draw.integer_below(4):
+        pre = chain.draw_chain(draw, 1 + draw.integer_below(2))
+    if level > 1 and core.title in _UNIT and (not pre or draw.integer_below(2)):
+        post = chain.draw_chain(draw, 1)
     weighted = level > 1 and (draw.integer_below(2) == 0 or not (pre or post))
     module = Module(params=("weight",) if weighted else ())
-    titles = [
-        elementwise_chain.title(pre),
-        core.title,
-        "weight" * weighted,
-        elementwise_chain.title(post),
-    ]
+    titles = [pre.title, core.title, "weight" * weighted, post.title]
     if weighted:
         core = _add_weights(core)
     if level == 3:
-        core, post, titles = _average_rows(core, post), (), [*titles, "mean of squares"]
-    start = elementwise_chain.torch_lines(pre) or ["v = x"]
-    after = elementwise_chain.torch_lines(post, "v")
-    lines = [*start, *core.torch, *after]
-    rows, cols = draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18)
-    title = f"Rows: {', '.join(filter(None, titles))}"
-    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    fast = [*(elementwise_chain.inplace_lines(pre) or ["v = x"]), *core.fast]
-    kernels = [
-        teacher.rewrite(module, [*fast, *elementwise_chain.inplace_lines(post, "v")]),
-        teacher.loop_over_rows(module, lines, 1),
-        teacher.loop_over_rows(module, lines, 32),
-        *row_programs.kernels(module, pre, core, post),
-        teacher.round_inputs(module, lines),
-    ]
-    kernels += teacher.break_link(draw, kernels)
-    cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
-    return Task(
-        title=title,
+        core, post, titles = _average_rows(core, post), Chain(), [*titles, "mean of squares"]
+    lines = [*pre.torch(), *core.torch, *post.torch("v")]
+    return texts.write_task(
+        title=f"Rows: {', '.join(filter(None, titles))}",
         level=level,
-        code=code,
-        analysis=words.describe_reference(lines, sizes, shapes, words.ROW_ALONE),
-        cuda=cuda,
-        kernels=tuple(kernels),
+        module=module,
+        lines=lines,
+        sizes=draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18),
+        bound=words.ROW_ALONE,
+        kernels=texts.add_unlinked(
+            draw,
+            [
+                texts.write_rewrite(module, [*pre.inplace(), *core.fast, *post.inplace("v")]),
+                texts.write_row_loop(module, lines, 1),
+                texts.write_row_loop(module, lines, 32),
+                *row_programs.write_kernels(module, pre, core, post),
+                texts.write_rounded(module, lines),
+            ],
+        ),
+        cuda={"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))},
     )
 
 
@@ -160,36 +146,22 @@ def _add_weights(core: Core) -> Core:
     )
 
 
-def _average_rows(core: Core, post: tuple[elementwise_chain.Step, ...]) -> Core:
+def _average_rows(core: Core, post: Chain) -> Core:
     """Answer with the mean of the squares of a row, after `post`."""
     *c, last = core.c
     inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
-    loop = [
-        "float s = 0.0f;",
-        "@ {",
-        f"  float v = {inner};",
-        *(f"  {line}" for line in elementwise_chain.c_lines(post)),
-        "  s += v * v;",
-        "}",
+    loop = ["@ {", f"  float v = {inner};", *(f"  {line}" for line in post.c), "  s += v * v;", "}"]
+    # The elements are read again where a row of answers would have kept them.
+    reading = [
+        line.replace(" to[c] = v;", "").replace("to[c]", "PRE")
+        for line in [*c, "float s = 0.0f;", *loop]
     ]
+    mean = "v = tl.sum(tl.where(mask, v * v, 0.0), axis=0) / cols"
     return replace(
         core,
-        torch=(*core.torch, *elementwise_chain.torch_lines(post, "v"), "v = (v * v).mean(dim=1)"),
-        fast=(
-            *core.fast,
-            *elementwise_chain.inplace_lines(post, "v"),
-            "v = v.square_().mean(dim=1)",
-        ),
-        c=(*_drop_stores([*c, *loop]), "$sum s", "$one out[r] = s / cols;"),
-        triton=(
-            *core.triton,
-            *elementwise_chain.triton_lines(post),
-            "v = tl.sum(tl.where(mask, v * v, 0.0), axis=0) / cols",
-        ),
+        torch=(*core.torch, *post.torch("v"), "v = (v * v).mean(dim=1)"),
+        fast=(*core.fast, *post.inplace("v"), "v = v.square_().mean(dim=1)"),
+        c=(*reading, "$sum s", "$one out[r] = s / cols;"),
+        triton=(*core.triton, *post.triton, mean),
         scalar=True,
     )
-
-
-def _drop_stores(lines: list[str]) -> list[str]:
-    """Read the elements again where a row of answers would have kept them."""
-    return [line.replace(" to[c] = v;", "").replace("to[c]", "PRE") for line in lines]

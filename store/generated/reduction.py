@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
+from store.generated.writing import chain, row_programs, texts, words
+from store.generated.writing.chain import Chain
 from store.generated.writing.draw import Draw
-from store.generated.writing.elementwise_chain import Step
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module, Program
 
 SPLIT = "train"
 _ROWS = (192, 200, 256, 300, 320, 384, 400, 500, 512)
@@ -134,58 +133,45 @@ def task(draw: Draw) -> Task:
     level = draw.choice((1, 2, 3, 3))
     kind = draw.choice(_KINDS)
     count = (0, 1, 2 + draw.integer_below(2))[level - 1]
-    only = _UNBOUNDED if kind.extreme else ()
-    pre = elementwise_chain.draw_chain(draw, count, only=only) if count else ()
+    pre = chain.draw_chain(draw, count, only=_UNBOUNDED if kind.extreme else ())
     along = 1 if draw.integer_below(3) else 0
     module = Module()
-    start = elementwise_chain.torch_lines(pre) or ["v = x"]
-    lines = [*start, "v = " + kind.torch.format(d=along)]
-    fast = [
-        *(elementwise_chain.inplace_lines(pre) or ["v = x"]),
-        "v = " + kind.fast.format(d=along),
-    ]
-    rows, cols = draw.sizes(_ROWS, _COLS, 1 << 18, 1 << 20)
-    titles = filter(None, (elementwise_chain.title(pre), kind.title))
-    title = f"{'Rows' if along else 'Columns'}: {', '.join(titles)}"
-    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    kernels = [teacher.rewrite(module, fast)]
+    last = "v = " + kind.torch.format(d=along)
+    lines = [*pre.torch(), last]
+    fast = [*pre.inplace(), "v = " + kind.fast.format(d=along)]
+    sizes = draw.sizes(_ROWS, _COLS, 1 << 18, 1 << 20)
+    kernels = [texts.write_rewrite(module, fast)]
     if along:
         kernels += [
-            teacher.loop_over_rows(module, lines, 1),
-            teacher.loop_over_rows(module, fast, 32),
+            texts.write_row_loop(module, lines, 1),
+            texts.write_row_loop(module, fast, 32),
+            *row_programs.write_kernels(module, pre, _describe_row(kind)),
         ]
-        kernels += row_programs.kernels(module, pre, _core(kind))
     else:
-        kernels += [*_cpp(module, pre, kind), *_triton(module, pre, kind), _cuda(module, pre, kind)]
+        kernels += _write_columns(module, pre, kind)
     if pre:
-        less = [*(elementwise_chain.torch_lines(pre[:-1]) or ["v = x"]), lines[-1]]
-        about = f"PyTorch operations without the last step ({pre[-1].op.title})."
-        kernels.append(
-            texts.torch_kernel(
-                about, module, [*less, "return v"], variant="wrong_step", techniques=(), right=False
-            )
-        )
-    kernels.append(teacher.round_inputs(module, lines))
-    kernels += teacher.break_link(draw, kernels)
-    cuda = {"ROWS": draw.choice((2048, 4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
-    return Task(
-        title=title,
+        *steps, dropped = pre.steps
+        less = [*Chain(tuple(steps)).torch(), last]
+        about = f"PyTorch operations without the last step ({dropped.op.title})."
+        kernels.append(texts.write_torch("wrong_step", about, module, less))
+    kernels.append(texts.write_rounded(module, lines))
+    titles = ", ".join(filter(None, (pre.title, kind.title)))
+    return texts.write_task(
+        title=f"{'Rows' if along else 'Columns'}: {titles}",
         level=level,
-        code=code,
-        analysis=words.describe_reference(
-            lines, sizes, shapes, words.ROW_ALONE if along else _COLUMN
-        ),
-        cuda=cuda,
-        kernels=tuple(kernels),
+        module=module,
+        lines=lines,
+        sizes=sizes,
+        bound=words.ROW_ALONE if along else _COLUMN,
+        kernels=texts.add_unlinked(draw, kernels),
+        cuda={"ROWS": draw.choice((2048, 4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))},
     )
 
 
-def _core(kind: _Kind) -> Core:
+def _describe_row(kind: _Kind) -> Core:
     """Return the reduction of a row."""
-    fold, final = kind.fold, kind.final.replace("/ n", "/ cols")
-    start = kind.start
-    if kind.title == "minimum":
+    start, fold, final = kind.start, kind.fold, kind.final.replace("/ n", "/ cols")
+    if kind.title == "minimum":  # which is combined as the maximum of the negated
         start, fold, final = "-3e38f", "-v > a ? -v : a", "-a"
     return Core(
         title=kind.title,
@@ -203,24 +189,11 @@ def _core(kind: _Kind) -> Core:
     )
 
 
-def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
-    lines = "".join(f" {line}" for line in elementwise_chain.c_lines(pre))
+def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[Kernel]:
+    """Return the kernels of a reduction of columns."""
+    lines = "".join(f" {line}" for line in pre.c)
     value = f"float v = x[r * cols + c];{lines}"
     final = kind.final.replace("/ n", "/ rows")
-
-    def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        return texts.cpp_kernel(
-            about,
-            module,
-            source,
-            out="x.new_empty(x.shape[1])",
-            sizes=["rows=x.shape[0]", "cols=x.shape[1]"],
-            flags=flags,
-            variant=variant,
-            techniques=found,
-            right=not variant.startswith("wrong"),
-        )
-
     strided = [
         "for (long c = 0; c < cols; ++c) {",
         f"  float a = {kind.start};",
@@ -229,7 +202,7 @@ def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
         "}",
     ]
 
-    def write_blocked(width: int, last: str = "rows") -> list[str]:
+    def block(width: int, last: str = "rows") -> list[str]:
         return [
             f"for (long b = 0; b < cols; b += {width}) {{",
             f"  const long e = b + {width} < cols ? b + {width} : cols;",
@@ -241,87 +214,70 @@ def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
             "}",
         ]
 
-    return [
-        kernel("cpp_strided", "C column by column, with strided reads.", strided, texts.PLAIN),
-        kernel(
+    program = Program(module, "x.new_empty(x.shape[1])")
+    about = "C column by column, with strided reads."
+    kernels = [program.write_c("cpp_strided", about, strided, texts.PLAIN)]
+    for variant, about, source, flags, techniques in (
+        (
             "cpp_vector",
             "C row by row into the sums of all columns, vectorised by the compiler.",
-            write_blocked(1024),
+            block(1024),
             texts.VECTOR,
-            "vectorised",
-            "coalesced",
+            ("vectorised", "coalesced"),
         ),
-        kernel(
+        (
             "cpp_threads",
             "C with blocks of columns on several threads, vectorised.",
-            [texts.PRAGMA, *write_blocked(128)],
+            [texts.PRAGMA, *block(128)],
             texts.THREADS,
-            "vectorised",
-            "coalesced",
-            "threads",
+            ("vectorised", "coalesced"),
         ),
-        kernel(
+        (
             "wrong_tail",
             "C row by row without the last quarter of the rows.",
-            write_blocked(1024, "rows - rows / 4"),
+            block(1024, "rows - rows / 4"),
             texts.VECTOR,
-            "vectorised",
+            ("vectorised",),
         ),
+    ):
+        kernels.append(program.write_c(variant, about, source, flags, techniques))
+    program = Program(module, "x.new_empty(x.shape[1])", ("n=x.shape[0]", "cols=x.shape[1]"))
+    source = [
+        "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
+        "mask = c < cols",
+        f"a = tl.zeros((BLOCK,), tl.float32) + {kind.start.removesuffix('f')}",
+        "for r in range(n):",
+        "    v = tl.load(x + r * cols + c, mask, other=0.0)",
+        *(f"    {line}" for line in pre.triton),
+        f"    a = {kind.tfold}",
+        f"tl.store(out + c, {kind.tfinal}, mask)",
     ]
-
-
-def _triton(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
-    made: list[Kernel] = []
-    for block in (32, 128):
-        about = f"A Triton program for {block} columns, that goes down the rows."
-        source = [
-            "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
-            "mask = c < cols",
-            f"a = tl.zeros((BLOCK,), tl.float32) + {kind.start.removesuffix('f')}",
-            "for r in range(n):",
-            "    v = tl.load(x + r * cols + c, mask, other=0.0)",
-            *(f"    {line}" for line in elementwise_chain.triton_lines(pre)),
-            f"    a = {kind.tfold}",
-            f"tl.store(out + c, {kind.tfinal}, mask)",
-        ]
-        made.append(
-            texts.triton_kernel(
-                about,
-                module,
-                source,
-                out="x.new_empty(x.shape[1])",
-                sizes=["n=x.shape[0]", "cols=x.shape[1]"],
-                grid=f"triton.cdiv(x.shape[1], {block}),",
-                meta={"BLOCK": str(block)},
-                warps=block // 32,
-                variant=f"triton_columns_{block}",
-                techniques=("fusion", "coalesced", "block_size"),
-            )
+    kernels += [
+        program.write_triton(
+            f"triton_columns_{width}",
+            f"A Triton program for {width} columns, that goes down the rows.",
+            source,
+            ("fusion", "coalesced", "block_size"),
+            grid=f"triton.cdiv(x.shape[1], {width}),",
+            constants={"BLOCK": str(width)},
+            warps=width // 32,
         )
-    return made
-
-
-def _cuda(module: Module, pre: Sequence[Step], kind: _Kind) -> Kernel:
-    about = "CUDA, a thread a column, so that neighbours read neighbours."
+        for width in (32, 128)
+    ]
     source = [
         "const int c = blockIdx.x * 64 + threadIdx.x;",
         "if (c >= cols) return;",
         f"float a = {kind.start};",
         "for (int r = 0; r < n; ++r) {",
         "  float v = x[(long long)r * cols + c];",
-        *(f"  {line}" for line in elementwise_chain.c_lines(pre)),
+        *(f"  {line}" for line in pre.c),
         f"  a = {kind.fold};",
         "}",
         f"out[c] = {kind.final};",
     ]
-    return texts.cuda_kernel(
-        about,
-        module,
-        source,
-        out="x.new_empty(x.shape[1])",
-        sizes=["n=x.shape[0]", "cols=x.shape[1]"],
-        grid="(x.shape[1] + 63) // 64, 1, 1",
-        block="64, 1, 1",
-        variant="cuda_columns",
-        techniques=("fusion", "coalesced"),
+    about = "CUDA, a thread a column, so that neighbours read neighbours."
+    grid, techniques = "(x.shape[1] + 63) // 64, 1, 1", ("fusion", "coalesced")
+    kernels.append(
+        program.write_cuda("cuda_columns", about, source, techniques, grid=grid, block="64, 1, 1")
     )
+    return kernels

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing import chain, texts
+from store.generated.writing.chain import Chain
 from store.generated.writing.draw import Draw
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module, Program
 
 SPLIT = "train"
 _ROWS = (64, 96, 128, 200, 256, 384, 512)
@@ -15,195 +16,129 @@ _COLS = (200, 256, 384, 500, 512, 768, 1000, 1024)
 def task(draw: Draw) -> Task:
     """Return a running sum, one of a chain, or one that is averaged."""
     level = draw.choice((1, 2, 2, 3))
-    pre = elementwise_chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else ()
+    pre = chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else Chain()
     back = draw.integer_below(2) == 1
+    reduced = level == 3
     module = Module()
-    start = elementwise_chain.torch_lines(pre) or ["v = x"]
     sums = "v = v.flip(1).cumsum(dim=1).flip(1)" if back else "v = torch.cumsum(v, dim=1)"
     other = "v = v.sum(dim=1, keepdim=True) - v.cumsum(dim=1) + v"
     other = other if back else "v = v.cumsum(dim=1)"
-    after = ["v = v.mean(dim=1)"] if level == 3 else []
-    lines = [*start, sums, *after]
-    rows, cols = draw.sizes(_ROWS, _COLS, 1 << 16, 1 << 18)
-    titles = [elementwise_chain.title(pre), f"running sum from the {'end' if back else 'start'}"]
-    titles += ["mean of rows"] * (level == 3)
-    title = f"Rows: {', '.join(filter(None, titles))}"
-    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    inplace = elementwise_chain.inplace_lines(pre) or ["v = x"]
-    kernels = [
-        teacher.rewrite(module, [*inplace, other, *after]),
-        teacher.loop_over_rows(module, lines, 1),
-        teacher.loop_over_rows(module, [*inplace, other, *after], 32),
-        *_cpp(module, pre, back, level == 3),
-        *_triton(module, pre, back, level == 3),
-        _cuda(module, pre, back, level == 3),
-        teacher.round_inputs(module, lines),
-        _exclusive_kernel(module, [*start, sums.replace("v = ", "s = ", 1)], level == 3),
-    ]
-    kernels += teacher.break_link(draw, kernels)
-    cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048))}
-    bound = f"Each sum waits for the one before it, so that a row is a chain of {cols} additions; "
-    bound += f"the {rows} rows do not depend on each other."
+    after = ["v = v.mean(dim=1)"] * reduced
+    lines = [*pre.torch(), sums, *after]
+    exclusive = [*pre.torch(), sums.replace("v = ", "s = ", 1), "v = s - v", *after]
+    sizes = draw.sizes(_ROWS, _COLS, 1 << 16, 1 << 18)
+    titles = [pre.title, f"running sum from the {'end' if back else 'start'}"]
+    titles += ["mean of rows"] * reduced
+    out = "x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)"
+    bound = "Each sum waits for the one before it, so that a row is a chain of "
+    bound += f"{sizes['COLS']} additions; the {sizes['ROWS']} rows do not depend on each other."
     bound += " The two flips copy the tensor to turn it round and back." * back
-    return Task(
-        title=title,
+    return texts.write_task(
+        title=f"Rows: {', '.join(filter(None, titles))}",
         level=level,
-        code=code,
-        analysis=words.describe_reference(lines, sizes, shapes, bound),
-        cuda=cuda,
-        kernels=tuple(kernels),
+        module=module,
+        lines=lines,
+        sizes=sizes,
+        bound=bound,
+        kernels=texts.add_unlinked(
+            draw,
+            [
+                texts.write_rewrite(module, [*pre.inplace(), other, *after]),
+                texts.write_row_loop(module, lines, 1),
+                texts.write_row_loop(module, [*pre.inplace(), other, *after], 32),
+                *_write_c(Program(module, out, functions=pre.function()), pre, back, reduced),
+                *_write_triton(Program(module, out, ["cols=x.shape[1]"]), pre, back, reduced),
+                _write_cuda(module, out, pre, back, reduced),
+                texts.write_rounded(module, lines),
+                texts.write_torch(
+                    "wrong_exclusive",
+                    "PyTorch operations whose sums leave out the element itself.",
+                    module,
+                    exclusive,
+                ),
+            ],
+        ),
+        cuda={"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048))},
     )
 
 
-def _exclusive_kernel(module: Module, lines: list[str], reduced: bool) -> Kernel:
-    about = "PyTorch operations whose sums leave out the element itself."
-    last = ["v = s - v", *(["v = v.mean(dim=1)"] if reduced else []), "return v"]
-    return texts.torch_kernel(
-        about, module, [*lines, *last], variant="wrong_exclusive", techniques=(), right=False
-    )
-
-
-def _write_output(reduced: bool) -> str:
-    return "x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)"
-
-
-def _cpp(
-    module: Module, pre: tuple[elementwise_chain.Step, ...], back: bool, reduced: bool
-) -> list[Kernel]:
-    functions = texts.function(elementwise_chain.c_lines(pre))
+def _write_c(program: Program, pre: Chain, back: bool, reduced: bool) -> list[Kernel]:
     at = "cols - 1 - k" if back else "k"
+    element = "pre(x[i])" if pre else "x[i]"
 
-    def element(text: str) -> str:
-        return f"pre({text})" if pre else text
-
-    def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        return texts.cpp_kernel(
-            about,
-            module,
-            source,
-            out=_write_output(reduced),
-            sizes=texts.ROWS_COLS,
-            flags=flags,
-            device=functions,
-            variant=variant,
-            techniques=found,
-            right=not variant.startswith("wrong"),
-        )
-
-    def write_plain(last: str = "cols") -> list[str]:
-        keep = "m += a;" if reduced else "out[i] = a;"
+    def loop(last: str = "cols") -> list[str]:
         return [
             "for (long r = 0; r < rows; ++r) {",
             f"  float a = 0.0f{', m = 0.0f' if reduced else ''};",
             f"  for (long k = 0; k < {last}; ++k) {{",
             f"    const long i = r * cols + {at};",
-            f"    a += {element('x[i]')};",
-            f"    {keep}",
+            f"    a += {element};",
+            "    m += a;" if reduced else "    out[i] = a;",
             "  }",
-            *(["  out[r] = m / cols;"] if reduced else []),
+            *["  out[r] = m / cols;"] * reduced,
             "}",
         ]
 
     # The sums of eight rows do not depend on each other.
-    keep = "m[j] += a[j];" if reduced else "out[i] = a[j];"
     eight = [
         "for (long b = 0; b < rows; b += 8) {",
         "  const long n = rows - b < 8 ? rows - b : 8;",
         "  float a[8] = {0};",
-        *(["  float m[8] = {0};"] if reduced else []),
+        *["  float m[8] = {0};"] * reduced,
         "  for (long k = 0; k < cols; ++k)",
         "    for (long j = 0; j < n; ++j) {",
         f"      const long i = (b + j) * cols + {at};",
-        f"      a[j] += {element('x[i]')};",
-        f"      {keep}",
+        f"      a[j] += {element};",
+        "      m[j] += a[j];" if reduced else "      out[i] = a[j];",
         "    }",
-        *(["  for (long j = 0; j < n; ++j) out[b + j] = m[j] / cols;"] if reduced else []),
+        *["  for (long j = 0; j < n; ++j) out[b + j] = m[j] / cols;"] * reduced,
         "}",
     ]
+    about, eight_rows = "C with one running sum a row", "instruction_parallelism"
+    threads = [texts.PRAGMA, *loop()]
+    about_eight = "C with the running sums of eight rows side by side."
+    about_wrong = "C that leaves out the last quarter of the columns."
     return [
-        kernel("cpp_scalar", "C with one running sum a row.", write_plain(), texts.PLAIN),
-        kernel("cpp_vector", "C with one running sum a row, -O3.", write_plain(), texts.VECTOR),
-        kernel(
-            "cpp_eight_rows",
-            "C with the running sums of eight rows side by side.",
-            eight,
-            texts.VECTOR,
-            "instruction_parallelism",
+        program.write_c("cpp_scalar", f"{about}.", loop(), texts.PLAIN),
+        program.write_c("cpp_vector", f"{about}, -O3.", loop(), texts.VECTOR),
+        program.write_c("cpp_eight_rows", about_eight, eight, texts.VECTOR, (eight_rows,)),
+        program.write_c(
+            "cpp_threads", f"{about}, rows on several threads.", threads, texts.THREADS
         ),
-        kernel(
-            "cpp_threads",
-            "C with one running sum a row, rows on several threads.",
-            [texts.PRAGMA, *write_plain()],
-            texts.THREADS,
-            "threads",
-        ),
-        kernel(
-            "wrong_tail",
-            "C that leaves out the last quarter of the columns.",
-            write_plain("cols - cols / 4"),
-            texts.VECTOR,
-        ),
+        program.write_c("wrong_tail", about_wrong, loop("cols - cols / 4"), texts.VECTOR),
     ]
 
 
-def _triton(
-    module: Module, pre: tuple[elementwise_chain.Step, ...], back: bool, reduced: bool
-) -> list[Kernel]:
-    store = (
-        ["tl.store(out + r, tl.sum(tl.where(mask, v, 0.0), axis=0) / cols)"]
-        if reduced
-        else ["tl.store(out + r * cols + c, v, mask)"]
-    )
+def _write_triton(program: Program, pre: Chain, back: bool, reduced: bool) -> list[Kernel]:
     source = [
         "r = tl.program_id(0)",
         "c = tl.arange(0, BLOCK)",
         "mask = c < cols",
         "v = tl.load(x + r * cols + c, mask, other=0.0)",
-        *elementwise_chain.triton_lines(pre),
-        *(["v = tl.where(mask, v, 0.0)"] if pre else []),
+        *pre.triton,
+        *["v = tl.where(mask, v, 0.0)"] * bool(pre),
         f"v = tl.cumsum(v, axis=0{', reverse=True' if back else ''})",
-        *store,
+        "tl.store(out + r, tl.sum(tl.where(mask, v, 0.0), axis=0) / cols)"
+        if reduced
+        else "tl.store(out + r * cols + c, v, mask)",
     ]
-    made: list[Kernel] = []
-    for warps in (1, 4):
-        about = f"A Triton program a row with tl.cumsum; {warps} warp{'s' * (warps > 1)}."
-        made.append(
-            texts.triton_kernel(
-                about,
-                module,
-                source,
-                out=_write_output(reduced),
-                sizes=["cols=x.shape[1]"],
-                grid="x.shape[0],",
-                meta={"BLOCK": "triton.next_power_of_2(x.shape[1])"},
-                warps=warps,
-                variant=f"triton_row_{warps}",
-                techniques=("fusion", "parallel_scan"),
-            )
-        )
-    return made
+    about = "A Triton program a row with tl.cumsum"
+    return program.write_triton_rows(about, source, (1, 4), ("fusion", "parallel_scan"))
 
 
-def _cuda(
-    module: Module, pre: tuple[elementwise_chain.Step, ...], back: bool, reduced: bool
-) -> Kernel:
-    about = "CUDA, a warp a row: 32 elements at a time are summed by shuffles."
-    at = "cols - 1 - (k + t)" if back else "k + t"
-    keep = "if (k + t < cols) m += v;" if reduced else "if (k + t < cols) out[i] = v;"
+def _write_cuda(module: Module, out: str, pre: Chain, back: bool, reduced: bool) -> Kernel:
     source = [
-        "const int r = blockIdx.x * 8 + threadIdx.x / 32, t = threadIdx.x % 32;",
-        "if (r >= rows) return;",
+        *texts.WARP_ROW,
         f"float a = 0.0f{', m = 0.0f' if reduced else ''};",
         "for (int k = 0; k < cols; k += 32) {",
-        f"  const long long i = (long long)r * cols + {at};",
+        f"  const long long i = (long long)r * cols + {'cols - 1 - (k + t)' if back else 'k + t'};",
         f"  float v = k + t < cols ? {'pre(x[i])' if pre else 'x[i]'} : 0.0f;",
         "  for (int h = 1; h < 32; h *= 2) {",
         "    const float u = __shfl_up_sync(0xffffffff, v, h);",
         "    if (t >= h) v += u;",
         "  }",
         "  v += a;",
-        f"  {keep}",
+        f"  if (k + t < cols) {'m += v' if reduced else 'out[i] = v'};",
         "  a = __shfl_sync(0xffffffff, v, 31);",
         "}",
     ]
@@ -212,14 +147,10 @@ def _cuda(
             "for (int h = 16; h > 0; h /= 2) m += __shfl_xor_sync(0xffffffff, m, h);",
             "if (t == 0) out[r] = m / cols;",
         ]
-    return texts.cuda_kernel(
-        about,
-        module,
+    return Program(module, out, functions=pre.function(qualifier="__device__")).write_cuda(
+        "cuda_warp",
+        "CUDA, a warp a row: 32 elements at a time are summed by shuffles.",
         source,
-        out=_write_output(reduced),
-        sizes=texts.ROWS_COLS,
-        grid="(x.shape[0] + 7) // 8, 1, 1",
-        device=texts.function(elementwise_chain.c_lines(pre), qualifier="__device__"),
-        variant="cuda_warp",
-        techniques=("fusion", "warp_shuffle", "parallel_scan"),
+        ("fusion", "warp_shuffle", "parallel_scan"),
+        grid=texts.WARP_GRID,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from store.generated.writing import elementwise_chain, row_programs, teacher, words
+from store.generated.writing import chain, row_programs, texts, words
 from store.generated.writing.draw import Draw
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Task
+from store.generated.writing.texts import Module
 
 SPLIT = "test"
 _ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
@@ -147,29 +147,25 @@ def task(draw: Draw) -> Task:
     level = draw.choice((1, 2, 2, 3))
     core = draw.choice(_ONE if level == 3 else (*_WIDE, _ONE[0]))
     count = (0, 1 + draw.integer_below(2), draw.integer_below(3))[level - 1]
-    pre = elementwise_chain.draw_chain(draw, count, most=_MOST) if count else ()
+    pre = chain.draw_chain(draw, count, most=_MOST)
     module = Module()
-    start = elementwise_chain.torch_lines(pre) or ["v = x"]
-    lines = [*start, *core.torch]
-    rows, cols = draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18)
-    title = ", ".join(filter(None, (elementwise_chain.title(pre), core.title)))
-    title = f"Rows: {title}"
-    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    kernels = [
-        teacher.rewrite(module, [*(elementwise_chain.inplace_lines(pre) or ["v = x"]), *core.fast]),
-        teacher.loop_over_rows(module, lines, 1),
-        teacher.loop_over_rows(module, lines, 32),
-        *row_programs.kernels(module, pre, core),
-        teacher.round_inputs(module, lines),
-    ]
-    kernels += teacher.break_link(draw, kernels)
-    cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
-    return Task(
-        title=title,
+    lines = [*pre.torch(), *core.torch]
+    return texts.write_task(
+        title=f"Rows: {', '.join(filter(None, (pre.title, core.title)))}",
         level=level,
-        code=code,
-        analysis=words.describe_reference(lines, sizes, shapes, words.ROW_ALONE),
-        cuda=cuda,
-        kernels=tuple(kernels),
+        module=module,
+        lines=lines,
+        sizes=draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18),
+        bound=words.ROW_ALONE,
+        kernels=texts.add_unlinked(
+            draw,
+            [
+                texts.write_rewrite(module, [*pre.inplace(), *core.fast]),
+                texts.write_row_loop(module, lines, 1),
+                texts.write_row_loop(module, lines, 32),
+                *row_programs.write_kernels(module, pre, core),
+                texts.write_rounded(module, lines),
+            ],
+        ),
+        cuda={"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))},
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from store.generated.writing import elementwise_chain, stencil_programs, teacher, texts, words
+from store.generated.writing import chain, texts
+from store.generated.writing.chain import Chain
 from store.generated.writing.draw import Draw
-from store.generated.writing.module import Module, render_reference
-from store.generated.writing.stencil_programs import Stencil
 from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module, Program
 
 SPLIT = "test"
 _ROWS = (64, 96, 128, 200, 256, 320, 384)
@@ -21,134 +21,294 @@ _SHAPES = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Stencil:
+    """Neighbours with their weights."""
+
+    points: tuple[tuple[int, int, float], ...]
+    """Offsets in rows and columns, and the weight."""
+    wraps: bool
+    """Whether the grid goes on at its other side."""
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Largest offset in rows and in columns."""
+        return max(p[0] for p in self.points), max(p[1] for p in self.points)
+
+
 def task(draw: Draw) -> Task:
     """Return a stencil, one before elementwise steps, or one whose rows are averaged."""
     level = draw.choice((1, 2, 2, 3))
     shape = draw.choice(sorted(_SHAPES))
     points = tuple((r, c, draw.number(0.1, 0.9)) for r, c in _SHAPES[shape])
-    one = Stencil(points=points, wraps=draw.integer_below(2) == 1)
-    post = elementwise_chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else ()
+    stencil = _Stencil(points=points, wraps=draw.integer_below(2) == 1)
+    post = chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else Chain()
     reduced = level == 3
     module = Module()
-    summed = _roll_lines(one) if one.wraps else _pad_lines(one)
-    lines = [*summed, *elementwise_chain.torch_lines(post, "v"), *["v = v.mean(dim=1)"] * reduced]
-    rows, cols = draw.sizes(_ROWS, _COLS, 1 << 16, 1 << 18)
-    titles = [shape, "around the edge" if one.wraps else "zeros beyond the edge"]
-    titles += [elementwise_chain.title(post)] * bool(post) + ["mean of rows"] * reduced
-    title = f"Stencil: {', '.join(titles)}"
-    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    last = [*elementwise_chain.inplace_lines(post, "v"), *(["v = v.mean(dim=1)"] * reduced)]
-    kernels = [
-        teacher.rewrite(module, [*_inplace_lines(one), *last]),
-        _convolution(module, one, last),
-        *stencil_programs.cpp_kernels(module, one, post, reduced),
-        *stencil_programs.triton_kernels(module, one, post, reduced),
-        *stencil_programs.cuda_kernels(module, one, post, reduced),
-        teacher.round_inputs(module, lines),
-        _write_one_sided(module, one, last),
-    ]
-    kernels += teacher.break_link(draw, kernels)
-    cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
+    mean = ["v = v.mean(dim=1)"] * reduced
+    lines = [*_shift_lines(stencil), *post.torch("v"), *mean]
+    sizes = draw.sizes(_ROWS, _COLS, 1 << 16, 1 << 18)
+    titles = [shape, "around the edge" if stencil.wraps else "zeros beyond the edge"]
+    titles += [post.title] * bool(post) + ["mean of rows"] * reduced
+    last = [*post.inplace("v"), *mean]
+    less = _Stencil(points=points[:-1], wraps=stencil.wraps)
+    program = Program(module, "x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)")
     bound = "Neighbouring answers read mostly the same elements, so that one pass over memory is "
     bound += f"enough; the reference goes over the grid anew for each of {len(points)} points."
-    return Task(
-        title=title,
+    return texts.write_task(
+        title=f"Stencil: {', '.join(titles)}",
         level=level,
-        code=code,
-        analysis=words.describe_reference(lines, sizes, shapes, bound),
-        cuda=cuda,
-        kernels=tuple(kernels),
+        module=module,
+        lines=lines,
+        sizes=sizes,
+        bound=bound,
+        kernels=texts.add_unlinked(
+            draw,
+            [
+                texts.write_rewrite(module, [*_inplace_lines(stencil), *last]),
+                texts.write_torch(
+                    "torch_convolution",
+                    "One convolution in place of the shifted sums.",
+                    module,
+                    [*_convolution_lines(stencil), *last],
+                    ("library_call",),
+                ),
+                *_write_c(program, stencil, post, reduced),
+                *_write_triton(program, stencil, post, reduced),
+                _write_cuda(program, stencil, post, reduced),
+                texts.write_rounded(module, lines),
+                texts.write_torch(
+                    "wrong_neighbour",
+                    "The shifted sums without the last neighbour.",
+                    module,
+                    [*_inplace_lines(less), *last],
+                    ("inplace",),
+                ),
+            ],
+        ),
+        cuda={"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))},
     )
 
 
-def _roll_lines(one: Stencil) -> list[str]:
-    def term(r: int, c: int, w: float) -> str:
-        rolled = f"torch.roll(x, ({-r}, {-c}), (0, 1))" if (r, c) != (0, 0) else "x"
-        return f"{w} * {rolled}"
-
-    first, *others = (term(*point) for point in one.points)
-    return [f"v = {first}", *(f"v = v + {other}" for other in others)]
-
-
-def _pad_lines(one: Stencil) -> list[str]:
-    high, wide = one.reach
-
-    def term(r: int, c: int, w: float) -> str:
-        return f"{w} * p[{r + high} : {r + high} + rows, {c + wide} : {c + wide} + cols]"
-
-    first, *others = (term(*point) for point in one.points)
-    return [
-        "rows, cols = x.shape",
-        f"p = F.pad(x, ({wide}, {wide}, {high}, {high}))",
-        f"v = {first}",
-        *(f"v = v + {other}" for other in others),
-    ]
-
-
-def _inplace_lines(one: Stencil) -> list[str]:
-    """Add to what is there the parts of the grid that have the neighbour."""
-    centre = next(w for r, c, w in one.points if (r, c) == (0, 0))
-    lines = [f"v = x * {centre}"]
-    for r, c, w in one.points:
-        if (r, c) == (0, 0):
-            continue
-        to, near = _ranges(r, c)
-        lines.append(f"v[{to}].add_(x[{near}], alpha={w})")
-        if one.wraps:
-            to, near = _ranges(r, c, wrapped=True)
-            lines.append(f"v[{to}].add_(x[{near}], alpha={w})")
+def _shift_lines(stencil: _Stencil) -> list[str]:
+    """Return the reference: a sum of the grid rolled, or cut out of a padded one."""
+    high, wide = stencil.reach
+    lines: list[str] = []
+    if not stencil.wraps:
+        lines = ["rows, cols = x.shape", f"p = F.pad(x, ({wide}, {wide}, {high}, {high}))"]
+    for place, (r, c, w) in enumerate(stencil.points):
+        shifted = f"torch.roll(x, ({-r}, {-c}), (0, 1))" if (r, c) != (0, 0) else "x"
+        if not stencil.wraps:
+            shifted = f"p[{r + high} : {r + high} + rows, {c + wide} : {c + wide} + cols]"
+        lines.append(f"v = {'v + ' * bool(place)}{w} * {shifted}")
     return lines
 
 
-def _ranges(r: int, c: int, wrapped: bool = False) -> tuple[str, str]:
-    """Return where a neighbour is added to and where it is; `wrapped` gives the other side."""
-
-    def slice_inside(by: int) -> tuple[str, str]:
-        if by == 0:
-            return ":", ":"
-        return (f":{-by}", f"{by}:") if by > 0 else (f"{-by}:", f":{by}")
-
-    def slice_beyond(by: int) -> tuple[str, str]:
-        if by == 0:
-            return ":", ":"
-        return (f"{-by}:", f":{by}") if by > 0 else (f":{-by}", f"{by}:")
-
-    side = slice_beyond if wrapped else slice_inside
-    (to_r, near_r), (to_c, near_c) = side(r), side(c)
-    return f"{to_r}, {to_c}", f"{near_r}, {near_c}"
+def _inplace_lines(stencil: _Stencil) -> list[str]:
+    """Add to what is there the parts of the grid that have the neighbour."""
+    centre = next(w for r, c, w in stencil.points if (r, c) == (0, 0))
+    lines = [f"v = x * {centre}"]
+    for r, c, w in stencil.points:
+        if (r, c) == (0, 0):
+            continue
+        for beyond in (False, True)[: 1 + stencil.wraps]:
+            to, near = zip(_ranges(r, beyond), _ranges(c, beyond), strict=True)
+            lines.append(f"v[{', '.join(to)}].add_(x[{', '.join(near)}], alpha={w})")
+    return lines
 
 
-def _convolution(module: Module, one: Stencil, last: Sequence[str]) -> Kernel:
-    about = "One convolution in place of the shifted sums."
-    high, wide = one.reach
-    weights = {(r, c): w for r, c, w in one.points}
+def _ranges(by: int, beyond: bool) -> tuple[str, str]:
+    """Return where a neighbour is added to and where it is, inside or at the other side."""
+    if by == 0:
+        return ":", ":"
+    low, high = (f":{-by}", f"{by}:") if by > 0 else (f"{-by}:", f":{by}")
+    if not beyond:
+        return low, high
+    return (f"{-by}:", f":{by}") if by > 0 else (f":{-by}", f"{by}:")
+
+
+def _convolution_lines(stencil: _Stencil) -> list[str]:
+    high, wide = stencil.reach
+    weights = {(r, c): w for r, c, w in stencil.points}
     rows = [
         [weights.get((r, c), 0.0) for c in range(-wide, wide + 1)] for r in range(-high, high + 1)
     ]
-    pad = f"({wide}, {wide}, {high}, {high})"
-    mode = ', mode="circular"' if one.wraps else ""
-    lines = [
+    mode = ', mode="circular"' if stencil.wraps else ""
+    return [
         f"w = x.new_tensor({rows})",
-        f"p = F.pad(x[None, None], {pad}{mode})",
+        f"p = F.pad(x[None, None], ({wide}, {wide}, {high}, {high}){mode})",
         "v = F.conv2d(p, w[None, None])[0, 0]",
-        *last,
-        "return v",
     ]
-    return texts.torch_kernel(
-        about, module, lines, variant="torch_convolution", techniques=("library_call",)
+
+
+def _read_function(stencil: _Stencil, qualifier: str, whole: str) -> str:
+    """Return the C function that reads an element that may lie beyond the edge."""
+    body = (
+        "return x[(r + rows) % rows * cols + (c + cols) % cols];"
+        if stencil.wraps
+        else "return r < 0 || c < 0 || r >= rows || c >= cols ? 0.0f : x[r * cols + c];"
     )
+    arguments = f"const float* x, {whole} r, {whole} c, {whole} rows, {whole} cols"
+    return f"{qualifier} float at({arguments}) {{\n  {body}\n}}\n"
 
 
-def _write_one_sided(module: Module, one: Stencil, last: Sequence[str]) -> Kernel:
-    about = "The shifted sums without the last neighbour."
-    less = Stencil(points=one.points[:-1], wraps=one.wraps)
-    lines = [*_inplace_lines(less), *last, "return v"]
-    return texts.torch_kernel(
-        about,
-        module,
-        lines,
-        variant="wrong_neighbour",
-        techniques=("inplace",),
-        right=False,
+def _offset(name: str, by: int) -> str:
+    return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
+
+
+def _guarded_sum(stencil: _Stencil) -> str:
+    terms = (
+        f"{w}f * at(x, {_offset('r', r)}, {_offset('c', c)}, rows, cols)"
+        for r, c, w in stencil.points
+    )
+    return f"float v = {' + '.join(terms)};"
+
+
+def _direct_sum(stencil: _Stencil) -> str:
+    """Return the sum where every neighbour is there; p points at the element."""
+
+    def place(r: int, c: int) -> str:
+        if r:
+            return f"p[{'-' * (r < 0)}{'' if abs(r) == 1 else f'{abs(r)} * '}cols{c:+d}]".replace(
+                "+0]", "]"
+            )
+        return f"p[{c}]"
+
+    return f"float v = {' + '.join(f'{w}f * {place(r, c)}' for r, c, w in stencil.points)};"
+
+
+def _write_c(program: Program, stencil: _Stencil, post: Chain, reduced: bool) -> list[Kernel]:
+    """Return kernels with and without a split at the edge, with vectors and with threads."""
+    high, wide = stencil.reach
+    keep = "s += v;" if reduced else "out[r * cols + c] = v;"
+    begin = ["  float s = 0.0f;"] * reduced
+    end = ["  out[r] = s / cols;"] * reduced
+    guarded = [
+        "for (long r = 0; r < rows; ++r) {",
+        *begin,
+        "  for (long c = 0; c < cols; ++c) {",
+        *(f"    {line}" for line in [_guarded_sum(stencil), *post.c, keep]),
+        "  }",
+        *end,
+        "}",
+    ]
+    value = "post(v)" if post else "v"
+    store = f"s += {value};" if reduced else f"out[r * cols + c] = {value};"
+    edge = f"{{ {_guarded_sum(stencil)} {store} }}"
+    inner = [
+        "for (long r = 0; r < rows; ++r) {",
+        *begin,
+        "  const float* p = x + r * cols;",
+        *[f"  const int whole = r >= {high} && r + {high} < rows;"] * bool(high),
+        f"  const long a = {f'whole ? {wide} : cols' if high else wide}, b = cols - {wide};",
+        f"  for (long c = 0; c < a; ++c) {edge}",
+        "  for (long c = a; c < b; ++c) {",
+        f"    {_direct_sum(stencil).replace('p[', 'p[c + ').replace('c + -', 'c - ')}",
+        f"    {store}",
+        "  }",
+        *[f"  for (long c = a < b ? b : a; c < cols; ++c) {edge}"] * bool(wide),
+        *end,
+        "}",
+    ]
+    at = _read_function(stencil, "static", "long")
+    plain = replace(program, functions=at)
+    called = replace(program, functions=at + post.function("post"))
+    tests = "C that tests every neighbour"
+    o3 = f"{tests}, with all of the compiler's optimisations."
+    interior = "C with a loop without tests for the interior"
+    fast = ("vectorised", "edge_split")
+    about_vector = f"{interior}, vectorised by the compiler."
+    about_threads = f"{interior}, rows on several threads."
+    about_wrong = f"{tests} and leaves out the last columns."
+    wrong = [line.replace("c < cols;", "c < cols - 5;") for line in guarded]
+    threads = [texts.PRAGMA, *inner]
+    return [
+        plain.write_c("cpp_guarded", f"{tests}.", guarded, texts.PLAIN),
+        plain.write_c("cpp_guarded_o3", o3, guarded, texts.VECTOR, ("vectorised",)),
+        called.write_c("cpp_interior", about_vector, inner, texts.VECTOR, fast),
+        called.write_c("cpp_threads", about_threads, threads, texts.THREADS, fast),
+        plain.write_c("wrong_tail", about_wrong, wrong, texts.VECTOR),
+    ]
+
+
+def _write_triton(program: Program, stencil: _Stencil, post: Chain, reduced: bool) -> list[Kernel]:
+    def load(r: int, c: int) -> str:
+        row, col = _offset("r", r), _offset("c", c)
+        if stencil.wraps:
+            row = f"({row} + rows) % rows" if r else row
+            col = f"({col} + cols) % cols" if c else col
+            return f"tl.load(x + {row} * cols + {col}, mask, other=0.0)"
+        inside = ["mask"]
+        inside += [f"({row} >= 0) & ({row} < rows)"] * bool(r)
+        inside += [f"({col} >= 0) & ({col} < cols)"] * bool(c)
+        start = f"({row})" if r else row
+        return f"tl.load(x + {start} * cols + {col}, {' & '.join(inside)}, other=0.0)"
+
+    summed = [
+        f"v {'+' * bool(place)}= {w} * {load(r, c)}"
+        for place, (r, c, w) in enumerate(stencil.points)
+    ]
+    summed += post.triton
+    techniques = ("fusion", "block_size")
+    # r is a block too, because a mask cannot mix blocks and single numbers.
+    if reduced:
+        source = ["c = tl.arange(0, BLOCK)", "r = c * 0 + tl.program_id(0)", "mask = c < cols"]
+        source += [*summed, "v = tl.sum(tl.where(mask, v, 0.0), axis=0) / cols"]
+        source += ["tl.store(out + tl.program_id(0), v)"]
+        block = {"BLOCK": "triton.next_power_of_2(x.shape[1])"}
+        about = "A Triton program a row."
+        return [
+            program.write_triton(
+                "triton_row", about, source, techniques, grid="x.shape[0],", constants=block
+            )
+        ]
+    source = [
+        "c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)",
+        "r = c * 0 + tl.program_id(0)",
+        "mask = c < cols",
+        *summed,
+        "tl.store(out + r * cols + c, v, mask)",
+    ]
+    return [
+        program.write_triton(
+            f"triton_{block}",
+            f"A Triton program for {block} elements of a row.",
+            source,
+            techniques,
+            grid=f"x.shape[0], triton.cdiv(x.shape[1], {block})",
+            constants={"BLOCK": str(block)},
+        )
+        for block in (256, 1024)
+    ]
+
+
+def _write_cuda(program: Program, stencil: _Stencil, post: Chain, reduced: bool) -> Kernel:
+    """Return tiles, or a warp per row where rows are averaged."""
+    program = replace(program, functions=_read_function(stencil, "__device__", "int"))
+    if reduced:
+        source = [
+            *texts.WARP_ROW,
+            "float s = 0.0f;",
+            "for (int c = t; c < cols; c += 32) {",
+            *(f"  {line}" for line in [_guarded_sum(stencil), *post.c, "s += v;"]),
+            "}",
+            "for (int h = 16; h > 0; h /= 2) s += __shfl_xor_sync(0xffffffff, s, h);",
+            "if (t == 0) out[r] = s / cols;",
+        ]
+        about, techniques = "CUDA, a warp a row, combined by shuffles.", ("fusion", "warp_shuffle")
+        return program.write_cuda("cuda_warp", about, source, techniques, grid=texts.WARP_GRID)
+    source = [
+        "const int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 8 + threadIdx.y;",
+        "if (r >= rows || c >= cols) return;",
+        _guarded_sum(stencil),
+        *post.c,
+        "out[r * cols + c] = v;",
+    ]
+    return program.write_cuda(
+        "cuda_tiles",
+        "CUDA, one element a thread, tiles of 32 by 8.",
+        source,
+        ("fusion", "tiling"),
+        grid="(x.shape[1] + 31) // 32, (x.shape[0] + 7) // 8, 1",
+        block="32, 8, 1",
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
-from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing import chain, texts
+from store.generated.writing.chain import Chain
 from store.generated.writing.draw import Draw
-from store.generated.writing.elementwise_chain import Step
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module, Program
 
 SPLIT = "train"
 _ROWS = (96, 128, 200, 256, 300, 384, 512)
@@ -32,117 +32,92 @@ def task(draw: Draw) -> Task:
     The answer needs x in one order and y in the other: no view of either is right.
     """
     level = draw.choice((1, 2, 2, 3))
-    pre = elementwise_chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else ()
+    pre = chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else Chain()
     name = draw.choice(sorted(_COMBINE))
     batch = draw.choice((0, 0, 2, 4)) if level < 3 else 0
     reduced = level == 3
     turn = "transpose(1, 2)" if batch else "t()"
-    lines = [*elementwise_chain.torch_lines(pre)]
-    start = "v" if pre else "x"
-    lines.append("v = " + _COMBINE[name][0].format(v=f"{start}.{turn}"))
-    lines += ["v = v.mean(dim=1)"] * reduced
-    rows, cols = draw.sizes(_ROWS, _COLS, 1 << 15, (1 << 18) // (batch or 1))
-    titles = [elementwise_chain.title(pre), f"transposition and {name}", "mean of rows" * reduced]
-    title = f"{'Matrices' if batch else 'Matrix'}: {', '.join(filter(None, titles))}"
-    first = "BATCH, " if batch else ""
-    sizes = {**({"BATCH": batch} if batch else {}), "ROWS": rows, "COLS": cols}
-    shapes = [f"{first}ROWS, COLS", f"{first}COLS, ROWS"]
-    code = render_reference(
-        f"{title}.",
-        _MODULE,
-        [*lines, "return v"],
-        sizes,
-        shapes,
-    )
-    copied = [*elementwise_chain.inplace_lines(pre)]
-    copied.append(f"v = {start}.{turn}.contiguous()")
-    inplace = _COMBINE[name][1]
+    start, first = ("v", pre.torch()) if pre else ("x", [])
+    combine, inplace, _, _ = _COMBINE[name]
+    mean = ["v = v.mean(dim=1)"] * reduced
+    lines = [*first, "v = " + combine.format(v=f"{start}.{turn}"), *mean]
+    sizes = {"BATCH": batch} if batch else {}
+    sizes |= draw.sizes(_ROWS, _COLS, 1 << 15, (1 << 18) // (batch or 1))
+    titles = [pre.title, f"transposition and {name}", "mean of rows" * reduced]
     # A square of one row is contiguous as it is, and no task has one.
-    copied.append(inplace or "v = " + _COMBINE[name][0].format(v="v"))
-    copied += ["v = v.mean(dim=1)"] * reduced
-    kernels = [
-        teacher.rewrite(_MODULE, copied),
-        _columns_kernel(pre, name, bool(batch), reduced),
-        *_cpp(pre, name, bool(batch), reduced),
-        *_triton(pre, name, bool(batch), reduced),
-        *_cuda(pre, name, bool(batch), reduced),
-        teacher.round_inputs(_MODULE, lines),
-        _reshape_kernel([line.replace(turn, "reshape(y.shape)") for line in lines]),
-    ]
-    kernels += teacher.break_link(draw, kernels)
+    copied = [*(pre.inplace() if pre else []), f"v = {start}.{turn}.contiguous()"]
+    copied += [inplace or "v = " + combine.format(v="v"), *mean]
+    leading = "BATCH, " if batch else ""
+    kernels = texts.add_unlinked(
+        draw,
+        [
+            texts.write_rewrite(_MODULE, copied),
+            _write_column_loop(pre, combine, bool(batch), reduced),
+            *_write_c(pre, name, bool(batch), reduced),
+            *_write_triton(pre, name, bool(batch), reduced),
+            *_write_cuda(pre, name, bool(batch), reduced),
+            texts.write_rounded(_MODULE, lines),
+            texts.write_torch(
+                "wrong_reshape",
+                "PyTorch operations that reshape where they should transpose.",
+                _MODULE,
+                [line.replace(turn, "reshape(y.shape)") for line in lines],
+            ),
+        ],
+    )
     cuda = {"BATCH": 16, "ROWS": 1024, "COLS": draw.choice((512, 1024))}
     if not batch:
         cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
-    return Task(
-        title=title,
+    return texts.write_task(
+        title=f"{'Matrices' if batch else 'Matrix'}: {', '.join(filter(None, titles))}",
         level=level,
-        code=code,
-        analysis=words.describe_reference(lines, sizes, shapes, _BOUND),
+        module=_MODULE,
+        lines=lines,
+        sizes=sizes,
+        shapes=[f"{leading}ROWS, COLS", f"{leading}COLS, ROWS"],
+        bound=_BOUND,
+        kernels=kernels,
         cuda=cuda,
-        kernels=tuple(kernels),
     )
 
 
-def _sizes(batch: bool) -> list[str]:
-    dims = ("x.shape[1]", "x.shape[2]") if batch else ("x.shape[0]", "x.shape[1]")
-    return [*(["batch=x.shape[0]"] * batch), f"rows={dims[0]}", f"cols={dims[1]}"]
+def _describe_program(batch: bool, reduced: bool, functions: str = "") -> Program:
+    """Return what the kernels have in common; their sizes are those of one matrix."""
+    sizes = [f"{name}=x.shape[{place + batch}]" for place, name in enumerate(("rows", "cols"))]
+    out = "x.new_empty(x.shape[1])" if reduced else "torch.empty_like(y)"
+    return Program(_MODULE, out, sizes, functions)
 
 
-def _write_output(reduced: bool) -> str:
-    return "x.new_empty(x.shape[1])" if reduced else "torch.empty_like(y)"
-
-
-def _reshape_kernel(lines: Sequence[str]) -> Kernel:
-    about = "PyTorch operations that reshape where they should transpose."
-    return texts.torch_kernel(
-        about, _MODULE, [*lines, "return v"], variant="wrong_reshape", techniques=(), right=False
-    )
-
-
-def _columns_kernel(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> Kernel:
+def _write_column_loop(pre: Chain, combine: str, batch: bool, reduced: bool) -> Kernel:
     """Return a Python loop over the rows of the answer."""
-    about = "A Python loop over the columns of x."
-    lines = elementwise_chain.torch_lines(pre, "u")
-    combined = "v = " + _COMBINE[name][0].format(v="v" if pre else "u")
     loop = [
         "parts = []",
         f"for u, y in zip(x.unbind({int(batch) + 1}), y.unbind({int(batch)})):",
-        *(f"    {line}" for line in [*lines, combined]),
+        *(f"    {line}" for line in (pre.torch("u") if pre else [])),
+        "    v = " + combine.format(v="v" if pre else "u"),
         f"    parts.append(v{'.mean()' * reduced})",
         f"return torch.stack(parts, {int(batch)})",
     ]
-    return texts.torch_kernel(
-        about,
-        _MODULE,
-        loop,
-        variant="torch_columns",
-        techniques=("python_loop",),
-    )
+    about = "A Python loop over the columns of x."
+    return texts.write_body("torch_columns", about, _MODULE, loop, ("python_loop",))
 
 
-def _cpp(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Kernel]:
-    functions = texts.function(elementwise_chain.c_lines(pre))
+def _write_c(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Kernel]:
     combine = _COMBINE[name][2]
 
     def value(x: str, y: str) -> str:
         return combine.format(v=f"pre({x})" if pre else x, y=y)
 
-    def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        if batch:
-            around = "for (long b = 0; b < batch; ++b, x += rows * cols, y += rows * cols, "
-            source = [around + "out += rows * cols) {", *(f"  {line}" for line in source), "}"]
-        return texts.cpp_kernel(
-            about,
-            _MODULE,
-            source,
-            out=_write_output(reduced),
-            sizes=_sizes(batch),
-            flags=flags,
-            device=functions,
-            variant=variant,
-            techniques=found,
-            right=not variant.startswith("wrong"),
-        )
+    program = _describe_program(batch, reduced, pre.function())
+    if batch:
+        program = replace(program, sizes=["batch=x.shape[0]", *program.sizes])
+
+    def each(source: list[str]) -> list[str]:
+        """Repeat for every matrix of a batch."""
+        if not batch:
+            return source
+        around = "for (long b = 0; b < batch; ++b, x += rows * cols, y += rows * cols, "
+        return [around + "out += rows * cols) {", *(f"  {line}" for line in source), "}"]
 
     element = value("x[r * cols + c]", "y[c * rows + r]")
     if reduced:
@@ -175,44 +150,24 @@ def _cpp(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Ker
             "}",
         ]
 
-    threaded = [texts.PRAGMA, *tiles()]
+    about = "C column by column, with strided reads."
+    about_o3 = "C column by column, with all of the compiler's optimisations."
+    about_tiles = "C in tiles of 16 by 16"
+    about_cached = f"{about_tiles}, which stay in cache."
+    about_threads = f"{about_tiles}, strips of tiles on several threads."
+    about_wrong = f"{about_tiles}, without the last tiles."
+    threads, fast = each([texts.PRAGMA, *tiles()]), ("fusion", "tiling")
+    wrong = each(tiles("rows - 17"))
     return [
-        kernel("cpp_strided", "C column by column, with strided reads.", strided, texts.PLAIN),
-        kernel(
-            "cpp_strided_o3",
-            "C column by column, with all of the compiler's optimisations.",
-            strided,
-            texts.VECTOR,
-            "fusion",
-        ),
-        kernel(
-            "cpp_tiles",
-            "C in tiles of 16 by 16, which stay in cache.",
-            tiles(),
-            texts.VECTOR,
-            "fusion",
-            "tiling",
-        ),
-        kernel(
-            "cpp_tile_threads",
-            "C in tiles of 16 by 16, strips of tiles on several threads.",
-            threaded,
-            texts.THREADS,
-            "fusion",
-            "tiling",
-            "threads",
-        ),
-        kernel(
-            "wrong_tail",
-            "C in tiles of 16 by 16, without the last tiles.",
-            tiles("rows - 17"),
-            texts.VECTOR,
-            "tiling",
-        ),
+        program.write_c("cpp_strided", about, each(strided), texts.PLAIN),
+        program.write_c("cpp_strided_o3", about_o3, each(strided), texts.VECTOR, ("fusion",)),
+        program.write_c("cpp_tiles", about_cached, each(tiles()), texts.VECTOR, fast),
+        program.write_c("cpp_tile_threads", about_threads, threads, texts.THREADS, fast),
+        program.write_c("wrong_tail", about_wrong, wrong, texts.VECTOR, ("tiling",)),
     ]
 
 
-def _triton(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Kernel]:
+def _write_triton(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Kernel]:
     combine = _COMBINE[name][3].format(v="v", y="w")
     moved = [
         "shift = tl.program_id(2) * rows * cols",
@@ -220,13 +175,13 @@ def _triton(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[
         "y += shift",
         "out += shift",
     ] * batch
-    made: list[Kernel] = []
+    kernels: list[Kernel] = []
     for side, warps in ((32, 4), (64, 8)):
         inner = [
             f"r = {'r0' if reduced else 'tl.program_id(1) * T'} + tl.arange(0, T)",
             "mask = (r[:, None] < rows) & (c[None, :] < cols)",
             "v = tl.load(x + r[:, None] * cols + c[None, :], mask, other=0.0)",
-            *elementwise_chain.triton_lines(pre),
+            *pre.triton,
             "v = tl.trans(v)",
             "turned = (c[:, None] < cols) & (r[None, :] < rows)",
             "w = tl.load(y + c[:, None] * rows + r[None, :], turned, other=0.0)",
@@ -252,26 +207,23 @@ def _triton(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[
             grid = f"triton.cdiv(x.shape[{last}], {side}), triton.cdiv(x.shape[{last - 1}], {side})"
             grid += ", x.shape[0]" * batch
         about = f"Triton tiles of {side} by {side}, turned in registers."
-        made.append(
-            texts.triton_kernel(
+        kernels.append(
+            _describe_program(batch, reduced).write_triton(
+                f"triton_tiles_{side}",
                 about,
-                _MODULE,
                 source,
-                out=_write_output(reduced),
-                sizes=_sizes(batch)[int(batch) :],
+                ("fusion", "tiling"),
                 grid=grid,
-                meta={"T": str(side)},
+                constants={"T": str(side)},
                 warps=warps,
-                variant=f"triton_tiles_{side}",
-                techniques=("fusion", "tiling"),
             )
         )
-    return made
+    return kernels
 
 
-def _cuda(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Kernel]:
+def _write_cuda(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Kernel]:
     value = _COMBINE[name][2].format(v="pre({x})" if pre else "{x}", y="y[c * rows + r]")
-    functions = texts.function(elementwise_chain.c_lines(pre), qualifier="__device__")
+    program = _describe_program(batch, reduced, pre.function(qualifier="__device__"))
     moved = ["const int shift = blockIdx.z * rows * cols;", "x += shift, y += shift, out += shift;"]
     moved = moved * batch
     last = int(batch) + 1
@@ -295,52 +247,35 @@ def _cuda(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Ke
         f"  if (r < rows && c < cols) out[c * rows + r] = {value.format(x='tile[t][j]')};",
         "}",
     ]
-    warp = [
-        "const int c = blockIdx.x * 8 + threadIdx.x / 32, t = threadIdx.x % 32;",
-        "if (c >= cols) return;",
-        "float s = 0.0f;",
-        f"for (int r = t; r < rows; r += 32) s += {value.format(x='x[r * cols + c]')};",
-        "for (int h = 16; h > 0; h /= 2) s += __shfl_xor_sync(0xffffffff, s, h);",
-        "if (t == 0) out[c] = s / rows;",
-    ]
     by_eight = f"(x.shape[{last}] + 7) // 8"
-    found = [
-        (
+    if reduced:
+        warp = [
+            "const int c = blockIdx.x * 8 + threadIdx.x / 32, t = threadIdx.x % 32;",
+            "if (c >= cols) return;",
+            "float s = 0.0f;",
+            f"for (int r = t; r < rows; r += 32) s += {value.format(x='x[r * cols + c]')};",
+            "for (int h = 16; h > 0; h /= 2) s += __shfl_xor_sync(0xffffffff, s, h);",
+            "if (t == 0) out[c] = s / rows;",
+        ]
+        about = "CUDA, a warp a column, combined by shuffles."
+        techniques = ("fusion", "warp_shuffle")
+        grid = f"{by_eight}, 1, 1"
+        return [program.write_cuda("cuda_warp", about, warp, techniques, grid=grid)]
+    return [
+        program.write_cuda(
             "cuda_strided",
             "CUDA, one element a thread, with strided reads.",
             plain,
-            f"{down}, {by_eight}, {depth}",
-            "32, 8, 1",
-            (),
+            ("fusion",),
+            grid=f"{down}, {by_eight}, {depth}",
+            block="32, 8, 1",
         ),
-        (
+        program.write_cuda(
             "cuda_tiles",
             "CUDA tiles of 32 by 32 in shared memory.",
             shared,
-            f"{across}, {down}, {depth}",
-            "32, 8, 1",
-            ("tiling", "shared_memory"),
+            ("fusion", "tiling", "shared_memory"),
+            grid=f"{across}, {down}, {depth}",
+            block="32, 8, 1",
         ),
     ]
-    if reduced:
-        about = "CUDA, a warp a column, combined by shuffles."
-        found = [
-            ("cuda_warp", about, warp, f"{by_eight}, 1, 1", "256, 1, 1", ("warp_shuffle",)),
-        ]
-    made: list[Kernel] = []
-    for variant, about, source, grid, block, techniques in found:
-        made.append(
-            texts.cuda_kernel(
-                about,
-                _MODULE,
-                source,
-                out=_write_output(reduced),
-                sizes=_sizes(batch)[int(batch) :],
-                grid=grid,
-                block=block,
-                device=functions,
-                variant=variant,
-                techniques=("fusion", *techniques),
-            )
-        )
-    return made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-from store.generated.writing import elementwise_chain, teacher, texts, triangle_programs, words
+from store.generated.writing import chain, texts
+from store.generated.writing.chain import Chain
 from store.generated.writing.draw import Draw
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.triangle_programs import Triangle, add_offset
+from store.generated.writing.texts import Module, Program
 
 SPLIT = "test"
 _N = (128, 144, 160, 192, 200, 224, 256, 288, 300)
@@ -20,6 +20,59 @@ _BOUND = (
 _MODULE = Module(inputs=("a", "x"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Triangle:
+    """Which part of the matrix counts, and what is asked for."""
+
+    lower: bool
+    offset: int
+    """Distance of the triangle from the diagonal."""
+    vector: bool
+    reduced: bool
+    """Whether the rows of the answer are averaged."""
+
+    @property
+    def reference(self) -> str:
+        """The product in PyTorch, with all the zeros."""
+        way = f"tril(a, {-self.offset})" if self.lower else f"triu(a, {self.offset})"
+        return f"torch.{way} @ x".replace("(a, 0)", "(a)")
+
+    @property
+    def first(self) -> str:
+        """First k of row i, in C."""
+        return "0" if self.lower else _add_offset("i", self.offset)
+
+    @property
+    def last(self) -> str:
+        """End of the k of row i, in C."""
+        return _add_offset("i", 1 - self.offset) if self.lower else "n"
+
+    @property
+    def sizes(self) -> list[str]:
+        """Name and expression of each size."""
+        return ["n=a.shape[0]", *(["m=x.shape[1]"] if not self.vector else [])]
+
+    @property
+    def out(self) -> str:
+        """Expression that makes the output."""
+        return "x.new_empty(a.shape[0])" if self.reduced else "torch.empty_like(x)"
+
+    @property
+    def blocks(self) -> str:
+        """The product of s rows at a time, in PyTorch."""
+        if self.lower:
+            offset = _add_offset("i", -self.offset)
+            part = f"a[i : i + s, : i + s].tril({offset}) @ x[: i + s]"
+        else:
+            part = f"a[i : i + s, i:].triu({self.offset}) @ x[i:]"
+        return f"v = torch.cat([{part} for i in range(0, a.shape[0], s)])"
+
+
+def _add_offset(name: str, by: int) -> str:
+    """Return the expression of a name plus a number."""
+    return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
+
+
 def task(draw: Draw) -> Task:
     """Return a product with a triangle, one before elementwise steps, or one that is averaged."""
     level = draw.choice((1, 2, 2, 3))
@@ -27,84 +80,265 @@ def task(draw: Draw) -> Task:
     offset = draw.choice((0, 0, 1, 2, 5))
     vector = level < 3 and draw.integer_below(4) == 0
     count = (0, 1 + draw.integer_below(2), draw.integer_below(3))[level - 1]
-    post = (
-        elementwise_chain.draw_chain(draw, count, only=elementwise_chain.AFTER_PRODUCT)
-        if count
-        else ()
-    )
-    one = Triangle(lower=lower, offset=offset, vector=vector, reduced=level == 3)
-    after = [*elementwise_chain.torch_lines(post, "v"), *["v = v.mean(dim=1)"] * one.reduced]
-    lines = [f"v = {one.reference}", *after]
+    post = chain.draw_chain(draw, count, only=chain.AFTER_PRODUCT)
+    triangle = _Triangle(lower=lower, offset=offset, vector=vector, reduced=level == 3)
+    mean = ["v = v.mean(dim=1)"] * triangle.reduced
+    lines = [f"v = {triangle.reference}", *post.torch("v"), *mean]
     n, m = draw.choice(_N), draw.choice(_M)
-    sizes = {"N": n * (4 if vector else 1), **({} if vector else {"M": m})}
     side = "lower" if lower else "upper"
     shifted = f" {offset} off the diagonal" if offset else ""
     titles = [f"{side} triangle{shifted} times {'vector' if vector else 'matrix'}"]
-    titles += [elementwise_chain.title(post)] * bool(post) + ["mean of rows"] * one.reduced
-    title = f"Matrix: {', '.join(titles)}"
-    shapes = ["N, N", "N" if vector else "N, M"]
-    code = render_reference(f"{title}.", _MODULE, [*lines, "return v"], sizes, shapes)
-    last = [*elementwise_chain.inplace_lines(post, "v"), *["v = v.mean(dim=1)"] * one.reduced]
-    kernels = [
-        *_torch(one, last),
-        *triangle_programs.cpp_kernels(_MODULE, one, post),
-        *triangle_programs.triton_kernels(_MODULE, one, post),
-        *triangle_programs.cuda_kernels(_MODULE, one, post),
-        teacher.round_inputs(_MODULE, lines),
-    ]
-    kernels += teacher.break_link(draw, kernels)
-    cuda = {"N": draw.choice((1024, 2048)), **({} if vector else {"M": draw.choice((512, 1024))})}
-    return Task(
-        title=title,
+    titles += [post.title] * bool(post) + ["mean of rows"] * triangle.reduced
+    program = Program(_MODULE, triangle.out, triangle.sizes)
+    return texts.write_task(
+        title=f"Matrix: {', '.join(titles)}",
         level=level,
-        code=code,
-        analysis=words.describe_reference(lines, sizes, shapes, _BOUND),
-        cuda=cuda,
-        kernels=tuple(kernels),
+        module=_MODULE,
+        lines=lines,
+        sizes={"N": n * 4} if vector else {"N": n, "M": m},
+        shapes=["N, N", "N" if vector else "N, M"],
+        bound=_BOUND,
+        kernels=texts.add_unlinked(
+            draw,
+            [
+                *_write_torch(triangle, [*post.inplace("v"), *mean]),
+                *_write_c(program, triangle, post),
+                *_write_triton(program, triangle, post),
+                _write_cuda(program, triangle, post),
+                texts.write_rounded(_MODULE, lines),
+            ],
+        ),
+        cuda={"N": draw.choice((1024, 2048))} | ({} if vector else {"M": draw.choice((512, 1024))}),
     )
 
 
-def _torch(one: Triangle, last: Sequence[str]) -> list[Kernel]:
-    made: list[Kernel] = []
-    if one.lower:
-        end = f"max({add_offset('r', 1 - one.offset)}, 0)"
+def _write_torch(triangle: _Triangle, last: list[str]) -> list[Kernel]:
+    if triangle.lower:
+        end = f"max({_add_offset('r', 1 - triangle.offset)}, 0)"
         row = f"a[r, :{end}] @ x[:{end}]"
     else:
-        row = f"a[r, {add_offset('r', one.offset)} :] @ x[{add_offset('r', one.offset)} :]"
-    for variant, about, product, found in (
-        (
+        start = _add_offset("r", triangle.offset)
+        row = f"a[r, {start} :] @ x[{start} :]"
+    halves = ["s = (a.shape[0] + 1) // 2", triangle.blocks, *last]
+    blocks = ["s = 32", triangle.blocks, *last]
+    rows = [f"v = torch.stack([{row} for r in range(a.shape[0])])", *last]
+    return [
+        texts.write_torch(
             "torch_two_halves",
             "Two products, of the upper and the lower rows, without most of the zeros.",
-            ["s = (a.shape[0] + 1) // 2", one.blocks],
+            _MODULE,
+            halves,
             ("skips_zeros",),
         ),
-        (
+        texts.write_torch(
             "torch_blocks_32",
             "Products of 32 rows at a time, which end at the diagonal.",
-            ["s = 32", one.blocks],
+            _MODULE,
+            blocks,
             ("skips_zeros", "cache_blocking"),
         ),
-        (
+        texts.write_torch(
             "torch_rows",
             "A Python loop over rows that end at the diagonal.",
-            [f"v = torch.stack([{row} for r in range(a.shape[0])])"],
+            _MODULE,
+            rows,
             ("skips_zeros", "python_loop"),
         ),
-    ):
-        made.append(
-            texts.torch_kernel(
-                about, _MODULE, [*product, *last, "return v"], variant=variant, techniques=found
-            )
-        )
-    about = "The product with the whole matrix."
-    made.append(
-        texts.torch_kernel(
-            about,
-            _MODULE,
-            ["v = a @ x", *last, "return v"],
-            variant="wrong_whole",
-            techniques=(),
-            right=False,
+        texts.write_torch(
+            "wrong_whole", "The product with the whole matrix.", _MODULE, ["v = a @ x", *last]
+        ),
+    ]
+
+
+def _write_c(program: Program, triangle: _Triangle, post: Chain) -> list[Kernel]:
+    store = "t += v;" if triangle.reduced else "out[i * m + j] = v;"
+    around = (["  float t = 0.0f;"] * triangle.reduced, ["  out[i] = t / m;"] * triangle.reduced)
+
+    def write_direct(first: str, last: str) -> list[str]:
+        """Sum for one element of the answer after the other."""
+        if triangle.vector:
+            return [
+                "for (long i = 0; i < n; ++i) {",
+                "  float v = 0.0f;",
+                f"  for (long k = {first}; k < {last}; ++k) v += a[i * n + k] * x[k];",
+                *(f"  {line}" for line in post.c),
+                "  out[i] = v;",
+                "}",
+            ]
+        return [
+            "for (long i = 0; i < n; ++i) {",
+            *around[0],
+            "  for (long j = 0; j < m; ++j) {",
+            "    float v = 0.0f;",
+            f"    for (long k = {first}; k < {last}; ++k) v += a[i * n + k] * x[k * m + j];",
+            *(f"    {line}" for line in [*post.c, store]),
+            "  }",
+            *around[1],
+            "}",
+        ]
+
+    by_rows = [
+        "for (long i = 0; i < n; ++i) {",
+        "  float s[m];",
+        "  for (long j = 0; j < m; ++j) s[j] = 0.0f;",
+        f"  for (long k = {triangle.first}; k < {triangle.last}; ++k)",
+        "    for (long j = 0; j < m; ++j) s[j] += a[i * n + k] * x[k * m + j];",
+        *around[0],
+        "  for (long j = 0; j < m; ++j) {",
+        "    float v = s[j];",
+        *(f"    {line}" for line in [*post.c, store]),
+        "  }",
+        *around[1],
+        "}",
+    ]
+    right = write_direct(triangle.first, triangle.last)
+    short = write_direct(
+        *(
+            (triangle.first, _add_offset("i", -triangle.offset))
+            if triangle.lower
+            else (_add_offset("i", triangle.offset + 1), triangle.last)
         )
     )
-    return made
+    fast = right if triangle.vector else by_rows
+    how = "" if triangle.vector else ", whole rows of x at a time"
+    about = "C loops that end at the diagonal"
+    about_scalar = f"{about}, one element of the answer at a time."
+    about_vector = f"{about}{how}, vectorised by the compiler."
+    about_threads = f"{about}{how}, rows on several threads."
+    about_wrong = "C loops that leave out the elements next to the zeros."
+    threads = [f"{texts.PRAGMA} schedule(dynamic, 8)", *fast]
+    zeros, techniques = ("skips_zeros",), ("skips_zeros", "vectorised")
+    return [
+        program.write_c("cpp_scalar", about_scalar, right, texts.PLAIN, zeros),
+        program.write_c("cpp_vector", about_vector, fast, texts.VECTOR, techniques),
+        program.write_c("cpp_threads", about_threads, threads, texts.THREADS, techniques),
+        program.write_c("wrong_diagonal", about_wrong, short, texts.VECTOR, zeros),
+    ]
+
+
+def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[Kernel]:
+    """Return a program a row for a vector, otherwise tiles."""
+    row = _add_offset("r[:, None]", -triangle.offset if triangle.lower else triangle.offset)
+    keep = f"({row} >= k[None, :]) & (r[:, None] < n)"
+    if not triangle.lower:
+        keep = f"(k[None, :] >= {row}) & (k[None, :] < n) & (r[:, None] < n)"
+    if triangle.vector:
+        scalar = _add_offset("r", -triangle.offset if triangle.lower else triangle.offset)
+        keep = f"k <= {scalar}" if triangle.lower else f"(k >= {scalar}) & (k < n)"
+        about = "A Triton program a row, that reads nothing beyond the diagonal."
+        source = [
+            "r = tl.program_id(0)",
+            "k = tl.arange(0, BLOCK)",
+            f"keep = {keep}",
+            "v = tl.load(a + r * n + k, keep, other=0.0) * tl.load(x + k, keep, other=0.0)",
+            "v = tl.sum(v, axis=0)",
+            *post.triton,
+            "tl.store(out + r, v)",
+        ]
+        block = {"BLOCK": "triton.next_power_of_2(a.shape[0])"}
+        techniques = ("skips_zeros", "fusion")
+        return [
+            program.write_triton(
+                "triton_row", about, source, techniques, grid="a.shape[0],", constants=block
+            )
+        ]
+    limits = (
+        "0, tl.minimum((tl.program_id(0) + 1) * T, n), 16"
+        if triangle.lower
+        else "tl.program_id(0) * T, n, 16"
+    )
+    product = [
+        "v = tl.zeros((T, T), tl.float32)",
+        f"for k0 in range({limits}):",
+        "    k = k0 + tl.arange(0, 16)",
+        f"    left = tl.load(a + r[:, None] * n + k[None, :], {keep}, other=0.0)",
+        "    inside = (k[:, None] < n) & (c[None, :] < m)",
+        "    right = tl.load(x + k[:, None] * m + c[None, :], inside, other=0.0)",
+        '    v += tl.dot(left, right, input_precision="ieee")',
+        *post.triton,
+    ]
+    kernels: list[Kernel] = []
+    for side in (32, 64):
+        if triangle.reduced:
+            source = [
+                "r = tl.program_id(0) * T + tl.arange(0, T)",
+                "total = tl.zeros((T,), tl.float32)",
+                "for c0 in range(0, m, T):",
+                "    c = c0 + tl.arange(0, T)",
+                *(f"    {line}" for line in product),
+                "    total += tl.sum(tl.where(c[None, :] < m, v, 0.0), axis=1)",
+                "tl.store(out + r, total / m, r < n)",
+            ]
+            grid = f"triton.cdiv(a.shape[0], {side}),"
+        else:
+            source = [
+                "r = tl.program_id(0) * T + tl.arange(0, T)",
+                "c = tl.program_id(1) * T + tl.arange(0, T)",
+                *product,
+                "inside = (r[:, None] < n) & (c[None, :] < m)",
+                "tl.store(out + r[:, None] * m + c[None, :], v, inside)",
+            ]
+            grid = f"triton.cdiv(a.shape[0], {side}), triton.cdiv(x.shape[1], {side})"
+        about = f"Triton tiles of {side} by {side} that end at the diagonal, in full precision."
+        kernels.append(
+            program.write_triton(
+                f"triton_tiles_{side}",
+                about,
+                source,
+                ("skips_zeros", "tiling", "fusion"),
+                grid=grid,
+                constants={"T": str(side)},
+            )
+        )
+    return kernels
+
+
+def _write_cuda(program: Program, triangle: _Triangle, post: Chain) -> Kernel:
+    """Return a warp a row, or an element a thread."""
+    summed = f"for (int k = {triangle.first}; k < {triangle.last}; ++k)"
+    fold = "for (int h = 16; h > 0; h /= 2) {} += __shfl_xor_sync(0xffffffff, {}, h);"
+    warp = [
+        "const int i = blockIdx.x * 8 + threadIdx.x / 32, t = threadIdx.x % 32;",
+        "if (i >= n) return;",
+    ]
+    grid, block = "(a.shape[0] + 7) // 8, 1, 1", "256, 1, 1"
+    if triangle.vector:
+        about = "CUDA, a warp a row that ends at the diagonal, combined by shuffles."
+        source = [
+            *warp,
+            "float v = 0.0f;",
+            f"for (int k = {triangle.first} + t; k < {triangle.last}; k += 32) "
+            "v += a[i * n + k] * x[k];",
+            fold.format("v", "v"),
+            *post.c,
+            "if (t == 0) out[i] = v;",
+        ]
+    elif triangle.reduced:
+        about = "CUDA, a warp a row of the answer, combined by shuffles."
+        source = [
+            *warp,
+            "float s = 0.0f;",
+            "for (int j = t; j < m; j += 32) {",
+            "  float v = 0.0f;",
+            f"  {summed} v += a[i * n + k] * x[k * m + j];",
+            *(f"  {line}" for line in post.c),
+            "  s += v;",
+            "}",
+            fold.format("s", "s"),
+            "if (t == 0) out[i] = s / m;",
+        ]
+    else:
+        about = "CUDA, one element of the answer a thread, in a loop that ends at the diagonal."
+        source = [
+            "const int j = blockIdx.x * 32 + threadIdx.x, i = blockIdx.y * 8 + threadIdx.y;",
+            "if (i >= n || j >= m) return;",
+            "float v = 0.0f;",
+            f"{summed} v += a[i * n + k] * x[k * m + j];",
+            *post.c,
+            "out[i * m + j] = v;",
+        ]
+        grid = "(x.shape[1] + 31) // 32, (a.shape[0] + 7) // 8, 1"
+        block = "32, 8, 1"
+    how = "warp_shuffle" if triangle.vector or triangle.reduced else "coalesced"
+    techniques = ("skips_zeros", "fusion", how)
+    return program.write_cuda("cuda_rows", about, source, techniques, grid=grid, block=block)

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from store.generated.writing import elementwise_chain, knobs, teacher, texts, words
+from store.generated.writing import chain, knobs, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.knobs import Tuned
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Task
+from store.generated.writing.texts import Module
 
 SPLIT = "train"
-_SHAPES = ((32, 8192), (128, 2048), (512, 512), (2048, 128), (8192, 32))
-_GPU_SHAPES = ((128, 65536), (1024, 16384), (8192, 2048), (65536, 256), (262144, 64))
+_SHAPES = (
+    ((32, 8192), (128, 65536)),
+    ((128, 2048), (1024, 16384)),
+    ((512, 512), (8192, 2048)),
+    ((2048, 128), (65536, 256)),
+    ((8192, 32), (262144, 64)),
+)
+"""Rows and columns, and those for a GPU."""
 
 
 def task(draw: Draw) -> Task:
     """Return a sum of rows; what divides them best depends on their number and length."""
-    steps = elementwise_chain.draw_chain(
-        draw, 1 + draw.integer_below(3), only=elementwise_chain.CHEAP
-    )
-    lines = [*elementwise_chain.torch_lines(steps), "v = v.sum(dim=1)"]
-    place = draw.integer_below(len(_SHAPES))
-    rows, cols = _SHAPES[place]
-    title = f"Rows: {elementwise_chain.title(steps)}, sum"
-    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    module = Module()
+    steps = chain.draw_chain(draw, 1 + draw.integer_below(3), only=chain.CHEAP)
+    lines = [*steps.torch(), "v = v.sum(dim=1)"]
+    shape, gpu_shape = draw.choice(_SHAPES)
     tuned = Tuned(
-        module=module,
+        module=Module(),
         out="x.new_empty(x.shape[0])",
         c=[
             "#pragma omp parallel for num_threads(THREADS)",
@@ -40,7 +40,7 @@ def task(draw: Draw) -> Task:
             "  out[r] = total;",
             "}",
         ],
-        c_functions=texts.function(elementwise_chain.c_lines(steps)),
+        c_functions=steps.function(),
         c_choices={"OPT": (1, 2, 3), "BLOCK": (1, 16, 64, 256), "THREADS": (1, 2, 4)},
         triton=[
             "r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)",
@@ -49,7 +49,7 @@ def task(draw: Draw) -> Task:
             "    c = start + tl.arange(0, BLOCK_C)",
             "    mask = (r < rows)[:, None] & (c < cols)[None, :]",
             "    v = tl.load(x + r[:, None] * cols + c[None, :], mask, other=0.0)",
-            *(f"    {line}" for line in elementwise_chain.triton_lines(steps)),
+            *(f"    {line}" for line in steps.triton),
             "    total += tl.sum(tl.where(mask, v, 0.0), axis=1)",
             "tl.store(out + r, total, r < rows)",
         ],
@@ -79,23 +79,20 @@ def task(draw: Draw) -> Task:
             "}",
             "if (t == 0) out[r] = s[0];",
         ],
-        cuda_functions=texts.function(elementwise_chain.c_lines(steps), qualifier="__device__"),
+        cuda_functions=steps.function(qualifier="__device__"),
         cuda_choices={"THREADS": (32, 128, 256, 1024), "UNROLL": (1, 2, 4, 8)},
         cuda_grid="x.shape[0], 1, 1",
         cuda_block="THREADS, 1, 1",
     )
-    gpu_rows, gpu_cols = _GPU_SHAPES[place]
-    return Task(
-        title=title,
+    return knobs.write_task(
+        draw,
+        tuned,
+        title=f"Rows: {steps.title}, sum",
         level=3,
-        code=render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes),
-        analysis=words.describe_reference(lines, sizes, shapes, words.ROW_ALONE),
-        cuda={"ROWS": gpu_rows, "COLS": gpu_cols},
-        kernels=(
-            teacher.rewrite(module, [*elementwise_chain.inplace_lines(steps), "v = v.sum(dim=1)"]),
-            *knobs.write_kernels(draw, tuned),
-            teacher.round_inputs(module, lines),
-            knobs.write_wrong_kernel(tuned),
-        ),
+        lines=lines,
+        rewritten=[*steps.inplace(), "v = v.sum(dim=1)"],
+        shape=shape,
+        gpu_shape=gpu_shape,
+        bound=words.ROW_ALONE,
         steps=len(steps),
     )

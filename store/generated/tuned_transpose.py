@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from store.generated.writing import elementwise_chain, knobs, teacher, texts, words
+from store.generated.writing import chain, knobs
 from store.generated.writing.draw import Draw
 from store.generated.writing.knobs import Tuned
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Task
+from store.generated.writing.texts import Module
 
 SPLIT = "train"
-_SHAPES = ((128, 2048), (512, 512), (2048, 128))
-_GPU_SHAPES = ((1024, 16384), (4096, 4096), (16384, 1024))
+_SHAPES = (((128, 2048), (1024, 16384)), ((512, 512), (4096, 4096)), ((2048, 128), (16384, 1024)))
+"""Rows and columns, and those for a GPU."""
 _BOUND = (
     "x is needed in one order and y in the other, so that a plain loop goes through one of them by "
     "steps of a whole row and uses little of each cache line."
@@ -19,17 +19,11 @@ _BOUND = (
 
 def task(draw: Draw) -> Task:
     """Return a transposition that is added to a second tensor, so that no view is right."""
-    steps = elementwise_chain.draw_chain(
-        draw, 1 + draw.integer_below(3), only=elementwise_chain.CHEAP
-    )
-    lines = [*elementwise_chain.torch_lines(steps), "v = v.t() + y"]
-    place = draw.integer_below(len(_SHAPES))
-    rows, cols = _SHAPES[place]
-    title = f"Matrix: {elementwise_chain.title(steps)}, transposition and sum"
-    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS", "COLS, ROWS"]
-    module = Module(inputs=("x", "y"))
+    steps = chain.draw_chain(draw, 1 + draw.integer_below(3), only=chain.CHEAP)
+    lines = [*steps.torch(), "v = v.t() + y"]
+    shape, gpu_shape = draw.choice(_SHAPES)
     tuned = Tuned(
-        module=module,
+        module=Module(inputs=("x", "y")),
         out="torch.empty_like(y)",
         c=[
             "for (long r0 = 0; r0 < rows; r0 += TILE_R)",
@@ -38,14 +32,14 @@ def task(draw: Draw) -> Task:
             "      for (long r = r0; r < r0 + TILE_R && r < rows; ++r)",
             "        out[c * rows + r] = pre(x[r * cols + c]) + y[c * rows + r];",
         ],
-        c_functions=texts.function(elementwise_chain.c_lines(steps)),
+        c_functions=steps.function(),
         c_choices={"OPT": (1, 2, 3), "TILE_R": (1, 8, 32, 128), "TILE_C": (1, 8, 32, 128)},
         triton=[
             "r = tl.program_id(0) * TILE_R + tl.arange(0, TILE_R)",
             "c = tl.program_id(1) * TILE_C + tl.arange(0, TILE_C)",
             "mask = (r < rows)[:, None] & (c < cols)[None, :]",
             "v = tl.load(x + r[:, None] * cols + c[None, :], mask, other=0.0)",
-            *elementwise_chain.triton_lines(steps),
+            *steps.triton,
             "i = c[:, None] * rows + r[None, :]",
             "mask = (c < cols)[:, None] & (r < rows)[None, :]",
             "tl.store(out + i, tl.trans(v) + tl.load(y + i, mask), mask)",
@@ -69,24 +63,22 @@ def task(draw: Draw) -> Task:
             "    out[i] = s[t][u] + y[i];",
             "  }",
         ],
-        cuda_functions=texts.function(elementwise_chain.c_lines(steps), qualifier="__device__"),
+        cuda_functions=steps.function(qualifier="__device__"),
         cuda_choices={"TILE": (2, 8, 16, 32), "LINES": (1, 2, 4, 8), "PAD": (0, 1)},
         cuda_grid="(x.shape[1] + TILE - 1) // TILE, (x.shape[0] + TILE - 1) // TILE, 1",
         cuda_block="TILE, LINES, 1",
     )
-    gpu_rows, gpu_cols = _GPU_SHAPES[place]
-    copied = [*elementwise_chain.inplace_lines(steps), "v = v.t().contiguous()", "v.add_(y)"]
-    return Task(
-        title=title,
+    copied = [*steps.inplace(), "v = v.t().contiguous()", "v.add_(y)"]
+    return knobs.write_task(
+        draw,
+        tuned,
+        title=f"Matrix: {steps.title}, transposition and sum",
         level=2,
-        code=render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes),
-        analysis=words.describe_reference(lines, sizes, shapes, _BOUND),
-        cuda={"ROWS": gpu_rows, "COLS": gpu_cols},
-        kernels=(
-            teacher.rewrite(module, copied),
-            *knobs.write_kernels(draw, tuned),
-            teacher.round_inputs(module, lines),
-            knobs.write_wrong_kernel(tuned),
-        ),
+        lines=lines,
+        rewritten=copied,
+        shape=shape,
+        gpu_shape=gpu_shape,
+        shapes=["ROWS, COLS", "COLS, ROWS"],
+        bound=_BOUND,
         steps=len(steps),
     )

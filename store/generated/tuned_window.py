@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from store.generated.writing import elementwise_chain, knobs, teacher, texts, words
+from store.generated.writing import chain, knobs, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.knobs import Tuned
-from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Task
+from store.generated.writing.texts import Module
 
 SPLIT = "test"
-_SHAPES = ((32, 8192), (256, 1024), (2048, 128))
-_GPU_SHAPES = ((256, 65536), (4096, 4096), (32768, 512))
+_SHAPES = (((32, 8192), (256, 65536)), ((256, 1024), (4096, 4096)), ((2048, 128), (32768, 512)))
+"""Rows and columns, and those for a GPU."""
 
 
 def task(draw: Draw) -> Task:
     """Return a window over each row, with elementwise steps after it."""
     count = 3 + draw.integer_below(4)
     weights = [draw.number(0.2, 1.0) for _ in range(count)]
-    steps = elementwise_chain.draw_chain(
-        draw, 1 + draw.integer_below(2), only=elementwise_chain.CHEAP
-    )
+    steps = chain.draw_chain(draw, 1 + draw.integer_below(2), only=chain.CHEAP)
     terms = [
         f"{weight:.2f} * p[:, {count - 1 - back} : {count - 1 - back} + x.shape[1]]"
         for back, weight in enumerate(weights)
@@ -27,13 +25,9 @@ def task(draw: Draw) -> Task:
     lines = [
         f"p = F.pad(x, ({count - 1}, 0))",
         f"v = {' + '.join(terms)}",
-        *elementwise_chain.torch_lines(steps, "v"),
+        *steps.torch("v"),
     ]
-    place = draw.integer_below(len(_SHAPES))
-    rows, cols = _SHAPES[place]
-    title = f"Rows: window of {count}, {elementwise_chain.title(steps)}"
-    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    module = Module()
+    shape, gpu_shape = draw.choice(_SHAPES)
     reads = [
         f"v += {weight:.2f} * tl.load(x + i - {back}, mask & (c >= {back})[None, :], other=0.0)"
         for back, weight in enumerate(weights)
@@ -44,7 +38,7 @@ def task(draw: Draw) -> Task:
     ]
     direct = " + ".join(f"{weight:.2f}f * row[c - {back}]" for back, weight in enumerate(weights))
     tuned = Tuned(
-        module=module,
+        module=Module(),
         out="torch.empty_like(x)",
         c=[
             "#pragma omp parallel for num_threads(THREADS)",
@@ -62,7 +56,7 @@ def task(draw: Draw) -> Task:
             "  }",
             "}",
         ],
-        c_functions=texts.function(elementwise_chain.c_lines(steps), "post"),
+        c_functions=steps.function("post"),
         c_choices={"OPT": (1, 2, 3), "BLOCK": (1, 16, 64, 256), "THREADS": (1, 2, 4)},
         triton=[
             "r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)",
@@ -71,7 +65,7 @@ def task(draw: Draw) -> Task:
             "i = r[:, None] * cols + c[None, :]",
             "v = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)",
             *reads,
-            *elementwise_chain.triton_lines(steps),
+            *steps.triton,
             "tl.store(out + i, v, mask)",
         ],
         triton_choices={
@@ -91,26 +85,21 @@ def task(draw: Draw) -> Task:
             "  out[(long long)r * cols + c] = post(v);",
             "}",
         ],
-        cuda_functions=texts.function(
-            elementwise_chain.c_lines(steps), "post", qualifier="__device__"
-        ),
+        cuda_functions=steps.function("post", qualifier="__device__"),
         cuda_choices={"THREADS": (32, 128, 256, 1024), "ITEMS": (1, 2, 4, 16)},
         cuda_grid="(x.shape[1] + THREADS * ITEMS - 1) // (THREADS * ITEMS), x.shape[0], 1",
         cuda_block="THREADS, 1, 1",
     )
-    gpu_rows, gpu_cols = _GPU_SHAPES[place]
-    rewritten = [*lines[:2], *elementwise_chain.inplace_lines(steps, "v")]
-    return Task(
-        title=title,
+    rewritten = [*lines[:2], *steps.inplace("v")]
+    return knobs.write_task(
+        draw,
+        tuned,
+        title=f"Rows: window of {count}, {steps.title}",
         level=2,
-        code=render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes),
-        analysis=words.describe_reference(lines, sizes, shapes, words.ROW_ALONE),
-        cuda={"ROWS": gpu_rows, "COLS": gpu_cols},
-        kernels=(
-            teacher.rewrite(module, rewritten),
-            *knobs.write_kernels(draw, tuned),
-            teacher.round_inputs(module, lines),
-            knobs.write_wrong_kernel(tuned),
-        ),
+        lines=lines,
+        rewritten=rewritten,
+        shape=shape,
+        gpu_shape=gpu_shape,
+        bound=words.ROW_ALONE,
         steps=len(steps),
     )

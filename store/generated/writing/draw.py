@@ -31,7 +31,9 @@ class Draw:
         least, most = round(low * 100), round(high * 100)
         return (least + self.integer_below(most - least + 1)) / 100
 
-    def sizes(self, rows: Sequence[int], cols: Sequence[int], least: int, most: int) -> list[int]:
-        """Return numbers of rows and columns with a product from `least` to `most`."""
-        pairs = [[r, c] for r in rows for c in cols if least <= r * c <= most]
-        return list(self.choice(pairs))
+    def sizes(
+        self, rows: Sequence[int], cols: Sequence[int], least: int, most: int
+    ) -> dict[str, int]:
+        """Return ROWS and COLS with a product from `least` to `most`."""
+        pairs = [(r, c) for r in rows for c in cols if least <= r * c <= most]
+        return dict(zip(("ROWS", "COLS"), self.choice(pairs), strict=True))

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 Language: TypeAlias = Literal["torch", "cpp", "triton", "cuda"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kernel:
     """One kernel of the teacher."""
 
@@ -20,8 +20,11 @@ class Kernel:
     language: Language
     techniques: tuple[str, ...]
     """What makes it fast or slow."""
-    right: bool = True
-    """Whether it is meant to be right; others are meant to fail."""
+
+    @property
+    def right(self) -> bool:
+        """Whether it is meant to be right; others are meant to fail."""
+        return not self.variant.startswith("wrong_")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,6 +52,69 @@ class Step:
         return text.format(v=v, k=f"{self.k:.2f}", a=a)
 
 
+@dataclass(frozen=True)
+class Chain:
+    """Steps one after another; with none of them, what a chain gives is its start."""
+
+    steps: tuple[Step, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def title(self) -> str:
+        """The names of the steps in one line, such as "scale, GELU"."""
+        return ", ".join(step.op.title for step in self.steps)
+
+    def names(self, operand: Operand) -> tuple[str, ...]:
+        """Return the names of the second inputs, or of the parameters, in order of use."""
+        return tuple(step.name for step in self.steps if step.op.operand == operand)
+
+    def torch(self, start: str = "x") -> list[str]:
+        """Return statements that leave the chain of `start` in v, each in a tensor of its own."""
+        return self._torch(start, inplace=False)
+
+    def inplace(self, start: str = "x") -> list[str]:
+        """Return the same with as few new tensors as there can be; `start` is left as it is."""
+        return self._torch(start, inplace=True)
+
+    def _torch(self, start: str, *, inplace: bool) -> list[str]:
+        lines: list[str] = []
+        for step in self.steps:
+            operand = f"self.{step.name}" if step.op.operand == "column" else step.name
+            if lines and inplace and step.op.inplace:
+                lines.append(step.fill(step.op.inplace, "v", operand))
+            else:
+                lines.append("v = " + step.fill(step.op.torch, "v" if lines else start, operand))
+        return lines or [f"v = {start}"] * (start != "v")
+
+    @property
+    def c(self) -> list[str]:
+        """C statements on a float v, at element i in column c."""
+        lines: list[str] = []
+        for step in self.steps:
+            operand = f"{step.name}[{'c' if step.op.operand == 'column' else 'i'}]"
+            lines.append(f"v = {step.fill(step.op.c, 'v', operand)};")
+        return lines
+
+    @property
+    def triton(self) -> list[str]:
+        """Triton statements on a block v, at offsets i under a mask."""
+        lines: list[str] = []
+        for step in self.steps:
+            offsets = "i % cols" if step.op.operand == "column" else "i"
+            operand = f"tl.load({step.name} + {offsets}, mask)"
+            lines.append("v = " + step.fill(step.op.triton, "v", operand))
+        return lines
+
+    def function(self, name: str = "pre", qualifier: str = "static") -> str:
+        """Return the chain as a C function of one float; nothing where there are no steps."""
+        if not self.steps:
+            return ""
+        body = "\n".join(f"  {line}" for line in [*self.c, "return v;"])
+        return f"{qualifier} float {name}(float v) {{\n{body}\n}}\n"
+
+
 def _sigmoid(v: float) -> float:
     return 1 / (1 + math.exp(-v))
 
@@ -159,7 +222,7 @@ _NAMES = {op.title: "y" for op in _WITH_TENSOR if op.operand == "input"} | {
 
 def draw_chain(
     draw: Draw, count: int, *, tensors: bool = False, only: Sequence[str] = (), most: float = MOST
-) -> tuple[Step, ...]:
+) -> Chain:
     """Return a chain of `count` steps in which every step matters.
 
     Args:
@@ -180,61 +243,7 @@ def draw_chain(
             steps.append(Step(op=op, k=k, name=_NAMES.get(op.title, "")))
         names = [step.name for step in steps if step.name]
         if len(names) == len(set(names)) and _is_lively(steps, most):
-            return tuple(steps)
-
-
-def title(steps: Sequence[Step]) -> str:
-    """Return the names of the steps in one line, such as "scale, GELU"."""
-    return ", ".join(step.op.title for step in steps)
-
-
-def names(steps: Sequence[Step], operand: Operand) -> tuple[str, ...]:
-    """Return the names of the second inputs, or of the parameters, in order of use."""
-    return tuple(step.name for step in steps if step.op.operand == operand)
-
-
-def torch_lines(steps: Sequence[Step], start: str = "x") -> list[str]:
-    """Return statements that leave the chain of `start` in v, each with a tensor of its own."""
-    lines: list[str] = []
-    for step in steps:
-        lines.append("v = " + step.fill(step.op.torch, start, _torch_operand(step)))
-        start = "v"
-    return lines
-
-
-def inplace_lines(steps: Sequence[Step], start: str = "x") -> list[str]:
-    """Return the same with as few new tensors as there can be; `start` is left as it is."""
-    lines: list[str] = []
-    for step in steps:
-        if lines and step.op.inplace:
-            lines.append(step.fill(step.op.inplace, "v", _torch_operand(step)))
-        else:
-            lines.append("v = " + step.fill(step.op.torch, start, _torch_operand(step)))
-        start = "v"
-    return lines
-
-
-def c_lines(steps: Sequence[Step]) -> list[str]:
-    """Return C statements on a float v, at element i in column c."""
-    return [f"v = {step.fill(step.op.c, 'v', _element(step))};" for step in steps]
-
-
-def triton_lines(steps: Sequence[Step]) -> list[str]:
-    """Return Triton statements on a block v, at offsets i under a mask."""
-    return [f"v = {step.fill(step.op.triton, 'v', _block(step))}" for step in steps]
-
-
-def _torch_operand(step: Step) -> str:
-    return f"self.{step.name}" if step.op.operand == "column" else step.name
-
-
-def _element(step: Step) -> str:
-    return f"{step.name}[c]" if step.op.operand == "column" else f"{step.name}[i]"
-
-
-def _block(step: Step) -> str:
-    offsets = "i % cols" if step.op.operand == "column" else "i"
-    return f"tl.load({step.name} + {offsets}, mask)"
+            return Chain(tuple(steps))
 
 
 def _is_lively(steps: Sequence[Step], most: float) -> bool:
@@ -253,14 +262,14 @@ def _is_lively(steps: Sequence[Step], most: float) -> bool:
 
 
 def _answers(steps: Sequence[Step]) -> list[float]:
-    found: list[float] = []
+    answers: list[float] = []
     for v, others in _samples():
         for step in steps:
             v = step.op.value(v, step.k, others.get(step.name, 0.0))
             if abs(v) > 200:
                 return [math.inf, -math.inf]
-        found.append(v)
-    return found
+        answers.append(v)
+    return answers
 
 
 @cache
@@ -268,9 +277,10 @@ def _samples() -> tuple[tuple[float, dict[str, float]], ...]:
     """Return normal numbers for x, y and the parameters, the same ones on every machine."""
     draw, normal = Draw("samples"), NormalDist()
 
-    def draw_one() -> float:
+    def draw_normal() -> float:
         return normal.inv_cdf((draw.integer_below(9999) + 1) / 10001)
 
     return tuple(
-        (draw_one(), {name: draw_one() for name in ("y", "scale", "bias")}) for _ in range(_TRIED)
+        (draw_normal(), {name: draw_normal() for name in ("y", "scale", "bias")})
+        for _ in range(_TRIED)
     )
