@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from store.cli.options import COMMON, At, locate_lake
+from store.cli.options import COMMON, locate_lake
 from store.commandline.members import Common
 from store.mcp.serving import Address, AgentLimits
 
@@ -21,7 +21,7 @@ def add_to(app: App) -> None:
 
 def mcp(
     *,
-    at: At = None,
+    at: Annotated[str | None, Parameter(show_default=False)] = None,
     address: Annotated[Address, Parameter(name="*")] = _ADDRESS,
     limits: Annotated[AgentLimits, Parameter(name="*")] = _LIMITS,
     common: Common = COMMON,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from store.commandline.members import Common
+from store.commandline.members import Common, Format
 from store.lake.exclusions import Inclusions
 from store.lake.limits import QueryLimits
 
@@ -17,9 +17,16 @@ if TYPE_CHECKING:
     import store
     from store.lake.location import Location
 
-At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+At: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        show_default=False,
+        help="Read the lake at this tag, snapshot number or ISO time (default: newest).",
+    ),
+]
 Include: TypeAlias = Annotated[Inclusions, Parameter(name="*", negative="")]
 Limits: TypeAlias = Annotated[QueryLimits, Parameter(name="*")]
+ListFormat: TypeAlias = Annotated[Format, Parameter(help="Format of the list.")]
 QueryFormat: TypeAlias = Literal["table", "json", "csv", "parquet"]
 
 COMMON = Common()

@@ -49,8 +49,6 @@ def show(
     lineage
         Show only the kernels that this one was made from: its parents, the exemplars in its
         prompts, and theirs in turn.
-    at
-        Read the lake at this tag, snapshot number or ISO time (default: newest).
     format
         Format of the page.
     """
@@ -81,8 +79,6 @@ def headline(
     ----------
     name
         Name of the figure.
-    at
-        Read the lake at this tag, snapshot number or ISO time (default: newest).
     format
         Format of the steps.
     """
@@ -115,8 +111,6 @@ def report(
     ----------
     out
         Folder to write. A report that this command wrote there before is replaced.
-    at
-        Read the lake at this tag, snapshot number or ISO time (default: newest).
     run
         Id of a training or sampling run, or its first characters. The report then covers this run:
         learning curves, best kernels with their lineage, and costs.
@@ -161,8 +155,6 @@ def explore(
 
     Parameters
     ----------
-    at
-        Read the lake at this tag, snapshot number or ISO time (default: newest).
     port
         Port to listen on; 0 takes a free one.
     timeout

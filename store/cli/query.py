@@ -17,15 +17,17 @@ from store.cli.options import (
     At,
     Include,
     Limits,
+    ListFormat,
     QueryFormat,
     open_lake,
     print_rows,
 )
 from store.commandline import echo
-from store.commandline.members import Common, Format
+from store.commandline.members import Common
 from store.commandline.outputs import write_file
 from store.errors import FlywheelError
 from store.lake.exclusions import describe_left_out
+from store.schema.sql_text import quote_values
 
 
 def add_to(app: App) -> None:
@@ -62,8 +64,6 @@ def query(
         One SELECT, FROM, WITH, VALUES, DESCRIBE or SUMMARIZE (default: read standard input).
     file
         Read the statement from this file.
-    at
-        Read the lake at this tag, snapshot number or ISO time (default: newest).
     format
         Format of the result. A table on a terminal cuts long texts; the other formats are complete.
         JSON has null for NaN and infinite numbers.
@@ -73,7 +73,14 @@ def query(
     """
     from store.guard.query_process import QueryProcess
 
-    statement = _read_statement(sql, file)
+    if sql is None and file is not None:
+        try:
+            sql = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise faults.explain(error) or FlywheelError(f"cannot read {file}: {error}") from error
+    if sql is None and sys.stdin.isatty():
+        raise FlywheelError("no SQL was given", 'For example: store query "FROM leaderboard"')
+    statement = sys.stdin.read() if sql is None else sql
     place = nullcontext() if out is None else write_file(out, "store query")
     with place as target, QueryProcess(common.lake, at, limits, include=including.views()) as lake:
         from store.commandline import display  # while the process starts
@@ -101,11 +108,6 @@ def shell(
     Examples:
       store shell
       store shell --at v1
-
-    Parameters
-    ----------
-    at
-        Read the lake at this tag, snapshot number or ISO time (default: newest).
     """
     from store.cli.shell import interact
     from store.guard.query_process import QueryProcess
@@ -114,20 +116,12 @@ def shell(
         interact(lake)
 
 
-def tables(*, at: At = None, format: Format = "table", common: Common = COMMON) -> None:
-    """List the tables and their numbers of rows.
-
-    Parameters
-    ----------
-    at
-        Read the lake at this tag, snapshot number or ISO time (default: newest).
-    format
-        Format of the list.
-    """
+def tables(*, at: At = None, format: ListFormat = "table", common: Common = COMMON) -> None:
+    """List the tables and their numbers of rows."""
     with open_lake(common, at) as lake:
         parts = [
             f"SELECT '{t.name}' AS \"table\", count(*) AS rows, "
-            f"'{_escape_quotes(t.about)}' AS about FROM {t.name}"
+            f"{quote_values((t.about,))} AS about FROM {t.name}"
             for t in lake.catalog.tables.values()
         ]
         print_rows(lake.run(" UNION ALL ".join(parts)).arrow(), format)
@@ -136,7 +130,7 @@ def tables(*, at: At = None, format: Format = "table", common: Common = COMMON) 
 def views(
     name: Annotated[str | None, Parameter(name=["--name", "--sql"])] = None,
     *,
-    format: Format = "table",
+    format: ListFormat = "table",
     common: Common = COMMON,
 ) -> None:
     """List the views, or print the description and the SQL of one.
@@ -149,8 +143,6 @@ def views(
     ----------
     name
         Name of the view to print.
-    format
-        Format of the list.
     """
     import pyarrow as pa
 
@@ -166,7 +158,7 @@ def views(
     print_rows(pa.Table.from_pylist(rows), format)
 
 
-def describe(table: str, /, *, format: Format = "table", common: Common = COMMON) -> None:
+def describe(table: str, /, *, format: ListFormat = "table", common: Common = COMMON) -> None:
     """List the columns of a table with their types and descriptions, or of a view with their types.
 
     `store views NAME` prints the SQL of a view, which begins with a description of its columns.
@@ -179,8 +171,6 @@ def describe(table: str, /, *, format: Format = "table", common: Common = COMMON
     ----------
     table
         Name of a table or a view.
-    format
-        Format of the list.
     """
     import pyarrow as pa
 
@@ -194,20 +184,3 @@ def describe(table: str, /, *, format: Format = "table", common: Common = COMMON
             print_rows(lake.run(f"DESCRIBE {table}").arrow().select([0, 1]), format)
         return
     print_rows(pa.Table.from_pylist(reference.list_columns(known.table(table))), format)
-
-
-def _read_statement(sql: str | None, file: Path | None) -> str:
-    if sql is not None:
-        return sql
-    if file is not None:
-        try:
-            return file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise faults.explain(error) or FlywheelError(f"cannot read {file}: {error}") from error
-    if sys.stdin.isatty():
-        raise FlywheelError("no SQL was given", 'For example: store query "FROM leaderboard"')
-    return sys.stdin.read()
-
-
-def _escape_quotes(text: str) -> str:
-    return text.replace("'", "''")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from store.cli.options import COMMON, At, locate_lake, open_lake, print_rows
+from store.cli.options import COMMON, ListFormat, locate_lake, open_lake, print_rows
 from store.commandline import echo
 from store.commandline.help import CommandApp
 from store.commandline.members import Common, Count, Format
@@ -17,6 +17,7 @@ from store.errors import FlywheelError
 if TYPE_CHECKING:
     from store.upkeep.history import Difference
 
+NamedAt: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 tag_app = CommandApp(name="tag", help="Name snapshots: add, list and remove tags.")
 
 
@@ -30,7 +31,7 @@ def add_to(app: App) -> None:
     app.command(tag_app)
 
 
-def log(*, limit: Count = 20, format: Format = "table", common: Common = COMMON) -> None:
+def log(*, limit: Count = 20, format: ListFormat = "table", common: Common = COMMON) -> None:
     """List snapshots with their time, author, message and tags, newest first.
 
     Examples:
@@ -41,8 +42,6 @@ def log(*, limit: Count = 20, format: Format = "table", common: Common = COMMON)
     ----------
     limit
         List at most N snapshots.
-    format
-        Format of the list.
     """
     from store.upkeep import history
 
@@ -51,7 +50,7 @@ def log(*, limit: Count = 20, format: Format = "table", common: Common = COMMON)
 
 
 def tag_add(
-    name: str, /, at: At = None, *, note: str | None = None, common: Common = COMMON
+    name: str, /, at: NamedAt = None, *, note: str | None = None, common: Common = COMMON
 ) -> None:
     """Name a snapshot. Commands take the name for --at, and `store expire` keeps the snapshot.
 
@@ -82,14 +81,8 @@ def tag_add(
         echo.print_result(f"{name} → snapshot {snapshot}{moved}")
 
 
-def tag_list(*, format: Format = "table", common: Common = COMMON) -> None:
-    """List the tags and their snapshots.
-
-    Parameters
-    ----------
-    format
-        Format of the list.
-    """
+def tag_list(*, format: ListFormat = "table", common: Common = COMMON) -> None:
+    """List the tags and their snapshots."""
     from store.upkeep import history
 
     with open_lake(common) as lake:

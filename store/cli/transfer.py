@@ -126,13 +126,12 @@ def _export_command(exporter: Member) -> Callable[..., None]:
             counts = exporting.export(lake, module, folder, config or module.Config())
             echo.print_result(exporting.summarize(exporter, counts, folder, lake.snapshot))
 
-    at_help = "Read the lake at this tag, snapshot number or ISO time (default: newest)."
     command.__annotations__ |= {
         "folder": Annotated[
             Path, Parameter(help="Folder to write; a repeated export replaces it.")
         ],
         "config": annotate_config(module.Config),
-        "at": Annotated[str | None, Parameter(help=at_help, show_default=False)],
+        "at": At,
         "including": Include,
         "common": Common,
     }

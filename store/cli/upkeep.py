@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from store.cli.options import COMMON, locate_lake, print_rows
+from store.cli.options import COMMON, ListFormat, locate_lake, print_rows
 from store.commandline import echo
 from store.commandline.members import Common, Format
 from store.errors import FlywheelError
@@ -264,7 +264,7 @@ def rejected(
     *,
     retry: list[str] | None = None,
     discard: list[str] | None = None,
-    format: Format = "table",
+    format: ListFormat = "table",
     common: Common = COMMON,
 ) -> None:
     """List the bundles that broke a rule when they were committed; store or delete them.
@@ -283,8 +283,6 @@ def rejected(
         Store the bundle with this name; all means every bundle. Repeat it for more bundles.
     discard
         Delete the bundle with this name, and its rows; all means every bundle.
-    format
-        Format of the list.
     """
     import pyarrow as pa
 

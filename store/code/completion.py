@@ -17,11 +17,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from store.code.code_blocks import STARTS, Block, closes_fence, find_blocks, is_python, read_outside
 from store.code.entry_points import DEFAULT as ENTRY_POINT
 from store.code.entry_points import choose_stored
+from store.code.languages import PYTHON_FENCES
 from store.code.python_syntax import parse_python as python_tree
-from store.code.sections import read_sections
 from store.code.techniques import TECHNIQUES
 from store.ids import normalize
 
@@ -46,6 +45,61 @@ _TAGGED = re.compile(
     r"<(?:code|python|answer|solution|content|kernel|file|parameter(?:[ =][^<>\n]{0,80})?)>"
 )
 _CALLS = re.compile(r"<\|?tool_calls?\|?>|<function_call>|<\|python_tag\|>|\[TOOL_CALLS\]")
+_LONGEST_HEADING = 200
+"""Characters of a line that are searched for a heading or a file name."""
+_FILE = re.compile(
+    r"[ \t*#]*(?:file(?:name)?[ \t]*:?[ \t]*)`?([\w./-]{1,100})`?[ \t*]*:?[ \t*]*", re.I
+)
+_STARTS = re.compile(r"(?:import |from [\w.]+ import |class |def |@|\"\"\"|#!)")
+
+
+_SECTIONS = {
+    "performance analysis": "analysis",
+    "analysis": "analysis",
+    "analysis of performance": "analysis",
+    "performance": "analysis",
+    "algorithm design": "design",
+    "algorithmic design": "design",
+    "algorithm": "design",
+    "design": "design",
+    "optimization strategy": "design",
+    "optimisation strategy": "design",
+    "strategy": "design",
+    "plan": "design",
+    "code implementation": "code",
+    "implementation": "code",
+    "code": "code",
+    "final code": "code",
+    "final implementation": "code",
+    "complete code": "code",
+    "solution": "code",
+    "answer": "code",
+}
+_NAME = "|".join(sorted(map(re.escape, _SECTIONS), key=len, reverse=True))
+# Matches one line; only its first 200 characters are examined.
+_HEADING = re.compile(
+    rf"[ \t>]*(?P<marks>#{{1,6}}[ \t]*)?(?P<bold>[*_]{{1,3}})?[ \t]*"
+    rf"(?P<number>(?:part|step|section|block)?[ \t]*[(\[]?[0-9a-c]{{1,2}}[.):\]][ \t]*)?"
+    rf"(?P<inner>[*_]{{1,3}})?(?P<name>{_NAME})"
+    rf"(?P<after>[ \t]*[*_]{{0,3}}[ \t]*(?P<colon>[:.\u2014-])?[ \t]*[*_]{{0,3}}[ \t]*#*)"
+    rf"(?P<rest>.*)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """One fenced block."""
+
+    start: int
+    """Line of its fence."""
+    end: int
+    """The line after the block, including its closing fence."""
+    language: str
+    text: str
+    closed: bool
+    name: str | None = None
+    """File name that the line before the fence gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +150,10 @@ def parse_completion(text: str, finish_reason: str = "stop") -> ParsedCompletion
         why = "only reasoning" if answer is None else "empty"
         return ParsedCompletion(parse_error="truncated" if finish_reason == "length" else why)
     lines = answer.split("\n")
-    blocks = find_blocks(lines)
-    sections, code_line = read_sections(lines, blocks)
+    blocks = _find_blocks(lines)
+    sections, code_line = _read_sections(lines, blocks)
     analysis, design = sections.get("analysis"), sections.get("design")
-    prose = read_outside(lines, blocks)
+    prose = _read_outside(lines, blocks)
     named = _FASTEST.search(analysis or prose)
     words = f"{analysis or ''}\n{design or ''}"
     parts: dict[str, Any] = {
@@ -141,18 +195,152 @@ def _strip_reasoning(text: str) -> str | None:
     return text[:end]
 
 
+def _find_blocks(lines: Sequence[str]) -> list[_Block]:
+    """Return the fenced blocks in order; the last one may lack a closing fence."""
+    found: list[_Block] = []
+    start, mark, length, prefix, language = -1, "", 0, "", ""
+    for number, line in enumerate(lines):
+        if start < 0:
+            opening = _read_fence(line)
+            if opening is not None:
+                start = number
+                mark, length, prefix, language = opening
+        elif _closes_fence(line, mark, length):
+            found.append(_read_block(lines, start, number, prefix, language, closed=True))
+            start = -1
+    if start >= 0:
+        found.append(_read_block(lines, start, len(lines), prefix, language, closed=False))
+    return found
+
+
+def _read_fence(line: str) -> tuple[str, int, str, str] | None:
+    """Return an opening fence's mark and length, the text before it, and its language."""
+    body = line.lstrip(" \t>")
+    prefix = line[: len(line) - len(body)]
+    mark = body[:1]
+    if mark not in ("`", "~") or not body.startswith(mark * 3):
+        # "Here it is: ```python"
+        at = line.find("```")
+        if at < 0:
+            return None
+        body, prefix, mark = line[at:], "", "`"
+        language = body.lstrip("`").strip().lower()
+        if language not in PYTHON_FENCES:
+            return None
+    length = len(body) - len(body.lstrip(mark))
+    info = body[length:].strip()
+    if mark == "`" and "`" in info:
+        return None  # a code span
+    word = info.split(maxsplit=1)[0] if info else ""
+    return mark, length, prefix, word.strip("{}.").partition(":")[0].lower()
+
+
+def _closes_fence(line: str, mark: str, length: int) -> bool:
+    """Return whether a line closes a fence of this mark and length."""
+    body = line.strip(" \t>")
+    return len(body) >= length and not body.strip(mark)
+
+
+def _read_block(
+    lines: Sequence[str], start: int, end: int, prefix: str, language: str, *, closed: bool
+) -> _Block:
+    body = lines[start + 1 : end]
+    if prefix and all(line.startswith(prefix) for line in body if line.strip(" \t>")):
+        body = [line[len(prefix) :] for line in body]
+    before = next((line for line in reversed(lines[max(start - 2, 0) : start]) if line.strip()), "")
+    named = _FILE.fullmatch(before[:_LONGEST_HEADING])
+    parts = named[1].split("/") if named else [""]
+    # A path must stay inside the kernel's own folder.
+    is_safe = "." in parts[-1] and all(part.strip(".") for part in parts)
+    return _Block(
+        start=start,
+        end=min(end + 1, len(lines)),
+        language=language,
+        text="\n".join(body),
+        closed=closed,
+        name="/".join(parts) if is_safe else None,
+    )
+
+
+def _read_outside(lines: Sequence[str], blocks: Sequence[_Block]) -> str:
+    """Return the text between the blocks."""
+    kept: list[str] = []
+    place = 0
+    for block in blocks:
+        kept += lines[place : block.start]
+        place = block.end
+    return "\n".join([*kept, *lines[place:]])
+
+
+def _is_python(block: _Block) -> bool:
+    """Return whether a block is Python by its info string, or by its text."""
+    if block.language in PYTHON_FENCES:
+        return True
+    return not block.language and any(map(_STARTS.match, block.text.split("\n")))
+
+
+def _read_sections(lines: Sequence[str], blocks: Sequence[_Block]) -> tuple[dict[str, str], int]:
+    """Return the first text of each section, and the line of the code's heading (-1: none)."""
+    headings: list[tuple[int, str, str]] = []
+    inside = {number for block in blocks for number in range(block.start, block.end)}
+    for number, line in enumerate(lines):
+        if number not in inside and (found := _read_heading(line)):
+            headings.append((number, *found))
+    sections: dict[str, str] = {}
+    code_line = -1
+    for place, (number, kind, rest) in enumerate(headings):
+        if kind == "code":
+            code_line = number
+            continue
+        until = headings[place + 1][0] if place + 1 < len(headings) else len(lines)
+        if place + 1 == len(headings):
+            # Without a heading of its own the code ends the section.
+            until = next((b.start for b in blocks if b.start > number and _is_python(b)), until)
+        text = "\n".join([rest, *lines[number + 1 : until]]).strip()
+        if text:
+            sections.setdefault(kind, text)
+    return sections, code_line
+
+
+def _read_heading(line: str) -> tuple[str, str] | None:
+    """Return the section that a line begins, and the text that follows on the same line."""
+    found = _HEADING.match(line[:_LONGEST_HEADING])
+    if found is None:
+        return None
+    rest = line[found.end("after") :].strip()
+    marked = bool(found["marks"] or found["bold"] or found["inner"] or found["number"])
+    words = " ".join(found["name"].lower().split())
+    long = " " in words
+    if rest:
+        # Prose may begin with the same words: a heading with text after it needs marks or a colon.
+        shown = (found["colon"] and (marked or long)) or (found["marks"] and long)
+        if not shown or not found["after"]:
+            return None
+    elif not (marked or found["colon"] or long):
+        return None
+    return _SECTIONS[words], rest
+
+
 def _find_code(
     answer: str,
     lines: Sequence[str],
-    blocks: Sequence[Block],
+    blocks: Sequence[_Block],
     code_line: int,
     finish_reason: str,
-) -> tuple[str, Block | None] | str:
+) -> tuple[str, _Block | None] | str:
     """Return the code with its block, or why there is none."""
     cut_off = finish_reason == "length"
     defining = [block for block in blocks if _DEFINES.search(block.text)]
     if defining:
-        best = max(defining[-_TRIES:], key=lambda block: _rank_block(block, code_line))
+        best = max(
+            defining[-_TRIES:],
+            key=lambda block: (
+                _defines_entry_point(block.text),
+                re.search(r"^(?:import|from) ", block.text, re.MULTILINE) is not None,
+                block.start > code_line >= 0,
+                block.start,
+            ),
+        )
         text = best.text
         if not _defines_entry_point(text):
             if best.closed:
@@ -170,16 +358,11 @@ def _find_code(
         return bare, None
     if cut_off:
         return "truncated"
-    python = [block for block in blocks if is_python(block) and block.text.strip()]
+    python = [block for block in blocks if _is_python(block) and block.text.strip()]
     if python:
         longest = max(python, key=lambda block: len(block.text))
         return longest.text, longest
     return "no code"
-
-
-def _rank_block(block: Block, code_line: int) -> tuple[bool, bool, bool, int]:
-    imports = re.search(r"^(?:import|from) ", block.text, re.MULTILINE) is not None
-    return _defines_entry_point(block.text), imports, block.start > code_line >= 0, block.start
 
 
 def _defines_entry_point(text: str) -> bool:
@@ -199,12 +382,12 @@ def _defines_entry_point(text: str) -> bool:
     return False
 
 
-def _extend_block(lines: Sequence[str], block: Block) -> str | None:
+def _extend_block(lines: Sequence[str], block: _Block) -> str | None:
     """Return a block extended to a later fence, if only the extended block is Python.
 
     Three backticks in a docstring look like the end of the block.
     """
-    later = (n for n in range(block.end, len(lines)) if closes_fence(lines[n], "`", 3))
+    later = (n for n in range(block.end, len(lines)) if _closes_fence(lines[n], "`", 3))
     for _, end in zip(range(_TRIES), later, strict=False):
         text = "\n".join(lines[block.start + 1 : end])
         if _defines_entry_point(text):
@@ -212,7 +395,7 @@ def _extend_block(lines: Sequence[str], block: Block) -> str | None:
     return None
 
 
-def _find_wrapped(answer: str, blocks: Sequence[Block]) -> Iterator[str]:
+def _find_wrapped(answer: str, blocks: Sequence[_Block]) -> Iterator[str]:
     """Yield code that defines the entry point out of JSON, tool calls and tags."""
     texts = [block.text for block in blocks if block.language in ("json", "jsonc", "")]
     if answer.lstrip()[:1] in ("{", "["):
@@ -261,17 +444,17 @@ def _find_in_json(text: str) -> Iterator[str]:
 
 def _strip_fences(text: str) -> Iterator[str]:
     """Yield text that defines the entry point, without fences if it has any."""
-    fenced = [one.text for one in find_blocks(text.split("\n")) if _DEFINES.search(one.text)]
+    fenced = [one.text for one in _find_blocks(text.split("\n")) if _DEFINES.search(one.text)]
     yield fenced[-1] if fenced else text
 
 
-def _find_bare(answer: str, lines: Sequence[str], blocks: Sequence[Block]) -> str | None:
+def _find_bare(answer: str, lines: Sequence[str], blocks: Sequence[_Block]) -> str | None:
     """Return code outside of blocks, or None."""
-    text = read_outside(lines, blocks) if blocks else answer
+    text = _read_outside(lines, blocks) if blocks else answer
     if not _DEFINES.search(text):
         return None
     rows = text.split("\n")
-    starts = [number for number, row in enumerate(rows) if STARTS.match(row)]
+    starts = [number for number, row in enumerate(rows) if _STARTS.match(row)]
     for start in starts[:_TRIES]:
         found = _trim_to_python("\n".join(rows[start:]))
         if found is not None:
@@ -302,7 +485,7 @@ def _trim_to_python(text: str) -> str | None:
 
 
 def _find_files(
-    chosen: Block | None, blocks: Sequence[Block]
+    chosen: _Block | None, blocks: Sequence[_Block]
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the path of the code and the other files of the answer."""
     if chosen is None or chosen.name is None:

@@ -97,28 +97,36 @@ def read_cuda(text: str) -> CudaFacts:
     def names(capture: str) -> set[str]:
         return {(node.text or b"").decode(errors="replace") for node in found.get(capture, [])}
 
-    calls = names("call")
+    calls, types, assembly = names("call"), names("type"), names("asm")
     streams = any(name.startswith("cudaStream") for name in calls) or bool(
         calls & {"getStreamFromPool", "setCurrentCUDAStream"}
-        or names("type") & {"CUDAStreamGuard", "CUDAMultiStreamGuard"}
+        or types & {"CUDAStreamGuard", "CUDAMultiStreamGuard"}
     )
     graphs = any(name.startswith("cudaGraph") for name in calls) or bool(
         calls & {"cudaStreamBeginCapture", "cudaStreamEndCapture"}
     )
-    techniques = _find_techniques(
-        calls=calls,
-        defined=names("defined"),
-        types=names("type"),
-        namespaces=names("namespace"),
-        directives=names("directive"),
-        assembly=names("asm"),
-        shared="shared" in found,
-        bounds="launch_bounds" in found,
-    )
-    if streams:
-        techniques.add("async_execution")
-    if graphs:
-        techniques.add("cuda_graphs")
+
+    def calls_any(*prefixes: str) -> bool:
+        return any(name.startswith(prefixes) for name in calls)
+
+    # The vocabulary is `store.code.techniques`.
+    seen = {
+        "coalesced_access": bool(types & _VECTOR_TYPES)
+        or calls_any("__ldg", "__ldcs", "__ldcg", "make_float4", "make_float2"),
+        "fusion": any("fuse" in name.lower() for name in names("defined")),
+        "block_configuration": "launch_bounds" in found or calls_any("cudaOccupancy"),
+        "warp_reduction": calls_any("__shfl", "__reduce_")
+        or bool(types & {"WarpReduce", "WarpScan"}),
+        "shared_memory": "shared" in found,
+        "unrolling": any(text.split()[:1] == ["unroll"] for text in names("directive")),
+        "async_execution": streams
+        or calls_any("__pipeline_", "memcpy_async", "cudaMemcpyAsync")
+        or any("cp.async" in text for text in assembly),
+        "tensor_cores": "wmma" in names("namespace")
+        or any("mma.sync" in text or "wgmma" in text for text in assembly),
+        "reduced_precision": bool(types & _SMALL_TYPES),
+        "cuda_graphs": graphs,
+    }
     return CudaFacts(
         functions=len(functions),
         global_functions=sum(not _is_in_sentence(node) for node in found.get("global", [])),
@@ -126,7 +134,7 @@ def read_cuda(text: str) -> CudaFacts:
         includes_cuda=any(name in path for path in names("include") for name in _CUDA_HEADERS),
         uses_streams=streams,
         uses_cuda_graphs=graphs,
-        techniques=frozenset(techniques),
+        techniques=frozenset(name for name, is_there in seen.items() if is_there),
     )
 
 
@@ -145,37 +153,3 @@ def _count_error_bytes(nodes: list[tree_sitter.Node]) -> int:
         total += max(0, end - max(start, reached))
         reached = max(reached, end)
     return total
-
-
-def _find_techniques(
-    *,
-    calls: set[str],
-    defined: set[str],
-    types: set[str],
-    namespaces: set[str],
-    directives: set[str],
-    assembly: set[str],
-    shared: bool,
-    bounds: bool,
-) -> set[str]:
-    """Return the techniques whose syntax is there; the vocabulary is `store.code.techniques`."""
-
-    def has_prefix(names: set[str], *prefixes: str) -> bool:
-        return any(name.startswith(prefixes) for name in names)
-
-    seen = {
-        "coalesced_access": bool(types & _VECTOR_TYPES)
-        or has_prefix(calls, "__ldg", "__ldcs", "__ldcg", "make_float4", "make_float2"),
-        "fusion": any("fuse" in name.lower() for name in defined),
-        "block_configuration": bounds or has_prefix(calls, "cudaOccupancy"),
-        "warp_reduction": has_prefix(calls, "__shfl", "__reduce_")
-        or bool(types & {"WarpReduce", "WarpScan"}),
-        "shared_memory": shared,
-        "unrolling": any(text.split()[:1] == ["unroll"] for text in directives),
-        "async_execution": has_prefix(calls, "__pipeline_", "memcpy_async", "cudaMemcpyAsync")
-        or any("cp.async" in text for text in assembly),
-        "tensor_cores": "wmma" in namespaces
-        or any("mma.sync" in text or "wgmma" in text for text in assembly),
-        "reduced_precision": bool(types & _SMALL_TYPES),
-    }
-    return {name for name, there in seen.items() if there}

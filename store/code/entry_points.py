@@ -9,7 +9,6 @@ because a launcher calls them. The text is read and never run.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from store.code.python_syntax import parse_python
@@ -149,32 +148,25 @@ def _gather(body: list[ast.stmt], names: _Names) -> None:
         if isinstance(node, ast.ClassDef):
             names.classes.append(node.name)
         elif isinstance(node, ast.FunctionDef):
-            if not any(_is_compiler(one) for one in node.decorator_list):
+            decorators = (
+                ast.unparse(one.func if isinstance(one, ast.Call) else one)
+                for one in node.decorator_list
+            )
+            if not any({name, name.rpartition(".")[2]} & {*_COMPILERS} for name in decorators):
                 names.functions[node.name] = _count(node.args)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names.others += [one.asname or one.name.partition(".")[0] for one in node.names]
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names.others += [one.id for one in targets if isinstance(one, ast.Name)]
-        for inner in _iterate_blocks(node):
-            _gather(inner, names)
-
-
-def _iterate_blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Yield the blocks of a statement that bind names of the module."""
-    if isinstance(node, ast.If | ast.With | ast.Try | ast.For | ast.While):
-        yield node.body
-        if not isinstance(node, ast.With):
-            yield node.orelse
-        if isinstance(node, ast.Try):
-            yield node.finalbody
-            for handler in node.handlers:
-                yield handler.body
-
-
-def _is_compiler(decorator: ast.expr) -> bool:
-    name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
-    return name in _COMPILERS or name.rpartition(".")[2] in _COMPILERS
+        elif isinstance(node, ast.If | ast.With | ast.Try | ast.For | ast.While):
+            _gather(node.body, names)  # which binds names of the module too
+            if not isinstance(node, ast.With):
+                _gather(node.orelse, names)
+            if isinstance(node, ast.Try):
+                _gather(node.finalbody, names)
+                for handler in node.handlers:
+                    _gather(handler.body, names)
 
 
 def _count(arguments: ast.arguments) -> _Function:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from store.code.cuda_facts import CudaFacts, read_cuda
+from store.code.cuda_facts import read_cuda
 from store.code.languages import CPP, CUDA, PYTORCH, TRITON, is_native, is_python
 from store.code.minhash import compute_bands, tokenize_c, tokenize_python
 from store.code.python_facts import read_python
@@ -77,10 +77,20 @@ def extract(
     for name, text in files:
         split = tokenize_c if is_native(name) else tokenize_python
         tokens += split(text.encode(errors="replace"))
+    is_native_code = any(facts.functions for facts in cuda)
+    if not parsed:
+        language = "unknown"
+    elif triton_kernels:
+        language = "mixed" if is_native_code else TRITON.name
+    elif is_native_code:
+        needs_gpu = global_functions or any(facts.includes_cuda for facts in cuda)
+        language = CUDA.name if needs_gpu else CPP.name
+    else:
+        language = PYTORCH.name
     texts = [code, *(text for _, text in files)]
     return Features(
         parsed=parsed,
-        language=_name_language(parsed, cuda, global_functions, triton_kernels),
+        language=language,
         has_device_code=global_functions + triton_kernels > 0,
         global_functions=global_functions,
         triton_kernels=triton_kernels,
@@ -93,20 +103,6 @@ def extract(
         code_bytes=sum(len(text.encode(errors="replace")) for text in texts),
         code_lines=sum(text.count("\n") + (not text.endswith("\n")) for text in texts),
     ), tokens
-
-
-def _name_language(
-    parsed: bool, cuda: Sequence[CudaFacts], global_functions: int, triton_kernels: int
-) -> str:
-    if not parsed:
-        return "unknown"
-    native = any(facts.functions for facts in cuda)
-    if triton_kernels:
-        return "mixed" if native else TRITON.name
-    if native:
-        needs_gpu = global_functions or any(facts.includes_cuda for facts in cuda)
-        return CUDA.name if needs_gpu else CPP.name
-    return PYTORCH.name
 
 
 def extract_features(kernels: pa.Table) -> pa.Table:

@@ -83,11 +83,21 @@ def read_python(code: str) -> PythonFacts:
     for call in found.calls:
         _read_call(facts, names, call)
     for function in found.functions:
-        _read_function(facts, names, function)
+        decorators = [
+            names.resolve(node.func if isinstance(node, ast.Call) else node)
+            for node in function.decorator_list
+        ]
+        for name in decorators:
+            _read_used(facts, name)
+        if TRITON.kernel_decorators.intersection(decorators):
+            facts.triton_kernels += 1
+        if "fuse" in function.name.lower():
+            facts.techniques.add("fusion")
     for target in found.targets:
         _read_target(facts, names, target)
-    for subscript in found.keyed:
-        if _has_address(subscript):
+    for node in found.keyed:
+        keys = [node.slice] if isinstance(node, ast.Subscript) else [node.left, *node.comparators]
+        if any(map(_is_address, keys)):
             facts.techniques.add("caching")
     builds = any(constant_answers.is_constructor(names.resolve(call.func)) for call in found.calls)
     if builds and any(
@@ -112,6 +122,7 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
     method = name.rpartition(".")[2]
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     given = {names.resolve(value) for value in values}
+    first = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
     for keyword in call.keywords:
         if keyword.arg == "out" or (
             keyword.arg == "inplace"
@@ -129,7 +140,7 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
         given & _LOW_PRECISION
         or (method in ("half", "bfloat16") and not call.args)
         or (method == "autocast" and name.startswith("torch."))
-        or (name == "torch.set_float32_matmul_precision" and _find_first_text(call) != "highest")
+        or (name == "torch.set_float32_matmul_precision" and first != "highest")
     ):
         facts.techniques.add("reduced_precision")
     if method in _FUSED_CALLS or "fuse" in method.lower():
@@ -152,10 +163,6 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
         facts.techniques.add("caching")
 
 
-def _find_first_text(call: ast.Call) -> object:
-    return call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
-
-
 def _read_used(facts: PythonFacts, name: str) -> None:
     """Record a function that is called or used as a decorator."""
     facts.uses_torch_compile |= name in _COMPILE
@@ -165,21 +172,6 @@ def _read_used(facts: PythonFacts, name: str) -> None:
     facts.sets_cudnn_flags |= name in _FLAG_CALLS
     if name in ("functools.lru_cache", "functools.cache"):
         facts.techniques.add("caching")
-
-
-def _read_function(
-    facts: PythonFacts, names: Names, function: ast.FunctionDef | ast.AsyncFunctionDef
-) -> None:
-    decorators = [
-        names.resolve(node.func if isinstance(node, ast.Call) else node)
-        for node in function.decorator_list
-    ]
-    for name in decorators:
-        _read_used(facts, name)
-    if TRITON.kernel_decorators.intersection(decorators):
-        facts.triton_kernels += 1
-    if "fuse" in function.name.lower():
-        facts.techniques.add("fusion")
 
 
 def _read_target(
@@ -205,12 +197,6 @@ def _flatten(target: ast.expr) -> Iterator[ast.expr]:
             yield from _flatten(item)
     else:
         yield target
-
-
-def _has_address(node: ast.Subscript | ast.Compare) -> bool:
-    """Return whether a lookup or comparison uses a tensor's address."""
-    parts = [node.slice] if isinstance(node, ast.Subscript) else [node.left, *node.comparators]
-    return any(map(_is_address, parts))
 
 
 def _is_address(node: ast.expr) -> bool:

@@ -108,7 +108,8 @@ def collect_syntax(tree: ast.Module, code: str) -> SyntaxParts:
             text = node.value
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
                 starts = starts or _list_line_starts(code)
-                found.prose.append(_find_byte_range(text, starts))
+                end = starts[(text.end_lineno or text.lineno) - 1] + (text.end_col_offset or 0)
+                found.prose.append((starts[text.lineno - 1] + text.col_offset, end))
                 continue
         elif isinstance(node, ast.JoinedStr | ast.BinOp):
             joined = _fold(node)
@@ -145,11 +146,6 @@ def _list_line_starts(code: str) -> list[int]:
         place += len(line)
         starts.append(place)
     return starts
-
-
-def _find_byte_range(node: ast.Constant, starts: list[int]) -> tuple[int, int]:
-    end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
-    return starts[node.lineno - 1] + node.col_offset, starts[end_line - 1] + end_column
 
 
 def _fold(node: ast.expr) -> str | None:

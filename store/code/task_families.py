@@ -70,35 +70,41 @@ def classify_family(reference_code: str) -> str:
     if not any(node.name == "Model" for node in classes):
         return OTHER
     nodes = [node for one in classes for node in ast.walk(one)]
-    operations = Counter(_list_operations(nodes))
+    called = list(_list_called(nodes))
+    operations = Counter(_FAMILY_OF[name] for name in called if name in _FAMILY_OF)
+    operations["matmul"] += any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) for node in nodes
+    )
     for name in ("rnn", "attention"):
         if operations[name]:
             return name
-    if _count_layers(nodes) >= NETWORK_LAYERS:
+    # A list of layers is filled in a loop: its length is not in the text.
+    layers = sum(name == "linear" or _FAMILY_OF.get(name, "").startswith("conv") for name in called)
+    if layers >= NETWORK_LAYERS or {"sequential", "modulelist", "append"} & set(called):
         return "network"
     arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    has_loss = any(
+        name.endswith(("loss", "crossentropy", "kldiv", "cosinesimilarity")) for name in called
+    )
     divides = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div) for n in nodes)
     for name in _OPERATIONS:
-        if name == "softmax" and (arguments & _TARGETS or _calls_loss(nodes)):
+        if name == "softmax" and (arguments & _TARGETS or has_loss):
             return "loss"
         if operations[name]:
             if name in _HEAVY:
-                return (
-                    f"{name}_{_name_tail(operations)}"
-                    if _count_steps(classes) >= FUSED_STEPS
-                    else name
+                # Calls, and arithmetic between values.
+                steps = sum(
+                    isinstance(node, ast.Call | ast.BinOp)
+                    for one in classes
+                    for method in one.body
+                    if isinstance(method, ast.FunctionDef) and method.name == "forward"
+                    for node in ast.walk(method)
                 )
+                tail = next((tail for tail in _TAILS if operations[tail]), "elementwise")
+                return f"{name}_{tail}" if steps >= FUSED_STEPS else name
             # x / sum(|x|) and x / sqrt(mean(x²)) are norms written as expressions.
             return "norm" if name == "reduction" and divides else name
     return "elementwise"
-
-
-def _list_operations(nodes: list[ast.AST]) -> Iterator[str]:
-    for name in _list_called(nodes):
-        if name in _FAMILY_OF:
-            yield _FAMILY_OF[name]
-    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult) for n in nodes):
-        yield "matmul"
 
 
 def _list_called(nodes: list[ast.AST]) -> Iterator[str]:
@@ -112,40 +118,6 @@ def _list_called(nodes: list[ast.AST]) -> Iterator[str]:
                     yield function.attr.lower().replace("_", "")
             elif isinstance(function, ast.Name):
                 yield function.id.lower().replace("_", "")
-
-
-def _count_layers(nodes: list[ast.AST]) -> int:
-    count = 0
-    for name in _list_called(nodes):
-        # A list of layers is filled in a loop: its length is not in the text.
-        if name in ("sequential", "modulelist", "append"):
-            count += NETWORK_LAYERS
-        else:
-            count += name == "linear" or _FAMILY_OF.get(name, "").startswith("conv")
-    return count
-
-
-def _name_tail(operations: Counter[str]) -> str:
-    """Return the most important operation that a convolution or product is fused with."""
-    return next((name for name in _TAILS if operations[name]), "elementwise")
-
-
-def _count_steps(classes: list[ast.ClassDef]) -> int:
-    """Count the operations in the forward methods: calls, and arithmetic between values."""
-    return sum(
-        isinstance(node, ast.Call | ast.BinOp)
-        for one in classes
-        for method in one.body
-        if isinstance(method, ast.FunctionDef) and method.name == "forward"
-        for node in ast.walk(method)
-    )
-
-
-def _calls_loss(nodes: list[ast.AST]) -> bool:
-    return any(
-        name.endswith(("loss", "crossentropy", "kldiv", "cosinesimilarity"))
-        for name in _list_called(nodes)
-    )
 
 
 def _split_words(text: str) -> frozenset[str]:
@@ -220,7 +192,9 @@ def choose_test(
     """
     size = Counter(zip(families, levels, strict=True))
     budget = {level: test_share * count for level, count in Counter(levels).items()}
-    order = sorted(set(families), key=lambda name: _draw(suite, name))
+    order = sorted(
+        set(families), key=lambda name: hashlib.sha256(f"{suite}\0{name}".encode()).hexdigest()
+    )
     test: set[str] = set()
     for name in order:
         if all(size[name, level] <= left for level, left in budget.items()):
@@ -231,7 +205,3 @@ def choose_test(
         total = Counter(families)
         test = {min(order, key=total.__getitem__)}
     return frozenset(test)
-
-
-def _draw(suite: str, name: str) -> str:
-    return hashlib.sha256(f"{suite}\0{name}".encode()).hexdigest()
