@@ -248,12 +248,18 @@ def main() -> None:
     limits = QueryLimits(**asked["limits"])
     folder = Path(asked["folder"])
     questions: SimpleQueue[str] = SimpleQueue()
-    Thread(target=_listen, args=(questions,), daemon=True).start()
+
+    def listen() -> None:
+        """Pass on queries, and end this process when the caller ends, even during a query."""
+        for line in sys.stdin:
+            questions.put(line)
+        os._exit(0)
 
     def reply(message: dict[str, Any]) -> None:
         replies.write(json.dumps(message) + "\n")
         replies.flush()
 
+    Thread(target=listen, daemon=True).start()
     try:
         from store.lake.location import Location
         from store.lake.reader import Lake
@@ -287,13 +293,6 @@ def main() -> None:
 
 def _describe_error(error: FlywheelError) -> dict[str, Any]:
     return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
-
-
-def _listen(questions: SimpleQueue[str]) -> None:
-    """Pass on queries, and end this process when the caller ends, even during a query."""
-    for line in sys.stdin:
-        questions.put(line)
-    os._exit(0)
 
 
 def _limit(kind: int, value: int) -> None:

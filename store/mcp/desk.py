@@ -9,11 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from store.guard.query_pool import QueryPool
+from store.guard.query_pool import QueryPool, Shelf, SnapshotFinder, Turn, Turns
 from store.guard.query_process import Answer
-from store.guard.shelf import Shelf
-from store.guard.snapshot_finder import SnapshotFinder
-from store.guard.turns import Turn, Turns
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.reader import Lake

@@ -23,9 +23,8 @@ from explorer_lakes import open_client
 
 import store
 from store.errors import FlywheelError, ServerBusy, UnsafeSQL
-from store.guard.query_pool import QueryPool
+from store.guard.query_pool import QueryPool, Turns
 from store.guard.query_process import Answer, QueryProcess
-from store.guard.turns import Turns
 from store.lake.limits import QueryLimits
 
 ENDLESS = "SELECT count(*) FROM range(100000000) AS a, range(100000000) AS b"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from store.commandline import echo
 from store.errors import FlywheelError, summarize_error
-from store.guard.snapshot_finder import SnapshotFinder
+from store.guard.query_pool import SnapshotFinder
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
