@@ -286,7 +286,13 @@ def make_bundle(split: Split, kernels: Iterable[GridKernel]) -> store.Bundle:
     from store.importers.generated import HELD_OUT, LICENSE, SUITE_REVISION, Config
     from store.importers.reading.rows import BundleRows
 
-    rows = BundleRows(source=SUITE, source_revision=SUITE_REVISION, license=LICENSE)
+    rows = BundleRows(
+        source=SUITE,
+        source_revision=SUITE_REVISION,
+        license=LICENSE,
+        importer=SUITE,
+        run_id=ids.content_id("lab-scores", SUITE_REVISION, split),
+    )
     suffix = HELD_OUT if split == "test" else ""
     for kernel in kernels:
         task = kernel.task
@@ -316,11 +322,8 @@ def make_bundle(split: Split, kernels: Iterable[GridKernel]) -> store.Bundle:
         decided = {"suite": SUITE, "family": family, "split": split, "rule": "by operation"}
         rows.add("splits", (SUITE, family), decided)
         rows.add_kernel({_PATH: kernel.code})
-    identity = ids.content_id("lab-scores", SUITE_REVISION, split)
     config = Config(families=tuple(KNOBS), seed=SEED, steps=1)
-    return rows.make_bundle(
-        identity, f"the grid: {split}", importer=SUITE, config=config, what=SUITE
-    )
+    return rows.make_bundle(f"the grid: {split}", config=config, what=SUITE)
 
 
 def read_surface(out: Path, evaluator: str = "judge") -> pa.Table:

@@ -20,19 +20,16 @@ from typing import TYPE_CHECKING, Any, cast
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import Fields
-from store.importers.flashinfer import files as formats
-from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import AttemptRows
+from store.importers.reading import detection, flashinfer, pieces, sources
+from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-from store.importers.searches.programs import ProgramRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "accelopt"
-IMPORTER_VERSION = 1
 RESULTS, PLANS = "executor_results.json", "planner_results.json"
 _STARTED = "executor_start_timestamp"
 _PLAN = re.compile(r"plan_([0-9]{1,6})_([0-9]{1,6})")
@@ -40,19 +37,10 @@ _ABOVE = ("", "*/", "*/*/", "*/*/*/")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(SearchOrigin):
     """Options of the accelopt importer."""
 
-    task: str | None = None
-    """Task of the search: its name, or the first 6 characters of its id."""
     policy: str = NAME
-    """Name of the policy that wrote the candidates."""
-    gpu: str | None = None
-    """Device of the figures."""
-    source_revision: str | None = None
-    """Revision of the search."""
-    license: str | None = None
-    """SPDX identifier under which the candidates were released."""
 
 
 def recognize(path: Path) -> str | None:
@@ -80,24 +68,12 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     task_id = find_optional(lake, config.task)
     ordered = sorted(files, key=lambda file: (starts[file], file))
     plans = [one for file in ordered if (one := file.with_name(PLANS)).is_file()]
-    yield from pieces.read_pieces(
-        lake,
-        [
-            # One source, because a candidate continues one of an earlier iteration.
-            pieces.open_documents(
-                RESULTS,
-                [*ordered, *plans, *solutions.values()],
-                folder,
-                partial(_parse, folder=folder, solutions=solutions),
-            )
-        ],
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source=NAME, source_revision=config.source_revision, license=config.license
-        ),
-        start=lambda: _Candidates(config, task_id).add,
+    parse = partial(_parse, folder=folder, solutions=solutions)
+    # One source, because a candidate continues one of an earlier iteration.
+    documents = [*ordered, *plans, *solutions.values()]
+    yield from pieces.Import(lake, NAME, config).read(
+        [pieces.open_documents(RESULTS, documents, folder, parse)],
+        lambda: partial(_add, ProgramRows(config, task_id, NAME, "kernel")),
     )
 
 
@@ -108,6 +84,7 @@ def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fie
     plans = _read_plans(file.with_name(PLANS), folder)
     for service in document.list("executor_results"):
         name = service.text("service_name") or service.text("baseline_solution_path")
+        workload = PurePosixPath(service.text("workload_path") or "unknown")
         for key in service.values:
             match = _PLAN.fullmatch(key)
             if match is None or name is None:
@@ -115,7 +92,7 @@ def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fie
             candidate = service.inner(key)
             values = {
                 **candidate.values,
-                "case": service.text("case_name") or _stem(service, "workload_path"),
+                "case": service.text("case_name") or workload.stem,
                 "place": [document.text("exp_date") or "", PurePosixPath(name).name, key],
                 "at": document.values.get(_STARTED),
                 "plan": plans.get((name, int(match[1]))),
@@ -140,74 +117,53 @@ def _read_plans(file: Path, folder: Path) -> dict[tuple[str, int], str]:
     return by_number
 
 
-def _stem(fields: Fields, name: str) -> str:
-    return PurePosixPath(fields.text(name) or "unknown").stem
-
-
 def _load(
     candidate: Fields, name: str, solutions: dict[str, Path], folder: Path
-) -> formats.Solution | None:
+) -> flashinfer.Solution | None:
     """Return the solution that a candidate names, or None if its file is not there."""
     file = solutions.get(PurePosixPath(candidate.text(name) or "").name)
     if file is None:
         return None
-    return formats.parse_solution(dict(pieces.parse_document(file, folder).values), str(file))
+    return flashinfer.parse_solution(dict(pieces.parse_document(file, folder).values), str(file))
 
 
-class _Candidates:
-    """Adds candidates; a parent is the attempt with its code."""
+def _add(programs: ProgramRows, rows: BundleRows, row: Fields) -> None:
+    """Add a candidate, and before it the first baseline of its case, the attempt with its code."""
+    case, at = row.require_text("case"), row.moment("at")
+    kernel_id = _add_kernel(programs, rows, row.values.get("solution"), row.code("body"))
+    parent_id = _add_kernel(programs, rows, row.values.get("parent"), row.code("baseline"))
+    parent = None if parent_id is None else f"{case} {parent_id}"
+    if parent is not None and not programs.has(parent):
+        place = ["baseline", case, str(parent_id)]
+        programs.add(rows, parent, place, kernel_id=parent_id, problem=case, created_at=at)
+    names_file = "solution_path" in row.values
+    missing = "its solution is not there" if names_file else "no implementation"
+    date, service, plan = place = cast("list[str]", row.values["place"])
+    attempt = programs.add(
+        rows,
+        f"{case} {kernel_id or row.where}",
+        [*place, kernel_id or ""],
+        kernel_id=kernel_id,
+        parent=parent,
+        problem=case,
+        design=row.prose("plan"),
+        parse_error=missing if kernel_id is None else None,
+        created_at=at,
+    )
+    quote, gpu = f"{plan} of {service}, {date}", programs.config.gpu
+    error, latency_ms = row.text("error"), row.positive("latency")
+    correct = False if error else (True if latency_ms is not None else None)
+    rows.add_result(attempt, correct, quote, gpu=gpu)
+    rows.add_claim(attempt, "latency_ms", latency_ms, quote, gpu=gpu)
+    speedup = row.positive("speedup")
+    rows.add_claim(attempt, "speedup_over_parent", speedup, quote, gpu=gpu)
 
-    def __init__(self, config: Config, task_id: str | None) -> None:
-        self._programs = ProgramRows(
-            importer=NAME,
-            task_id=task_id,
-            problem=NAME,
-            policy=config.policy,
-            gpu=config.gpu,
-            entry_point="kernel",
+
+def _add_kernel(
+    programs: ProgramRows, rows: BundleRows, solution: flashinfer.Solution | None, code: str | None
+) -> str | None:
+    if solution is not None:
+        return rows.add_kernel(
+            solution.files, entry_path=solution.entry_path, entry_point=solution.entry_point
         )
-
-    def add(self, gathered: BundleRows, run_id: str, row: Fields) -> None:
-        """Add a candidate, and before it the first baseline of its case."""
-        rows = self._programs.begin(gathered, run_id)
-        case = row.require_text("case")
-        kernel_id = self._add_kernel(rows, row.values.get("solution"), row.code("body"))
-        parent_id = self._add_kernel(rows, row.values.get("parent"), row.code("baseline"))
-        parent = None if parent_id is None else f"{case} {parent_id}"
-        if parent is not None and not self._programs.has(parent):
-            place = ["baseline", case, str(parent_id)]
-            at = row.moment("at")
-            self._programs.add(
-                rows, parent, place, kernel_id=parent_id, problem=case, created_at=at
-            )
-        names_file = "solution_path" in row.values
-        missing = "its solution is not there" if names_file else "no implementation"
-        attempt = self._programs.add(
-            rows,
-            f"{case} {kernel_id or row.where}",
-            [*cast("list[str]", row.values["place"]), kernel_id or ""],
-            kernel_id=kernel_id,
-            parent=parent,
-            problem=case,
-            design=row.prose("plan"),
-            parse_error=missing if kernel_id is None else None,
-            created_at=row.moment("at"),
-        )
-        date, service, plan = cast("list[str]", row.values["place"])
-        quote = f"{plan} of {service}, {date}"
-        error, latency_ms = row.text("error"), row.positive("latency")
-        correct = False if error else (True if latency_ms is not None else None)
-        gpu = self._programs.gpu
-        self._programs.add_verdict(rows, attempt, correct, quote)
-        rows.add_claim(attempt, "latency_ms", latency_ms, quote, gpu=gpu)
-        speedup = row.positive("speedup")
-        rows.add_claim(attempt, "speedup_over_parent", speedup, quote, gpu=gpu)
-
-    def _add_kernel(
-        self, rows: AttemptRows, solution: formats.Solution | None, code: str | None
-    ) -> str | None:
-        if solution is not None:
-            return rows.gathered.add_kernel(
-                solution.files, entry_path=solution.entry_path, entry_point=solution.entry_point
-            )
-        return self._programs.add_kernel(rows, code, None)
+    return programs.add_code(rows, code)

@@ -22,30 +22,24 @@ from store.errors import ImportFailed
 from store.foreign import yaml_text
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import AttemptRows
 from store.importers.reading.rows import BundleRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "agent-kernel-arena"
-IMPORTER_VERSION = 1
 RESULT, TASK = "task_result.yaml", "config.yaml"
 _AGENT = re.compile(r"Optimized by (\S{1,100}) using")
 _WORKSPACE = re.compile(r"[^_]+_([^_]+)_(.+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the agent-kernel-arena importer."""
 
     gpu: str | None = None
     """GPU of the figures (default: the one in the workspace's name)."""
-    source_revision: str | None = None
-    """Commit of AgentKernelArena that was run."""
-    license: str | None = None
-    """SPDX identifier under which the results were released."""
 
 
 def recognize(path: Path) -> str | None:
@@ -62,39 +56,24 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if there is no result, or a file is malformed.
     """
-    root = sources.require_path(path, f"a workspace of AgentKernelArena with {RESULT}")
-    files = [root] if root.is_file() else sorted(root.rglob(RESULT))
-    if not files:
-        raise ImportFailed(f"{root} holds no {RESULT}", "Name the folder workspace_GPU_AGENT.")
-    folder = root if root.is_dir() else root.parent
-    runs: dict[Path, list[Path]] = {}
-    for file in files:
-        runs.setdefault(file.resolve().parents[1], []).append(file)
-    yield from pieces.read_pieces(
-        lake,
-        (
-            pieces.open_documents(
-                "/".join(run.parts[-2:]),
-                [part for file in listed for part in _list_parts(file, folder)],
-                folder,
-                partial(_parse, folder=folder),
-            )
-            for run, listed in runs.items()
-        ),
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source=NAME, source_revision=config.source_revision, license=config.license
-        ),
-        start=lambda: partial(_add, config.gpu),
+    root, files = sources.find_files(
+        *(path, RESULT, f"a workspace of AgentKernelArena with {RESULT}"),
+        "Name the folder workspace_GPU_AGENT.",
     )
-
-
-def _list_parts(result: Path, folder: Path) -> list[Path]:
-    """Return a result with its task and the sources that the task names."""
-    task = result.with_name(TASK)
-    return [result, *([task, *_list_sources(task, folder)] if task.is_file() else [])]
+    folder = root if root.is_dir() else root.parent
+    documents: dict[Path, list[Path]] = {}
+    for file in files:
+        task = file.with_name(TASK)
+        parts = [file, *([task, *_list_sources(task, folder)] if task.is_file() else [])]
+        documents.setdefault(file.resolve().parents[1], []).extend(parts)
+    parse = partial(_parse, folder=folder)
+    yield from pieces.Import(lake, NAME, config).read(
+        (
+            pieces.open_documents("/".join(run.parts[-2:]), listed, folder, parse)
+            for run, listed in documents.items()
+        ),
+        lambda: partial(_add, config.gpu),
+    )
 
 
 def _list_sources(task: Path, folder: Path) -> list[Path]:
@@ -138,16 +117,15 @@ def _parse(file: Path, folder: Path) -> Iterator[Fields]:
     yield Fields(values=values, where=str(file))
 
 
-def _add(gpu: str | None, gathered: BundleRows, run_id: str, result: Fields) -> None:
+def _add(gpu: str | None, rows: BundleRows, result: Fields) -> None:
     """Add a result with its kernel."""
-    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     problem, gpu = result.require_text("task_name"), gpu or result.text("gpu")
     match = _AGENT.search(result.text("optimization_summary") or "")
     agent = match[1] if match else result.text("agent") or "unknown"
     files = cast("dict[str, str]", result.values["files"])
     kernel_id = None
     if files:
-        kernel_id = gathered.add_kernel(files, entry_path=next(iter(files)), entry_point="forward")
+        kernel_id = rows.add_kernel(files, entry_path=next(iter(files)), entry_point="forward")
     place = cast("list[str]", result.values["place"])
     attempt = rows.add_attempt(
         place,

@@ -18,38 +18,27 @@ from typing import TYPE_CHECKING, Any
 from store.errors import ImportFailed
 from store.foreign.fields import NOTHING_STORED
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.rows import BundleRows
+from store.importers.reading.claude import read_content
+from store.importers.reading.sessions import SessionOrigin, SessionRows
 from store.importers.reading.tasks import find_optional
-from store.importers.sessions.claude import read_content
-from store.importers.sessions.rows import SessionRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
     from store.foreign.fields import Fields
+    from store.writing.bundle import Bundle
 
 NAME = "atif"
-IMPORTER_VERSION = 1
 VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(2, 9))
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(SessionOrigin):
     """Options of the atif importer."""
 
-    task: str | None = None
-    """Task that the agent worked on: its name, or the first 6 characters of its id."""
     problem: str | None = None
     """Name of the task if the lake does not have it."""
-    kernel_file: str = "*"
-    """Pattern of the names of files that are kernels, such as solution.py."""
     source: str = NAME
-    """Repository that the trajectories come from."""
-    source_revision: str | None = None
-    """Its commit."""
-    license: str | None = None
-    """SPDX identifier under which the trajectories were released."""
 
 
 def recognize(path: Path) -> str | None:
@@ -65,38 +54,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if there is no trajectory, or one is malformed or of another version.
     """
-    root = sources.require_path(path, "a trajectory.json of Harbor, or a folder of them")
-    files = [root] if root.is_file() else sorted(root.rglob("trajectory.json"))
-    if not files:
-        raise ImportFailed(f"{root} holds no trajectory.json", "Name the folder of Harbor's job.")
+    root, files = sources.find_files(
+        *(path, "trajectory.json", "a trajectory.json of Harbor, or a folder of them"),
+        "Name the folder of Harbor's job.",
+    )
     task_id = find_optional(lake, config.task)
-
-    def start() -> pieces.Add:
-        rows = SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file)
-
-        def add(gathered: BundleRows, run_id: str, step: Fields) -> None:
-            rows.add(gathered, run_id, step)
-
-        return add
-
-    yield from pieces.read_pieces(
-        lake,
-        (
-            pieces.open_documents(
-                pieces.name_inside(file, root),
-                [file],
-                root,
-                partial(_parse, root=root, problem=config.problem),
-            )
-            for file in files
-        ),
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source=config.source, source_revision=config.source_revision, license=config.license
-        ),
-        start=start,
+    parse = partial(_parse, root=root, problem=config.problem)
+    yield from pieces.Import(lake, NAME, config, source=config.source).read(
+        (pieces.open_documents(None, [file], root, parse) for file in files),
+        lambda: SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file).add,
     )
 
 
@@ -138,12 +104,11 @@ def _read_trajectory(
         if source not in _ROLES:
             raise step.refuse("source", " or ".join(_ROLES))
         metrics = step.inner("metrics")
-        content = read_content(step.values.get("message"))
         values: dict[str, Any] = {
             "session": about,
             "step": number,
             "role": _ROLES[source],
-            "content": content,
+            "content": read_content(step.values.get("message")),
             "reasoning": step.values.get("reasoning_content"),
             "model": step.text("model_name"),
             "at": step.values.get("timestamp"),
@@ -160,16 +125,14 @@ def _read_trajectory(
 
 def _read_calls(step: Fields) -> list[dict[str, Any]]:
     """Return the calls of a step with their results; a result without a call is one of its own."""
-    results = step.inner("observation").list("results")
     calls: dict[str, dict[str, Any]] = {}
     for call in step.list("tool_calls"):
-        arguments = call.values.get("arguments")
         calls[call.require_text("tool_call_id")] = {
             "tool": call.text("function_name"),
-            "arguments": arguments,
+            "arguments": call.values.get("arguments"),
         }
     loose: list[dict[str, Any]] = []
-    for result in results:
+    for result in step.inner("observation").list("results"):
         text = read_content(result.values.get("content"))
         call = calls.get(result.text("source_call_id") or "")
         if call is None:

@@ -9,44 +9,32 @@ read them before you publish a lake.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
-from store.errors import ImportFailed
-from store.importers.reading import detection, pieces, sources
-from store.importers.reading.rows import BundleRows
+from store.importers.reading import claude, detection, pieces, sources
+from store.importers.reading.sessions import SessionOrigin, SessionRows
 from store.importers.reading.tasks import find_optional
-from store.importers.sessions import claude
-from store.importers.sessions.rows import SessionRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     import store
-    from store.foreign.fields import Fields
+    from store.writing.bundle import Bundle
 
 NAME = "claude-code"
-IMPORTER_VERSION = 1
 _TYPES = ("user", "assistant", "system", "summary", "queue-operation", "file-history-snapshot")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(SessionOrigin):
     """Options of the claude-code importer."""
 
-    task: str | None = None
-    """Task that the sessions worked on: its name, or the first 6 characters of its id."""
     problem: str | None = None
     """Name of the task if the lake does not have it."""
-    kernel_file: str = "*"
-    """Pattern of the names of files that are kernels, such as solution.py."""
     source: str = NAME
-    """Repository that the sessions come from."""
-    source_revision: str | None = None
-    """Its commit."""
-    license: str | None = None
-    """SPDX identifier under which the sessions were released."""
 
 
 def recognize(path: Path) -> str | None:
@@ -64,35 +52,18 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if there is no session, or a line is malformed.
     """
-    root = sources.require_path(path, "a session file (.jsonl) or a folder of them")
-    files = [root] if root.is_file() else sorted(root.rglob("*.jsonl"))
-    if not files:
-        raise ImportFailed(f"{root} holds no .jsonl file", "Name a session file or its folder.")
-    task_id = find_optional(lake, config.task)
-
-    def start() -> pieces.Add:
-        rows = SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file)
-
-        def add(gathered: BundleRows, run_id: str, step: Fields) -> None:
-            rows.add(gathered, run_id, step)
-
-        return add
-
-    yield from pieces.read_pieces(
-        lake,
-        (_open(file, root, config) for file in files),
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source=config.source, source_revision=config.source_revision, license=config.license
-        ),
-        start=start,
+    root, files = sources.find_files(
+        *(path, "*.jsonl", "a session file (.jsonl) or a folder of them"),
+        "Name a session file or its folder.",
     )
-
-
-def _open(file: Path, root: Path, config: Config) -> pieces.SourceFile:
-    def records() -> Iterator[Fields]:
-        yield from claude.read_steps(file, claude.read_session(file, problem=config.problem))
-
-    return replace(pieces.open_json_lines(file, root), open=records)
+    task_id = find_optional(lake, config.task)
+    yield from pieces.Import(lake, NAME, config, source=config.source).read(
+        (
+            replace(
+                pieces.open_json_lines(file, root),
+                open=partial(claude.read_file, file, problem=config.problem),
+            )
+            for file in files
+        ),
+        lambda: SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file).add,
+    )

@@ -15,40 +15,67 @@ from __future__ import annotations
 import ast
 import json
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from store.code import task_families
 from store.code.python_syntax import parse_python
+from store.errors import ImportFailed
 from store.ids import content_id
-from store.importers.reading import cuda_l1_files as files
-from store.importers.reading import detection, sources
-from store.importers.reading.cuda_l1_files import ReleasedRow
-from store.importers.reading.rows import ENTRY_PATH, BundleRows, decide_splits
-from store.writing.bundle import Bundle
+from store.importers.reading import detection, pieces, sources
+from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows, decide_splits
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "cuda-l1"
 IMPORTER_VERSION = 2
 SUITE = "kernelbench"
 SUITE_REVISION = "v0"
 POLICY = "cuda-l1"
+SCORES = {
+    "score_default": "eager",
+    "score_torch_compile_default": "compile",
+    "score_torch_compile_reduce_overhead": "compile_reduce_overhead",
+    "score_cuda_graph": "cuda_graph",
+    "score_cudnn": "cudnn",
+}
+BASELINE_CODES = {"cuda_graph": "cuda_graph_code", "cudnn": "cudnn_code"}
+LINES, NESTED = "cuda-l1", "cuda-l1/codes"
+"""Sources of the newer and the older form: a figure of one is not the other's."""
+_FORMATS = (
+    "Name the release's checkout, its folder optimized_cuda_code, or one file such as h100.json."
+)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the cuda-l1 importer."""
 
     source_revision: str | None = None
     """Commit of the release (default: the checkout's HEAD, else "unknown")."""
     license: str | None = "MIT"
     """SPDX identifier of the release's license; in July 2025 it was GPL-3.0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One task of one file, as released."""
+
+    where: str
+    level: int
+    problem_id: int
+    reference: str
+    code: str | None = None
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Baseline to speedup, without missing scores."""
+    baseline_codes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def recognize(path: Path) -> str | None:
@@ -68,39 +95,66 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     """
     root = sources.require_path(path, "the CUDA-L1 release")
     folder = root if root.is_dir() else root.parent
-    revision = config.source_revision or _head(folder) or "unknown"
+    revision = config.source_revision or sources.git_head(folder, folder.parent) or "unknown"
     family: dict[str, str] = {}
     before: set[tuple[str, ...]] = set()
-    for file in files.find(root):
-        one = files.read(file, folder)
-        for row in one.rows:
+    for file in _find(root):
+        data = sources.read_bytes(file, folder)
+        origin, released = _read_file(sources.decode(data, file), file)
+        gpu = gpu_name(file.stem)
+        for row in released:
             if row.reference not in family:
                 sources.check_task(row.reference, f"{row.where}, ref_code")
                 family[row.reference] = task_families.classify_family(row.reference)
-        content = f"{one.file.name} {revision} {sources.digest([(one.origin, one.data)])}"
-        identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
-        message = f"{NAME} {one.file.name}: {len(one.rows)} tasks"
-        if sources.is_stored(lake, identity):
-            yield Bundle(bundle_id=identity, message=message)
-            continue
-        for earlier in _other_revisions(lake, one.origin, gpu_name(one.file.stem), revision):
-            log.warning(
-                "%s: views now take revision %s; the figures of revision %s are kept in claims",
-                one.file.name,
-                revision,
-                earlier,
-            )
-        gathered = BundleRows(source=one.origin, source_revision=revision, license=config.license)
-        _add_policy(gathered)
-        for row in one.rows:
-            _add(gathered, row, family[row.reference], gpu_name(one.file.stem), identity)
-        gathered.add_splits(decide_splits(SUITE, set(family.values()), lake))
-        # Files share most of their texts, and an earlier file is stored when the next is made.
-        kernels = gathered.tables.get("kernels", {})
-        gathered.tables["kernels"] = {k: row for k, row in kernels.items() if k not in before}
-        before |= kernels.keys()
-        yield gathered.make_bundle(
-            identity, message, importer=NAME, config=config, what=f"{one.origin}/{one.file.name}"
+
+        def add(
+            rows: BundleRows,
+            origin: str = origin,
+            released: list[_Row] = released,
+            file: Path = file,
+            gpu: str = gpu,
+        ) -> None:
+            # The other revisions of the GPU's figures that views use so far.
+            for earlier in lake.run(
+                "SELECT DISTINCT source_revision FROM current_claims "
+                "WHERE source = $1 AND gpu = $2 AND task_id IS NOT NULL AND source_revision <> $3",
+                [origin, gpu, revision],
+            ).rows():
+                log.warning(
+                    "%s: views now take revision %s; the figures of revision %s are kept in claims",
+                    file.name,
+                    revision,
+                    earlier["source_revision"],
+                )
+            policy = {
+                "policy_id": POLICY,
+                "name": "CUDA-L1",
+                "kind": "released",
+                "stage": "contrastive",
+                "model": "DeepSeek-V3-671B",
+                "output_terms": rows.license,
+            }
+            rows.add("policies", (POLICY,), policy)
+            for row in released:
+                _add(rows, row, family[row.reference], gpu)
+            rows.add_splits(decide_splits(SUITE, set(family.values()), lake))
+            # Files share most of their texts, and an earlier file is stored before the next.
+            kernels = rows.tables.get("kernels", {})
+            rows.tables["kernels"] = {k: row for k, row in kernels.items() if k not in before}
+            before.update(kernels)
+
+        reading = pieces.Import(
+            *(lake, NAME, config),
+            version=IMPORTER_VERSION,
+            source=origin,
+            source_revision=revision,
+            namespace=POLICY,
+        )
+        yield reading.make_bundle(
+            f"{file.name} {revision} {sources.digest([(origin, data)])}",
+            f"{NAME} {file.name}: {len(released)} tasks",
+            f"{origin}/{file.name}",
+            add,
         )
 
 
@@ -113,62 +167,143 @@ def gpu_name(stem: str) -> str:
     return f"RTX {stem}" if stem.isdigit() else stem.upper()
 
 
-def _head(folder: Path) -> str | None:
-    return sources.git_head(folder) or sources.git_head(folder.parent)
+def _find(root: Path) -> list[Path]:
+    """List the files of the release; the older form only if the newer one is missing."""
+    if not root.is_dir():
+        return [root]
+    for folder in (root / "optimized_cuda_code", root, root / "codes"):
+        files = sorted(folder.glob("*.json"))
+        if files:
+            return files
+    raise ImportFailed(f"{root} holds no file of the CUDA-L1 release", _FORMATS)
 
 
-def _other_revisions(lake: store.Lake, source: str, gpu: str, revision: str) -> list[str]:
-    """Return the other revisions of a GPU's figures that views use so far."""
-    rows = lake.run(
-        "SELECT DISTINCT source_revision FROM current_claims "
-        "WHERE source = $1 AND gpu = $2 AND task_id IS NOT NULL AND source_revision <> $3",
-        [source, gpu, revision],
-    ).rows()
-    return [str(row["source_revision"]) for row in rows]
+def _read_file(text: str, file: Path) -> tuple[str, list[_Row]]:
+    """Return the source and rows of a file; raises ImportFailed with the place of a bad value."""
+    first = text.lstrip().partition("\n")[0]
+    if '"level_id"' in first:
+        return LINES, [_row(row, where) for row, where in _lines(text, file)]
+    return NESTED, list(_read_nested(text, file))
 
 
-def _add_policy(gathered: BundleRows) -> None:
-    row = {
-        "policy_id": POLICY,
-        "name": "CUDA-L1",
-        "kind": "released",
-        "stage": "contrastive",
-        "model": "DeepSeek-V3-671B",
-        "output_terms": gathered.license,
-    }
-    gathered.add("policies", (POLICY,), row)
+def _lines(text: str, file: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the objects of a JSON Lines text, each with its place."""
+    # Not splitlines(): it would also cut at characters that JSON allows inside a string.
+    for number, line in enumerate(text.split("\n"), start=1):
+        where = f"{file}, line {number}"
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ImportFailed(f"{where}: {error}", "Nothing of this file is stored.") from error
+        yield _object(value, where), where
 
 
-def _add(gathered: BundleRows, row: ReleasedRow, family: str, gpu: str, run_id: str) -> None:
+def _read_nested(text: str, file: Path) -> Iterator[_Row]:
+    """Yield the rows of the older form: level to a list of tasks."""
+    levels = _object(sources.parse_json(text, file), str(file))
+    for level, tasks in levels.items():
+        if not (level.isdecimal() and isinstance(tasks, list)):
+            raise ImportFailed(f"{file}: {level!a:.40} is not a level with its tasks", _FORMATS)
+        for number, task in enumerate(cast("list[Any]", tasks), start=1):
+            where = f"{file}, level {level}, entry {number}"
+            row = _object(task, where)
+            score = row.get("score")
+            yield _row({**row, "level_id": int(level), "score_default": score}, where)
+
+
+def _object(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ImportFailed(f"{where}: an object is expected, not {type(value).__name__}", _FORMATS)
+    return cast("dict[str, Any]", value)
+
+
+def _row(row: dict[str, Any], where: str) -> _Row:
+    """Validate one object and return it; fields that the release added later are ignored."""
+    reference = _text(row, "ref_code", where)
+    if reference is None:
+        raise ImportFailed(f"{where}: there is no ref_code", _FORMATS)
+    scores = {name: _score(row, column, where) for column, name in SCORES.items()}
+    codes = {name: _text(row, column, where) for name, column in BASELINE_CODES.items()}
+    return _Row(
+        where=where,
+        level=_number(row, "level_id", where),
+        problem_id=_number(row, "task_id", where),
+        reference=reference,
+        code=_text(row, "custom_code", where),
+        scores={name: score for name, score in scores.items() if score is not None},
+        baseline_codes={name: code for name, code in codes.items() if code is not None},
+    )
+
+
+def _text(row: dict[str, Any], name: str, where: str) -> str | None:
+    """Return a text, or None if it is missing, empty, or the word None."""
+    value = row.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ImportFailed(f"{where}: {name} is a text or null, not {type(value).__name__}")
+    if value.strip() in ("", "None"):
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ImportFailed(f"{where}: {name} is not Unicode text at {error.start}") from error
+    if "\0" in value:
+        raise ImportFailed(f"{where}: {name} holds a zero byte at {value.index(chr(0))}")
+    return value
+
+
+def _number(row: dict[str, Any], name: str, where: str) -> int:
+    value = row.get(name)
+    if not isinstance(value, int) or not 0 < value < 1_000_000:
+        raise ImportFailed(f"{where}: {name} is a positive number, not {value!a:.40}", _FORMATS)
+    return value
+
+
+def _score(row: dict[str, Any], name: str, where: str) -> float | None:
+    """Return a speedup, or None if it is missing; the older form writes it as text."""
+    value = row.get(name)
+    if value is None or value in ("", "None"):
+        return None
+    try:
+        score = float(value)
+    except (TypeError, ValueError, OverflowError):
+        score = -1.0
+    if math.isnan(score):
+        return None
+    if not 0 < score < math.inf:
+        raise ImportFailed(
+            f"{where}: {name} is {value!a:.40}", "A score is a speedup above 0, or null."
+        )
+    return score
+
+
+def _add(rows: BundleRows, row: _Row, family: str, gpu: str) -> None:
     """Add a task, its kernel with its origin, the code of the baselines, and a claim per score."""
-    task_id = gathered.add_task(row.reference)
+    task_id = rows.add_task(row.reference)
     name = f"level{row.level}/{row.problem_id}"
-    gathered.add_label(
+    rows.add_label(
         task_id,
         family=family,
         suite=SUITE,
         revision=SUITE_REVISION,
         name=name,
-        title=_title(row.reference) or name,
+        title=_title(row.reference),
         level=row.level,
         problem_id=row.problem_id,
     )
-    kernel_id = None
+    attempt = Attempt(policy=POLICY, task_id=task_id)
     if row.code is not None:
-        kernel_id = gathered.add_kernel({ENTRY_PATH: row.code})
-        generation_id = content_id("generation", POLICY, task_id, kernel_id)
-        generation = {
-            "generation_id": generation_id,
-            "run_id": run_id,
-            "task_id": task_id,
-            "policy_id": POLICY,
-            "kernel_id": kernel_id,
-            **gathered.origin(),
-        }
-        gathered.add("generations", (generation_id,), generation)
+        kernel_id = rows.add_kernel({ENTRY_PATH: row.code})
+        attempt = rows.add_attempt(
+            [task_id, kernel_id], policy=POLICY, task_id=task_id, kernel_id=kernel_id
+        )
+    kernel_id = attempt.kernel_id
     baseline_kernels = {
         # The baselines are written as the reference is: their class is Model.
-        baseline: gathered.add_kernel({ENTRY_PATH: code}, entry_point="Model")
+        baseline: rows.add_kernel({ENTRY_PATH: code}, entry_point="Model")
         for baseline, code in row.baseline_codes.items()
     }
     # What has a score is named by its claim.
@@ -177,28 +312,34 @@ def _add(gathered: BundleRows, row: ReleasedRow, family: str, gpu: str, run_id: 
         unscored["kernel"] = kernel_id
     for arm, code in unscored.items():
         released = {"task_id": task_id, "gpu": gpu, "arm": arm, "kernel_id": code}
-        gathered.add("released_code", tuple(released.values()), {**released, **gathered.origin()})
+        rows.add("released_code", tuple(released.values()), {**released, **rows.origin()})
     for baseline, speedup in row.scores.items():
-        claim: dict[str, Any] = {
+        stated: dict[str, Any] = {
+            "baseline_kernel_id": baseline_kernels.get(baseline),
+            "suite": SUITE,
+            "suite_revision": SUITE_REVISION,
+            "level": row.level,
+        }
+        identity = {
+            **stated,
+            **rows.origin(),
             "task_id": task_id,
             "kernel_id": kernel_id,
             "policy_id": POLICY,
             "gpu": gpu,
             "baseline": baseline,
-            "baseline_kernel_id": baseline_kernels.get(baseline),
             "metric": "speedup",
             "speedup": speedup,
-            "suite": SUITE,
-            "suite_revision": SUITE_REVISION,
-            "level": row.level,
-            **gathered.origin(),
         }
-        claim_id = content_id("claim", json.dumps(claim, sort_keys=True))
-        quote = f"{Path(row.where).name}, {baseline} score of {name}"
-        gathered.add(
-            "claims",
-            (claim_id,),
-            {"claim_id": claim_id, "run_id": run_id, "quote": quote, **claim},
+        rows.add_claim(
+            attempt,
+            "speedup",
+            speedup,
+            f"{Path(row.where).name}, {baseline} score of {name}",
+            gpu=gpu,
+            baseline=baseline,
+            claim_id=content_id("claim", json.dumps(identity, sort_keys=True)),
+            **stated,
         )
 
 

@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING
 from store.errors import ImportFailed
 from store.importers.kernelbook import adapt_task
 from store.importers.reading import detection, parquet, pieces, sources
-from store.importers.reading.attempts import Attempt, AttemptRows
-from store.importers.reading.rows import BundleRows
-from store.writing.bundle import Bundle
+from store.importers.reading.rows import Attempt, BundleRows
 
 if TYPE_CHECKING:
     import store
     from store.foreign.fields import Fields
+    from store.writing.bundle import Bundle
 
 NAME = "drkernel"
-IMPORTER_VERSION = 1
 POLICY = "drkernel-coldstart"
 PROMPTS = {"prompt": True, "reward_model": True, "extra_info": True, "data_source": False}
 DIALOGUES = {
@@ -43,13 +41,11 @@ DIALOGUES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the drkernel importer."""
 
     source_revision: str = "unknown"
-    """Commit of the dataset."""
     license: str | None = "MIT"
-    """SPDX identifier of the dataset's license."""
     purpose: str = "train"
     """Purpose of the prompts, train or eval; use eval for drkernel-validation-data."""
 
@@ -72,31 +68,22 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     for file in parquet.find(root):
         is_dialogue = "messages" in parquet.column_names(file)
         columns = DIALOGUES if is_dialogue else PROMPTS
-        yield from pieces.read_pieces(
-            lake,
-            [pieces.open_parquet(file, root, columns)],
-            importer=NAME,
-            version=IMPORTER_VERSION,
-            config=config,
-            origin=BundleRows(
-                source=f"hkust-nlp/drkernel-{'coldstart-8k' if is_dialogue else 'rl-data'}",
-                source_revision=config.source_revision,
-                license=config.license,
-            ),
-            start=lambda add=_add_dialogue if is_dialogue else _add_prompt: partial(add, config),
+        source = f"hkust-nlp/drkernel-{'coldstart-8k' if is_dialogue else 'rl-data'}"
+        add = partial(_add_dialogue if is_dialogue else _add_prompt, config)
+        yield from pieces.Import(lake, NAME, config, source=source).read(
+            [pieces.open_parquet(file, root, columns)], lambda add=add: add
         )
 
 
-def _add_prompt(config: Config, gathered: BundleRows, run_id: str, row: Fields) -> None:
+def _add_prompt(config: Config, rows: BundleRows, row: Fields) -> None:
     """Add the task of a row and its prompt."""
-    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     about = row.inner("extra_info")
     code = row.inner("reward_model").code("ground_truth")
     entry_point = about.text("entry_point") or "Model"
     if code is not None and entry_point != "Model":
         code = adapt_task(code, entry_point)
     uuid = about.text("uuid") or row.where
-    task_id = rows.add_task(
+    task_id = rows.add_suite_task(
         code,
         suite=NAME,
         revision=config.source_revision,
@@ -107,11 +94,10 @@ def _add_prompt(config: Config, gathered: BundleRows, run_id: str, row: Fields) 
     rows.add_prompt(_read_messages(row, "prompt"), task_id, config.purpose)
 
 
-def _add_dialogue(config: Config, gathered: BundleRows, run_id: str, row: Fields) -> None:
+def _add_dialogue(config: Config, rows: BundleRows, row: Fields) -> None:
     """Add the attempts of a dialogue, each with the messages before it as its prompt."""
-    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     uuid = f"coldstart-{row.require_whole('uuid')}"
-    task_id = rows.add_task(
+    task_id = rows.add_suite_task(
         row.code("original_python_code"),
         suite=NAME,
         revision=config.source_revision,

@@ -10,32 +10,45 @@ flashinfer-bench, and latencies and speedups become claims.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from store.importers.flashinfer import files
-from store.importers.flashinfer.rows import NAME, SUITE, TraceRows
-from store.importers.reading import detection, sources
+from store.commandline.escape import quote_name
+from store.errors import ImportFailed
+from store.ids import content_id
+from store.importers.reading import detection, flashinfer, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
-IMPORTER_VERSION = 1
+NAME = "flashinfer-trace"
+EVALUATOR = "flashinfer-bench"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the flashinfer-trace importer."""
 
     source_revision: str | None = None
     """Commit of the dataset (default: the checkout's HEAD, else "unknown")."""
     license: str | None = "Apache-2.0"
-    """SPDX identifier of the dataset's license."""
     evaluator_version: int = 0
     """Version of flashinfer-bench to record; 0 means that it is unknown."""
+
+
+@dataclass(kw_only=True)
+class _Parts:
+    """A definition with what belongs to it."""
+
+    definition: flashinfer.Definition
+    solutions: list[flashinfer.Solution] = field(default_factory=list[flashinfer.Solution])
+    traces: list[flashinfer.Trace] = field(default_factory=list[flashinfer.Trace])
+    """Those of workloads/ first, then those with verdicts."""
+    hashes: list[str] = field(default_factory=list[str])
+    """Hash of each text."""
 
 
 def recognize(path: Path) -> str | None:
@@ -53,34 +66,61 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     the file and the line.
     """
     root = sources.require_path(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
-    dataset = files.read(root)
-    revision = config.source_revision or sources.git_head(root) or "unknown"
-    families = {one.name: one.op_type for one in dataset.definitions}
-    splits = decide_splits(SUITE, families.values(), lake)
-    for definition in dataset.definitions:
-        content = f"{definition.name} {dataset.digest(definition.name)}"
-        identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
-        solutions = dataset.solutions.get(definition.name, [])
-        traces = dataset.traces.get(definition.name, [])
-        message = (
-            f"{NAME} {definition.name}: {len(solutions)} solutions, "
-            f"{sum(one.solution is not None for one in traces)} verdicts"
+    dataset = _read_dataset(root)
+    splits = decide_splits(NAME, [one.definition.op_type for one in dataset.values()], lake)
+    reading = pieces.Import(
+        *(lake, NAME, config),
+        source_revision=config.source_revision or sources.git_head(root) or "unknown",
+    )
+    for name, parts in dataset.items():
+
+        def add(rows: BundleRows, parts: _Parts = parts) -> None:
+            of_trace = flashinfer.TraceRows(
+                rows, parts.definition, EVALUATOR, config.evaluator_version
+            )
+            for trace in parts.traces:
+                of_trace.add_workload(trace.workload)
+            for solution in parts.solutions:
+                of_trace.add_solution(solution)
+            for trace in parts.traces:
+                of_trace.add_verdict(trace)
+            rows.add_splits(splits)
+
+        verdicts = sum(one.solution is not None for one in parts.traces)
+        yield reading.make_bundle(
+            f"{name} {content_id(*parts.hashes)}",
+            f"{NAME} {name}: {len(parts.solutions)} solutions, {verdicts} verdicts",
+            name,
+            add,
         )
-        if sources.is_stored(lake, identity):
-            yield Bundle(bundle_id=identity, message=message)
-            continue
-        gathered = BundleRows(
-            source="flashinfer-trace", source_revision=revision, license=config.license
+
+
+def _read_dataset(root: Path) -> dict[str, _Parts]:
+    """Return the parts of each definition of a folder; raises ImportFailed with file and line."""
+    dataset: dict[str, _Parts] = {}
+    for file, text, fields in _read_objects(root, "definitions"):
+        definition = flashinfer.parse_definition(fields, str(file))
+        if definition.name in dataset:
+            raise ImportFailed(f"{file}: {quote_name(definition.name)} is defined twice")
+        dataset[definition.name] = _Parts(definition=definition, hashes=[content_id(text)])
+    if not dataset:
+        raise ImportFailed(
+            f"{root} holds no definitions/**/*.json", "Name the folder that has definitions/ in it."
         )
-        rows = TraceRows(gathered, identity, config.evaluator_version, definition)
-        for trace in traces:
-            rows.add_workload(trace.workload)
-        for solution in solutions:
-            rows.add_solution(solution)
-        for trace in traces:
-            rows.add_verdict(trace)
-        gathered.add_splits(splits)
-        gathered.leave_out_stored(lake)
-        yield gathered.make_bundle(
-            identity, message, importer=NAME, config=config, what=definition.name
-        )
+    for file, text, fields in _read_objects(root, "solutions"):
+        parts = dataset[flashinfer.require_known(fields, dataset.keys(), str(file))]
+        parts.solutions.append(flashinfer.parse_solution(fields, str(file)))
+        parts.hashes.append(content_id(text))
+    for folder in ("workloads", "traces"):
+        for file in sorted((root / folder).rglob("*.jsonl")):
+            for fields, line, where in flashinfer.read_lines(sources.read_text(file, root), file):
+                trace = flashinfer.parse_trace(fields, dataset.keys(), where)
+                dataset[trace.definition].traces.append(trace)
+                dataset[trace.definition].hashes.append(content_id(line))
+    return dataset
+
+
+def _read_objects(root: Path, folder: str) -> Iterator[tuple[Path, str, dict[str, Any]]]:
+    for file in sorted((root / folder).rglob("*.json")):
+        text = sources.read_text(file, root)
+        yield file, text, flashinfer.require_object(sources.parse_json(text, file), str(file))

@@ -9,7 +9,6 @@ own: their family is called NAME:held-out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -21,12 +20,12 @@ from store.errors import ImportFailed
 from store.generated.writing import families as families_module
 from store.generated.writing import words
 from store.generated.writing.task import Kernel, Task
-from store.importers.reading import sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "generated"
 IMPORTER_VERSION = 1
@@ -89,47 +88,55 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     seed = -1 - config.seed if config.held_out else config.seed
     generated = families_module.generate_tasks(names, seed, config.steps)
     if config.held_out:
-        known = _find_other_tasks(lake)
+        # Tasks of the lake that are not held-out tasks of a family.
+        known = {
+            row["task_id"]
+            for row in lake.run(
+                "SELECT DISTINCT task_id FROM task_labels WHERE NOT ends_with(family, $1)",
+                [HELD_OUT],
+            ).rows()
+        }
         generated = (
             (family, task) for family, task in generated if ids.task_id(task.code) not in known
         )
     drawn = islice(generated, config.count)
+    reading = pieces.Import(lake, NAME, config, source_revision=SUITE_REVISION, license=LICENSE)
     while chunk := list(islice(drawn, BUNDLE_TASKS)):
-        yield _bundle(chunk, config, lake)
+        yield _bundle(reading, chunk, config)
 
 
-def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> Bundle:
+def _bundle(reading: pieces.Import, chunk: list[tuple[str, Task]], config: Config) -> Bundle:
     languages = _LANGUAGES[config.kernels]
     picked = [
         (family, task, [kernel for kernel in task.kernels if kernel.language in languages])
         for family, task in chunk
     ]
-    content = sources.digest(
-        (part, text.encode())
-        for family, task, kernels in picked
-        for part, text in [
-            (_name_side(family, config), task.code),
-            *((_path(family, kernel), kernel.code) for kernel in kernels),
-        ]
-    )
-    # The id depends on the content alone: the same tasks have the same id with another --count.
-    identity = ids.content_id("import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, content)
-    count = sum(len(kernels) for _, _, kernels in picked)
-    message = f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels"
-    if sources.is_stored(lake, identity):
-        return Bundle(bundle_id=identity, message=message)
-    gathered = BundleRows(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
-    for family in sorted({family for family, _, _ in picked}):
-        side = _name_side(family, config)
-        split = "test" if config.held_out else families_module.load_family(family).SPLIT
-        rule = HELD_OUT_RULE if config.held_out else RULE
-        row = {"suite": NAME, "family": side, "split": split, "rule": rule}
-        gathered.add("splits", (NAME, side), row)
+    texts: list[tuple[str, bytes]] = []
     for family, task, kernels in picked:
-        task_id = _add_task(gathered, _name_side(family, config), task)
-        for kernel in kernels:
-            _add_kernel(gathered, family, task, task_id, kernel, identity)
-    return gathered.make_bundle(identity, message, importer=NAME, config=config, what=NAME)
+        texts.append((_name_side(family, config), task.code.encode()))
+        texts += [(_path(family, kernel), kernel.code.encode()) for kernel in kernels]
+
+    def add(rows: BundleRows) -> None:
+        for family in sorted({family for family, _, _ in picked}):
+            side = _name_side(family, config)
+            split = "test" if config.held_out else families_module.load_family(family).SPLIT
+            rule = HELD_OUT_RULE if config.held_out else RULE
+            row = {"suite": NAME, "family": side, "split": split, "rule": rule}
+            rows.add("splits", (NAME, side), row)
+        for family, task, kernels in picked:
+            _add_task(rows, family, _name_side(family, config), task, kernels)
+
+    count = sum(len(kernels) for _, _, kernels in picked)
+    return reading.make_bundle(
+        "",
+        f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels",
+        NAME,
+        add,
+        # It depends on the content alone: the same tasks have the same id with another --count.
+        identity=ids.content_id(
+            "import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, sources.digest(texts)
+        ),
+    )
 
 
 def _name_side(family: str, config: Config) -> str:
@@ -137,64 +144,35 @@ def _name_side(family: str, config: Config) -> str:
     return family + HELD_OUT if config.held_out else family
 
 
-def _find_other_tasks(lake: store.Lake) -> set[str]:
-    """Return the tasks that are not held-out tasks of a family."""
-    rows = lake.run(
-        "SELECT DISTINCT task_id FROM task_labels WHERE NOT ends_with(family, $1)", [HELD_OUT]
-    ).rows()
-    return {row["task_id"] for row in rows}
-
-
-def _add_task(gathered: BundleRows, family: str, task: Task) -> str:
-    task_id = gathered.add_task(task.code)
-    gathered.add_label(
+def _add_task(rows: BundleRows, family: str, side: str, task: Task, kernels: list[Kernel]) -> None:
+    task_id = rows.add_task(task.code)
+    # Named after its text, so that no two seeds give one name to different tasks.
+    name = f"{side}/{task_id[:12]}"
+    rows.add_label(
         task_id,
-        family=family,
+        family=side,
         suite=NAME,
         revision=SUITE_REVISION,
-        # Named after its text, so that no two seeds give one name to different tasks.
-        name=f"{family}/{task_id[:12]}",
+        name=name,
         title=task.title,
         level=task.level,
     )
-    axes = json.dumps(task.cuda, sort_keys=True)
-    workload_id = ids.workload_id(task_id, axes)
-    row = {
-        "workload_id": workload_id,
-        "task_id": task_id,
-        "name": "cuda",
-        "axes": axes,
-        "generator": "get_inputs",
-    }
-    gathered.add("workloads", (workload_id,), row)
-    return task_id
-
-
-def _add_kernel(
-    gathered: BundleRows, family: str, task: Task, task_id: str, kernel: Kernel, run_id: str
-) -> None:
-    policy = f"teacher-{kernel.language if kernel.right else 'wrong'}"
-    gathered.add(
-        "policies",
-        (policy,),
-        {"policy_id": policy, "name": policy, "kind": "script", "output_terms": LICENSE},
-    )
-    # The path keeps the variant's name, which the lake stores nowhere else.
-    path = _path(family, kernel)
-    kernel_id = gathered.add_kernel({path: kernel.code}, entry_path=path)
-    # A kernel whose text stays gets the words of a new revision as another attempt.
-    generation_id = ids.content_id("generation", NAME, SUITE_REVISION, policy, task_id, kernel_id)
-    generation = {
-        "generation_id": generation_id,
-        "run_id": run_id,
-        "task_id": task_id,
-        "policy_id": policy,
-        "kernel_id": kernel_id,
-        "analysis": task.analysis,
-        "design": words.describe_kernel(kernel),
-        **gathered.origin(),
-    }
-    gathered.add("generations", (generation_id,), generation)
+    rows.add_workload(task_id, "cuda", task.cuda)
+    for kernel in kernels:
+        policy = f"teacher-{kernel.language if kernel.right else 'wrong'}"
+        rows.add_policy(policy, "script", output_terms=LICENSE)
+        # The path keeps the variant's name, which the lake stores nowhere else.
+        path = _path(family, kernel)
+        kernel_id = rows.add_kernel({path: kernel.code}, entry_path=path)
+        rows.add_attempt(
+            # A kernel whose text stays gets the words of a new revision as another attempt.
+            [SUITE_REVISION, policy, task_id, kernel_id],
+            policy=policy,
+            task_id=task_id,
+            kernel_id=kernel_id,
+            analysis=task.analysis,
+            design=words.describe_kernel(kernel),
+        )
 
 
 def _path(family: str, kernel: Kernel) -> str:

@@ -16,20 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import AttemptRows
+from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-from store.importers.searches.programs import ProgramRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "k-search"
-IMPORTER_VERSION = 1
 SOLUTIONS, WORLD_MODEL = "solution_db.jsonl", "world_model.json"
 _ABOVE = ("", "*/", "*/*/", "*/*/*/")
 _UNJUDGED = ("", "seeded", "unknown")
@@ -41,24 +38,15 @@ _CUDA_FILES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(SearchOrigin):
     """Options of the k-search importer."""
 
-    task: str | None = None
-    """Task of the search: its name, or the first 6 characters of its id."""
     policy: str = NAME
-    """Name of the policy that wrote the solutions."""
-    gpu: str | None = None
-    """GPU of the figures."""
     entry_point: str = "run"
     """Function that the solutions define."""
-    source_revision: str | None = None
-    """Revision of the search."""
-    license: str | None = None
-    """SPDX identifier under which the solutions were released."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True)
 class _Node:
     """What the world model states about a solution."""
 
@@ -81,45 +69,24 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if there are no solutions, or a file is malformed.
     """
-    root = sources.require_path(path, f"{SOLUTIONS} of K-Search, or a folder with it")
-    files = [root] if root.is_file() else sorted(root.rglob(SOLUTIONS))
-    if not files:
-        raise ImportFailed(f"{root} holds no {SOLUTIONS}", "Name the artifacts folder (.ksearch).")
+    root, files = sources.find_files(
+        *(path, SOLUTIONS, f"{SOLUTIONS} of K-Search, or a folder with it"),
+        "Name the artifacts folder (.ksearch).",
+    )
     task_id = find_optional(lake, config.task)
     for file in files:
-        yield from pieces.read_pieces(
-            lake,
-            [_open(file, root)],
-            importer=NAME,
-            version=IMPORTER_VERSION,
-            config=config,
-            origin=BundleRows(
-                source=NAME, source_revision=config.source_revision, license=config.license
+        solutions, model = pieces.open_json_lines(file, root), file.with_name(WORLD_MODEL)
+        if model.is_file():
+            # The identity of the solutions covers the world model.
+            hashes = {"solutions": solutions.digest, "world model": pieces.hash_file(model)}
+            solutions = replace(solutions, digest=sources.combine(**hashes))
+        nodes = _read_world_model(model)
+        yield from pieces.Import(lake, NAME, config).read(
+            [solutions],
+            lambda nodes=nodes: partial(
+                _add, ProgramRows(config, task_id, NAME, config.entry_point), nodes
             ),
-            start=partial(_start, config, task_id, _read_world_model(file.with_name(WORLD_MODEL))),
         )
-
-
-def _open(file: Path, root: Path) -> pieces.SourceFile:
-    """Return the solutions; their identity covers the world model."""
-    solutions, model = pieces.open_json_lines(file, root), file.with_name(WORLD_MODEL)
-    if not model.is_file():
-        return solutions
-    hashes = [("solutions", solutions.digest), ("world model", pieces.hash_file(model))]
-    digest = sources.digest((name, value.encode()) for name, value in hashes)
-    return replace(solutions, digest=digest)
-
-
-def _start(config: Config, task_id: str | None, nodes: dict[str, _Node]) -> pieces.Add:
-    programs = ProgramRows(
-        importer=NAME,
-        task_id=task_id,
-        problem=NAME,
-        policy=config.policy,
-        gpu=config.gpu,
-        entry_point=config.entry_point,
-    )
-    return partial(_add, programs, nodes)
 
 
 def _read_world_model(file: Path) -> dict[str, _Node]:
@@ -127,79 +94,59 @@ def _read_world_model(file: Path) -> dict[str, _Node]:
     if not file.is_file():
         return {}
     tree = pieces.parse_document(file, file.parent).inner("decision_tree")
-    steps = {node.text("node_id"): _Step.read(node) for node in tree.list("nodes")}
+    steps = {node.text("node_id"): node for node in tree.list("nodes")}
+    solution_of = {
+        name: node.inner("solution_ref").text("solution_id") for name, node in steps.items()
+    }
     nodes: dict[str, _Node] = {}
-    for step in steps.values():
-        if step.solution is None:
+    for name, node in steps.items():
+        solution = solution_of[name]
+        if solution is None:
             continue
-        above = steps.get(step.parent)
-        seen = {id(step)}
-        while above is not None and above.solution is None and id(above) not in seen:
-            seen.add(id(above))
-            above = steps.get(above.parent)
-        parent = None if above is None else above.solution
-        nodes[step.solution] = _Node(parent=parent, action=step.action)
+        # The parent is the nearest node above that has a solution; a circle has none.
+        above, seen = node.text("parent_id"), {name}
+        while above in steps and solution_of[above] is None and above not in seen:
+            seen.add(above)
+            above = steps[above].text("parent_id")
+        action = node.inner("action")
+        texts = [action.prose(part) for part in ("title", "description", "rationale")]
+        nodes[solution] = _Node(
+            solution_of.get(above), "\n\n".join(text for text in texts if text) or None
+        )
     return nodes
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Step:
-    """One node of the decision tree."""
-
-    parent: str | None
-    solution: str | None
-    action: str | None
-
-    @classmethod
-    def read(cls, node: Fields) -> _Step:
-        action = node.inner("action")
-        texts = [action.prose(name) for name in ("title", "description", "rationale")]
-        return cls(
-            parent=node.text("parent_id"),
-            solution=node.inner("solution_ref").text("solution_id"),
-            action="\n\n".join(one for one in texts if one) or None,
-        )
-
-
-def _add(
-    programs: ProgramRows, nodes: dict[str, _Node], gathered: BundleRows, run_id: str, row: Fields
-) -> None:
+def _add(programs: ProgramRows, nodes: dict[str, _Node], rows: BundleRows, row: Fields) -> None:
     """Add a solution with its figures."""
-    rows = programs.begin(gathered, run_id)
     identity, problem = row.require_text("solution_id"), row.require_text("definition")
     node = nodes.get(identity, _Node())
+    code = row.code("code")
+    matches = {name: pattern.search(code or "") for name, pattern in _CUDA_FILES.items()}
+    files = {name: match[1].strip("\n") + "\n" for name, match in matches.items() if match}
+    if "main.cpp" in files:
+        kernel_id = rows.add_kernel(files, entry_path="main.cpp", entry_point=programs.entry_point)
+    else:
+        kernel_id = programs.add_code(rows, code)
     attempt = programs.add(
         rows,
         identity,
         [problem, identity],
         problem=problem,
-        kernel_id=_add_kernel(programs, rows, row.code("code")),
+        kernel_id=kernel_id,
         parent=row.text("parent_solution_id") or node.parent,
         design=node.action,
     )
     quote = f"solution {row.text('solution_name') or identity} of {problem}"
-    result = row.inner("eval_result")
+    result, gpu = row.inner("eval_result"), programs.config.gpu
     status = (result.text("status") or "").lower()
     correct = None if status in _UNJUDGED else status == "passed"
-    programs.add_verdict(rows, attempt, correct, quote)
-    gpu = programs.gpu
-    rows.add_claim(attempt, "latency_ms", result.positive("latency_ms"), quote, gpu=gpu)
-    speedup = result.positive("speedup_factor")
-    baseline_ms = result.positive("reference_latency_ms")
-    # The reference of a task is plain PyTorch.
-    rows.add_claim(attempt, "speedup", speedup, quote, gpu=gpu, baseline="eager")
-    rows.add_claim(attempt, "baseline_latency_ms", baseline_ms, quote, gpu=gpu, baseline="eager")
-    factor = result.positive("mean_vs_baseline_factor")
-    rows.add_claim(attempt, "reported_vs_baseline_solution", factor, quote, gpu=gpu)
+    rows.add_result(attempt, correct, quote, gpu=gpu)
+    for metric, name, baseline in (
+        ("latency_ms", "latency_ms", None),
+        # The reference of a task is plain PyTorch.
+        ("speedup", "speedup_factor", "eager"),
+        ("baseline_latency_ms", "reference_latency_ms", "eager"),
+        ("reported_vs_baseline_solution", "mean_vs_baseline_factor", None),
+    ):
+        rows.add_claim(attempt, metric, result.positive(name), quote, gpu=gpu, baseline=baseline)
     programs.add_metrics(rows, attempt, result.inner("metrics"), quote)
-
-
-def _add_kernel(programs: ProgramRows, rows: AttemptRows, code: str | None) -> str | None:
-    """Add a solution's kernel: three files of CUDA, or one text."""
-    if code is None:
-        return None
-    matches = {name: pattern.search(code) for name, pattern in _CUDA_FILES.items()}
-    files = {name: match[1].strip("\n") + "\n" for name, match in matches.items() if match}
-    if "main.cpp" not in files:
-        return programs.add_kernel(rows, code, None)
-    return rows.gathered.add_kernel(files, entry_path="main.cpp", entry_point=programs.entry_point)

@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING, Any
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import AttemptRows
+from store.importers.reading.programs import ProgramOrigin, ProgramRows
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-from store.importers.searches.programs import ProgramRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "kernelagent"
-IMPORTER_VERSION = 1
 DATABASE, PROBLEM, RESULT = "program_database.json", "problem.txt", "result.json"
 _ROUND = re.compile(r"round_([0-9]{1,6})\.json")
 _SEED = re.compile(r"seed_([0-9]{1,6})\.py")
@@ -37,23 +35,11 @@ _WORKER = re.compile(r"worker_([0-9]{1,6})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(ProgramOrigin):
     """Options of the kernelagent importer."""
 
-    task: str | None = None
-    """Task of the runs: its name, or the first 6 characters of its id."""
-    problem: str | None = None
-    """Name of the task if the lake does not have it (default: what the files state)."""
     policy: str = NAME
-    """Name of the policy that wrote the kernels."""
-    gpu: str | None = None
-    """GPU of the figures."""
     entry_point: str = "kernel_function"
-    """Function that the kernels define."""
-    source_revision: str | None = None
-    """Revision of the runs."""
-    license: str | None = None
-    """SPDX identifier under which the kernels were released."""
 
 
 def recognize(path: Path) -> str | None:
@@ -77,34 +63,24 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     root = sources.require_path(path, f"{DATABASE} of KernelAgent, a session, or their folder")
     databases = [root] if root.is_file() else sorted(root.rglob(DATABASE))
     sessions = sorted(file.parent for file in root.rglob(PROBLEM)) if root.is_dir() else []
-    files = [
-        pieces.open_documents(
-            pieces.name_inside(file, root), [file], root, partial(_parse_database, root=root)
-        )
-        for file in databases
-    ]
+    parse = partial(_parse_database, root=root)
+    files = [pieces.open_documents(None, [file], root, parse) for file in databases]
     for folder in sessions:
         parts = _list_session(folder)
         if parts:
-            open_session = partial(_parse_session, root=root)
             about = [file for file in (folder / PROBLEM, folder / RESULT) if file.is_file()]
-            documents = [*about, *parts]
-            files.append(pieces.open_documents(folder.name, documents, root, open_session))
+            parse = partial(_parse_session, root=root)
+            files.append(pieces.open_documents(folder.name, [*about, *parts], root, parse))
     if not files:
         raise ImportFailed(
             f"{root} holds no {DATABASE} and no session", "Name the log folder of KernelAgent."
         )
     task_id = find_optional(lake, config.task)
-    yield from pieces.read_pieces(
-        lake,
+    yield from pieces.Import(lake, NAME, config).read(
         files,
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source=NAME, source_revision=config.source_revision, license=config.license
+        lambda: partial(
+            _add, config, ProgramRows(config, task_id, config.problem or NAME, config.entry_point)
         ),
-        start=lambda: _Adder(config, task_id).add,
     )
 
 
@@ -150,68 +126,53 @@ def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
     yield Fields(values=values, where=str(file))
 
 
-class _Adder:
-    """Adds the programs of one database, or the rounds of one session."""
+def _add(config: Config, programs: ProgramRows, rows: BundleRows, record: Fields) -> None:
+    """Add a program of a database, or a round of a session."""
+    if "session" in record.values:
+        _add_round(config, programs, rows, record)
+        return
+    program = record.inner("program")
+    identity = program.require_text("program_id")
+    # The path of the problem's file; its last two parts name the problem.
+    stated = "/".join(PurePosixPath(program.text("problem_id") or NAME).parts[-2:])
+    kernel_id = programs.add_code(rows, program.code("kernel_code"))
+    attempt = programs.add(
+        rows,
+        identity,
+        [stated, identity, kernel_id or "", program.text("created_at") or ""],
+        kernel_id=kernel_id,
+        parent=program.text("parent_id"),
+        problem=config.problem or stated,
+        turn=program.whole("generation"),
+        created_at=program.moment("created_at"),
+    )
+    time_ms = program.inner("metrics").positive("time_ms")
+    rows.add_claim(
+        attempt, "latency_ms", time_ms, f"program {identity} of {stated}", gpu=config.gpu
+    )
 
-    def __init__(self, config: Config, task_id: str | None) -> None:
-        self._problem = config.problem
-        self._programs = ProgramRows(
-            importer=NAME,
-            task_id=task_id,
-            problem=config.problem or NAME,
-            policy=config.policy,
-            gpu=config.gpu,
-            entry_point=config.entry_point,
-        )
 
-    def add(self, gathered: BundleRows, run_id: str, record: Fields) -> None:
-        """Add one program or one round."""
-        rows = self._programs.begin(gathered, run_id)
-        if "session" in record.values:
-            self._add_round(rows, record)
-        else:
-            self._add_program(rows, record.inner("program"))
-
-    def _add_program(self, rows: AttemptRows, program: Fields) -> None:
-        identity = program.require_text("program_id")
-        # The path of the problem's file; its last two parts name the problem.
-        stated = "/".join(PurePosixPath(program.text("problem_id") or NAME).parts[-2:])
-        kernel_id = self._programs.add_kernel(rows, program.code("kernel_code"), None)
-        attempt = self._programs.add(
-            rows,
-            identity,
-            [stated, identity, kernel_id or "", program.text("created_at") or ""],
-            kernel_id=kernel_id,
-            parent=program.text("parent_id"),
-            problem=self._problem or stated,
-            turn=program.whole("generation"),
-            created_at=program.moment("created_at"),
-        )
-        quote = f"program {identity} of {stated}"
-        time_ms = program.inner("metrics").positive("time_ms")
-        rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=self._programs.gpu)
-
-    def _add_round(self, rows: AttemptRows, record: Fields) -> None:
-        session, worker = record.require_text("session"), record.require_whole("worker")
-        number, problem = record.require_whole("round"), record.prose("problem")
-        messages = [] if problem is None else [{"role": "user", "content": problem}]
-        kernel_id = self._programs.add_kernel(rows, record.code("kernel_code"), None)
-        name = f"worker {worker}"
-        attempt = self._programs.add(
-            rows,
-            name,
-            [session, str(worker), str(number), kernel_id or ""],
-            kernel_id=kernel_id,
-            parent=name,
-            problem=self._problem or session,
-            prompt_id=rows.add_prompt(messages, self._programs.task_id),
-            trajectory_id=rows.identify([session, str(worker)]),
-            turn=number,
-            created_at=record.moment("timestamp"),
-        )
-        quote = f"round {number} of {name} in {session}"
-        self._programs.add_verdict(rows, attempt, record.flag("success"), quote)
-        figures, gpu = record.inner("performance"), self._programs.gpu
-        time_ms, speedup = figures.positive("triton_time_ms"), figures.positive("speedup")
-        rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=gpu)
-        rows.add_claim(attempt, "speedup", speedup, quote, gpu=gpu, baseline="eager")
+def _add_round(config: Config, programs: ProgramRows, rows: BundleRows, record: Fields) -> None:
+    session, worker = record.require_text("session"), record.require_whole("worker")
+    number, problem = record.require_whole("round"), record.prose("problem")
+    messages = [] if problem is None else [{"role": "user", "content": problem}]
+    kernel_id = programs.add_code(rows, record.code("kernel_code"))
+    name = f"worker {worker}"
+    attempt = programs.add(
+        rows,
+        name,
+        [session, str(worker), str(number), kernel_id or ""],
+        kernel_id=kernel_id,
+        parent=name,
+        problem=config.problem or session,
+        prompt_id=rows.add_prompt(messages, programs.task_id),
+        trajectory_id=rows.identify([session, str(worker)]),
+        turn=number,
+        created_at=record.moment("timestamp"),
+    )
+    quote = f"round {number} of {name} in {session}"
+    rows.add_result(attempt, record.flag("success"), quote, gpu=config.gpu)
+    figures = record.inner("performance")
+    time_ms, speedup = figures.positive("triton_time_ms"), figures.positive("speedup")
+    rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=config.gpu)
+    rows.add_claim(attempt, "speedup", speedup, quote, gpu=config.gpu, baseline="eager")

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING
 from store.code import task_families
 from store.errors import ImportFailed
 from store.foreign import parquet
-from store.importers.reading import detection, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "kernelbench"
-IMPORTER_VERSION = 1
 SUITE = "kernelbench"
 _LEVEL = re.compile(r"level_?([0-9]{1,3})")
 _STEM = re.compile(r"([0-9]{1,6})_(.*)", re.DOTALL)
@@ -34,7 +33,7 @@ _UNPACKED_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the kernelbench importer."""
 
     revision: str | None = None
@@ -42,7 +41,6 @@ class Config:
     source_revision: str | None = None
     """Commit of the checkout or the Hub repository (default: the checkout's HEAD)."""
     license: str | None = "MIT"
-    """SPDX identifier of the tasks' license."""
 
 
 def recognize(path: Path) -> str | None:
@@ -65,11 +63,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             "the revision of KernelBench is not said",
             "Add --revision v0, v0.1 or v0.2: their texts differ under the same names.",
         )
+    revision = config.revision
     folder = root if root.is_dir() else root.parent
-    source_revision = config.source_revision or _head(folder)
+    source_revision = config.source_revision or sources.git_head(folder, folder.parent)
     groups = [_folder(where, files, folder) for where, files in _levels(root)]
     if not groups:
-        files = _parquet_files(root)
+        files = [root] if root.is_file() and root.suffix == ".parquet" else []
+        if root.is_dir():
+            files = sorted(root.glob("*.parquet")) or sorted((root / "data").glob("*.parquet"))
         parquet.check_files(files)
         groups = [_parquet(file, folder) for file in files]
     if not groups:
@@ -77,30 +78,31 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             f"{root} holds no KernelBench tasks",
             "Name a checkout (KernelBench/level1/*.py), or a folder with data/*.parquet.",
         )
-    found = [task.family for group in groups for task in group.tasks]
-    splits = decide_splits(SUITE, found, lake)
+    families = [task.family for group in groups for task in group.tasks]
+    splits = decide_splits(SUITE, families, lake)
+    reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
     for group in groups:
-        gathered = BundleRows(source=NAME, source_revision=source_revision, license=config.license)
-        for task in group.tasks:
-            gathered.add_label(
-                gathered.add_task(task.code),
-                family=task.family,
-                suite=SUITE,
-                revision=config.revision,
-                name=f"level{task.level}/{task.problem_id}",
-                title=task.title,
-                level=task.level,
-                problem_id=task.problem_id,
-            )
-        gathered.add_splits(splits)
-        # A commit read from the checkout is stored too, so that it is part of the identity.
-        content = f"{group.name} {group.content} {source_revision}"
-        yield gathered.make_bundle(
-            sources.bundle_id(NAME, IMPORTER_VERSION, content, config),
-            f"{NAME} {config.revision} {group.name}: {len(group.tasks)} tasks",
-            importer=NAME,
-            config=config,
-            what=group.name,
+
+        def add(rows: BundleRows, tasks: list[_Task] = group.tasks) -> None:
+            for task in tasks:
+                rows.add_label(
+                    rows.add_task(task.code),
+                    family=task.family,
+                    suite=SUITE,
+                    revision=revision,
+                    name=f"level{task.level}/{task.problem_id}",
+                    title=task.title,
+                    level=task.level,
+                    problem_id=task.problem_id,
+                )
+            rows.add_splits(splits)
+
+        yield reading.make_bundle(
+            # A commit read from the checkout is stored too, so that it is part of the identity.
+            f"{group.name} {group.content} {source_revision}",
+            f"{NAME} {revision} {group.name}: {len(group.tasks)} tasks",
+            group.name,
+            add,
         )
 
 
@@ -132,10 +134,6 @@ def split_stem(stem: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2].replace("_", " ").strip()) if match else None
 
 
-def _head(folder: Path) -> str | None:
-    return sources.git_head(folder) or sources.git_head(folder.parent)
-
-
 def _levels(root: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Yield each level folder with its files that have the names of tasks."""
     for base in (root, root / "KernelBench"):
@@ -148,12 +146,6 @@ def _levels(root: Path) -> Iterator[tuple[Path, list[Path]]]:
             files = sorted(file for file in folder.glob("*.py") if split_stem(file.stem))
             if files:
                 yield folder, files
-
-
-def _parquet_files(root: Path) -> list[Path]:
-    if root.is_file():
-        return [root] if root.suffix == ".parquet" else []
-    return sorted(root.glob("*.parquet")) or sorted((root / "data").glob("*.parquet"))
 
 
 def _folder(where: Path, files: list[Path], root: Path) -> _Group:

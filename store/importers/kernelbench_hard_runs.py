@@ -21,21 +21,18 @@ from store.errors import ImportFailed
 from store.foreign import yaml_text
 from store.foreign.fields import Fields
 from store.ids import content_id
-from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import Attempt, AttemptRows
-from store.importers.reading.rows import BundleRows
+from store.importers.reading import claude, detection, pieces, sources
+from store.importers.reading.rows import Attempt, BundleRows
+from store.importers.reading.sessions import SessionRows
 from store.importers.reading.tasks import SuiteTasks
-from store.importers.sessions import claude
-from store.importers.sessions.rows import SessionRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
 NAME = "kernelbench-hard-runs"
-IMPORTER_VERSION = 1
 DETECTOR = "kernelbench-hard-annotation"
 _FAULTS = ("reward_hack", "rubric_leak", "bug")
 _VERDICTS = ("clean", "interesting", *_FAULTS)
@@ -44,7 +41,7 @@ _CLAUDE = ("claude", "ccr-claude", "or-", "cursor")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the kernelbench-hard-runs importer."""
 
     suite: str = "kernelbench-hard"
@@ -54,9 +51,7 @@ class Config:
     gpu: str = "RTX PRO 6000"
     """GPU of the runs whose results name none."""
     source_revision: str = "unknown"
-    """Commit of the dataset."""
     license: str | None = "CC-BY-4.0"
-    """SPDX identifier of the dataset's license."""
 
 
 def recognize(path: Path) -> str | None:
@@ -91,28 +86,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         if transcript.is_file() and not harness.startswith(_CLAUDE):
             left_out += 1
             listed.remove(transcript)
-        files.append(
-            pieces.open_documents(
-                folder.name,
-                [file for file in listed if file.is_file()],
-                root,
-                partial(_parse, root=root, annotation=annotation),
-            )
-        )
+        documents = [file for file in listed if file.is_file()]
+        parse = partial(_parse, root=root, annotation=annotation)
+        files.append(pieces.open_documents(folder.name, documents, root, parse))
     if left_out:
         log.warning("%d transcripts are of a harness whose form is not read", left_out)
-    yield from pieces.read_pieces(
-        lake,
+    yield from pieces.Import(lake, NAME, config, source="Infatoshi/kernelbench-hard-runs").read(
         files,
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source="Infatoshi/kernelbench-hard-runs",
-            source_revision=config.source_revision,
-            license=config.license,
+        lambda: partial(
+            _add, tasks, config.gpu, SessionRows(importer=NAME, kernel_file="solution.*")
         ),
-        start=lambda: _Adder(tasks, config.gpu).add,
     )
 
 
@@ -120,101 +103,68 @@ def _parse(file: Path, root: Path, annotation: Path) -> Iterator[Fields]:
     if file.name == "result.json":
         about = pieces.parse_document(file, root)
         solution = file.with_name("solution.py")
-        code = sources.read_text(solution, root) if solution.is_file() else None
+        note = None
+        if annotation.is_file():
+            note = yaml_text.parse(sources.read_text(annotation, root), str(annotation))
         values = {
             **about.values,
             "run": file.parent.name,
-            "code": code,
-            "annotation": _parse_annotation(annotation, root),
+            "code": sources.read_text(solution, root) if solution.is_file() else None,
+            "annotation": note,
         }
         yield Fields(values=values, where=str(file))
     elif file.name == "transcript.jsonl":
         result = pieces.parse_document(file.with_name("result.json"), root)
-        session = claude.read_session(
-            file,
-            name=file.parent.name,
-            model=result.text("model"),
-            problem=result.text("problem"),
-            harness=result.text("harness"),
-        )
-        yield from claude.read_steps(file, session)
+        known = {name: result.text(name) for name in ("model", "problem", "harness")}
+        yield from claude.read_file(file, name=file.parent.name, **known)
 
 
-def _parse_annotation(file: Path, root: Path) -> dict[str, Any] | None:
-    if not file.is_file():
-        return None
-    return yaml_text.parse(sources.read_text(file, root), str(file))
+def _add(
+    tasks: SuiteTasks, default_gpu: str, sessions: SessionRows, rows: BundleRows, record: Fields
+) -> None:
+    """Add a record of a run: its result, then the steps of its transcript."""
+    if "session" in record.values:
+        sessions.add(rows, record)
+        return
+    run, problem = record.require_text("run"), record.require_text("problem")
+    code = record.code("code")
+    sessions.task_id = tasks.find_name(problem)
+    attempt = rows.add_attempt(
+        [run],
+        policy=record.text("model") or "unknown",
+        task_id=sessions.task_id,
+        problem=problem,
+        kernel_id=rows.add_code(code),
+        parse_error="the run has no solution" if code is None else None,
+        trajectory_id=sessions.identify(run),
+    )
+    gpu, quote = record.text("gpu") or default_gpu, f"runs/{run}/result.json"
+    rows.add_result(attempt, record.flag("correct"), quote, gpu=gpu, evaluator="kernelbench-hard")
+    rows.add_claim(attempt, "peak_fraction", record.positive("peak_fraction"), quote, gpu=gpu)
+    note = record.inner("annotation")
+    if note.values:
+        _annotate(rows, attempt, note)
 
 
-class _Adder:
-    """Adds the records of one run: its result, then the steps of its transcript."""
-
-    def __init__(self, tasks: SuiteTasks, gpu: str) -> None:
-        self._tasks = tasks
-        self._gpu = gpu
-        self._sessions = SessionRows(importer=NAME, kernel_file="solution.*")
-
-    def add(self, gathered: BundleRows, run_id: str, record: Fields) -> None:
-        """Add one record."""
-        if "session" in record.values:
-            self._sessions.add(gathered, run_id, record)
-            return
-        rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
-        run, problem = record.require_text("run"), record.require_text("problem")
-        code = record.code("code")
-        self._sessions.task_id = self._tasks.find_name(problem)
-        attempt = rows.add_attempt(
-            [run],
-            policy=record.text("model") or "unknown",
-            task_id=self._sessions.task_id,
-            problem=problem,
-            kernel_id=rows.add_kernel(code),
-            parse_error="the run has no solution" if code is None else None,
-            trajectory_id=self._sessions.identify(run),
-        )
-        gpu = record.text("gpu") or self._gpu
-        correct, quote = record.flag("correct"), f"runs/{run}/result.json"
-        if correct is not None:
-            rows.add_verdict(
-                attempt,
-                evaluator="kernelbench-hard",
-                gpu=gpu,
-                status="correct" if correct else "incorrect",
-                quote=quote,
-            )
-        rows.add_claim(attempt, "peak_fraction", record.positive("peak_fraction"), quote, gpu=gpu)
-        note = record.inner("annotation")
-        if note.values:
-            _annotate(rows, attempt, note)
-
-
-def _annotate(rows: AttemptRows, attempt: Attempt, note: Fields) -> None:
+def _annotate(rows: BundleRows, attempt: Attempt, note: Fields) -> None:
     """Add a person's annotation: an analysis, and findings if it names a fault."""
     verdict = note.text("verdict")
     if verdict not in _VERDICTS:
         raise note.refuse("verdict", " or ".join(_VERDICTS))
     if attempt.kernel_id is None:
         return
-    told = [note.prose(name) for name in ("summary", "implication")]
-    body = "\n\n".join([f"verdict: {verdict}", *(one.strip() for one in told if one)])
-    place = [NAME, *attempt.place, attempt.kernel_id]
-    analysis_id = content_id("analysis", *place, body)
-    analysis = {
-        "analysis_id": analysis_id,
-        "kernel_id": attempt.kernel_id,
-        "generation_id": attempt.generation_id,
-        "kind": "person",
-        "author": "kernelbench.com",
-        "body": body,
-    }
-    rows.gathered.add("analyses", (analysis_id,), analysis)
+    texts = [note.prose(name) for name in ("summary", "implication")]
+    body = "\n\n".join([f"verdict: {verdict}", *(text.strip() for text in texts if text)])
+    rows.add_analysis(attempt, "person", "kernelbench.com", body, attempt.kernel_id)
     if verdict not in _FAULTS:
         return
     quotes = note.list("quotes") or [Fields(values={"text": body}, where=note.where)]
     for quote in quotes:
         line = _first_line(quote) if quote.text("file") == "solution.py" else None
         text = quote.prose("text") or quote.prose("label")
-        finding_id = content_id("finding", *place, verdict, str(line), text)
+        finding_id = content_id(
+            "finding", NAME, *attempt.place, attempt.kernel_id, verdict, str(line), text
+        )
         finding = {
             "finding_id": finding_id,
             "run_id": rows.run_id or None,
@@ -225,7 +175,7 @@ def _annotate(rows: AttemptRows, attempt: Attempt, note: Fields) -> None:
             "line": line,
             "quote": text,
         }
-        rows.gathered.add("findings", (finding_id,), finding)
+        rows.add("findings", (finding_id,), finding)
 
 
 def _first_line(quote: Fields) -> int | None:

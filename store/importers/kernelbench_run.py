@@ -15,26 +15,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.errors import ImportFailed
-from store.importers.reading import detection, sources
+from store.ids import content_id
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading import kernelbench_results as results
 from store.importers.reading.kernelbench_results import Baseline, Entry
-from store.importers.reading.kernelbench_rows import NAME, RESULTS, RunRows, Sample
-from store.importers.reading.rows import BundleRows
+from store.importers.reading.rows import Attempt, BundleRows, gpu_name
 from store.schema.baselines import Baseline as BaselineName
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
-IMPORTER_VERSION = 1
+NAME = "kernelbench-run"
+EVALUATOR = "kernelbench"
+RESULTS = "eval_results.json"
 SUITE = "kernelbench"
 _KERNEL = re.compile(r"level_([0-9]{1,3})_problem_([0-9]{1,6})_sample_([0-9]{1,6})_kernel\.py")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the kernelbench-run importer."""
 
     suite_revision: str | None = None
@@ -47,10 +49,27 @@ class Config:
     """What the timing file measured, if its name does not state it."""
     source_revision: str | None = None
     """Revision of the run (default: a hash of eval_results.json)."""
-    license: str | None = None
-    """SPDX identifier under which the kernels were released."""
     evaluator_version: int = 0
     """Version of KernelBench's evaluator to record; 0 means that it is unknown."""
+
+
+@dataclass(frozen=True, order=True)
+class _Sample:
+    """Place of a kernel in a run."""
+
+    level: int
+    problem_id: int
+    sample_id: int
+
+    @property
+    def stem(self) -> str:
+        """Prefix of the names of the sample's files."""
+        return f"level_{self.level}_problem_{self.problem_id}_sample_{self.sample_id}"
+
+    @property
+    def prompt_name(self) -> str:
+        """Name of the file with the prompt."""
+        return f"{self.stem}_prompt.txt"
 
 
 def recognize(path: Path) -> str | None:
@@ -86,40 +105,107 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         + [(RESULTS, verdicts), ("baseline", timed)]
     )
     policy = config.policy or folder.resolve().name
-    identity = sources.bundle_id(NAME, IMPORTER_VERSION, f"{policy} {content}", config)
-    if sources.is_stored(lake, identity):
-        yield Bundle(bundle_id=identity, message=f"{NAME} {policy}")
-        return
-
     source_revision = config.source_revision
     if source_revision is None and verdicts:
         source_revision = f"sha256:{sources.digest([(RESULTS, verdicts)])[:16]}"
-    gathered = BundleRows(source=NAME, source_revision=source_revision, license=config.license)
-    gathered.add_policy(policy, "model")
-    run = RunRows(
-        gathered=gathered,
+
+    def add(rows: BundleRows) -> str:
+        rows.add_policy(policy, "model")
+        baseline = None
+        if config.baseline is not None:
+            baseline = results.parse_baseline(
+                sources.decode(timed, config.baseline), config.baseline, config.baseline_kind
+            )
+        entries: list[Entry] = []
+        if verdicts:
+            entries = results.parse_entries(sources.decode(verdicts, judged), judged)
+        by_sample = _assign(entries, list(files), judged)
+        tasks = _tasks(lake, revision, files)
+        for sample, data in contents.items():
+            code = sources.decode(data, files[sample])
+            prompt = prompts.get(sample)
+            shown = None if prompt is None else sources.decode(prompt, folder / sample.prompt_name)
+            task_id = tasks[sample.level, sample.problem_id]
+            attempt = _add_attempt(rows, policy, sample, task_id, code, shown)
+            for entry in by_sample[sample]:
+                _add_verdict(rows, config, baseline, attempt, sample, entry)
+        metrics = [row["metric"] for row in rows.tables.get("claims", {}).values()]
+        timed_kernels, compared = metrics.count("latency_ms"), metrics.count("speedup")
+        if baseline is not None and compared < timed_kernels:
+            log.warning(
+                "%d of %d timed kernels have no speedup: %s has no figure for them on their GPU",
+                timed_kernels - compared,
+                timed_kernels,
+                baseline.name,
+            )
+        return f"{len(files)} kernels, {sum(map(len, by_sample.values()))} verdicts"
+
+    reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
+    yield reading.make_bundle(f"{policy} {content}", f"{NAME} {policy}", policy, add)
+
+
+def _add_attempt(
+    rows: BundleRows, policy: str, sample: _Sample, task_id: str, code: str, prompt: str | None
+) -> Attempt:
+    """Add an attempt, with its kernel if the file is not empty."""
+    kernel_id = rows.add_code(code if code.strip() else None)
+    messages = [] if prompt is None else [{"role": "user", "content": prompt}]
+    return rows.add_attempt(
+        [policy, task_id, str(sample.sample_id), kernel_id],
         policy=policy,
-        run_id=identity,
+        task_id=task_id,
+        kernel_id=kernel_id,
+        prompt_id=rows.add_prompt(messages, task_id),
+        group_id=content_id("group", NAME, policy, task_id),
+        sample_index=sample.sample_id,
+        parse_error="the kernel file is empty" if kernel_id is None else None,
+    )
+
+
+def _add_verdict(
+    rows: BundleRows,
+    config: Config,
+    baseline: Baseline | None,
+    attempt: Attempt,
+    sample: _Sample,
+    entry: Entry,
+) -> None:
+    """Add a verdict, its latency, and the speedup over the baseline file; runs are not paired."""
+    if attempt.kernel_id is None:
+        return
+    policy, task_id, sample_id, kernel_id = attempt.place
+    place = [policy, task_id, kernel_id, sample_id]
+    rows.add_verdict(
+        attempt,
+        evaluator=EVALUATOR,
         evaluator_version=config.evaluator_version,
-        baseline=_baseline(config, timed),
+        gpu=entry.hardware,
+        device_id=rows.add_device(entry.hardware, EVALUATOR),
+        evaluation_id=content_id("evaluation", NAME, *place, entry.text),
+        **entry.verdict(),
     )
-    entries = results.parse_entries(sources.decode(verdicts, judged), judged) if verdicts else []
-    by_sample = _assign(entries, list(files), judged)
-    tasks = _tasks(lake, revision, files)
-    for sample, data in contents.items():
-        code = sources.decode(data, files[sample])
-        prompt = prompts.get(sample)
-        shown = None if prompt is None else sources.decode(prompt, folder / sample.prompt_name)
-        run.add(sample, tasks[sample.level, sample.problem_id], code, shown, by_sample[sample])
-    gathered.leave_out_stored(lake)
-    run.warn_of_unmatched()
-    yield gathered.make_bundle(
-        identity,
-        f"{NAME} {policy}: {len(files)} kernels, {sum(map(len, by_sample.values()))} verdicts",
-        importer=NAME,
-        config=config,
-        what=policy,
-    )
+    if entry.latency_ms is None:
+        return
+    gpu, where = gpu_name(entry.hardware), f"problem {sample.problem_id}, sample {sample.sample_id}"
+    figures: list[tuple[str, str | None, float, str]] = [
+        ("latency_ms", None, entry.latency_ms, where)
+    ]
+    found = baseline and baseline.figure(sample.level, sample.problem_id, entry)
+    if baseline is not None and found is not None:
+        mean_ms, quote = found
+        speedup = mean_ms / entry.latency_ms
+        figures.append(("speedup", baseline.kind, speedup, f"{quote} / {where}"))
+    for metric, kind, figure, quote in figures:
+        rows.add_claim(
+            attempt,
+            metric,
+            figure,
+            f"{quote} in {RESULTS}: runtime {entry.latency_ms} ms on {entry.hardware}",
+            gpu=gpu,
+            baseline=kind,
+            claim_id=content_id("claim", NAME, *place, gpu, metric, kind, repr(figure)),
+            source=f"{NAME} {policy}",
+        )
 
 
 def _require_revision(config: Config, lake: store.Lake) -> str:
@@ -141,9 +227,9 @@ def _require_revision(config: Config, lake: store.Lake) -> str:
     )
 
 
-def _kernel_files(folder: Path) -> dict[Sample, Path]:
+def _kernel_files(folder: Path) -> dict[_Sample, Path]:
     found = {
-        Sample(int(match[1]), int(match[2]), int(match[3])): file
+        _Sample(int(match[1]), int(match[2]), int(match[3])): file
         for file in (folder.iterdir() if folder.is_dir() else ())
         if (match := _KERNEL.fullmatch(file.name))
     }
@@ -155,12 +241,12 @@ def _kernel_files(folder: Path) -> dict[Sample, Path]:
     return dict(sorted(found.items()))
 
 
-def _assign(entries: list[Entry], samples: list[Sample], file: Path) -> dict[Sample, list[Entry]]:
+def _assign(entries: list[Entry], samples: list[_Sample], file: Path) -> dict[_Sample, list[Entry]]:
     """Assign each verdict to its kernel; the file states problem and sample, but not the level."""
-    by_place: dict[tuple[int, int], list[Sample]] = {}
+    by_place: dict[tuple[int, int], list[_Sample]] = {}
     for sample in samples:
         by_place.setdefault((sample.problem_id, sample.sample_id), []).append(sample)
-    assigned: dict[Sample, list[Entry]] = {sample: [] for sample in samples}
+    assigned: dict[_Sample, list[Entry]] = {sample: [] for sample in samples}
     lost = 0
     for entry in entries:
         fitting = by_place.get((entry.problem_id, entry.sample_id), [])
@@ -180,7 +266,7 @@ def _assign(entries: list[Entry], samples: list[Sample], file: Path) -> dict[Sam
 
 
 def _tasks(
-    lake: store.Lake, revision: str, samples: dict[Sample, Path]
+    lake: store.Lake, revision: str, samples: dict[_Sample, Path]
 ) -> dict[tuple[int, int], str]:
     """Return the task of every (level, problem) that the samples need."""
     known: dict[tuple[int, int], list[str]] = {}
@@ -202,11 +288,3 @@ def _tasks(
                 else "Name a suite revision under which one checkout alone was imported.",
             )
     return {place: texts[0] for place, texts in known.items()}
-
-
-def _baseline(config: Config, data: bytes) -> Baseline | None:
-    if config.baseline is None:
-        return None
-    return results.parse_baseline(
-        sources.decode(data, config.baseline), config.baseline, config.baseline_kind
-    )

@@ -23,19 +23,17 @@ from typing import TYPE_CHECKING, Any
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import Attempt, AttemptRows
 from store.importers.reading.kernelbench_results import Entry, parse_entry
-from store.importers.reading.rows import BundleRows
+from store.importers.reading.rows import Attempt, BundleRows
 from store.importers.reading.tasks import SuiteTasks
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
 NAME = "kernelbench-samples"
-IMPORTER_VERSION = 1
 SUITE = "kernelbench"
 EVALUATOR = "kernelbench"
 _PLACE = re.compile(
@@ -46,15 +44,13 @@ _PLACE = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the kernelbench-samples importer."""
 
     suite_revision: str | None = "v0"
     """Revision of KernelBench that the samples are for, as it was imported."""
     source_revision: str = "unknown"
-    """Commit of the dataset."""
     license: str | None = "Apache-2.0"
-    """SPDX identifier of the dataset's license."""
 
 
 def recognize(path: Path) -> str | None:
@@ -86,21 +82,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             "Name a checkout of kernelbench-samples, or a folder inside it such as baseline_eval.",
         )
     tasks = _find_tasks(lake, config.suite_revision)
-    yield from pieces.read_pieces(
-        lake,
+    source = "ScalingIntelligence/kernelbench-samples"
+    yield from pieces.Import(lake, NAME, config, source=source).read(
         (
             pieces.open_documents(name, files, root, partial(_parse, root=root))
             for name, files in sorted(groups.items())
         ),
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source="ScalingIntelligence/kernelbench-samples",
-            source_revision=config.source_revision,
-            license=config.license,
-        ),
-        start=lambda: partial(_add, tasks),
+        lambda: partial(_add, tasks),
     )
 
 
@@ -137,9 +125,8 @@ def _parse(file: Path, root: Path) -> Iterable[Fields]:
     yield Fields(values=about, where=str(file), size=document.size)
 
 
-def _add(tasks: SuiteTasks, gathered: BundleRows, run_id: str, sample: Fields) -> None:
+def _add(tasks: SuiteTasks, rows: BundleRows, sample: Fields) -> None:
     """Add a sample: one attempt, or one per turn of a log."""
-    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     level, problem = sample.require_whole("level"), sample.require_whole("problem")
     number, model = sample.require_whole("sample"), sample.require_text("model")
     subset = sample.require_text("subset")
@@ -161,28 +148,22 @@ def _add(tasks: SuiteTasks, gathered: BundleRows, run_id: str, sample: Fields) -
             policy=policy,
             task_id=task_id,
             problem=f"level{level}/{problem}",
-            kernel_id=rows.add_kernel(code),
+            kernel_id=rows.add_code(code),
             group_id=rows.identify(["group", *place[:4]]),
             sample_index=number,
             parse_error="the file has no code" if code is None else None,
             **turns,
         )
         before = attempt
-        for entry in _entries(turn, problem, number):
-            _add_verdict(rows, attempt, entry, sample.where)
+        result = turn.inner("eval_result")
+        listed = [result.inner(name) for name in sorted(result.values) if name.startswith("eval_")]
+        for one in listed or [result]:
+            if "correct" in one.values or "correctness" in one.values:
+                entry = parse_entry(problem, {"sample_id": number, **one.values}, one.where)
+                _add_verdict(rows, attempt, entry, sample.where)
 
 
-def _entries(turn: Fields, problem: int, number: int) -> Iterator[Entry]:
-    """Yield the verdicts of a sample: `eval_result` is one, or holds eval_0, eval_1 …"""
-    result = turn.inner("eval_result")
-    listed = [result.inner(name) for name in sorted(result.values) if name.startswith("eval_")]
-    for one in listed or [result]:
-        if "correct" in one.values or "correctness" in one.values:
-            values = {"sample_id": number, **one.values}
-            yield parse_entry(problem, values, one.where)
-
-
-def _add_verdict(rows: AttemptRows, attempt: Attempt, entry: Entry, where: str) -> None:
+def _add_verdict(rows: BundleRows, attempt: Attempt, entry: Entry, where: str) -> None:
     shown = "/".join(Path(where).parts[-6:])
     rows.add_verdict(
         attempt, evaluator=EVALUATOR, gpu=entry.hardware, quote=shown, **entry.verdict()

@@ -21,16 +21,14 @@ from store.foreign import csv_text
 from store.foreign.fields import Fields
 from store.importers.kernelbench import split_stem
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import AttemptRows
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import SuiteTasks
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "kernelbench-v3-runs"
-IMPORTER_VERSION = 1
 RESULTS = "results.csv"
 _REQUIRED = ("model", "gpu", "level", "problem", "correct", "solution_link")
 _NUMBERS = ("level", "speedup", "ref_ms", "sol_ms", "turns", "total_tokens", "estimated_cost_usd")
@@ -38,15 +36,13 @@ _BASELINES = {"eager": "eager", "compiled": "compile", "compile": "compile"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the kernelbench-v3-runs importer."""
 
     suite_revision: str | None = None
     """Revision of the suite kernelbench under which the v3 problems were imported."""
     source_revision: str = "unknown"
-    """Commit of the dataset."""
     license: str | None = "CC-BY-4.0"
-    """SPDX identifier of the dataset's license."""
 
 
 def recognize(path: Path) -> str | None:
@@ -71,18 +67,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         raise ImportFailed(f"{given} holds no {RESULTS}", "Name the folder of the dataset.")
     solutions = sorted((root / "solutions").glob("*"))
     tasks = SuiteTasks(lake, "kernelbench", config.suite_revision)
-    yield from pieces.read_pieces(
-        lake,
-        [pieces.open_documents(RESULTS, [file, *solutions], root, partial(_parse, root=root))],
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source="Infatoshi/kernelbench-v3-runs",
-            source_revision=config.source_revision,
-            license=config.license,
-        ),
-        start=lambda: partial(_add, tasks),
+    parse = partial(_parse, root=root)
+    yield from pieces.Import(lake, NAME, config, source="Infatoshi/kernelbench-v3-runs").read(
+        [pieces.open_documents(RESULTS, [file, *solutions], root, parse)],
+        lambda: partial(_add, tasks),
     )
 
 
@@ -104,9 +92,8 @@ def _parse(file: Path, root: Path) -> Iterator[Fields]:
         yield Fields(values={**row.values, "code": code}, where=row.where)
 
 
-def _add(tasks: SuiteTasks, gathered: BundleRows, run_id: str, row: Fields) -> None:
+def _add(tasks: SuiteTasks, rows: BundleRows, row: Fields) -> None:
     """Add the attempt of a row with its verdict and figures."""
-    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     model, gpu, problem = (row.require_text(name) for name in ("model", "gpu", "problem"))
     level, named = row.require_whole("level"), split_stem(problem.removesuffix(".py"))
     code = row.code("code")
@@ -115,20 +102,14 @@ def _add(tasks: SuiteTasks, gathered: BundleRows, run_id: str, row: Fields) -> N
         policy=model,
         task_id=None if named is None else tasks.find_number(level, named[0]),
         problem=f"level{level}/{problem}",
-        kernel_id=rows.add_kernel(code),
+        kernel_id=rows.add_code(code),
         parse_error="the release has no solution" if code is None else None,
         cost_usd=row.number("estimated_cost_usd"),
     )
     claim: Any = partial(rows.add_claim, attempt, gpu=gpu)
     quote = f"{row.where.rpartition('/')[2]}: {model} on {gpu}, {problem}"
     if code is not None:
-        rows.add_verdict(
-            attempt,
-            evaluator=NAME,
-            gpu=gpu,
-            status="correct" if row.flag("correct") else "incorrect",
-            quote=quote,
-        )
+        rows.add_result(attempt, bool(row.flag("correct")), quote, gpu=gpu)
     if row.flag("correct"):
         baseline = _BASELINES.get(row.text("baseline_type") or "")
         if baseline is not None:

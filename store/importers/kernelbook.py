@@ -20,16 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from store.importers.reading import detection, parquet, pieces, sources
-from store.importers.reading.attempts import AttemptRows
 from store.importers.reading.rows import BundleRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
     from store.foreign.fields import Fields
+    from store.writing.bundle import Bundle
 
 NAME = "kernelbook"
-IMPORTER_VERSION = 1
 POLICY = "torch-inductor"
 COLUMNS = {
     "entry_point": True,
@@ -57,11 +55,10 @@ _OWN_MODEL = "OwnModel"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the kernelbook importer."""
 
     source_revision: str = "unknown"
-    """Commit of the dataset."""
     license: str | None = None
     """SPDX identifier for rows that state no license of their own."""
 
@@ -77,18 +74,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     Raises ImportFailed if a file is not KernelBook, or a row is malformed.
     """
     root = sources.require_path(path, "dataset_permissive.parquet of KernelBook")
-    yield from pieces.read_pieces(
-        lake,
+    yield from pieces.Import(lake, NAME, config, source="GPUMODE/KernelBook").read(
         (pieces.open_parquet(file, root, COLUMNS) for file in parquet.find(root)),
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source="GPUMODE/KernelBook",
-            source_revision=config.source_revision,
-            license=config.license,
-        ),
-        start=lambda: partial(_add, config),
+        lambda: partial(_add, config),
     )
 
 
@@ -134,21 +122,20 @@ def _rename_model(code: str) -> str:
     return "".join(lines)
 
 
-def _add(config: Config, gathered: BundleRows, run_id: str, row: Fields) -> None:
+def _add(config: Config, rows: BundleRows, row: Fields) -> None:
     """Add the task and the kernel of a row."""
-    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     rows = rows.under(_read_license(row) or config.license)
     entry_point, code = row.require_text("entry_point"), row.code("python_code")
     repository, module = row.text("repo_name") or "unknown", row.text("module_name") or entry_point
     name = row.text("uuid") or f"{repository}/{module}"
-    task_id = rows.add_task(
+    task_id = rows.add_suite_task(
         None if code is None else adapt_task(code, entry_point),
         suite=NAME,
         revision=config.source_revision,
         name=name,
         title=f"{module} of {repository}",
     )
-    kernel_id = rows.add_kernel(row.code("triton_code"), entry_point=f"{entry_point}New")
+    kernel_id = rows.add_code(row.code("triton_code"), entry_point=f"{entry_point}New")
     rows.add_attempt(
         [name, module, kernel_id or ""],
         policy=POLICY,

@@ -22,16 +22,14 @@ from typing import TYPE_CHECKING
 
 from store.ids import content_id
 from store.importers.reading import detection, parquet, pieces, sources
-from store.importers.reading.attempts import AttemptRows
 from store.importers.reading.rows import BundleRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
     from store.foreign.fields import Fields
+    from store.writing.bundle import Bundle
 
 NAME = "kernelbot"
-IMPORTER_VERSION = 1
 RECIPROCITY = "LicenseRef-GPU-MODE-Researcher-Reciprocity-2026-06-09"
 COLUMNS = {
     "submission_id": True,
@@ -51,11 +49,10 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the kernelbot importer."""
 
     source_revision: str = "unknown"
-    """Commit of the dataset."""
     license: str | None = RECIPROCITY
     """License that your copy came under, such as MIT for a copy from before 2026-02-05."""
 
@@ -72,24 +69,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     """
     root = sources.require_path(path, "submissions.parquet … of kernelbot-data")
     files = [file for file in parquet.find(root) if "code" in parquet.column_names(file)]
-    yield from pieces.read_pieces(
-        lake,
-        (pieces.open_parquet(file, root, COLUMNS) for file in files),
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source="GPUMODE/kernelbot-data",
-            source_revision=config.source_revision,
-            license=config.license,
-        ),
-        start=lambda: _add,
+    yield from pieces.Import(lake, NAME, config, source="GPUMODE/kernelbot-data").read(
+        (pieces.open_parquet(file, root, COLUMNS) for file in files), lambda: _add
     )
 
 
-def _add(gathered: BundleRows, run_id: str, row: Fields) -> None:
+def _add(rows: BundleRows, row: Fields) -> None:
     """Add the attempt of a row, and the result of its run."""
-    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     submission = row.require_whole("submission_id")
     code = row.code("code")
     if code is None:
@@ -103,7 +89,7 @@ def _add(gathered: BundleRows, run_id: str, row: Fields) -> None:
         policy=policy,
         policy_kind="person",
         problem=problem,
-        kernel_id=rows.add_kernel(code, path=path, entry_point="custom_kernel"),
+        kernel_id=rows.add_code(code, path=path, entry_point="custom_kernel"),
         created_at=row.moment("submission_time"),
     )
     mode, runner = row.text("mode") or "unknown", row.text("runner")

@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING
 from store.code import entry_points, task_families
 from store.errors import ImportFailed, UnknownName
 from store.ids import content_id
-from store.importers.reading import detection, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import ENTRY_PATH, BundleRows, decide_splits
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "kernels"
-IMPORTER_VERSION = 1
 TASK_FILE = "task.py"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the kernels importer."""
 
     suite: str | None = None
@@ -43,8 +42,6 @@ class Config:
     Model, custom_kernel, run, solution, kernel_fn or kernel_function."""
     source_revision: str | None = None
     """Commit of the folder (default: its git HEAD if it is a checkout)."""
-    license: str | None = None
-    """SPDX identifier of the license of tasks and kernels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,80 +70,66 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     """
     root = sources.require_path(path, "a folder with tasks/ and kernels/, or with task.py")
     suite = config.suite or root.resolve().name
-    source_revision = config.source_revision or sources.git_head(root)
     tasks: list[tuple[_TaskFiles, str, str]] = []
-    for found in _find(root):
-        code = sources.read_text(found.file, root)
-        sources.check_task(code, f"{found.file}")
-        tasks.append((found, code, task_families.classify_family(code)))
+    for files in _find(root):
+        code = sources.read_text(files.file, root)
+        sources.check_task(code, f"{files.file}")
+        tasks.append((files, code, task_families.classify_family(code)))
     splits = decide_splits(suite, [family for _, _, family in tasks], lake)
-    for found, code, family in tasks:
+    revision = config.source_revision or sources.git_head(root)
+    reading = pieces.Import(
+        *(lake, NAME, config), source_revision=revision, namespace=config.policy
+    )
+    for files, code, family in tasks:
         candidates = {
-            name: {inner: sources.read_text(file, root) for inner, file in files.items()}
-            for name, files in found.candidates.items()
+            name: {inner: sources.read_text(file, root) for inner, file in paths.items()}
+            for name, paths in files.candidates.items()
         }
-        for name, files in candidates.items():
-            if not files[ENTRY_PATH].strip():
-                raise ImportFailed(f"{found.candidates[name][ENTRY_PATH]} is empty")
-        content = content_id(
-            suite,
-            source_revision,
-            found.name,
-            code,
-            *(
-                part
-                for name, files in candidates.items()
-                for inner, text in files.items()
-                for part in (name, inner, text)
-            ),
-        )
-        identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
-        message = f"{NAME} {suite}/{found.name}: {len(candidates)} candidates"
-        if sources.is_stored(lake, identity):
-            yield Bundle(bundle_id=identity, message=message)
-            continue
-        gathered = BundleRows(source=NAME, source_revision=source_revision, license=config.license)
-        task_id = gathered.add_task(code)
-        gathered.add_label(
-            task_id,
-            family=family,
-            suite=suite,
-            revision=config.suite_revision,
-            name=found.name,
-            title=found.name.replace("_", " "),
-        )
-        gathered.add_splits(splits)
-        gathered.add_policy(config.policy, "person")
-        for name, files in candidates.items():
-            _add(gathered, f"{suite}/{found.name}/{name}", task_id, files, identity, config)
-        yield gathered.make_bundle(
-            identity, message, importer=NAME, config=config, what=f"{suite}/{found.name}"
-        )
+        parts = [suite, revision, files.name, code]
+        for name, texts in candidates.items():
+            if not texts[ENTRY_PATH].strip():
+                raise ImportFailed(f"{files.candidates[name][ENTRY_PATH]} is empty")
+            for inner, text in texts.items():
+                parts += [name, inner, text]
 
+        def add(
+            rows: BundleRows,
+            task: str = files.name,
+            code: str = code,
+            family: str = family,
+            candidates: dict[str, dict[str, str]] = candidates,
+        ) -> None:
+            task_id = rows.add_task(code)
+            rows.add_label(
+                task_id,
+                family=family,
+                suite=suite,
+                revision=config.suite_revision,
+                name=task,
+                title=task.replace("_", " "),
+            )
+            rows.add_splits(splits)
+            rows.add_policy(config.policy, "person")
+            for name, texts in candidates.items():
+                entry_point = config.entry_point
+                if entry_point == entry_points.DEFAULT:
+                    entry_point = entry_points.choose_stored(texts[ENTRY_PATH], copies=True)
+                source = f"{suite}/{task}/{name}"
+                kernel_id = rows.add_kernel(texts, source=source, entry_point=entry_point)
+                # The same text under two names is one kernel and one attempt.
+                rows.add_attempt(
+                    [task_id, kernel_id],
+                    policy=config.policy,
+                    policy_kind="person",
+                    task_id=task_id,
+                    kernel_id=kernel_id,
+                    source=source,
+                )
 
-def _add(
-    gathered: BundleRows,
-    source: str,
-    task_id: str,
-    files: dict[str, str],
-    run_id: str,
-    config: Config,
-) -> None:
-    """Add a candidate; the same text under two names is one kernel and one attempt."""
-    entry_point = config.entry_point
-    if entry_point == entry_points.DEFAULT:
-        entry_point = entry_points.choose_stored(files[ENTRY_PATH], copies=True)
-    kernel_id = gathered.add_kernel(files, source=source, entry_point=entry_point)
-    generation_id = content_id("generation", config.policy, task_id, kernel_id)
-    row = {
-        "generation_id": generation_id,
-        "run_id": run_id,
-        "task_id": task_id,
-        "policy_id": config.policy,
-        "kernel_id": kernel_id,
-        **gathered.origin(source),
-    }
-    gathered.add("generations", (generation_id,), row)
+        where = f"{suite}/{files.name}"
+        yield reading.make_bundle(
+            content_id(*parts), f"{NAME} {where}: {len(candidates)} candidates", where, add
+        )
 
 
 def _find(root: Path) -> list[_TaskFiles]:

@@ -10,7 +10,7 @@ metrics become claims.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,39 +19,24 @@ from typing import TYPE_CHECKING, Any
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import AttemptRows
+from store.importers.reading.programs import ProgramOrigin, ProgramRows, list_parents_first
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-from store.importers.searches.programs import ProgramRows, list_parents_first
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "openevolve"
-IMPORTER_VERSION = 1
 _TRACES = ("*.jsonl", "*.jsonl.gz", "*.json")
 _CHECKPOINT = re.compile(r"checkpoint_([0-9]{1,9})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(ProgramOrigin):
     """Options of the openevolve importer."""
 
-    task: str | None = None
-    """Task of the search: its name, or the first 6 characters of its id."""
-    problem: str | None = None
-    """Name of the task if the lake does not have it (default: the folder's name)."""
     policy: str = NAME
-    """Name of the policy that wrote the programs."""
-    gpu: str | None = None
-    """GPU of the figures."""
-    entry_point: str = "ModelNew"
-    """Class or function that the programs define."""
-    source_revision: str | None = None
-    """Revision of the search."""
-    license: str | None = None
-    """SPDX identifier under which the programs were released."""
 
 
 def recognize(path: Path) -> str | None:
@@ -84,19 +69,24 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     problem = config.problem or folder.resolve().name
     files = [_open_trace(file, root) for file in traces]
     if programs:
+        # The identity of a trace covers the programs that its code comes from.
         documents = pieces.open_documents("programs", list(programs.values()), root, lambda _: ())
-        files = [_cover(one, documents) for one in files]
+        files = [
+            replace(one, digest=sources.combine(trace=one.digest, programs=documents.digest))
+            for one in files
+        ]
         files.append(replace(documents, open=partial(_read_programs, programs, root)))
-    yield from pieces.read_pieces(
-        lake,
+    yield from pieces.Import(lake, NAME, config).read(
         files,
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source=NAME, source_revision=config.source_revision, license=config.license
+        lambda: (
+            _Adder(
+                ProgramRows(config, task_id, problem, config.entry_point),
+                {
+                    name: partial(pieces.parse_document, file, root)
+                    for name, file in programs.items()
+                },
+            ).add
         ),
-        start=lambda: _Adder(config, task_id, problem, programs, root).add,
     )
 
 
@@ -136,12 +126,6 @@ def _open_trace(file: Path, root: Path) -> pieces.SourceFile:
     return pieces.open_documents(pieces.name_inside(file, root), [file], root, parse)
 
 
-def _cover(trace: pieces.SourceFile, programs: pieces.SourceFile) -> pieces.SourceFile:
-    """Return a trace whose identity covers the programs that its code comes from."""
-    parts = [("trace", trace.digest), ("programs", programs.digest)]
-    return replace(trace, digest=sources.digest((name, one.encode()) for name, one in parts))
-
-
 def _read_programs(programs: dict[str, Path], root: Path) -> Iterator[Fields]:
     parents = {
         name: pieces.parse_document(file, root).text("parent_id") for name, file in programs.items()
@@ -150,46 +134,30 @@ def _read_programs(programs: dict[str, Path], root: Path) -> Iterator[Fields]:
         yield pieces.parse_document(programs[name], root)
 
 
+@dataclass(frozen=True)
 class _Adder:
     """Adds the steps of a trace, or the programs of the checkpoints."""
 
-    def __init__(
-        self,
-        config: Config,
-        task_id: str | None,
-        problem: str,
-        files: dict[str, Path],
-        root: Path,
-    ) -> None:
-        self._files = files
-        self._root = root
-        self._programs = ProgramRows(
-            importer=NAME,
-            task_id=task_id,
-            problem=problem,
-            policy=config.policy,
-            gpu=config.gpu,
-            entry_point=config.entry_point,
-        )
+    _programs: ProgramRows
+    _stored: dict[str, Callable[[], Fields]]
+    """Reads the program of a checkpoint, by its id."""
 
-    def add(self, gathered: BundleRows, run_id: str, record: Fields) -> None:
+    def add(self, rows: BundleRows, record: Fields) -> None:
         """Add a step of a trace or a program."""
-        rows = self._programs.begin(gathered, run_id)
         if "child_id" in record.values:
             self._add_step(rows, record)
         else:
             self._add_program(rows, record, record)
 
-    def _add_step(self, rows: AttemptRows, step: Fields) -> None:
+    def _add_step(self, rows: BundleRows, step: Fields) -> None:
         """Add the child of a step, and before it the parent if it has not come before."""
         parent = step.require_text("parent_id")
         if not self._programs.has(parent):
-            stored = self._load(parent) or Fields(values={}, where=step.where)
             first = {
                 "id": parent,
                 "code": step.values.get("parent_code"),
                 "metrics": step.values.get("parent_metrics"),
-                **_without_empty(stored.values),
+                **self._load(parent),
             }
             self._add_program(rows, Fields(values=first, where=step.where), step)
         child: dict[str, Any] = {
@@ -204,64 +172,46 @@ class _Adder:
         }
         if step.code("child_code") is None:
             stored = self._load(child["id"])
-            if stored is not None:
-                child |= {name: stored.values.get(name) for name in ("code", "language")}
+            child |= {name: stored.get(name) for name in ("code", "language") if name in stored}
         program = Fields(values=child, where=step.where)
         self._add_program(rows, program, step, completion=step.prose("llm_response"))
 
     def _add_program(
-        self, rows: AttemptRows, program: Fields, where: Fields, completion: str | None = None
+        self, rows: BundleRows, program: Fields, where: Fields, completion: str | None = None
     ) -> None:
         identity, code = program.require_text("id"), program.code("code")
-        prompt = next(iter(_list_prompts(program)), None)
-        messages = [
-            {"role": role, "content": text}
-            for role in ("system", "user")
-            if prompt is not None and (text := prompt.prose(role)) is not None
-        ]
-        if completion is None and prompt is not None:
-            completion = _first_answer(prompt)
+        prompts = program.inner("prompts")
+        prompt = next((one for name in prompts.values if (one := prompts.inner(name)).values), None)
+        messages: list[dict[str, str]] = []
+        if prompt is not None:
+            for role in ("system", "user"):
+                if (text := prompt.prose(role)) is not None:
+                    messages.append({"role": role, "content": text})
+            answers = prompt.values.get("responses")
+            if completion is None and isinstance(answers, list) and answers:
+                first = Fields(values={"answer": answers[0]}, where=prompt.where)
+                completion = first.prose("answer")
+        changes = program.prose("changes_description")
         # A step without code must not hide the code that a later import brings.
         place = ["program", identity] if code is not None else ["program", identity, "no code"]
         attempt = self._programs.add(
             rows,
             identity,
             place,
-            kernel_id=self._programs.add_kernel(rows, code, program.text("language")),
+            kernel_id=self._programs.add_code(rows, code, program.text("language")),
             parent=program.text("parent_id"),
             parse_error="the trace has no code" if code is None else None,
             prompt_id=rows.add_prompt(messages, self._programs.task_id),
             completion=completion,
-            design=_read_changes(program),
+            design=None if changes == "empty" else changes,  # what OpenEvolve writes for none
             turn=program.whole("generation"),
             created_at=program.moment("timestamp"),
         )
         quote = f"program {identity} in {Path(where.where.partition(',')[0]).name}"
         self._programs.add_metrics(rows, attempt, program.inner("metrics"), quote)
 
-    def _load(self, identity: str) -> Fields | None:
-        """Return a program of the checkpoints, or None."""
-        file = self._files.get(identity)
-        return None if file is None else pieces.parse_document(file, self._root)
-
-
-def _list_prompts(program: Fields) -> list[Fields]:
-    prompts = program.inner("prompts")
-    return [one for name in prompts.values if (one := prompts.inner(name)).values]
-
-
-def _first_answer(prompt: Fields) -> str | None:
-    answers = prompt.values.get("responses")
-    if not isinstance(answers, list) or not answers:
-        return None
-    return Fields(values={"answer": answers[0]}, where=prompt.where).prose("answer")
-
-
-def _read_changes(program: Fields) -> str | None:
-    """Return the description of a program's changes; OpenEvolve writes `empty` for none."""
-    changes = program.prose("changes_description")
-    return None if changes == "empty" else changes
-
-
-def _without_empty(values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value not in (None, "", {})}
+    def _load(self, identity: str) -> dict[str, Any]:
+        """Return the values that a program of the checkpoints states; none if it is not there."""
+        read = self._stored.get(identity)
+        values = {} if read is None else read().values
+        return {name: value for name, value in values.items() if value not in (None, "", {})}

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import yaml
+
 from store.errors import ImportFailed
 from store.ids import content_id
-from store.importers.reading import sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "published"
-IMPORTER_VERSION = 1
 BUILT_IN = Path(__file__).with_suffix(".yaml")
 _SPEEDUPS = ("mean", "max", "p75", "p50", "p25")
 _COUNTS = ("success", "faster_than_1.00", "faster_than_1.01", "improper_timing")
@@ -47,39 +48,26 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     """
     file = path or BUILT_IN
     data = sources.read_bytes(file, file.parent)
-    document = _parse(sources.decode(data, file), file)
-    identity = sources.bundle_id(NAME, IMPORTER_VERSION, sources.digest([(NAME, data)]), config)
-    if sources.is_stored(lake, identity):
-        yield Bundle(bundle_id=identity, message=f"{NAME} {file.name}")
-        return
-    gathered = BundleRows(source=NAME, source_revision=None, license=None)
-    for policy_id, about in _mapping(document.get("policies", {}), f"{file}, policies").items():
-        gathered.add(
-            "policies", (policy_id,), {**_mapping(about, policy_id), "policy_id": policy_id}
-        )
-    for number, source in enumerate(
-        _sequence(document.get("sources"), f"{file}, sources"), start=1
-    ):
-        about = _mapping(source, f"{file}, source {number}")
-        _add_source(gathered, about, file, identity, TRUST.index(config.trust))
-    claims = len(gathered.tables.get("claims", {}))
-    yield gathered.make_bundle(
-        identity,
-        f"{NAME} {file.name}: {claims} figures",
-        importer=NAME,
-        config=config,
-        what=file.name,
-    )
-
-
-def _parse(text: str, file: Path) -> Mapping[str, Any]:
-    import yaml
-
+    text = sources.decode(data, file)
     try:
-        document = yaml.load(text, Loader=yaml.CSafeLoader)
+        document = _mapping(yaml.load(text, Loader=yaml.CSafeLoader), str(file))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ImportFailed(f"{file} is not YAML: {error}") from error
-    return _mapping(document, str(file))
+    policies = _mapping(document.get("policies", {}), f"{file}, policies")
+    listed = _sequence(document.get("sources"), f"{file}, sources")
+
+    def add(rows: BundleRows) -> str:
+        for policy_id, about in policies.items():
+            row = {**_mapping(about, policy_id), "policy_id": policy_id}
+            rows.add("policies", (policy_id,), row)
+        for number, source in enumerate(listed, start=1):
+            about = _mapping(source, f"{file}, source {number}")
+            _add_source(rows, about, file, TRUST.index(config.trust))
+        return f"{len(rows.tables.get('claims', {}))} figures"
+
+    content = sources.digest([(NAME, data)])
+    reading = pieces.Import(lake, NAME, config)
+    yield reading.make_bundle(content, f"{NAME} {file.name}", file.name, add)
 
 
 def _mapping(value: object, where: str) -> Mapping[str, Any]:
@@ -94,9 +82,7 @@ def _sequence(value: object, where: str) -> list[Any]:
     return cast("list[Any]", value)
 
 
-def _add_source(
-    gathered: BundleRows, source: Mapping[str, Any], file: Path, run_id: str, weakest: int
-) -> None:
+def _add_source(rows: BundleRows, source: Mapping[str, Any], file: Path, weakest: int) -> None:
     """Add the figures of one source, unless it is weaker than --trust allows."""
     for name in ("source", "revision", "trust"):
         if not isinstance(source.get(name), str):
@@ -134,8 +120,8 @@ def _add_source(
         for metric, value in _figures(claim, entry):
             row: dict[str, Any] = {**common, "metric": metric, "value": value}
             claim_id = content_id("claim", json.dumps(row, sort_keys=True))
-            row |= {"claim_id": claim_id, "run_id": run_id, "published_on": day}
-            gathered.add("claims", (claim_id,), row)
+            row |= {"claim_id": claim_id, "run_id": rows.run_id, "published_on": day}
+            rows.add("claims", (claim_id,), row)
 
 
 def _figures(claim: Mapping[str, Any], where: str) -> Iterator[tuple[str, float]]:

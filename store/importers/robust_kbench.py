@@ -18,17 +18,14 @@ from typing import TYPE_CHECKING
 from store.errors import ImportFailed
 from store.foreign import csv_text
 from store.foreign.fields import Fields
-from store.ids import content_id
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import AttemptRows
 from store.importers.reading.rows import BundleRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "robust-kbench"
-IMPORTER_VERSION = 1
 POLICY = "robust-kbench"
 _REQUIRED = ("Kernel Name", "Code", "Correct", "Runtime (ms)", "Speedup", "task_name", "forward")
 _NUMBERS = ("Batch ID", "Sample ID", "Runtime (ms)", "Speedup", "Speedup Compile", "Max Diff")
@@ -41,7 +38,7 @@ _PROFILES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the robust-kbench importer."""
 
     gpu: str = "H100"
@@ -49,7 +46,6 @@ class Config:
     source_revision: str | None = None
     """Commit of the repository (default: the checkout's HEAD)."""
     license: str | None = "Apache-2.0"
-    """SPDX identifier of the repository's license."""
 
 
 def recognize(path: Path) -> str | None:
@@ -70,32 +66,20 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     files = detection.list_files(root, "results.csv", "highlighted/results.csv")
     if not files:
         raise ImportFailed(f"{root} holds no highlighted/results.csv", "Name the checkout.")
-    yield from pieces.read_pieces(
-        lake,
-        [
-            pieces.open_documents(
-                file.name,
-                [file],
-                root,
-                partial(csv_text.read_rows, required=_REQUIRED, numbers=_NUMBERS, flags=_FLAGS),
-            )
-            for file in files
-        ],
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source="SakanaAI/robust-kbench",
-            source_revision=config.source_revision or sources.git_head(root),
-            license=config.license,
-        ),
-        start=lambda: partial(_add, config.gpu),
+    parse = partial(csv_text.read_rows, required=_REQUIRED, numbers=_NUMBERS, flags=_FLAGS)
+    reading = pieces.Import(
+        *(lake, NAME, config),
+        source="SakanaAI/robust-kbench",
+        source_revision=config.source_revision or sources.git_head(root),
+    )
+    yield from reading.read(
+        (pieces.open_documents(file.name, [file], root, parse) for file in files),
+        lambda: partial(_add, config.gpu),
     )
 
 
-def _add(gpu: str, gathered: BundleRows, run_id: str, row: Fields) -> None:
+def _add(gpu: str, rows: BundleRows, row: Fields) -> None:
     """Add the kernel of a row with its figures and profiles."""
-    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     code, task, name = row.code("Code"), row.require_text("task_name"), row.text("Kernel Name")
     problem = f"{task}/{'forward' if row.flag('forward') else 'backward'}"
     place = [problem, row.text("Batch ID") or "", row.text("Sample ID") or "", name or ""]
@@ -104,31 +88,18 @@ def _add(gpu: str, gathered: BundleRows, run_id: str, row: Fields) -> None:
         policy=POLICY,
         policy_kind="released",
         problem=problem,
-        kernel_id=rows.add_kernel(code, path="kernel.cu", entry_point="forward"),
+        kernel_id=rows.add_code(code, path="kernel.cu", entry_point="forward"),
         design=row.prose("Thought"),
         parse_error="the row has no code" if code is None else None,
     )
     if attempt.kernel_id is None:
         return
     quote = f"{name} of {problem}"
-    correct = row.flag("Correct")
-    if correct is not None:
-        status = "correct" if correct else "incorrect"
-        rows.add_verdict(attempt, evaluator=NAME, gpu=gpu, status=status, quote=quote)
+    rows.add_result(attempt, row.flag("Correct"), quote, gpu=gpu)
     rows.add_claim(attempt, "latency_ms", row.positive("Runtime (ms)"), quote, gpu=gpu)
     for column, baseline in (("Speedup", "eager"), ("Speedup Compile", "compile")):
         rows.add_claim(attempt, "speedup", row.positive(column), quote, gpu=gpu, baseline=baseline)
     for column, author in _PROFILES:
         body = row.prose(column)
-        if body is None or body == "None":
-            continue
-        analysis_id = content_id("analysis", NAME, *place, column, body)
-        analysis = {
-            "analysis_id": analysis_id,
-            "kernel_id": attempt.kernel_id,
-            "generation_id": attempt.generation_id,
-            "kind": "profiler",
-            "author": f"{author} ({NAME})",
-            "body": body,
-        }
-        gathered.add("analyses", (analysis_id,), analysis)
+        if body is not None and body != "None":
+            rows.add_analysis(attempt, "profiler", f"{author} ({NAME})", body, column)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,16 +18,15 @@ from store.errors import ImportFailed
 from store.foreign import json_text, sqlite
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
+from store.importers.reading.programs import SCORE, ProgramOrigin, ProgramRows
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-from store.importers.searches.programs import SCORE, ProgramRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "shinka"
-IMPORTER_VERSION = 1
 TABLE = "programs"
 COLUMNS = (
     *("id", "code", "language", "parent_id", "generation", "timestamp", "combined_score"),
@@ -35,23 +35,10 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(ProgramOrigin):
     """Options of the shinka importer."""
 
-    task: str | None = None
-    """Task of the search: its name, or the first 6 characters of its id."""
-    problem: str | None = None
-    """Name of the task if the lake does not have it (default: the folder's name)."""
     policy: str = NAME
-    """Name of the policy that wrote the programs."""
-    gpu: str | None = None
-    """GPU of the figures."""
-    entry_point: str = "ModelNew"
-    """Class or function that the programs define."""
-    source_revision: str | None = None
-    """Revision of the search."""
-    license: str | None = None
-    """SPDX identifier under which the programs were released."""
 
 
 def recognize(path: Path) -> str | None:
@@ -77,16 +64,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     task_id = find_optional(lake, config.task)
     for file in files:
         problem = config.problem or file.resolve().parent.name
-        yield from pieces.read_pieces(
-            lake,
-            [pieces.open_documents(pieces.name_inside(file, root), [file], root, _parse)],
-            importer=NAME,
-            version=IMPORTER_VERSION,
-            config=config,
-            origin=BundleRows(
-                source=NAME, source_revision=config.source_revision, license=config.license
+        yield from pieces.Import(lake, NAME, config).read(
+            [pieces.open_documents(None, [file], root, _parse)],
+            lambda problem=problem: partial(
+                _add, ProgramRows(config, task_id, problem, config.entry_point)
             ),
-            start=lambda problem=problem: _Programs(config, task_id, problem).add,
         )
 
 
@@ -100,36 +82,21 @@ def _parse(file: Path) -> Iterator[Fields]:
         yield Fields(values=row, where=where)
 
 
-class _Programs:
-    """Adds programs in order."""
-
-    def __init__(self, config: Config, task_id: str | None, problem: str) -> None:
-        self._problem = problem
-        self._programs = ProgramRows(
-            importer=NAME,
-            task_id=task_id,
-            problem=problem,
-            policy=config.policy,
-            gpu=config.gpu,
-            entry_point=config.entry_point,
-        )
-
-    def add(self, gathered: BundleRows, run_id: str, row: Fields) -> None:
-        """Add one program."""
-        programs, rows = self._programs, self._programs.begin(gathered, run_id)
-        identity = row.require_text("id")
-        attempt = programs.add(
-            rows,
-            identity,
-            [self._problem, identity],
-            kernel_id=programs.add_kernel(rows, row.code("code"), row.text("language")),
-            parent=row.text("parent_id"),
-            turn=row.whole("generation"),
-            analysis=row.prose("text_feedback"),
-            created_at=row.moment("timestamp"),
-        )
-        quote = f"program {identity} of {self._problem}"
-        programs.add_verdict(rows, attempt, row.flag("correct"), quote)
-        score = Fields(values={SCORE: row.values["combined_score"]}, where=row.where)
-        programs.add_metrics(rows, attempt, score, quote)
-        programs.add_metrics(rows, attempt, row.inner("public_metrics"), quote)
+def _add(programs: ProgramRows, rows: BundleRows, row: Fields) -> None:
+    """Add one program."""
+    identity = row.require_text("id")
+    attempt = programs.add(
+        rows,
+        identity,
+        [programs.problem, identity],
+        kernel_id=programs.add_code(rows, row.code("code"), row.text("language")),
+        parent=row.text("parent_id"),
+        turn=row.whole("generation"),
+        analysis=row.prose("text_feedback"),
+        created_at=row.moment("timestamp"),
+    )
+    quote = f"program {identity} of {programs.problem}"
+    rows.add_result(attempt, row.flag("correct"), quote, gpu=programs.config.gpu)
+    score = Fields(values={SCORE: row.values["combined_score"]}, where=row.where)
+    programs.add_metrics(rows, attempt, score, quote)
+    programs.add_metrics(rows, attempt, row.inner("public_metrics"), quote)

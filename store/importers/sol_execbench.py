@@ -23,19 +23,16 @@ from typing import TYPE_CHECKING, Any, cast
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import NOTHING_STORED, Fields
-from store.importers.flashinfer import files as formats
-from store.importers.flashinfer.rows import TraceRows
-from store.importers.reading import detection, parquet, pieces, sources
+from store.importers.reading import detection, flashinfer, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
 NAME = "sol-execbench"
-IMPORTER_VERSION = 1
 EVALUATION_LICENSE = "LicenseRef-NVIDIA-Evaluation-Dataset"
 COLUMNS = {
     "name": True,
@@ -52,15 +49,13 @@ _LEVEL = re.compile(r"L([0-9])(?:-.*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the sol-execbench importer."""
 
     evaluator_version: int = 0
     """Version of sol-execbench to record; 0 means that it is unknown."""
     source_revision: str = "unknown"
-    """Commit of the dataset."""
     license: str | None = EVALUATION_LICENSE
-    """License of the problems and of the solutions beside them."""
 
 
 def recognize(path: Path) -> str | None:
@@ -83,18 +78,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             replace(pieces.open_parquet(file, root, COLUMNS), open=partial(_read_rows, file))
             for file in parquet.find(root)
         ]
-    yield from pieces.read_pieces(
-        lake,
-        problems,
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source="nvidia/SOL-ExecBench",
-            source_revision=config.source_revision,
-            license=config.license,
-        ),
-        start=lambda: partial(_add, config.evaluator_version),
+    yield from pieces.Import(lake, NAME, config, source="nvidia/SOL-ExecBench").read(
+        problems, lambda: partial(_add, config.evaluator_version)
     )
 
 
@@ -110,12 +95,8 @@ def _open_folders(root: Path) -> Iterator[pieces.SourceFile]:
         if not workloads.is_file():
             raise ImportFailed(f"{file.parent} has no {workloads.name}", NOTHING_STORED)
         more = others.get(name, [])
-        yield pieces.open_documents(
-            pieces.name_inside(file, root),
-            [file, workloads, *more],
-            root,
-            partial(_parse, root=root, more=more),
-        )
+        parse = partial(_parse, root=root, more=more)
+        yield pieces.open_documents(None, [file, workloads, *more], root, parse)
 
 
 def _parse(file: Path, root: Path, more: list[Path]) -> Iterator[Fields]:
@@ -171,12 +152,12 @@ def _read_rows(file: Path) -> Iterator[Fields]:
             number += 1
 
 
-def _add(version: int, gathered: BundleRows, run_id: str, problem: Fields) -> None:
+def _add(version: int, rows: BundleRows, problem: Fields) -> None:
     """Add a problem with its workloads, solutions and verdicts."""
     where = problem.where
-    definition = formats.parse_definition(dict(problem.inner("definition").values), where)
+    definition = flashinfer.parse_definition(dict(problem.inner("definition").values), where)
     workloads = [
-        formats.parse_workload(dict(one.values), one.where)
+        flashinfer.parse_workload(dict(one.values), one.where)
         for one in _list_fields(problem, "workloads")
     ]
     drawn = {
@@ -187,30 +168,23 @@ def _add(version: int, gathered: BundleRows, run_id: str, problem: Fields) -> No
     }
     if drawn and definition.generator is None:
         raise ImportFailed(f"{where} has custom inputs and no custom_inputs_entrypoint")
-    rows = TraceRows(
-        gathered,
-        run_id,
-        version,
-        replace(definition, drawn=frozenset(drawn)),
-        suite=NAME,
-        evaluator=NAME,
-        level=problem.whole("level"),
-    )
+    definition = replace(definition, drawn=frozenset(drawn))
+    of_trace = flashinfer.TraceRows(rows, definition, NAME, version, problem.whole("level"))
     for workload in workloads:
-        rows.add_workload(workload)
+        of_trace.add_workload(workload)
     known: set[str | None] = set()
     for one in _list_fields(problem, "solutions"):
-        solution = formats.parse_solution(dict(one.values), one.where)
-        rows.add_solution(solution)
+        solution = flashinfer.parse_solution(dict(one.values), one.where)
+        of_trace.add_solution(solution)
         known.add(solution.name)
     unknown = 0
     for one in _list_fields(problem, "traces"):
-        trace = formats.parse_trace(dict(one.values), {definition.name}, one.where)
+        trace = flashinfer.parse_trace(dict(one.values), {definition.name}, one.where)
         if trace.solution in known:
-            rows.add_verdict(trace)
+            of_trace.add_verdict(trace)
         else:
             unknown += trace.solution is not None
-    if unknown and run_id:
+    if unknown and rows.run_id:
         log.warning("%s: %d traces are of solutions that are not there", definition.name, unknown)
 
 

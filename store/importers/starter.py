@@ -8,7 +8,6 @@ are quarantined; kernels that are merely wrong are not.
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from store import ids
 from store.errors import ImportFailed
-from store.importers.reading import sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     import store
 
 NAME = "starter"
-IMPORTER_VERSION = 1
 FOLDER = Path(__file__).parent.parent / "starter"
 MEASURED = FOLDER / "measured"
 DETECTOR = "starter-label"
@@ -147,85 +145,55 @@ def _kernel(folder: Path, name: str, stated: dict[str, Any]) -> Kernel:
     )
 
 
-def _suite_bundle(whole: Suite, config: Config, lake: store.Lake) -> Bundle:
+def _suite_bundle(suite: Suite, config: Config, lake: store.Lake) -> Bundle:
     files = [("suite.yaml", (FOLDER / "suite.yaml").read_bytes())]
-    for task in whole.tasks:
+    for task in suite.tasks:
         files.append((task.name, task.code.encode()))
         files += [(f"{task.name}/{kernel.name}", kernel.code.encode()) for kernel in task.kernels]
-    identity = sources.bundle_id(NAME, IMPORTER_VERSION, sources.digest(files), config)
-    kernels = sum(len(task.kernels) for task in whole.tasks)
-    message = f"{NAME} {whole.revision}: {len(whole.tasks)} tasks, {kernels} kernels"
-    if sources.is_stored(lake, identity):
-        return Bundle(bundle_id=identity, message=message)
-    gathered = BundleRows(source=NAME, source_revision=whole.revision, license=whole.license)
-    gathered.add(
-        "policies",
-        (NAME,),
-        {"policy_id": NAME, "name": NAME, "kind": "person", "output_terms": whole.license},
+
+    def add(rows: BundleRows) -> None:
+        rows.add_policy(NAME, "person", output_terms=suite.license)
+        for family, split in suite.families.items():
+            row = {"suite": suite.name, "family": family, "split": split, "rule": suite.rule}
+            rows.add("splits", (suite.name, family), row)
+        for number, task in enumerate(suite.tasks, start=1):
+            task_id = rows.add_task(task.code)
+            rows.add_label(
+                task_id,
+                family=task.family,
+                suite=suite.name,
+                revision=suite.revision,
+                name=task.name,
+                title=task.title,
+                level=task.level,
+                problem_id=number,
+                degenerate=task.degenerate,
+            )
+            for device, axes in task.workloads.items():
+                rows.add_workload(task_id, device, axes)
+            for kernel in task.kernels:
+                _add_kernel(rows, task, task_id, kernel)
+
+    kernels = sum(len(task.kernels) for task in suite.tasks)
+    reading = pieces.Import(
+        *(lake, NAME, config), source_revision=suite.revision, license=suite.license
     )
-    for family, split in whole.families.items():
-        row = {"suite": whole.name, "family": family, "split": split, "rule": whole.rule}
-        gathered.add("splits", (whole.name, family), row)
-    for number, task in enumerate(whole.tasks, start=1):
-        task_id = _add_task(gathered, whole, task, number)
-        for kernel in task.kernels:
-            _add_kernel(gathered, task, task_id, kernel, identity)
-    return gathered.make_bundle(identity, message, importer=NAME, config=config, what=NAME)
+    message = f"{NAME} {suite.revision}: {len(suite.tasks)} tasks, {kernels} kernels"
+    return reading.make_bundle(sources.digest(files), message, NAME, add)
 
 
-def _add_task(gathered: BundleRows, whole: Suite, task: Task, number: int) -> str:
-    task_id = gathered.add_task(task.code)
-    label = {
-        "suite": whole.name,
-        "suite_revision": whole.revision,
-        "name": task.name,
-        "task_id": task_id,
-        "level": task.level,
-        "problem_id": number,
-        "title": task.title,
-        "family": task.family,
-        "degenerate": task.degenerate,
-        **gathered.origin(),
-    }
-    gathered.add("task_labels", (whole.name, whole.revision, task.name, task_id), label)
-    for device, axes in task.workloads.items():
-        text = json.dumps(axes, sort_keys=True)
-        workload_id = ids.workload_id(task_id, text)
-        row = {
-            "workload_id": workload_id,
-            "task_id": task_id,
-            "name": device,
-            "axes": text,
-            "generator": "get_inputs",
-        }
-        gathered.add("workloads", (workload_id,), row)
-    return task_id
-
-
-def _add_kernel(
-    gathered: BundleRows, task: Task, task_id: str, kernel: Kernel, run_id: str
-) -> None:
+def _add_kernel(rows: BundleRows, task: Task, task_id: str, kernel: Kernel) -> None:
     # The path keeps the kernel's name, which the lake stores nowhere else.
     path = f"{task.name}/{kernel.name}.py"
-    kernel_id = gathered.add_kernel({path: kernel.code}, entry_path=path)
-    generation_id = ids.content_id("generation", NAME, task_id, kernel_id)
-    generation = {
-        "generation_id": generation_id,
-        "run_id": run_id,
-        "task_id": task_id,
-        "policy_id": NAME,
-        "kernel_id": kernel_id,
-        **gathered.origin(),
-    }
-    gathered.add("generations", (generation_id,), generation)
+    kernel_id = rows.add_kernel({path: kernel.code}, entry_path=path)
+    rows.add_attempt([task_id, kernel_id], policy=NAME, task_id=task_id, kernel_id=kernel_id)
     if kernel.finding is None:
         return
-    finding_id = ids.content_id(
-        "finding", kernel_id, DETECTOR, str(_DETECTOR_VERSION), kernel.finding
-    )
+    version = str(_DETECTOR_VERSION)
+    finding_id = ids.content_id("finding", kernel_id, DETECTOR, version, kernel.finding)
     finding = {
         "finding_id": finding_id,
-        "run_id": run_id,
+        "run_id": rows.run_id,
         "kernel_id": kernel_id,
         "detector": DETECTOR,
         "detector_version": _DETECTOR_VERSION,
@@ -234,7 +202,7 @@ def _add_kernel(
         "quote": kernel.about,
         "confidence": 1.0,
     }
-    gathered.add("findings", (finding_id,), finding)
+    rows.add("findings", (finding_id,), finding)
     cheats = kernel.label == "cheat"
     decision = "confirmed" if cheats else "dismissed"
     standing_id = ids.content_id("standing", finding_id, decision, NAME)
@@ -246,7 +214,7 @@ def _add_kernel(
         "author": NAME,
         "why": f"{why}: {kernel.about.partition(': ')[2] or kernel.about}",
     }
-    gathered.add("standings", (standing_id,), standing)
+    rows.add("standings", (standing_id,), standing)
 
 
 def _measured_bundle(files: list[Path]) -> Bundle:

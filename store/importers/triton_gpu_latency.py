@@ -18,23 +18,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from store.importers.reading import detection, parquet, pieces, sources
-from store.importers.reading.attempts import AttemptRows
 from store.importers.reading.rows import BundleRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
     from store.foreign.fields import Fields
+    from store.writing.bundle import Bundle
 
 NAME = "triton-gpu-latency"
-IMPORTER_VERSION = 1
 POLICY = "makora"
 COLUMNS = {"x": True, "y": True, "problem_id": False, "holdout_group": False}
 _UNITS_MS = {"s": 1000.0, "ms": 1.0, "us": 0.001}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.Origin):
     """Options of the triton-gpu-latency importer."""
 
     unit: Literal["s", "ms", "us"] | None = None
@@ -42,9 +40,7 @@ class Config:
     gpu: str | None = None
     """GPU of the runtimes, if you know it."""
     source_revision: str = "unknown"
-    """Commit of the dataset."""
     license: str | None = "Apache-2.0"
-    """SPDX identifier of the dataset's license."""
 
 
 def recognize(path: Path) -> str | None:
@@ -60,18 +56,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     Raises ImportFailed if a file has no columns x and y, or a row is malformed.
     """
     root = sources.require_path(path, "train.parquet or test.parquet of triton-gpu-latency")
-    yield from pieces.read_pieces(
-        lake,
+    yield from pieces.Import(lake, NAME, config, source="makora-ai/triton-gpu-latency").read(
         (pieces.open_parquet(file, root, COLUMNS) for file in parquet.find(root)),
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source="makora-ai/triton-gpu-latency",
-            source_revision=config.source_revision,
-            license=config.license,
-        ),
-        start=lambda: partial(_add, config),
+        lambda: partial(_add, config),
     )
 
 
@@ -91,22 +78,21 @@ def split_program(program: str) -> str | None:
     return "\n".join(lines[:start]) or None
 
 
-def _add(config: Config, gathered: BundleRows, run_id: str, row: Fields) -> None:
+def _add(config: Config, rows: BundleRows, row: Fields) -> None:
     """Add the program of a row with its latency."""
-    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     program = row.code("x")
     if program is None:
         return
     problem, code = row.text("problem_id"), split_program(program)
     name = problem or sources.digest([("problem", (code or program).encode())])[:16]
-    task_id = rows.add_task(code, suite=NAME, revision=config.source_revision, name=name)
+    task_id = rows.add_suite_task(code, suite=NAME, revision=config.source_revision, name=name)
     attempt = rows.add_attempt(
         [row.where, sources.digest([("x", program.encode())])],
         policy=POLICY,
         policy_kind="released",
         task_id=task_id,
         problem=problem,
-        kernel_id=rows.add_kernel(program),
+        kernel_id=rows.add_code(program),
     )
     y = row.number("y")
     measured = y is not None and math.isfinite(y) and y > 0

@@ -12,43 +12,36 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from store import ids
-from store.code.completion import parse_completion
 from store.errors import ImportFailed
-from store.importers.reading import detection, parquet, sources
+from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
 NAME = "trl-completions"
-IMPORTER_VERSION = 1
 BUNDLE_ROWS = 5_000
 _NEEDED = ("step", "prompt", "completion")
 _NO_REWARDS = {"advantage", "task_id", "completion_id", "finish_reason"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(pieces.TaskOrigin):
     """Options of the trl-completions importer."""
 
     policy: str | None = None
     """Name of the policy that wrote the completions (default: the name of the run's folder)."""
-    task: str | None = None
-    """Task of the rows that state none: its name, or the first 6 characters of its id."""
-    source_revision: str | None = None
-    """Revision of the run."""
-    license: str | None = None
-    """SPDX identifier under which the completions were released."""
 
 
 def recognize(path: Path) -> str | None:
@@ -68,34 +61,35 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         folder = folder.resolve().parent
     policy = config.policy or folder.resolve().name
     tasks = _Tasks(lake, config.task)
-    group = _Groups()
-    read_rows = kept = 0
+    groups: Counter[str] = Counter()
+    read_rows = 0
+    reading = pieces.Import(lake, NAME, config)
+    is_any_kept = False
     for file in files:
-        identity = sources.bundle_id(
-            NAME, IMPORTER_VERSION, f"{policy} {file.name} {parquet.digest(file)}", config
+
+        def add(rows: BundleRows, file: Path = file) -> None:
+            nonlocal read_rows
+            rows.add_policy(policy, "model")
+            names = parquet.column_names(file)
+            wanted = dict.fromkeys(names, False) | dict.fromkeys(_NEEDED, True)
+            for batch in parquet.read_batches(file, wanted, BUNDLE_ROWS):
+                for row in batch:
+                    place = f"{file.name}, row {read_rows}"
+                    read_rows += 1
+                    messages = _messages(row["prompt"], place)
+                    task_id = tasks.find(row.get("task_id"), messages)
+                    if task_id is not None:
+                        _add(rows, row, messages, task_id, policy, place, groups)
+
+        bundle = reading.make_bundle(
+            f"{policy} {file.name} {pieces.hash_file(file)}",
+            f"{NAME} {policy}: {file.name}",
+            file.name,
+            add,
         )
-        message = f"{NAME} {policy}: {file.name}"
-        if sources.is_stored(lake, identity):
-            kept += 1
-            yield Bundle(bundle_id=identity, message=message)
-            continue
-        gathered = BundleRows(
-            source=NAME, source_revision=config.source_revision, license=config.license
-        )
-        gathered.add_policy(policy, "model")
-        names = parquet.column_names(file)
-        wanted = dict.fromkeys(names, False) | dict.fromkeys(_NEEDED, True)
-        for rows in parquet.read_batches(file, wanted, BUNDLE_ROWS):
-            for row in rows:
-                read_rows += 1
-                place = f"{file.name}, row {read_rows - 1}"
-                messages = _messages(row["prompt"], place)
-                task_id = tasks.find(row.get("task_id"), messages)
-                if task_id is not None:
-                    kept += 1
-                    _add(gathered, row, messages, task_id, policy, identity, place, group)
-        yield gathered.make_bundle(identity, message, importer=NAME, config=config, what=file.name)
-    if not kept:
+        is_any_kept |= not bundle.tables or "generations" in bundle.tables
+        yield bundle
+    if not is_any_kept:
         raise ImportFailed(
             f"none of {read_rows} completions is of a task that the lake has",
             "Import the tasks first, or name the one that they are of with --task.",
@@ -119,94 +113,60 @@ class _Tasks:
         }
         self._default = find_optional(lake, named)
 
-    def find(self, said: object, messages: list[dict[str, str]]) -> str | None:
+    def find(self, stated: object, messages: list[dict[str, str]]) -> str | None:
         """Return the id of a row's task, or None if it is unknown."""
-        if isinstance(said, str) and said in self._known:
-            return said
-        found = self._prompts.get(ids.prompt_id(messages), self._default)
-        self.missing += found is None
-        return found
-
-
-class _Groups:
-    """Numbers completions of one step and prompt."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def place(self, group_id: str) -> int:
-        """Return the place of the next completion in its group."""
-        self._counts[group_id] = self._counts.get(group_id, -1) + 1
-        return self._counts[group_id]
+        if isinstance(stated, str) and stated in self._known:
+            return stated
+        task_id = self._prompts.get(ids.prompt_id(messages), self._default)
+        self.missing += task_id is None
+        return task_id
 
 
 def _add(
-    gathered: BundleRows,
+    rows: BundleRows,
     row: Mapping[str, Any],
     messages: list[dict[str, str]],
     task_id: str,
     policy: str,
-    run_id: str,
     place: str,
-    groups: _Groups,
+    groups: Counter[str],
 ) -> None:
+    """Add a completion with its rewards; `groups` counts those of each step and prompt."""
     text = _text(row["completion"], place)
-    parsed = parse_completion(text, str(row.get("finish_reason") or "stop"))
-    kernel_id = None
-    if parsed.code is not None:
-        files = {parsed.path: parsed.code, **dict(parsed.other_files)}
-        kernel_id = gathered.add_kernel(
-            files, entry_path=parsed.path, entry_point=parsed.entry_point
-        )
+    kernel_id, parsed = rows.parse_completion(text, str(row.get("finish_reason") or "stop"))
     prompt_id = ids.prompt_id(messages)
-    prompt = {
-        "prompt_id": prompt_id,
-        "messages": ids.messages_json(messages),
-        "task_id": task_id,
-        "purpose": "train",
-    }
-    gathered.add("prompts", (prompt_id,), prompt)
-    step = _step(row["step"], place)
+    try:
+        step = int(row["step"])
+    except (TypeError, ValueError, OverflowError):
+        raise ImportFailed(f"{place}: step is {row['step']!a:.40}, no number") from None
     group_id = ids.content_id("group", NAME, policy, str(step), prompt_id)
-    index = groups.place(group_id)
-    generation_id = ids.content_id("generation", NAME, group_id, str(index), text)
-    gathered.add(
-        "generations",
-        (generation_id,),
-        {
-            "generation_id": generation_id,
-            "run_id": run_id,
-            "task_id": task_id,
-            "policy_id": policy,
-            "kernel_id": kernel_id,
-            "prompt_id": prompt_id,
-            "group_id": group_id,
-            "sample_index": index,
-            "completion": text,
-            "parse_error": parsed.parse_error,
-            "analysis": parsed.analysis,
-            "design": parsed.design,
-            **gathered.origin(),
-        },
+    index = groups[group_id]
+    groups[group_id] += 1
+    attempt = rows.add_attempt(
+        [group_id, str(index), text],
+        policy=policy,
+        task_id=task_id,
+        kernel_id=kernel_id,
+        prompt_id=rows.add_prompt(messages, task_id, "train"),
+        group_id=group_id,
+        sample_index=index,
+        **parsed,
     )
     advantage = _figure(row.get("advantage"))
     for name, value in row.items():
         raw = _figure(value)
         if name in _NEEDED or name in _NO_REWARDS or raw is None:
             continue
-        gathered.add(
-            "rewards",
-            (generation_id, name),
-            {
-                "run_id": run_id,
-                "generation_id": generation_id,
-                "rule": name,
-                "rule_version": 0,
-                "step": step,
-                "raw": raw,
-                "advantage": advantage,
-            },
-        )
+        reward = {
+            "run_id": rows.run_id,
+            "generation_id": attempt.generation_id,
+            "rule": name,
+            "rule_version": 0,
+            "step": step,
+            "raw": raw,
+            "advantage": advantage,
+        }
+        rows.add("rewards", (attempt.generation_id, name), reward)
 
 
 def _messages(value: Any, place: str) -> list[dict[str, str]]:
@@ -245,14 +205,6 @@ def _content(value: Any) -> str:
 
 def _clean(text: str) -> str:
     return text.replace("\0", "\ufffd")
-
-
-def _step(value: Any, place: str) -> int:
-    try:
-        step = int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ImportFailed(f"{place}: step is {value!a:.40}, no number") from None
-    return step
 
 
 def _figure(value: Any) -> float | None:

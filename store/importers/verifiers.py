@@ -21,36 +21,25 @@ from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import NOTHING_STORED, Fields, clean
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import AttemptRows
+from store.importers.reading.claude import read_content
 from store.importers.reading.rows import BundleRows
+from store.importers.reading.sessions import SessionOrigin, SessionRows
 from store.importers.reading.tasks import find_optional
-from store.importers.sessions.claude import read_content
-from store.importers.sessions.rows import SessionRows
-from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
+    from store.writing.bundle import Bundle
 
 NAME = "verifiers"
-IMPORTER_VERSION = 1
 TRACE_VERSION = 1
 TRACES = "traces.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(SessionOrigin):
     """Options of the verifiers importer."""
 
-    task: str | None = None
-    """Task of the rollouts: its name, or the first 6 characters of its id."""
-    kernel_file: str = "*"
-    """Pattern of the names of files that are kernels, such as solution.py."""
     source: str = NAME
-    """Repository that the rollouts come from."""
-    source_revision: str | None = None
-    """Its commit."""
-    license: str | None = None
-    """SPDX identifier under which the rollouts were released."""
 
 
 def recognize(path: Path) -> str | None:
@@ -66,24 +55,21 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if there is no file, or a line is malformed or of another version.
     """
-    root = sources.require_path(path, f"{TRACES} of verifiers, or a folder with it")
-    files = [root] if root.is_file() else sorted(root.rglob(TRACES))
-    if not files:
-        raise ImportFailed(f"{root} holds no {TRACES}", "Name the run folder of verifiers.")
+    root, files = sources.find_files(
+        path,
+        TRACES,
+        f"{TRACES} of verifiers, or a folder with it",
+        "Name the run folder of verifiers.",
+    )
     task_id = find_optional(lake, config.task)
-    yield from pieces.read_pieces(
-        lake,
+    yield from pieces.Import(lake, NAME, config, source=config.source).read(
         (
             replace(pieces.open_json_lines(file, root), open=partial(_read_episodes, file))
             for file in files
         ),
-        importer=NAME,
-        version=IMPORTER_VERSION,
-        config=config,
-        origin=BundleRows(
-            source=config.source, source_revision=config.source_revision, license=config.license
+        lambda: partial(
+            _add, SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file)
         ),
-        start=lambda: _Adder(config, task_id).add,
     )
 
 
@@ -193,32 +179,24 @@ def _read_call(call: Fields, answers: dict[str, str | None]) -> dict[str, Any]:
     }
 
 
-class _Adder:
-    """Adds the steps of one file, and the results of each trace."""
-
-    def __init__(self, config: Config, task_id: str | None) -> None:
-        self._sessions = SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file)
-
-    def add(self, gathered: BundleRows, run_id: str, record: Fields) -> None:
-        """Add one step, or the results of a trace."""
-        name = record.text("results_of")
-        if name is None:
-            self._sessions.add(gathered, run_id, record)
-            return
-        attempt = self._sessions.last_attempt(name)
-        if attempt is None:
-            return
-        rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
-        rewards, metrics = record.inner("rewards"), record.inner("metrics")
-        for label in rewards.values:
-            reward = rewards.inner(label)
-            score, weight = reward.number("score"), reward.number("weight")
-            value = None if score is None else score * (1.0 if weight is None else weight)
-            if value is not None and math.isfinite(value):
-                rows.add_claim(attempt, _metric("reward", label), value, f"trace {name}")
-        for label in metrics.values:
-            value = metrics.number(label)
-            rows.add_claim(attempt, _metric("reported", label), value, f"trace {name}")
+def _add(sessions: SessionRows, rows: BundleRows, record: Fields) -> None:
+    """Add one step, or the results of a trace."""
+    name = record.text("results_of")
+    if name is None:
+        sessions.add(rows, record)
+        return
+    attempt = sessions.last_attempt(name)
+    if attempt is None:
+        return
+    rewards, metrics = record.inner("rewards"), record.inner("metrics")
+    for label in rewards.values:
+        reward = rewards.inner(label)
+        score, weight = reward.number("score"), reward.number("weight")
+        value = None if score is None else score * (1.0 if weight is None else weight)
+        if value is not None and math.isfinite(value):
+            rows.add_claim(attempt, _metric("reward", label), value, f"trace {name}")
+    for label in metrics.values:
+        rows.add_claim(attempt, _metric("reported", label), metrics.number(label), f"trace {name}")
 
 
 def _metric(kind: str, label: Any) -> str:

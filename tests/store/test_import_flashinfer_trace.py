@@ -12,7 +12,7 @@ import pytest
 import store
 from store.errors import ImportFailed
 from store.importers import flashinfer_trace
-from store.importers.flashinfer.files import STATUSES
+from store.importers.reading.flashinfer import STATUSES
 from store.importers.reading.run import ImportSummary, run_import
 
 REFERENCE = """import torch

@@ -13,8 +13,7 @@ from import_sources import count, import_source, query, write_json, write_lines
 
 from store.errors import ImportFailed
 from store.importers import sol_execbench
-from store.importers.flashinfer import axis_expressions
-from store.importers.reading import detection
+from store.importers.reading import detection, flashinfer
 
 REFERENCE = """import torch
 
@@ -165,7 +164,7 @@ def test_malformed_problems_are_refused_whole(tmp_path: Path) -> None:
 def test_expressions_that_would_grow_are_refused() -> None:
     doubling = {f"a{n}": f"a{n + 1} + a{n + 1}" for n in range(40)} | {"a40": "batch"}
     with pytest.raises(ImportFailed, match="more than 2000 characters"):
-        axis_expressions.expand(doubling, {"batch"}, "here")
+        flashinfer.expand_axes(doubling, {"batch"}, "here")
     for text in ("1 if x else 2", "'a' * 3", "x.y", "[1]", "(" * 1000, "\0", "True"):
         with pytest.raises(ImportFailed):
-            axis_expressions.expand({"a": text}, {"x"}, "here")
+            flashinfer.expand_axes({"a": text}, {"x"}, "here")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from store.errors import ImportFailed
-from store.ids import content_id
 from store.importers.kernelbench import split_stem
 from store.importers.reading import sources
 from store.schema.baselines import list_baselines
@@ -28,7 +27,6 @@ _BASELINE_KINDS = {
     "torch_compile_inductor_default": "compile",
     "torch_compile_inductor_reduce-overhead": "compile_reduce_overhead",
 }
-_GPU = re.compile(r"\b(?:(?:RTX|GTX|MI|A|B|GB|GH|H|L|P|T|V)(?: )?A?[0-9]+[A-Z]*(?: Ti)?)\b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +47,6 @@ class Entry:
     def hardware(self) -> str:
         """Full name of the GPU, or unknown."""
         return _line(self.metadata.get("hardware")) or "unknown"
-
-    @property
-    def gpu(self) -> str:
-        """Short name of the GPU."""
-        return gpu_name(self.hardware)
-
-    def device_row(self) -> Mapping:
-        """Return the device that the verdict names; nothing but its name is known."""
-        return {
-            "device_id": content_id("device", "kernelbench", self.hardware),
-            "name": self.gpu,
-            "kind": "cuda",
-            "model": self.hardware,
-        }
 
     def verdict(self) -> Mapping:
         """Return the columns of an evaluation that state its result."""
@@ -172,19 +156,6 @@ def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
                 key = (int(match[1]), problem[0])
                 figures[key] = (_clean(name), _line(stats.get("hardware")), mean_ms)
     return Baseline(name=file.name, kind=kind or known or "", figures=figures)
-
-
-def gpu_name(model: str) -> str:
-    """Return the short name of a GPU, as tables use it.
-
-    >>> [gpu_name(m) for m in ("NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 3090", "Tesla T4")]
-    ['H100', 'RTX 3090', 'T4']
-    >>> [gpu_name(m) for m in ("NVIDIA A100-SXM4-80GB", "NVIDIA RTX A6000", "unknown")]
-    ['A100', 'RTX A6000', 'unknown']
-    """
-    match = _GPU.search(model)
-    # A name is printable ASCII (store.schema.device_names).
-    return match[0] if match else " ".join(re.findall("[!-~]+", model)) or "unknown"
 
 
 def parse_entry(problem_id: int, value: Any, where: str) -> Entry:

@@ -1,4 +1,4 @@
-"""Reads large sources in pieces: each piece is one bundle, and a malformed file leaves nothing.
+"""Reads sources in pieces: each piece is one bundle, and a malformed file leaves nothing.
 
 A file is read twice. The first pass builds the rows of every piece and drops them, so that an error
 at the end of the file is found before anything is stored. The second pass yields the pieces. Memory
@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,9 @@ from store import faults
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import Fields, measure
+from store.ids import content_id
 from store.importers.reading import parquet, sources
-from store.importers.reading.rows import BundleRows, decide_splits
+from store.importers.reading.rows import BundleRows, config_json, decide_splits
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -36,6 +38,162 @@ _MB = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Options of an importer: where its rows come from."""
+
+    source_revision: str | None = None
+    """Commit or revision of the source."""
+    license: str | None = None
+    """SPDX identifier of the license that the source was released under."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOrigin(Origin):
+    """Options of an importer of kernels for one task."""
+
+    task: str | None = None
+    """Task of the kernels: its name, or the first 6 characters of its id."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """What the bundles of one import share."""
+
+    lake: store.Lake
+    """Pinned reader."""
+    name: str
+    """Name of the importer."""
+    config: Any
+    """Its options; part of the identity of every bundle."""
+    _: KW_ONLY
+    version: int = 1
+    """Version of the importer; part of the identity as well."""
+    source: str = ""
+    """Repository that the rows come from (default: the importer)."""
+    source_revision: str | None = None
+    """Its revision (default: that of the options)."""
+    license: str | None = None
+    """Its license (default: that of the options)."""
+    namespace: str = ""
+    """Name from which ids follow, if it is another one."""
+
+    @cached_property
+    def _stored(self) -> set[str]:
+        """The bundles of this importer that the lake has. A run of a bundle has its id."""
+        rows = self.lake.run(
+            "SELECT bundle_id FROM ingest_log "
+            "SEMI JOIN (FROM runs WHERE kind = 'import' AND name = $1) AS own "
+            "ON ingest_log.bundle_id = own.run_id",
+            [self.name],
+        ).rows()
+        return {str(row["bundle_id"]) for row in rows}
+
+    def identify(self, content: str) -> str:
+        """Return the id of a bundle, which follows from its content and the options."""
+        return content_id("import", self.name, str(self.version), content, config_json(self.config))
+
+    def begin(self, identity: str = "") -> BundleRows:
+        """Return a builder of the rows of a bundle; without an identity they are only checked."""
+        config = self.config
+        return BundleRows(
+            source=self.source or self.name,
+            source_revision=self.source_revision or getattr(config, "source_revision", None),
+            license=self.license or getattr(config, "license", None),
+            importer=self.name,
+            namespace=self.namespace,
+            run_id=identity,
+        )
+
+    def make_bundle(
+        self,
+        content: str,
+        message: str,
+        what: str,
+        add: Callable[[BundleRows], str | None],
+        identity: str | None = None,
+    ) -> Bundle:
+        """Return a bundle with the rows that `add` adds, or without rows if the lake has it.
+
+        Evaluations and analyses that an earlier import has stored are left out.
+
+        Args:
+            content: What identifies the bundle, with the options and the version.
+            message: A few words about its rows.
+            what: Source of its run.
+            add: Adds its rows; may return more words for the message.
+            identity: Id of the bundle, if it follows from something else.
+        """
+        identity = identity or self.identify(content)
+        if identity in self._stored:
+            return Bundle(bundle_id=identity, message=message)
+        rows = self.begin(identity)
+        words = add(rows)
+        rows.leave_out_stored(self.lake)
+        message = message if words is None else f"{message}: {words}"
+        return rows.make_bundle(message, config=self.config, what=what)
+
+    def read(self, files: Iterable[SourceFile], start: Callable[[], Add]) -> Iterator[Bundle]:
+        """Yield the bundles of files in order.
+
+        Args:
+            files: What to read.
+            start: Returns a new function that adds records, called once per pass over a file.
+
+        Raises:
+            ImportFailed: a record is malformed; nothing of its file is stored.
+        """
+        for file in files:
+            splits: list[dict[str, str]] = []
+            if self.identify(f"{file.name} 0 {file.digest}") not in self._stored:
+                if file.size > 100 * _MB:
+                    log.info("checking %s (%d MB)", file.name, file.size // _MB)
+                splits = self._check(file, start)
+            add = start()
+            first = done = 0
+            for number, records in enumerate(_split(file.open())):
+                done += sum(record.size for record in records)
+                share = f", {min(done / file.size, 1):.0%}" if file.size and done else ""
+                last = first + len(records) - 1
+                message = f"{self.name} {file.name}: records {first} to {last}{share}"
+                first = last + 1
+                identity = self.identify(f"{file.name} {number} {file.digest}")
+                # Later records may continue what a stored piece began, so it is read all the same.
+                rows = self.begin(identity)
+                for record in records:
+                    add(rows, record)
+                if identity in self._stored:
+                    yield Bundle(bundle_id=identity, message=message)
+                    continue
+                for split in splits if number == 0 else ():
+                    rows.add("splits", (split["suite"], split["family"]), split)
+                rows.leave_out_stored(self.lake)
+                yield rows.make_bundle(message, config=self.config, what=f"{file.name} {number}")
+
+    def _check(self, file: SourceFile, start: Callable[[], Add]) -> list[dict[str, str]]:
+        """Build all rows of a file and drop them; return the splits of the families of its tasks.
+
+        Splits are decided over the whole file, so they go into its first piece.
+        """
+        families: dict[str, dict[str, str]] = {}
+        add = start()
+        for records in _split(file.open()):
+            rows = self.begin()
+            for record in records:
+                add(rows, record)
+            for label in rows.tables.get("task_labels", {}).values():
+                families.setdefault(label["suite"], {})[label["task_id"]] = label["family"]
+        return [
+            row
+            for suite, by_task in families.items()
+            for row in decide_splits(suite, by_task.values(), self.lake)
+        ]
+
+
+Add = Callable[[BundleRows, Fields], object]
+"""Adds the rows of one record to those of its bundle."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourceFile:
     """One file, or several small ones that belong together."""
 
@@ -47,68 +205,6 @@ class SourceFile:
     """Bytes."""
     open: Callable[[], Iterator[Fields]]
     """Reads the records from the start."""
-
-
-Add = Callable[[BundleRows, str, Fields], None]
-"""Adds the rows of one record. Takes the bundle's rows, the run's id and the record."""
-
-
-def read_pieces(
-    lake: store.Lake,
-    files: Iterable[SourceFile],
-    *,
-    importer: str,
-    version: int,
-    config: Any,
-    origin: BundleRows,
-    start: Callable[[], Add],
-) -> Iterator[Bundle]:
-    """Yield the bundles of files in order.
-
-    Args:
-        lake: Pinned reader.
-        files: What to read.
-        importer: Name of the importer.
-        version: Its version; part of the identity of every bundle.
-        config: Its options; part of the identity as well.
-        origin: Source, revision and license of all rows; its tables are not used.
-        start: Returns a new function that adds records, called once per pass over a file.
-
-    Raises:
-        ImportFailed: a record is malformed; nothing of its file is stored.
-    """
-    for file in files:
-
-        def identify(number: int, file: SourceFile = file) -> str:
-            content = f"{file.name} {number} {file.digest}"
-            return sources.bundle_id(importer, version, content, config)
-
-        splits: list[dict[str, str]] = []
-        if not sources.is_stored(lake, identify(0)):
-            if file.size > 100 * _MB:
-                log.info("checking %s (%d MB)", file.name, file.size // _MB)
-            splits = _check(file, origin, start, lake)
-        add = start()
-        first = done = 0
-        for number, records in enumerate(_split(file.open())):
-            identity = identify(number)
-            done += sum(record.size for record in records)
-            share = f", {min(done / file.size, 1):.0%}" if file.size and done else ""
-            last = first + len(records) - 1
-            message = f"{importer} {file.name}: records {first} to {last}{share}"
-            first = last + 1
-            gathered = _begin(origin)
-            for record in records:
-                add(gathered, identity, record)
-            if sources.is_stored(lake, identity):
-                yield Bundle(bundle_id=identity, message=message)
-                continue
-            for split in splits if number == 0 else ():
-                gathered.add("splits", (split["suite"], split["family"]), split)
-            gathered.leave_out_stored(lake)
-            yield gathered.make_bundle(
-                identity, message, importer=importer, config=config, what=f"{file.name} {number}"
-            )
 
 
 def open_json_lines(file: Path, root: Path) -> SourceFile:
@@ -139,9 +235,9 @@ def open_parquet(file: Path, root: Path, columns: dict[str, bool]) -> SourceFile
 
 
 def open_documents(
-    name: str, files: Sequence[Path], root: Path, parse: Callable[[Path], Iterable[Fields]]
+    name: str | None, files: Sequence[Path], root: Path, parse: Callable[[Path], Iterable[Fields]]
 ) -> SourceFile:
-    """Return small files that belong together, each parsed as a whole."""
+    """Return small files that belong together, each parsed as a whole; None: name of the first."""
     hashes: list[tuple[str, bytes]] = []
     size = 0
     for file in files:
@@ -153,6 +249,7 @@ def open_documents(
         for file in files:
             yield from parse(file)
 
+    name = name_inside(files[0], root) if name is None else name
     return SourceFile(name=name, digest=sources.digest(hashes), size=size, open=records)
 
 
@@ -192,34 +289,6 @@ def hash_file(file: Path) -> str:
 def name_inside(file: Path, root: Path) -> str:
     """Return the path of a file inside its source."""
     return file.relative_to(root).as_posix() if file != root else file.name
-
-
-def _check(
-    file: SourceFile, origin: BundleRows, start: Callable[[], Add], lake: store.Lake
-) -> list[dict[str, str]]:
-    """Build all rows of a file and drop them; return the splits of the families of its tasks.
-
-    Splits are decided over the whole file, so they go into its first piece.
-    """
-    families: dict[str, dict[str, str]] = {}
-    add = start()
-    for records in _split(file.open()):
-        gathered = _begin(origin)
-        for record in records:
-            add(gathered, "", record)
-        for label in gathered.tables.get("task_labels", {}).values():
-            families.setdefault(label["suite"], {})[label["task_id"]] = label["family"]
-    return [
-        row
-        for suite, by_task in families.items()
-        for row in decide_splits(suite, by_task.values(), lake)
-    ]
-
-
-def _begin(origin: BundleRows) -> BundleRows:
-    return BundleRows(
-        source=origin.source, source_revision=origin.source_revision, license=origin.license
-    )
 
 
 def _split(records: Iterable[Fields]) -> Iterator[list[Fields]]:

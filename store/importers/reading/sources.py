@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import hashlib
 import json
 import os
@@ -11,14 +10,11 @@ import stat
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store import faults
 from store.errors import ImportFailed
 from store.ids import content_id
-
-if TYPE_CHECKING:
-    from store.lake.reader import Lake
 
 MAX_FILE_BYTES = 20 << 20
 TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
@@ -29,6 +25,18 @@ def require_path(path: Path | None, what: str) -> Path:
     if path is None:
         raise ImportFailed("no path given", f"Name {what}.")
     return path
+
+
+def find_files(path: Path | None, pattern: str, what: str, hint: str) -> tuple[Path, list[Path]]:
+    """Return a source and its files: itself, or those below a folder with a name, in order.
+
+    Raises ImportFailed if there is no path, which should be `what`, or no file, with a hint.
+    """
+    root = require_path(path, what)
+    files = [root] if root.is_file() else sorted(root.rglob(pattern))
+    if not files:
+        raise ImportFailed(f"{root} holds no {pattern}", hint)
+    return root, files
 
 
 def read_bytes(file: Path, root: Path, limit: int = MAX_FILE_BYTES) -> bytes:
@@ -107,36 +115,29 @@ def digest(files: Iterable[tuple[str, bytes]]) -> str:
     )
 
 
-def config_json(config: Any) -> str:
-    """Return the options of an importer (its Config dataclass) as JSON."""
-    return json.dumps(dataclasses.asdict(config), sort_keys=True, default=str)
+def combine(**hashes: str) -> str:
+    """Return one hash of several, each with its name."""
+    return digest((name, value.encode()) for name, value in hashes.items())
 
 
-def bundle_id(importer: str, version: int, content: str, config: Any) -> str:
-    """Return the id of an import, which follows from its content and its options."""
-    return content_id("import", importer, str(version), content, config_json(config))
-
-
-def is_stored(lake: Lake, bundle: str) -> bool:
-    """Return whether the lake has a bundle, so that its rows need not be read again."""
-    return bool(lake.run("FROM ingest_log WHERE bundle_id = $1", [bundle]).one())
-
-
-def git_head(root: Path) -> str | None:
-    """Return the commit of a checkout, or None if it is unknown.
+def git_head(*roots: Path) -> str | None:
+    """Return the commit of the first folder that is a checkout, or None if it is unknown.
 
     Reads the files directly, because git would follow the configuration of the checkout.
     """
-    folder = root / ".git"
-    if not (folder / "HEAD").is_file():
-        return None
-    head = read_text(folder / "HEAD", root).strip()
-    name = head.removeprefix("ref: ")
-    if name != head:
-        loose, packed = folder / name, folder / "packed-refs"
-        if loose.is_file():
-            head = read_text(loose, root).strip()
-        elif packed.is_file():
-            lines = read_text(packed, root).splitlines()
-            head = next((line[:40] for line in lines if line.endswith(f" {name}")), "")
-    return head if len(head) == 40 and set(head) <= set("0123456789abcdef") else None
+    for root in roots:
+        folder = root / ".git"
+        if not (folder / "HEAD").is_file():
+            continue
+        head = read_text(folder / "HEAD", root).strip()
+        name = head.removeprefix("ref: ")
+        if name != head:
+            loose, packed = folder / name, folder / "packed-refs"
+            if loose.is_file():
+                head = read_text(loose, root).strip()
+            elif packed.is_file():
+                lines = read_text(packed, root).splitlines()
+                head = next((line[:40] for line in lines if line.endswith(f" {name}")), "")
+        if len(head) == 40 and set(head) <= set("0123456789abcdef"):
+            return head
+    return None

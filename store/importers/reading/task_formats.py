@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +23,8 @@ from store.code.entry_points import count_arguments
 from store.code.python_syntax import parse_python
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import yaml_text
-from store.importers.flashinfer import files as flashinfer
-from store.importers.flashinfer.rows import TORCH_NAMES, scalar_name, task_text
-from store.importers.reading import sources
+from store.importers.reading import flashinfer, sources
+from store.importers.reading.flashinfer import TORCH_NAMES, scalar_name, task_text
 
 FORMATS = {
     "KernelBench": "a Python file, or a folder with one, that defines class Model and get_inputs()",
@@ -491,14 +489,7 @@ def _find_workloads(file: Path, name: str) -> Iterator[flashinfer.Workload]:
     for place in dict.fromkeys(places):
         if not place.is_file():
             continue
-        for number, line in enumerate(_read_text(place, place.parent).splitlines(), 1):
-            if not line.strip():
-                continue
-            where = f"{place}, line {number}"
-            try:
-                fields = flashinfer.require_object(json.loads(line), where)
-            except (ValueError, RecursionError) as error:
-                raise ImportFailed(f"{where}: {error}") from error
+        for fields, _, where in flashinfer.read_lines(_read_text(place, place.parent), place):
             held = fields.get("workload", fields)
             yield flashinfer.parse_workload(flashinfer.require_object(held, where), where)
 

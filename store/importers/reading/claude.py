@@ -24,34 +24,14 @@ TAIL_BYTES = 1 << 20
 HARNESS = "claude-code"
 
 
-def read_session(file: Path, **known: Any) -> dict[str, Any]:
-    """Return what the first lines and the last line of a file state about its session.
-
-    `known` are facts of the source that come first, such as the name or the model.
-    """
-    about: dict[str, Any] = {"name": file.stem, "harness": HARNESS}
-    for count, (values, where, _) in enumerate(json_text.read_lines(file)):
-        line = Fields(values=values, where=where)
-        about["name"] = line.text("sessionId") or line.text("session_id") or about["name"]
-        version = line.text("version") or line.text("claude_code_version")
-        if version is not None:
-            about["harness"] = f"{HARNESS} {version}"
-        message = line.values.get("message")
-        if isinstance(message, dict) and isinstance(message.get("model"), str):
-            about.setdefault("model", message["model"])
-        elif isinstance(values.get("model"), str):
-            about.setdefault("model", values["model"])
-        about.setdefault("started_at", values.get("timestamp"))
-        if count >= 50:
-            break
-    return about | _read_result(file) | {name: one for name, one in known.items() if one}
-
-
-def read_steps(file: Path, about: dict[str, Any]) -> Iterator[Fields]:
+def read_file(file: Path, **known: Any) -> Iterator[Fields]:
     """Yield the steps of a session file in the form of `SessionRows`.
+
+    `known` are facts of the source about the session, which come first, such as its name or model.
 
     Raises ImportFailed for a line that is malformed.
     """
+    about = _read_session(file) | {name: one for name, one in known.items() if one}
     waiting: dict[str, _Call] = {}
     """Calls without a result, by their id."""
     steps: deque[_Step] = deque()
@@ -96,6 +76,26 @@ def read_steps(file: Path, about: dict[str, Any]) -> Iterator[Fields]:
             number_of[name] = cast("int", step.values["step"])
     for step in steps:
         yield step.finish(waiting)
+
+
+def _read_session(file: Path) -> dict[str, Any]:
+    """Return what the first lines and the last line of a file state about its session."""
+    about: dict[str, Any] = {"name": file.stem, "harness": HARNESS}
+    for count, (values, where, _) in enumerate(json_text.read_lines(file)):
+        line = Fields(values=values, where=where)
+        about["name"] = line.text("sessionId") or line.text("session_id") or about["name"]
+        version = line.text("version") or line.text("claude_code_version")
+        if version is not None:
+            about["harness"] = f"{HARNESS} {version}"
+        message = line.values.get("message")
+        if isinstance(message, dict) and isinstance(message.get("model"), str):
+            about.setdefault("model", message["model"])
+        elif isinstance(values.get("model"), str):
+            about.setdefault("model", values["model"])
+        about.setdefault("started_at", values.get("timestamp"))
+        if count >= 50:
+            break
+    return about | _read_result(file)
 
 
 @dataclass(kw_only=True)

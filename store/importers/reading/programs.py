@@ -8,8 +8,8 @@ from typing import Any
 
 from store.code.python_syntax import parse_python
 from store.foreign.fields import Fields, clean
-from store.importers.reading.attempts import Attempt, AttemptRows
-from store.importers.reading.rows import ENTRY_PATH, BundleRows
+from store.importers.reading.pieces import TaskOrigin
+from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows
 
 SCORE = "combined_score"
 _PATHS = {
@@ -19,22 +19,36 @@ _PATHS = {
 }
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
+class SearchOrigin(TaskOrigin):
+    """Options of an importer of searches."""
+
+    policy: str = ""
+    """Name of the policy that wrote the programs."""
+    gpu: str | None = None
+    """GPU of the figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOrigin(SearchOrigin):
+    """Options of an importer of searches whose files state neither task nor entry point."""
+
+    problem: str | None = None
+    """Name of the task if the lake does not have it (default: what the source states)."""
+    entry_point: str = "ModelNew"
+    """Class or function that the programs define."""
+
+
+@dataclass
 class ProgramRows:
     """Adds the programs of one search in order; a parent that has not come before is unknown."""
 
-    importer: str
+    config: SearchOrigin
     task_id: str | None
     problem: str
-    policy: str
-    gpu: str | None
     entry_point: str
     _attempts: dict[str, str] = field(default_factory=dict[str, str])
     """Name of a program to the id of its attempt."""
-
-    def begin(self, gathered: BundleRows, run_id: str) -> AttemptRows:
-        """Return an adder of rows to a bundle."""
-        return AttemptRows(gathered=gathered, importer=self.importer, run_id=run_id)
 
     def has(self, program: str) -> bool:
         """Return whether a program has come before."""
@@ -42,7 +56,7 @@ class ProgramRows:
 
     def add(
         self,
-        rows: AttemptRows,
+        rows: BundleRows,
         program: str,
         place: Sequence[str],
         *,
@@ -54,7 +68,7 @@ class ProgramRows:
         """Add a program, whose parent is the name of another; `columns` are of generations."""
         attempt = rows.add_attempt(
             place,
-            policy=self.policy,
+            policy=self.config.policy,
             task_id=self.task_id,
             problem=problem or self.problem,
             kernel_id=kernel_id,
@@ -64,29 +78,22 @@ class ProgramRows:
         self._attempts[program] = attempt.generation_id
         return attempt
 
-    def add_kernel(self, rows: AttemptRows, code: str | None, language: str | None) -> str | None:
+    def add_code(
+        self, rows: BundleRows, code: str | None, language: str | None = None
+    ) -> str | None:
         """Add the kernel of a program and return its id, or None if there is no code."""
         if code is None:
             return None
         path = _PATHS.get((language or "").lower()) or find_path(code)
-        return rows.add_kernel(code, path=path, entry_point=self.entry_point)
+        return rows.add_code(code, path=path, entry_point=self.entry_point)
 
-    def add_verdict(
-        self, rows: AttemptRows, attempt: Attempt, correct: bool | None, quote: str
-    ) -> None:
-        """Add the verdict of the search on a program, if it has one."""
-        if correct is not None:
-            status = "correct" if correct else "incorrect"
-            rows.add_verdict(
-                attempt, evaluator=self.importer, gpu=self.gpu, status=status, quote=quote
-            )
-
-    def add_metrics(self, rows: AttemptRows, attempt: Attempt, metrics: Fields, quote: str) -> None:
+    def add_metrics(self, rows: BundleRows, attempt: Attempt, metrics: Fields, quote: str) -> None:
         """Add every number of an object as a claim; its metric is reported_NAME."""
         for name, value in metrics.values.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 metric = SCORE if name == SCORE else f"reported_{' '.join(clean(name).split())}"
-                rows.add_claim(attempt, metric[:100], metrics.number(name), quote, gpu=self.gpu)
+                figure = metrics.number(name)
+                rows.add_claim(attempt, metric[:100], figure, quote, gpu=self.config.gpu)
 
 
 def find_path(code: str) -> str:

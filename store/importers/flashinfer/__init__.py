@@ -1,1 +1,0 @@
-"""Definitions, solutions, workloads and traces in the form of flashinfer-bench."""

@@ -1,1 +1,0 @@
-"""What importers of searches share: programs with parents."""

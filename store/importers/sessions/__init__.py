@@ -1,1 +1,0 @@
-"""Transcripts of coding agents: their steps, tool calls, and the kernels that they wrote."""
