@@ -27,10 +27,9 @@ from typing import Any, Literal
 import duckdb
 
 import store
-from pipelines.contract.request import Request
-from pipelines.datasets.job import Job
+from pipelines.contract import Request
+from pipelines.datasets.job import Job, make_counter
 from pipelines.datasets.materialize import select_rows
-from pipelines.datasets.tokens import make_counter
 from store.commandline.members import find_members
 from store.errors import FlywheelError
 from store.lake import reader

@@ -65,10 +65,10 @@ def run_plain_grpo(folder: Path, steps: int) -> list[float]:
     from trainers import contrastive
     from trainers.models import loading
     from trainers.runs.job import Job
-    from trainers.training import grpo_options, grpo_settings, judging
+    from trainers.training import judging
 
     preset = contrastive.PRESETS["tiny"]
-    config = grpo_options.Config(**preset | {"steps": steps, "save_steps": _NO_SAVE})
+    config = contrastive.Config(**preset | {"steps": steps, "save_steps": _NO_SAVE})
     model = folder / "run" / "model" / "overfitted"
     with store.open(str(folder / "lake")) as lake:
         prompts = lake.sql(
@@ -115,7 +115,7 @@ def run_plain_grpo(folder: Path, steps: int) -> list[float]:
             ratios = [a / b for a, b in zip(arms["eager"], arms["kernel"], strict=True)]
             return 2.0 if statistics.median(ratios) > 1.05 else 1.0
 
-        settings = grpo_settings.make_settings(
+        settings = contrastive.make_settings(
             Job(name="plain", lake_url=None, out=folder / "plain", quiet=True), config
         )
         trainer = GRPOTrainer(

@@ -9,25 +9,31 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipelines.contract.baselines import Baseline, Evidence
-    from pipelines.contract.exemplars import (
+    from pipelines.contract import (
+        Baseline,
         DrawOptions,
+        Evidence,
         ExemplarOptions,
+        Kernel,
+        Message,
+        Purpose,
+        Request,
+        Row,
+        Selection,
         Strategy,
+        Task,
         copy_exemplar_options,
     )
-    from pipelines.contract.request import Purpose, Request
-    from pipelines.contract.rows import Kernel, Message, Row, Selection, Task
-    from pipelines.datasets.content import has_messages, hash_rows
-    from pipelines.datasets.job import Dataset, Job
+    from pipelines.datasets.job import Dataset, Job, make_counter
     from pipelines.datasets.materialize import (
+        has_messages,
+        hash_rows,
         preview_dataset,
         render_rows,
         select_rows,
         write_dataset,
     )
     from pipelines.datasets.record import record_dataset
-    from pipelines.datasets.tokens import make_counter
     from pipelines.rendering.templates import (
         describe_sizes,
         fence,
@@ -37,8 +43,7 @@ if TYPE_CHECKING:
         template_hash,
     )
     from pipelines.selection.draws import draw
-    from pipelines.selection.relations import Relation, keep, query
-    from pipelines.selection.sql_files import sql
+    from pipelines.selection.queries import Relation, keep, query, sql
     from pipelines.selection.tasks import Tasks, select_tasks
     from pipelines.selection.texts import fetch_texts
     from store.ids import messages_json, prompt_id
@@ -86,25 +91,35 @@ __all__ = [
 ]
 
 _MODULES = {
-    "pipelines.contract.baselines": ("Baseline", "Evidence"),
-    "pipelines.contract.exemplars": (
+    "pipelines.contract": (
+        "Baseline",
+        "Evidence",
         "DrawOptions",
         "ExemplarOptions",
         "Strategy",
         "copy_exemplar_options",
+        "Purpose",
+        "Request",
+        "Kernel",
+        "Message",
+        "Row",
+        "Selection",
+        "Task",
     ),
-    "pipelines.contract.request": ("Purpose", "Request"),
-    "pipelines.contract.rows": ("Kernel", "Message", "Row", "Selection", "Task"),
-    "pipelines.datasets.content": ("has_messages", "hash_rows"),
-    "pipelines.datasets.job": ("Dataset", "Job"),
     "pipelines.datasets.materialize": (
+        "has_messages",
+        "hash_rows",
         "preview_dataset",
         "render_rows",
         "select_rows",
         "write_dataset",
     ),
+    "pipelines.datasets.job": (
+        "Dataset",
+        "Job",
+        "make_counter",
+    ),
     "pipelines.datasets.record": ("record_dataset",),
-    "pipelines.datasets.tokens": ("make_counter",),
     "pipelines.rendering.templates": (
         "describe_sizes",
         "fence",
@@ -114,11 +129,21 @@ _MODULES = {
         "template_hash",
     ),
     "pipelines.selection.draws": ("draw",),
-    "pipelines.selection.relations": ("Relation", "keep", "query"),
-    "pipelines.selection.sql_files": ("sql",),
-    "pipelines.selection.tasks": ("Tasks", "select_tasks"),
+    "pipelines.selection.queries": (
+        "Relation",
+        "keep",
+        "query",
+        "sql",
+    ),
+    "pipelines.selection.tasks": (
+        "Tasks",
+        "select_tasks",
+    ),
     "pipelines.selection.texts": ("fetch_texts",),
-    "store.ids": ("messages_json", "prompt_id"),
+    "store.ids": (
+        "messages_json",
+        "prompt_id",
+    ),
 }
 
 

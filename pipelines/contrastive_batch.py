@@ -14,15 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pipelines.contract.baselines import Evidence
-from pipelines.contract.exemplars import DrawOptions
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Message, Row, Selection
-from pipelines.rendering.contrast import render_contrast
+from pipelines.contract import DrawOptions, Evidence, Message, Request, Row, Selection
+from pipelines.rendering.messages import render_contrast
 from pipelines.selection.draws import check_options, draw
-from pipelines.selection.relations import Relation, query
+from pipelines.selection.queries import Relation, query, sql
 from pipelines.selection.scores import Scores, find_device_kind, find_scores, name_clock
-from pipelines.selection.sql_files import sql
 from pipelines.selection.tasks import select_tasks
 from store.dossier.names import find_task
 from store.errors import EmptyDataset

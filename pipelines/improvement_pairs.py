@@ -12,10 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.contract.exemplars import Improvements
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Message, Row, Selection
-from pipelines.rendering.contrast import render_improvement
+from pipelines.contract import Improvements, Message, Request, Row, Selection
+from pipelines.rendering.messages import render_improvement
 from pipelines.selection.improvements import select_improvements
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines.contract.baselines import Baseline, Evidence
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Message, Row, Selection
-from pipelines.rendering import answers
+from pipelines.contract import Baseline, Evidence, Message, Request, Row, Selection
+from pipelines.rendering import messages
 from pipelines.selection.scores import find_device_kind, find_scores
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     import store
 
 DATASET_TYPE = "preference"
-TEMPLATE = answers.TEMPLATE
+TEMPLATE = messages.TEMPLATE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +111,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
 def render(row: Row) -> dict[str, list[Message]]:
     """Return prompt, chosen and rejected answer of one row."""
     return {
-        "prompt": answers.render_question(row),
-        "chosen": answers.render_answer(row, 0),
-        "rejected": answers.render_answer(row, 1),
+        "prompt": messages.render_question(row),
+        "chosen": messages.render_answer(row, 0),
+        "rejected": messages.render_answer(row, 1),
     }

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Message, Row, Selection
-from pipelines.selection.questions import select_questions
+from pipelines.contract import Message, Request, Row, Selection
+from pipelines.selection.tasks import select_questions
 
 if TYPE_CHECKING:
     import store

@@ -10,14 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines.contract.exemplars import Improvements
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Message, Row, Selection
-from pipelines.rendering.answers import render_answer
-from pipelines.rendering.contrast import render_improvement
+from pipelines.contract import Improvements, Message, Request, Row, Selection
+from pipelines.rendering.messages import render_answer, render_improvement
 from pipelines.selection.answers import select_answers
 from pipelines.selection.improvements import mix_improvements
-from pipelines.selection.questions import select_questions
+from pipelines.selection.tasks import select_questions
 
 if TYPE_CHECKING:
     import store

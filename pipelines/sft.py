@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines.contract.baselines import Evidence
-from pipelines.contract.exemplars import Improvements
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Message, Row, Selection
-from pipelines.rendering.answers import render_answer
-from pipelines.rendering.contrast import render_improvement
+from pipelines.contract import Evidence, Improvements, Message, Request, Row, Selection
+from pipelines.rendering.messages import render_answer, render_improvement
 from pipelines.selection.answers import select_answers
 from pipelines.selection.improvements import mix_improvements
 

@@ -10,37 +10,41 @@ the KL term, temperature and bucket width are not published; the defaults are ou
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from contextlib import ExitStack
-from dataclasses import asdict, replace
+import os
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pipelines
 import store
-from store.errors import FlywheelError, UnknownName
+from pipelines import ExemplarOptions, Strategy
+from store.dossier.names import read_task_names
+from store.errors import FlywheelError, LakeNotFound, UnknownName
 from trainers.datasets import records
-from trainers.models import loading, tiny_answers
+from trainers.datasets.records import Dataset
+from trainers.models import loading
 from trainers.policies.interface import Sampling
-from trainers.rollouts.exemplars import Draw, render_bare_prompts
+from trainers.rewarding.rules import Rule, Terms, configure_rule, load_rule
+from trainers.rollouts.exemplars import Draw
+from trainers.runs import key_values, recording
 from trainers.runs import processes as ranks
-from trainers.runs.job import Job
+from trainers.runs.job import Job, Training
 from trainers.runs.recording import Run, begin_run
 from trainers.training import judging, trl_settings
-from trainers.training.grpo_options import Config
-from trainers.training.grpo_run import train_grpo
-from trainers.training.grpo_settings import configure_reward, make_settings, require_vllm
-from trainers.training.short_tasks import overfit_on_short_answers
-from trainers.training.task_lists import choose_tasks, import_starter
+from trainers.training.checkpoints import Checkpoints
+from trainers.training.short_answers import overfit_on_short_answers, render_short_prompts
 
 if TYPE_CHECKING:
-    from evaluators.judge import Config as Judge
+    import datasets
+
     from evaluators.scheduling.pool import Pool
     from evaluators.service.remote_pool import RemotePool
     from pipelines import Message
-    from trainers.rewarding.rules import Rule
-    from trainers.rewarding.terms import Terms
-    from trainers.training.feed import Feed
+    from trainers.training.grpo import Feed
+
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -72,6 +76,64 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Config(Training, ExemplarOptions):
+    """Options of contrastive."""
+
+    tasks: tuple[str, ...] = ()
+    """Names or ids of the tasks to train on (default: all of the train split)."""
+    arm: Strategy = "bucket"
+    """How to draw exemplars. bucket: CUDA-L1's softmax over score buckets. random, island, none:
+    its ablations. top: the fastest. shuffled: like bucket, but with their scores shuffled."""
+    namespace: str | None = None
+    """Namespace of the attempts. Prompts show its kernels and those without one, so arms on one
+    lake do not see each other's (default: none, and prompts show all kernels)."""
+    steps: int = 100
+    """Number of optimization steps."""
+    prompts_per_step: int = 4
+    """Number of prompts per step."""
+    group_size: int = 8
+    """Number of answers to each prompt. Our choice; CUDA-L1 does not publish it."""
+    batch: int = 4
+    """Number of answers in one forward and backward pass of a process."""
+    max_completion: int = 1024
+    """Maximum number of tokens of an answer; the prompt gets the rest of --max-length. A prompt
+    that is too long is sent without exemplars."""
+    mask_truncated: bool = True
+    """Exclude truncated answers from the loss. They still get a reward."""
+    sampling_temperature: float = 1.0
+    """Temperature of sampling."""
+    top_p: float = 1.0
+    """Sample from the most likely tokens with this total probability."""
+    beta: float = 0.01
+    """Weight of the KL divergence from the initial model; 0 needs no reference model. Our choice;
+    CUDA-L1 does not publish it."""
+    epsilon: float = 0.2
+    """Clip the probability ratio to 1 ± this. Our choice; CUDA-L1 does not publish it."""
+    reward_rule: str = "cuda-l1"
+    """Reward rule (a file of trainers/rewards), which defines smoothing and clipping."""
+    reward: tuple[str, ...] = ()
+    """Option of the rule, as KEY=VALUE, such as clip=1.5. Repeat it for more options."""
+    device: str = "auto"
+    """Devices to judge kernels on: cpu, cuda:1, cuda:2,cuda:3 … auto takes the GPUs that no process
+    trains on. If there is none, the first GPU alternates between training and judging."""
+    workers: int = 1
+    """Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing."""
+    judge: tuple[str, ...] = ()
+    """Option of the judge, as KEY=VALUE, such as baselines=eager,compile. Repeat it for more
+    options. Verdicts of the default protocol=training are rewards only and never rank; a kernel
+    that beats every ranked kernel of its task is also judged in full at once. A URL names a judge
+    service (`evaluators serve`), which always judges in full, to use instead of this host."""
+    vllm: Literal["off", "colocate", "server"] = "off"
+    """Sample with vLLM: in the training processes (colocate) or through `vllm serve` (server). Give
+    further settings with --trl, such as vllm_server_base_url=…"""
+    starter: bool = False
+    """Import the starter suite if the lake does not have the tasks; create the lake
+    ./lake if needed."""
+    overfit: bool = False
+    """First overfit the model on a few short answers, so that it writes kernels."""
+
+
 def run(job: Job, config: Config) -> str:
     """Train and return the result in one line.
 
@@ -83,12 +145,18 @@ def run(job: Job, config: Config) -> str:
     """
     if config.model is None:
         raise FlywheelError("no model to start from", "Give --model, or --preset tiny.")
-    require_vllm(config)
+    if config.vllm != "off" and importlib.util.find_spec("vllm") is None:
+        raise FlywheelError(
+            f"--vllm {config.vllm} needs the package vllm, which is not installed",
+            "Install it (`pip install vllm`), or leave out --vllm to sample with Transformers.",
+        )
     trl_settings.silence_libraries()
     if config.starter:
         ranks.run_on_main(lambda: import_starter(job, config.tasks))
     with ExitStack() as stack:
-        running = stack.enter_context(begin_run(job, config))
+        run = stack.enter_context(begin_run(job, config))
+
+        # What the run is made of. Rank 0 finds it, and every rank gets the same.
         model = config.model
         base = ranks.run_on_main(lambda: loading.find_model(model, job.out / "model", config.seed))
         settings = make_settings(job, config)
@@ -97,12 +165,12 @@ def run(job: Job, config: Config) -> str:
         judge = judging.parse_options(config.judge, "training")
         dataset = ranks.run_on_main(
             lambda: records.choose_dataset(
-                running, config.dataset, "prompt-only", "rl-prompts", seed=config.seed
+                run, config.dataset, "prompt-only", "rl-prompts", seed=config.seed
             )
         )
-        tasks = ranks.run_on_main(lambda: choose_tasks(running, dataset, config.tasks))
+        tasks = ranks.run_on_main(lambda: choose_tasks(run, dataset, config.tasks))
         identity = ranks.run_on_main(lambda: loading.identify_model(base))
-        running.start(
+        run.start(
             {
                 "dataset_id": dataset.dataset_id,
                 "dataset": str(dataset.folder),
@@ -114,47 +182,226 @@ def run(job: Job, config: Config) -> str:
                 "trl": settings,
             }
         )
-        parent = ranks.run_on_main(lambda: running.add_base(base, model, identity))
-        pool = _open_pool(stack, job, place, judge, config.workers)
-        draw = _make_draw(config, pool)
+        parent = ranks.run_on_main(lambda: run.add_base(base, model, identity))
+
+        # Rank 0 alone judges and reads the lake; an error there ends every rank.
+        pools: list[Pool | RemotePool] = []
+        ranks.run_on_main(
+            lambda: pools.append(
+                stack.enter_context(judging.make_pool(job.lake_url, place, judge, config.workers))
+            )
+        )
+        draw = Draw(
+            arm=config.arm,
+            namespace=config.namespace,
+            **pipelines.copy_exemplar_options(config),
+            device=pools[0].device["name"] if pools else "",
+        )
         start = base
         if config.overfit:
             start = ranks.run_on_main(
                 lambda: overfit_on_short_answers(
-                    running, base, config.seed, lambda: _list_short_prompts(running, tasks, draw)
+                    run, base, config.seed, lambda: render_short_prompts(run, tasks, draw)
                 )
             )
-            parent = ranks.run_on_main(
-                lambda: running.add_policy(start, stage="sft", parent=parent)
-            )
+            parent = ranks.run_on_main(lambda: run.add_policy(start, stage="sft", parent=parent))
         feed = (
-            _make_feed(running, config, pool, draw, (rule, terms), start, parent) if pool else None
+            _make_feed(run, config, pools[0], draw, rule, terms, start, parent) if pools else None
         )
-        fitted = train_grpo(running, config, settings, feed, start, parent, dataset, tasks)
-    return fitted + f", snapshot {running.snapshot})"
 
+        # The loop is TRL's. In each step, StoreGRPOTrainer takes the prompts from the feed, samples
+        # answers, hands them to the feed for their rewards, and makes the update.
+        from trl.trainer.grpo_config import GRPOConfig
 
-def _open_pool(
-    stack: ExitStack, job: Job, place: str, judge: Judge, workers: int
-) -> Pool | RemotePool | None:
-    """Open the judges on rank 0; an error there ends every rank."""
+        from trainers.runs.gpu_turns import GpuTurns, open_lock
+        from trainers.training.grpo import StoreGRPOTrainer
 
-    def open_pool() -> None:
-        pool = judging.make_pool(job.lake_url, place, judge, workers)
-        made.append(stack.enter_context(pool))
+        checkpoints = Checkpoints(
+            run=run,
+            out=job.out,
+            stage="contrastive",
+            parent=parent,
+            dataset_id=dataset.dataset_id,
+        )
+        arguments: Any = trl_settings.make_config(GRPOConfig, settings)
+        model_options: dict[str, Any] = dict(arguments.model_init_kwargs or {})
+        arguments.model_init_kwargs = None
+        device = str(arguments.device)
+        with closing(GpuTurns(device, open_lock(device))) as turns:
+            trainer = StoreGRPOTrainer(
+                feed=feed,
+                turns=turns,
+                model=loading.load_model(start, lora=config.lora, **model_options),
+                args=arguments,
+                train_dataset=list_steps(tasks, config),
+                processing_class=loading.load_tokenizer(start),
+                peft_config=loading.make_adapter_config(start, config.lora),
+                callbacks=[recording.make_metrics_callback(run), checkpoints.make_callback()],
+            )
+            trl_settings.stop_printing(trainer)
+            _, checkpoint = checkpoints.resume() if run.resumed else (0, None)
+            trainer.train(resume_from_checkpoint=checkpoint)
+            checkpoints.write_final(trainer)
+        steps = int(trainer.state.global_step)
+        policy = checkpoints.record_final(steps)
 
-    made: list[Pool | RemotePool] = []
-    ranks.run_on_main(open_pool)
-    return made[0] if made else None
-
-
-def _make_draw(config: Config, pool: Pool | RemotePool | None) -> Draw:
-    return Draw(
-        arm=config.arm,
-        namespace=config.namespace,
-        **pipelines.copy_exemplar_options(config),
-        device=pool.device["name"] if pool is not None else "",
+    processes = trainer.accelerator.num_processes
+    several = f" on {processes} processes" * (ranks.count_processes() > 1)
+    last: Any = next((row for row in reversed(trainer.state.log_history) if "reward" in row), {})
+    reward = ""
+    if last.get("reward") is not None:
+        spread = f"reward spread within groups: {last['reward_std']:.3g}"
+        reward = f", last reward {last['reward']:.3g}, {spread}"
+    return (
+        f"contrastive: {steps} steps{several} on {len(tasks)} tasks{reward} → "
+        f"{checkpoints.final} (policy {policy[:12]}, snapshot {run.snapshot})"
     )
+
+
+_OWNED: trl_settings.Owned = {
+    "num_generations": "--group-size",
+    "per_device_train_batch_size": "--batch",
+    "gradient_accumulation_steps": "--prompts-per-step",
+    "generation_batch_size": "--prompts-per-step",
+    "max_completion_length": "--max-completion",
+    "max_steps": "--steps",
+    "temperature": "--sampling-temperature",
+    "top_p": "--top-p",
+    "beta": "--beta",
+    "epsilon": "--epsilon",
+    "mask_truncated_completions": "--mask-truncated",
+    "use_vllm": "--vllm",
+    "vllm_mode": "--vllm",
+    "scale_rewards": None,
+    "reward_weights": None,
+    "remove_unused_columns": None,
+    "shuffle_dataset": None,
+}
+"""Settings of GRPOConfig that our options set; None for those that stored rows depend on."""
+
+
+def make_settings(job: Job, config: Config) -> dict[str, Any]:
+    """Return the arguments of GRPOConfig.
+
+    Raises:
+        FlywheelError: --trl sets the same as an option, or the answers of a step cannot be divided.
+    """
+    from trl.trainer.grpo_config import GRPOConfig
+
+    processes = ranks.count_processes()
+    answers = config.prompts_per_step * config.group_size
+    if config.group_size < 2:
+        raise FlywheelError(f"--group-size {config.group_size} compares nothing", "Give 2 or more.")
+    if answers % (processes * config.batch):
+        raise FlywheelError(
+            f"{config.prompts_per_step} prompts with {config.group_size} answers each cannot be "
+            f"divided into passes of {config.batch} on {processes} process(es)",
+            "Make --prompts-per-step times --group-size a multiple of --batch times processes.",
+        )
+    if config.max_completion >= config.max_length:
+        raise FlywheelError(
+            f"--max-completion {config.max_completion} leaves no room for a prompt",
+            f"--max-length {config.max_length} is for both.",
+        )
+    ours = {
+        "loss_type": "grpo",
+        "scale_rewards": "group",
+        "num_generations": config.group_size,
+        "per_device_train_batch_size": config.batch,
+        "gradient_accumulation_steps": answers // (processes * config.batch),
+        "max_completion_length": config.max_completion,
+        "mask_truncated_completions": config.mask_truncated,
+        "max_steps": config.steps,
+        "temperature": config.sampling_temperature,
+        "top_p": config.top_p,
+        "top_k": 0,
+        "beta": config.beta,
+        "epsilon": config.epsilon,
+        "use_vllm": config.vllm != "off",
+        "remove_unused_columns": False,
+        "shuffle_dataset": False,
+        "ddp_timeout": int(ranks.WAIT.total_seconds()),
+    }
+    if config.vllm != "off":
+        ours["vllm_mode"] = config.vllm
+    return trl_settings.make_settings(GRPOConfig, config, job.out, ours, _OWNED)
+
+
+def configure_reward(config: Config) -> tuple[Rule, Terms]:
+    """Return the reward rule of a run and its options.
+
+    Raises:
+        FlywheelError: the rule has no such option, or reads a clock that the judge does not time.
+    """
+    rule = load_rule(config.reward_rule)
+    terms = configure_rule(rule, key_values.parse_values("reward", config.reward))
+    if terms.clock and judging.parse_options(config.judge, "training").protocol == "training":
+        raise FlywheelError(
+            f"no kernel would have a speedup by the clock {terms.clock}: the judge's protocol "
+            "training times by the clock that ranks alone",
+            "Add --judge protocol=full, or leave out --reward clock=….",
+        )
+    return rule, terms
+
+
+def choose_tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[str]:
+    """Return the ids of the tasks to train on, in the order of the dataset.
+
+    Raises:
+        UnknownName: a task is not in the dataset.
+    """
+    rows = dataset.columns(["task_id", "task"], run.job.out / "cache").to_list()
+    tasks = list(dict.fromkeys(row["task_id"] for row in rows))
+    if not wanted:
+        return tasks
+    with store.open(run.job.lake_url) as lake:
+        names = read_task_names(lake)
+    chosen: set[str] = set()
+    for one in wanted:
+        found = {row["task_id"] for row in names.match(one)}
+        if not found.intersection(tasks):
+            raise UnknownName.among("task of the dataset", one, {row["task"] for row in rows})
+        chosen |= found
+    return [one for one in tasks if one in chosen]
+
+
+def list_steps(tasks: list[str], config: Config) -> datasets.Dataset:
+    """Return the rows of GRPOTrainer: the tasks of all steps, shuffled again for each pass.
+
+    TRL's own shuffling restarts when a run is resumed, and it drops rows that do not fill a step.
+    """
+    import datasets
+
+    wanted = config.steps * config.prompts_per_step
+    ids: list[str] = []
+    for time_round in range(-(-wanted // len(tasks))):
+        parts = ("order", str(config.seed), str(time_round))
+        keyed = sorted((store.ids.content_id(*parts, task), task) for task in tasks)
+        ids += [task for _, task in keyed]
+    # A placeholder for the prompt of the step, so that TRL knows its shape.
+    prompt = [{"role": "user", "content": ""}]
+    return datasets.Dataset.from_dict({"task_id": ids[:wanted], "prompt": [prompt] * wanted})
+
+
+def import_starter(job: Job, tasks: tuple[str, ...]) -> None:
+    """Import the starter suite if one of the tasks, or the default lake, is missing.
+
+    Raises LakeNotFound if a lake that --lake or FLYWHEEL_LAKE names is missing.
+    """
+    from store.importers import starter
+    from store.importers.reading.run import run_import, summarize
+
+    try:
+        with store.open(job.lake_url) as lake:
+            names = read_task_names(lake)
+        if all(map(names.match, tasks)):
+            return
+    except LakeNotFound:
+        if job.lake_url or os.environ.get("FLYWHEEL_LAKE"):
+            raise  # a mistyped name must not become a lake
+    with store.writer(job.lake_url, author="store import starter") as writer:
+        summary = run_import(writer, starter, None, starter.Config(measured=False))
+    job.say(f"starter    {summarize(summary)}")
 
 
 def _make_feed(
@@ -162,19 +409,19 @@ def _make_feed(
     config: Config,
     pool: Pool | RemotePool,
     draw: Draw,
-    reward: tuple[Rule, Terms],
+    rule: Rule,
+    terms: Terms,
     start: Path,
     parent: str,
 ) -> Feed:
     """Return the feed of rank 0; the attempts refer to the row of the policy in training."""
-    from trainers.training.feed import Feed
+    from trainers.training.grpo import Feed
 
-    rule, terms = reward
     tokenizer: Any = loading.load_tokenizer(start)
 
-    def length(messages: list[Message]) -> int:
-        found = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        return len(found["input_ids"])
+    def count_tokens(messages: list[Message]) -> int:
+        tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+        return len(tokens["input_ids"])
 
     in_training = store.ids.content_id("policy in training", run.run_id)
     run.append(
@@ -207,20 +454,5 @@ def _make_feed(
         policy_id=in_training,
         seed=config.seed,
         longest=config.max_length - config.max_completion,
-        length=length,
+        length=count_tokens,
     )
-
-
-def _list_short_prompts(run: Run, tasks: list[str], draw: Draw) -> dict[str, list[list[Message]]]:
-    """Return the prompts of the tasks that have short answers, by the name of the task."""
-    with run.reader(run.pinned_snapshot) as lake:
-        names = {
-            row["task_id"]: row["name"]
-            for row in lake.run('SELECT task_id, "name" FROM task_names').rows()
-        }
-        known = [task for task in tasks if names[task] in tiny_answers.TEMPLATES]
-        if not known:
-            raise UnknownName.among("task to overfit on", names[tasks[0]], tiny_answers.TEMPLATES)
-        return {
-            names[one.task_id]: [one.messages] for one in render_bare_prompts(lake, draw, known)
-        }

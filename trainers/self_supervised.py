@@ -13,11 +13,15 @@ distinct kernels. --resume resumes an interrupted run without repeating any samp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from store.errors import FlywheelError
+from cyclopts import Parameter
+
+from pipelines import query
+from store import read_sql
+from store.errors import EvaluatorError, FlywheelError
 from trainers.datasets import records
 from trainers.datasets.records import Dataset
 from trainers.models import loading
@@ -25,23 +29,18 @@ from trainers.policies import spread
 from trainers.policies.interface import Sampling, Serving
 from trainers.rollouts import plan, waves
 from trainers.runs import processes, recording
-from trainers.runs.job import Job
+from trainers.runs.job import Job, Training
 from trainers.runs.recording import Run, begin_run
 from trainers.training import judging, supervised, trl_settings
-from trainers.training.round_options import Config
-from trainers.training.round_outcome import (
-    Collapsed,
-    Outcome,
-    check_judged,
-    count_repeats,
-    find_collapse,
-    read_outcome,
-)
-from trainers.training.short_tasks import (
+from trainers.training.short_answers import (
     find_short_tasks,
     list_short_prompts,
     overfit_on_short_answers,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 PIPELINE = "self-supervised"
 
@@ -62,6 +61,134 @@ PRESETS: dict[str, dict[str, Any]] = {
         ),
     },
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Training):
+    """Options of self-supervised. --dataset is a dataset of prompts, such as self-supervised@v1."""
+
+    rounds: int = 3
+    """Number of rounds of sampling and training. Our choice; CUDA-L1 does not publish it."""
+    attempts: int = 8
+    """Number of attempts at each prompt in a round. Our choice; CUDA-L1 does not publish it."""
+    prompts: int | None = None
+    """Maximum number of prompts in a round (default: one per task of the train split)."""
+    max_tokens: int = 2048
+    """Maximum number of tokens of an attempt."""
+    temperature: float = 1.0
+    """Temperature of sampling."""
+    top_p: float = 1.0
+    """Sample from the most likely tokens with this total probability."""
+    sampling_batch: int = 32
+    """Maximum number of sequences that a process samples at once."""
+    form: Literal["code", "protocol"] = "code"
+    """Form of prompts and answers, as in the pipelines sft and self-supervised. With --dataset,
+    give the form of the dataset, because each success is learned as the answer to its prompt."""
+    per_policy: int = 8
+    """Maximum number of distinct correct kernels per task that a round trains on."""
+    improvement_share: float = 0.0
+    """Share of a round's rows that are improvement-pairs whose answers the policy wrote, from 0 to
+    below 1. The model has then seen exemplars before stage 3."""
+    repeats: Literal["once", "keep"] = "once"
+    """once: train on each distinct kernel once, which slows collapse. keep: train on a kernel as
+    often as it was written, as in the REINFORCE gradient."""
+    normalize: Literal["successes", "samples"] = "successes"
+    """successes: average the gradient over the successes. samples: average it over all samples, as
+    REINFORCE does, which multiplies the learning rate by the round's success rate."""
+    least_unique: float = 0.1
+    """Stop if the number of distinct kernels is below this share of the attempts with code."""
+    least_success: float = 0.5
+    """Stop if the success rate is below this share of the best round's success rate."""
+    device: str = "auto"
+    """Devices to judge kernels on: cpu, cuda:1 … auto takes the GPUs that no process trains on. If
+    there is none, the first GPU alternates between training and judging."""
+    workers: int = 1
+    """Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing."""
+    judge: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    """Option of the judge, as KEY=VALUE, such as calls=8. Repeat it for more options. A URL names
+    a judge service (`evaluators serve`) that judges instead of this host."""
+    overfit: bool = False
+    """First overfit the model on short answers to two starter tasks, and use only these tasks."""
+
+
+class Collapsed(FlywheelError):
+    """The policy no longer gives anything to learn from; earlier results are stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The outcome of one round."""
+
+    attempts: int
+    with_code: int
+    unique_kernels: int
+    executable: int
+    correct: int
+    unique_correct: int
+    unjudged: int = 0
+    """Further attempts, whose kernels have no verdict because the judge failed."""
+
+    @property
+    def success_rate(self) -> float:
+        """Return the share of attempts that are correct."""
+        return self.correct / max(self.attempts, 1)
+
+    @property
+    def unique_share(self) -> float:
+        """Return distinct kernels over attempts with code; 1 if there is no code."""
+        return self.unique_kernels / self.with_code if self.with_code else 1.0
+
+    def metrics(self) -> dict[str, float]:
+        """Return the stored figures of a round."""
+        return {
+            "attempts": self.attempts,
+            "unique_kernels": self.unique_kernels,
+            "correct": self.correct,
+            "unique_correct": self.unique_correct,
+            "success_rate": self.success_rate,
+            "executable_rate": self.executable / max(self.attempts, 1),
+            "parse_rate": self.with_code / max(self.attempts, 1),
+        }
+
+
+def find_collapse(config: Config, outcome: Outcome, best: float) -> str | None:
+    """Return why a round gives nothing to learn from, or None.
+
+    Args:
+        config: Bounds.
+        outcome: The outcome of the round.
+        best: Highest success rate of earlier rounds; 0 before the first.
+    """
+    if outcome.correct == 0:
+        return f"none of {outcome.attempts} attempts is correct"
+    if outcome.success_rate < config.least_success * best:
+        return f"the success rate fell to {outcome.success_rate:.3g} from {best:.3g}"
+    if outcome.unique_share < config.least_unique:
+        return (
+            f"{outcome.with_code} attempts gave {outcome.unique_kernels} distinct kernels, a share "
+            f"of {outcome.unique_share:.3g}"
+        )
+    return None
+
+
+def check_judged(outcome: Outcome) -> None:
+    """Refuse a round that says little about the policy, because the judge failed.
+
+    Raises:
+        EvaluatorError: most attempts with code have no verdict.
+    """
+    if outcome.unjudged > outcome.with_code:
+        total = outcome.unjudged + outcome.with_code
+        raise EvaluatorError(
+            f"{outcome.unjudged} of the round's {total} attempts with code have no verdict",
+            "The judge failed. Once it works, run this again with --resume. Nothing is lost.",
+        )
+
+
+def _tabulate(group_ids: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({"group_id": pa.array(group_ids, pa.string())})
 
 
 def run(job: Job, config: Config) -> str:
@@ -131,7 +258,7 @@ def run(job: Job, config: Config) -> str:
         rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)
         for number in range(len(rounds.done) + 1, config.rounds + 1):
             rounds.run_round(number)
-    rates = ", ".join(f"{one['success_rate']:.3g}" for one in rounds.done)
+    rates = ", ".join(f"{done['success_rate']:.3g}" for done in rounds.done)
     return (
         f"self-supervised: {len(rounds.done)} rounds, {rounds.steps} steps, success rate {rates} → "
         f"{rounds.folder} (policy {rounds.policy_id[:12]}, snapshot {run.snapshot})"
@@ -169,7 +296,7 @@ class _Rounds:
     @property
     def steps(self) -> int:
         """Return the optimisation steps made so far."""
-        return sum(one["steps"] for one in self.done)
+        return sum(done["steps"] for done in self.done)
 
     def run_round(self, number: int) -> None:
         """Sample, judge, and train once.
@@ -180,7 +307,7 @@ class _Rounds:
         run, config = self._run, self._config
         serving = Serving(batch=config.sampling_batch)
         began = processes.run_on_main(
-            lambda: self._begin_round(number, serving),
+            lambda: self._sample_and_judge(number, serving),
             meanwhile=lambda: spread.serve(self.folder, serving),
         )
         outcome = Outcome(**began["outcome"])
@@ -200,10 +327,10 @@ class _Rounds:
             defaults={"num_train_epochs": 1},
             rate=outcome.success_rate if config.normalize == "samples" else 1.0,
         )
-        rows, found = supervised.measure_rows(fit)
-        if found.over:
-            run.job.say(f"left out   {found.over} rows over {config.max_length} tokens")
-        kept = [index for index in found.kept for _ in range(began["times"][index])]
+        rows, lengths = supervised.measure_rows(fit)
+        if lengths.over:
+            run.job.say(f"left out   {lengths.over} rows over {config.max_length} tokens")
+        kept = [index for index in lengths.kept for _ in range(began["times"][index])]
         fitted = supervised.train_supervised(run, fit, rows, kept, resume=True)
         self.done.append(
             {
@@ -216,16 +343,50 @@ class _Rounds:
         )
         run.keep({"rounds": self.done, "began": None})
 
-    def _begin_round(self, number: int, serving: Serving) -> dict[str, Any]:
-        """Return the round's outcome and dataset; sample and judge first if needed."""
+    def _sample_and_judge(self, number: int, serving: Serving) -> dict[str, Any]:
+        """Return the round's outcome, the dataset of its successes, and how often each is learned.
+
+        Rank 0 calls this. A round that an earlier command has sampled and judged is not repeated.
+        """
+        import store
+        from trainers.rollouts import dataset_prompts
+
         run, config = self._run, self._config
         with spread.Spread(self.folder, serving) as policy:
             began: dict[str, Any] | None = run.state.get("began")
             if began is not None and began["round"] == number:
                 return began
-            groups = self._sample_round(number, policy)
+            with store.open(run.job.lake_url) as lake:
+                prompts = dataset_prompts.load_prompts(
+                    lake, str(self._prompts.folder), config.prompts
+                )
+            if self._tasks is not None:
+                prompts = [prompt for prompt in prompts if prompt.task_id in self._tasks]
+            sampling = Sampling(
+                temperature=config.temperature,
+                top_p=config.top_p,
+                max_tokens=config.max_tokens,
+                seed=config.seed,
+            )
+            place = judging.choose_places(config.device, config.judge)
+            with judging.make_pool(run.job.lake_url, place, self._judge, config.workers) as pool:
+                waves.run_rollout(
+                    run.job.lake_url,
+                    [policy],
+                    prompts,
+                    sampling,
+                    plan.Config(attempts=config.attempts, keep=0, wave=config.attempts),
+                    pool,
+                    run.job.progress,
+                    told={"training_run": run.run_id, "round": number},
+                    training=run.run_id,
+                )
+        groups = [
+            plan.make_group_id(prompt, self.policy_id, sampling, run.run_id) for prompt in prompts
+        ]
         with run.reader() as lake:
-            outcome = read_outcome(lake, groups)
+            sql = read_sql(__file__, "round_outcome")
+            outcome = Outcome(**query(lake, sql, groups=_tabulate(groups)).to_pylist()[0])
             snapshot = lake.snapshot
         check_judged(outcome)
         if outcome.unjudged:
@@ -246,58 +407,28 @@ class _Rounds:
             form=config.form,
             improvement_share=config.improvement_share,
         )
+        rows = dataset.table(["task_id", "kernel_id"]).to_pylist()
+        times = [1] * len(rows)
+        if config.repeats == "keep":
+            with run.reader() as lake:
+                sql = read_sql(__file__, "repeats")
+                repeats = {
+                    (row["task_id"], row["kernel_id"]): row["times"]
+                    for row in query(lake, sql, groups=_tabulate(groups)).to_pylist()
+                }
+            times = [repeats.get((row["task_id"], row["kernel_id"]), 1) for row in rows]
         began = {
             "round": number,
             "outcome": asdict(outcome),
             "dataset": str(dataset.folder),
-            "times": self._times(dataset, groups),
+            "times": times,
         }
         run.keep({"began": began})
         return began
 
-    def _sample_round(self, number: int, policy: spread.Spread) -> list[str]:
-        """Let the policy attempt every prompt, judge what it writes, and return the groups."""
-        import store
-        from trainers.rollouts import dataset_prompts as prompts
-
-        run, config = self._run, self._config
-        with store.open(run.job.lake_url) as lake:
-            asked = prompts.load_prompts(lake, str(self._prompts.folder), config.prompts)
-        if self._tasks is not None:
-            asked = [one for one in asked if one.task_id in self._tasks]
-        sampling = Sampling(
-            temperature=config.temperature,
-            top_p=config.top_p,
-            max_tokens=config.max_tokens,
-            seed=config.seed,
-        )
-        place = judging.choose_places(config.device, config.judge)
-        with judging.make_pool(run.job.lake_url, place, self._judge, config.workers) as pool:
-            waves.run_rollout(
-                run.job.lake_url,
-                [policy],
-                asked,
-                sampling,
-                plan.Config(attempts=config.attempts, keep=0, wave=config.attempts),
-                pool,
-                run.job.progress,
-                told={"training_run": run.run_id, "round": number},
-                training=run.run_id,
-            )
-        return [plan.make_group_id(one, self.policy_id, sampling, run.run_id) for one in asked]
-
-    def _times(self, dataset: Dataset, groups: Sequence[str]) -> list[int]:
-        """Return how often each row of the successes is trained on."""
-        rows = dataset.table(["task_id", "kernel_id"]).to_pylist()
-        if self._config.repeats == "once":
-            return [1] * len(rows)
-        with self._run.reader() as lake:
-            times = count_repeats(lake, groups)
-        return [times.get((row["task_id"], row["kernel_id"]), 1) for row in rows]
-
     def _check(self, number: int, outcome: Outcome) -> None:
         """Raise Collapsed if a round gives nothing to learn from."""
-        rates = [one["success_rate"] for one in self.done]
+        rates = [done["success_rate"] for done in self.done]
         best = max(rates, default=0.0)
         why = find_collapse(self._config, outcome, best)
         if why is None:

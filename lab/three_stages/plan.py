@@ -12,8 +12,7 @@ import store
 from lab.three_stages.sizes import Sizes
 from store.errors import LakeNotFound
 from store.generated.writing import families
-from trainers.models.loading import compute_policy_id
-from trainers.models.whole_folder import is_whole_model
+from trainers.models.loading import compute_policy_id, is_whole_model
 
 _FORM = ("--form", "protocol")
 """Stages 1 and 2 teach the answer that the prompts of stage 3 and of the evaluation ask for."""

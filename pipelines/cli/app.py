@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from pipelines.contract.request import Request
+from pipelines.contract import Request
 from store.commandline import echo, members
 from store.commandline.help import CommandApp, make_room_app
 from store.commandline.members import Common, Format, Member
@@ -83,8 +83,7 @@ def _make_command(one: Member) -> Callable[..., None]:
         common: Common = _DEFAULT,
     ) -> None:
         import store
-        from pipelines.datasets.job import Job
-        from pipelines.datasets.tokens import make_counter
+        from pipelines.datasets.job import Job, make_counter
 
         if name is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
             raise DatasetError(f'"{name}" cannot name a dataset', "Use letters, digits, . _ and -.")

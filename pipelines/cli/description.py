@@ -9,9 +9,9 @@ from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
-from pipelines.contract.request import Request
+from pipelines.contract import Request
 from pipelines.rendering.templates import template_hash
-from pipelines.selection.sql_files import OURS, OWN
+from pipelines.selection.queries import OURS, OWN
 from store import read_description
 from store.commandline.members import Member
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import store
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Message
-from pipelines.datasets.tokens import Counter
+from pipelines.contract import Message, Request
 from pipelines.rendering.templates import template_hash
-from pipelines.selection.sql_files import sql_hash
+from pipelines.selection.queries import sql_hash
 from store import list_views, read_view
+from store.errors import DatasetError
 from store.schema.baselines import describe_baseline, list_baselines
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 _FOLDERS = ("contract", "rendering", "selection", "datasets")
 _STORE_FILES = ("code/constants.py", "code/languages.py", "schema/clocks.py")
@@ -126,3 +127,56 @@ def shared_hash() -> str:
     ]
     words = [[name, describe_baseline(name)] for name in list_baselines()]
     return hashlib.sha256(json.dumps([texts, words]).encode()).hexdigest()
+
+
+Count: TypeAlias = Callable[[list[str]], list[int]]
+BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """Counts the tokens of texts; special tokens of a chat template are not counted."""
+
+    name: str
+    """Part of the recipe: the estimate's rule, or the hash of the tokenizer file."""
+    words: str
+    """A description for people."""
+    count: Count
+
+
+def make_counter(tokenizer: Path | None) -> Counter:
+    """Return the counter of a tokenizer.json (or its folder); None estimates.
+
+    Raises:
+        DatasetError: no such file, or the tokenizers package is not installed.
+    """
+    if tokenizer is None:
+        return Counter(
+            name=f"utf-8 bytes / {BYTES_PER_TOKEN}",
+            words=f"estimated as bytes / {BYTES_PER_TOKEN}",
+            count=lambda texts: [-(-len(text.encode()) // BYTES_PER_TOKEN) for text in texts],
+        )
+    file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
+    if not file.is_file():
+        raise DatasetError(
+            f"no tokenizer at {file}", "Give a tokenizer.json, or the model folder that holds it."
+        )
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise DatasetError(
+            "counting tokens needs the package tokenizers",
+            'Install "kernel-flywheel[train]", or leave --tokenizer out for an estimate.',
+        ) from error
+    data = file.read_bytes()
+    try:
+        loaded = Tokenizer.from_buffer(data)
+    except ValueError as error:
+        raise DatasetError(f"{file} is no tokenizer: {error}") from error
+    return Counter(
+        name=f"sha256:{hashlib.sha256(data).hexdigest()}",
+        words=f"by {file.parent.name}/{file.name}",
+        count=lambda texts: [
+            len(one.ids) for one in loaded.encode_batch_fast(texts, add_special_tokens=False)
+        ],
+    )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
+from collections import Counter
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.contract.rows import Message, Row, Selection
+from pipelines.contract import Message, Row, Selection
 from pipelines.datasets import card
-from pipelines.datasets.content import hash_rows
-from pipelines.datasets.folder import ROW_GROUP_ROWS, Shards
 from pipelines.datasets.job import Dataset, Job
-from pipelines.datasets.mixture import choose_mixture
-from pipelines.datasets.repeats import choose_rows, join_texts
 from pipelines.rendering.templates import template_hash
 from pipelines.selection.rules import apply_rules
 from pipelines.selection.texts import fetch_texts
@@ -205,3 +204,177 @@ def _assemble_columns(
     for name, value in constants.items():
         columns[name] = pa.repeat(pa.scalar(value), len(texts))
     return pa.table(columns)
+
+
+log = logging.getLogger(__name__)
+
+
+def choose_mixture(job: Job, selection: Selection, share: float) -> Selection:
+    """Return the rows of the dataset: `share` of them improvements, as far as there are enough.
+
+    If there are too few improvements, all of them are taken with all other rows. A warning and the
+    notes state the share that the dataset then has.
+    """
+    import pyarrow as pa
+
+    selection = _leave_out_repeats(job, selection)
+    rows = selection.rows
+    gains = rows["gain"].is_valid().to_pylist() if "gain" in rows.column_names else []
+    pairs = [index for index, is_pair in enumerate(gains) if is_pair]
+    singles = sorted(set(range(rows.num_rows)) - set(pairs))
+    wanted = round(len(singles) * share / (1 - share))
+    limit = job.request.limit
+    if limit is not None and len(singles) + wanted > limit:
+        wanted = round(limit * share)
+        singles = singles[: limit - min(wanted, len(pairs))]
+    available = len(pairs)
+    pairs = pairs[:wanted]
+    total = len(singles) + len(pairs)
+    found = f"{len(pairs)} of {total} rows ({len(pairs) / max(total, 1):.1%})"
+    if available < wanted:
+        lack = (
+            f"--improvement-share {share} needs {wanted} improvements for {len(singles)} other "
+            f"rows, and there are {available}"
+        )
+        log.warning("%s; the dataset has %s", lack, found)
+        found = f"{found}; {lack}"
+    places = [
+        ((place + 0.5) / len(kind), number, index)
+        for number, kind in enumerate((singles, pairs))
+        for place, index in enumerate(kind)
+    ]
+    order = pa.array([index for _, _, index in sorted(places)], pa.int64())
+    return replace(
+        selection,
+        rows=rows.take(order),
+        notes=selection.notes | {"improvements": found},
+    )
+
+
+def _leave_out_repeats(job: Job, selection: Selection) -> Selection:
+    """Return the selection without the rows that rendering would leave out.
+
+    Rows are rendered for this and again when they are written, so that only a batch of texts is in
+    memory.
+    """
+    import pyarrow as pa
+
+    kept: list[int] = []
+    seen: set[bytes] = set()
+    dropped: Counter[str] = Counter()
+    start = 0
+    for _, batch in fetch_texts(job.lake, selection.rows, ROW_GROUP_ROWS):
+        texts = [job.module.render(row) for row in batch]
+        digests = [[prompt_id(turns) for turns in row.values()] for row in texts]
+        tokens = job.counter.count([join_texts(row) for row in texts])
+        kept += (start + at for at in choose_rows(digests, tokens, job.max_tokens, seen, dropped))
+        start += len(batch)
+    return replace(
+        selection,
+        rows=selection.rows.take(pa.array(kept, pa.int64())),
+        dropped=selection.dropped | dict(sorted(dropped.items())),
+    )
+
+
+def choose_rows(
+    digests: Sequence[Sequence[str]],
+    tokens: Sequence[int],
+    max_tokens: int | None,
+    seen: set[bytes],
+    dropped: Counter[str],
+) -> Iterator[int]:
+    """Yield the places of rows that are new and short enough; add to `seen` and `dropped`."""
+    for index, digest in enumerate(digests):
+        whole = hashlib.sha256("".join(digest).encode()).digest()
+        if max_tokens is not None and tokens[index] > max_tokens:
+            dropped["row: over length"] += 1
+        elif whole in seen:
+            dropped["row: duplicate"] += 1
+        else:
+            seen.add(whole)
+            yield index
+
+
+def join_texts(texts: dict[str, list[Message]]) -> str:
+    """Return all text of a row, for counting its tokens."""
+    return "".join(turn["content"] for turns in texts.values() for turn in turns)
+
+
+PROVENANCE = ("purpose", "lake_id", "snapshot_id", "seed", "template_hash")
+"""Columns that say where a row comes from; the content hash leaves them out."""
+
+
+def hash_rows(content: Any, table: pa.Table, digests: list[list[str]]) -> None:
+    """Feed rows to a content hash.
+
+    Args:
+        content: A hashlib object.
+        table: The rows in their final columns.
+        digests: For each row, `prompt_id` of each column of messages, in order.
+    """
+    plain = [
+        field.name
+        for field in table.schema
+        if field.name not in PROVENANCE and not has_messages(field.type)
+    ]
+    for row, digest in zip(table.select(plain).to_pylist(), digests, strict=True):
+        content.update(json.dumps([digest, row], sort_keys=True).encode())
+
+
+def has_messages(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds messages."""
+    import pyarrow.types as types
+
+    return types.is_list(kind) and types.is_struct(kind.value_type)
+
+
+ROW_GROUP_ROWS = 1_000
+SHARD_ROWS = 20_000
+
+
+class Shards:
+    """Parquet files of one split, opened as rows arrive and named when their number is known."""
+
+    schema: pa.Schema
+    """Schema of the rows; known after the first batch."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.folder, self.split = folder, split
+        self._writer: Any = None
+        self._rows = 0
+        self._parts: list[Path] = []
+        folder.mkdir(parents=True)
+
+    def write(self, table: pa.Table) -> None:
+        """Append one batch as one row group."""
+        import pyarrow.parquet as pq
+
+        self.schema = table.schema
+        if self._writer is not None and self._rows + table.num_rows > SHARD_ROWS:
+            self._close()
+        if self._writer is None:
+            part = self.folder / f"{len(self._parts):05d}.partial"
+            self._parts.append(part)
+            self._writer = pq.ParquetWriter(
+                part,
+                self.schema,
+                compression="zstd",
+                write_page_index=True,
+                use_content_defined_chunking=True,
+            )
+        self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        self._rows += table.num_rows
+
+    def finish(self) -> list[Path]:
+        """Close the last file and return all under their final names."""
+        self._close()
+        files: list[Path] = []
+        for number, part in enumerate(self._parts):
+            name = f"{self.split}-{number:05d}-of-{len(self._parts):05d}.parquet"
+            files.append(part.rename(self.folder / name))
+        return files
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._rows = None, 0

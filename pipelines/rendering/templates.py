@@ -15,7 +15,7 @@ from store.errors import UnknownName
 if TYPE_CHECKING:
     import jinja2
 
-    from pipelines.contract.rows import Kernel, Task
+    from pipelines.contract import Kernel, Task
 
 OURS = Path(__file__).parent.parent / "templates"
 OWN = Path("flywheel/pipelines/templates")

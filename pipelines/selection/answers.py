@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pipelines.contract.baselines import Evidence
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Selection
-from pipelines.selection.relations import query
+from pipelines.contract import Evidence, Request, Selection
+from pipelines.selection.queries import query, sql
 from pipelines.selection.rules import find_exclusions
-from pipelines.selection.sql_files import sql
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipelines.contract.exemplars import DrawOptions
-from pipelines.contract.request import Request
-from pipelines.selection.relations import Rows, query
-from pipelines.selection.sql_files import sql
+from pipelines.contract import DrawOptions, Request
+from pipelines.selection.queries import Rows, query, sql
 from store.errors import DatasetError
 
 if TYPE_CHECKING:

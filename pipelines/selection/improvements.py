@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipelines.contract.exemplars import DrawOptions, Improvements, copy_exemplar_options
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Selection
+from pipelines.contract import DrawOptions, Improvements, Request, Selection, copy_exemplar_options
 from pipelines.selection.draws import check_options, draw
-from pipelines.selection.relations import keep, query
+from pipelines.selection.queries import keep, query, sql
 from pipelines.selection.scores import find_device_kind, find_scores, name_clock
-from pipelines.selection.sql_files import sql
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
 

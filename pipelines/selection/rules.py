@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from pipelines.contract.request import Purpose, Request, Shapes
-from pipelines.contract.rows import Selection
-from pipelines.selection.relations import Relation, keep, query
-from pipelines.selection.sql_files import sql
+from pipelines.contract import Purpose, Request, Selection, Shapes
+from pipelines.selection.queries import Relation, keep, query, sql
 from store.errors import LeakageFound
 
 if TYPE_CHECKING:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.contract.baselines import Baseline, Evidence
-from pipelines.contract.request import Request
-from pipelines.selection.relations import Relation, keep, query
+from pipelines.contract import Baseline, Evidence, Request
+from pipelines.selection.queries import Relation, keep, query, sql
 from pipelines.selection.rules import find_exclusions
-from pipelines.selection.sql_files import sql
 from store.errors import DatasetError, EmptyDataset
 from store.schema.clocks import Clock
 

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.contract.request import Request
-from pipelines.selection.relations import query
+from pipelines.contract import Request, Selection
+from pipelines.selection.queries import query, sql
 from pipelines.selection.rules import find_exclusions
-from pipelines.selection.sql_files import sql
+from pipelines.selection.scores import find_device_kind, rank_devices
 from store.errors import EmptyDataset
 
 if TYPE_CHECKING:
@@ -69,4 +69,29 @@ def _refuse_no_task(
     return EmptyDataset(
         f"no task of the {side} split among the {known} tasks of snapshot {lake.snapshot}",
         "`store import starter` brings tasks of both splits.",
+    )
+
+
+def select_questions(lake: store.Lake, request: Request, kind: str | None) -> Selection:
+    """Return one row per task of the purpose.
+
+    Args:
+        lake: The pinned lake.
+        request: Purpose, seed and number of rows.
+        kind: Hardware to ask for, cpu or cuda; None takes that of the lake's default device.
+
+    Raises:
+        EmptyDataset: no such task.
+    """
+    import pyarrow as pa
+
+    tasks = select_tasks(lake, request)
+    rows = query(lake, sql("shared", "questions"), {"seed": request.seed}, asked=tasks.rows)
+    if kind is None:
+        kind = find_device_kind(lake, next(iter(rank_devices(lake, "measured", "eager")), None))
+    column = pa.repeat(kind, rows.num_rows)
+    return Selection(
+        rows=rows.append_column("device_kind", column).append_column("_device_kind", column),
+        dropped=tasks.dropped,
+        notes={"device kind": kind},
     )

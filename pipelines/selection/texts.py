@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipelines.contract.rows import Kernel, Row, Task
-from pipelines.selection.relations import query
-from pipelines.selection.sql_files import sql
+from pipelines.contract import Kernel, Row, Task
+from pipelines.selection.queries import query, sql
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,9 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pipelines.contract.baselines import Baseline, Evidence
-from pipelines.contract.exemplars import Strategy
-from pipelines.contract.request import Purpose, Request
+from pipelines.contract import Baseline, Evidence, Purpose, Request, Strategy
 from store.dossier.names import find_task
 from store.errors import DatasetError, EmptyDataset
 from store.ids import messages_json

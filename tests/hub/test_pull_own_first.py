@@ -14,7 +14,7 @@ from builders import Row
 import store
 from evaluators.audit import detect, sweep
 from evaluators.tools import get_verdict
-from pipelines.selection.sql_files import sql
+from pipelines.selection.queries import sql
 from store import read_sql
 from store.hub.client import Hub
 from store.hub.edition import Options

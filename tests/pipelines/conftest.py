@@ -13,10 +13,9 @@ from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
 from pipelines import contrastive_batch
-from pipelines.contract.request import Request
+from pipelines.contract import Request
 from pipelines.datasets import materialize
-from pipelines.datasets.job import Dataset, Job
-from pipelines.datasets.tokens import make_counter
+from pipelines.datasets.job import Dataset, Job, make_counter
 
 
 def start_rows() -> Rows:

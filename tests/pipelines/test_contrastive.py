@@ -14,7 +14,7 @@ from pipeline_lakes import Known, Rows, code_of
 
 import store
 from pipelines import contrastive_batch, improvement_pairs, preference_pairs
-from pipelines.contract.request import Request
+from pipelines.contract import Request
 from pipelines.datasets import materialize
 from pipelines.selection.scores import find_device_kind
 from store.errors import DatasetError, EmptyDataset, UnknownName

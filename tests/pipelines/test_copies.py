@@ -10,8 +10,7 @@ from pipeline_lakes import Rows, code_of
 import store
 from evaluators.audit import sweep
 from pipelines import contrastive_batch, rl_prompts, sft
-from pipelines.contract.request import Request
-from pipelines.contract.rows import Selection
+from pipelines.contract import Request, Selection
 from pipelines.datasets import materialize
 from pipelines.selection.rules import apply_rules
 from store.errors import LeakageFound

@@ -24,7 +24,7 @@ from pipelines import (
     self_supervised,
     sft,
 )
-from pipelines.contract.request import Request
+from pipelines.contract import Request
 from pipelines.datasets import card, materialize, record
 from store.errors import DatasetError, EmptyDataset, ExportRefused
 
@@ -129,7 +129,7 @@ def test_files_have_small_row_groups_and_a_page_index(
     lake, make_job, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(materialize, "ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr("pipelines.datasets.folder.SHARD_ROWS", 8)
+    monkeypatch.setattr("pipelines.datasets.materialize.SHARD_ROWS", 8)
     made, folder = materialize.write_dataset(make_job(lake, per_task=9), tmp_path / "out")
     files = sorted((folder / "data" / "default").iterdir())
     count = len(files)
@@ -260,7 +260,7 @@ def test_a_tokenizer_file_counts_tokens(lake, make_job, tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     from dataclasses import replace
 
-    from pipelines.datasets.tokens import make_counter
+    from pipelines.datasets.job import make_counter
 
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0}, unk_token="?"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()

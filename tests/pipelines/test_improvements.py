@@ -15,7 +15,7 @@ from pipeline_lakes import Known, Rows, code_of
 
 import store
 from pipelines import improvement_pairs, self_supervised, sft
-from pipelines.contract.request import Request
+from pipelines.contract import Request
 from pipelines.datasets import materialize
 from store.code.completion import parse_completion
 from store.errors import DatasetError, EmptyDataset

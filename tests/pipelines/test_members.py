@@ -9,7 +9,7 @@ import pytest
 from pipeline_lakes import Known, Rows, code_of
 
 from pipelines import preference_pairs, rl_prompts, self_supervised, sft
-from pipelines.contract.request import Request
+from pipelines.contract import Request
 from pipelines.datasets import materialize
 from store.code.completion import parse_completion
 from store.errors import DatasetError, EmptyDataset

@@ -11,7 +11,7 @@ from pipeline_lakes import Known, Rows, code_of
 
 import store
 from pipelines import contrastive_batch, preference_pairs, sft
-from pipelines.contract.request import Request
+from pipelines.contract import Request
 from pipelines.datasets import materialize
 from store.commandline import members
 from store.errors import LeakageFound

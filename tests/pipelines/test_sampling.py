@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines import contrastive_batch
-from pipelines.contract.request import Request
+from pipelines.contract import Request
 from pipelines.selection.draws import draw
 
 DRAWS = 20_000

@@ -22,7 +22,7 @@ from pipelines import (
     self_supervised,
     sft,
 )
-from pipelines.contract.request import Purpose, Request
+from pipelines.contract import Purpose, Request
 from pipelines.datasets.job import Job
 from pipelines.datasets.materialize import select_rows
 from store.errors import DatasetError, EmptyDataset

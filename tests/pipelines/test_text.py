@@ -15,7 +15,7 @@ from pipeline_lakes import Rows, code_of
 
 from pipelines import contrastive_batch, fence, prompt_id, render, render_files, template_hash
 from pipelines.cli.description import describe
-from pipelines.contract.rows import Kernel, Row, Task
+from pipelines.contract import Kernel, Row, Task
 from store.commandline import echo, members
 from store.errors import UnknownName
 

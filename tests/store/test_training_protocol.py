@@ -11,7 +11,7 @@ from lake_places import LakePlaces
 
 import store
 from store.lake.sql_files import list_views
-from trainers.rewarding.inputs import read_inputs
+from trainers.rewarding.scoring import read_inputs
 from trainers.rewards import success
 
 TASK = b.task()

@@ -17,9 +17,9 @@ import trainers
 from evaluators.service.remote_pool import RemotePool
 from store.errors import FlywheelError, UnknownName
 from trainers import contrastive
+from trainers.contrastive import Config
 from trainers.runs.job import Job
-from trainers.training import grpo_settings, judging, task_lists
-from trainers.training.grpo_options import Config
+from trainers.training import judging
 
 ROOT = Path(trainers.__file__).parent.parent
 
@@ -27,7 +27,7 @@ ROOT = Path(trainers.__file__).parent.parent
 def settings(tmp_path: Path, **options: Any) -> dict[str, Any]:
     """Return what GRPOConfig would be made of."""
     job = Job(name="contrastive", lake_url=None, out=tmp_path / "run")
-    return grpo_settings.make_settings(job, Config(**options))
+    return contrastive.make_settings(job, Config(**options))
 
 
 def test_a_step_is_divided_into_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +61,8 @@ def test_options_that_do_not_fit_are_refused(
 def test_a_reward_reads_a_clock_that_the_judge_times() -> None:
     words = ("clock=latency",)
     with pytest.raises(FlywheelError, match="protocol training times by the clock that ranks"):
-        grpo_settings.configure_reward(Config(reward=words))
-    _, terms = grpo_settings.configure_reward(Config(reward=words, judge=("protocol=full",)))
+        contrastive.configure_reward(Config(reward=words))
+    _, terms = contrastive.configure_reward(Config(reward=words, judge=("protocol=full",)))
     assert terms.clock == "latency"
 
 
@@ -77,13 +77,13 @@ def test_vllm_is_refused_at_once_where_it_is_missing(
 
 
 def test_options_of_rule_and_judge_are_checked() -> None:
-    rule, terms = grpo_settings.configure_reward(Config(reward=("clip=1.0", "discarded=failure")))
+    rule, terms = contrastive.configure_reward(Config(reward=("clip=1.0", "discarded=failure")))
     assert (rule.name, terms.clip, terms.discarded) == ("cuda-l1", 1.0, "failure")
     judge = judging.parse_options(("baselines=eager,compile", "robustness=false"))
     assert (judge.baselines, judge.robustness) == (("eager", "compile"), False)
     assert judging.parse_options(()).baselines == ("eager",)
     with pytest.raises(UnknownName, match="clipp"):
-        grpo_settings.configure_reward(Config(reward=("clipp=1",)))
+        contrastive.configure_reward(Config(reward=("clipp=1",)))
     with pytest.raises(UnknownName, match="calles"):
         judging.parse_options(("calles=1",))
     with pytest.raises(FlywheelError, match="KEY=VALUE"):
@@ -117,17 +117,17 @@ def test_judges_take_the_gpus_that_nobody_trains_on(monkeypatch: pytest.MonkeyPa
 
 def test_the_tasks_of_all_steps_are_known_at_the_start() -> None:
     tasks = [f"task {n}" for n in range(5)]
-    made = list(task_lists.list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
+    made = list(contrastive.list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
     assert len(made) == 16
     assert sorted(made[:5]) == sorted(made[5:10]) == sorted(made[10:15]) == tasks
     assert made[:5] != made[5:10]
     assert made == list(
-        task_lists.list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"]
+        contrastive.list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"]
     )
-    other = task_lists.list_steps(tasks, Config(steps=4, prompts_per_step=4, seed=1))["task_id"]
+    other = contrastive.list_steps(tasks, Config(steps=4, prompts_per_step=4, seed=1))["task_id"]
     assert made != list(other)
     assert (
-        list(task_lists.list_steps(["a"], Config(steps=1, prompts_per_step=3))["task_id"])
+        list(contrastive.list_steps(["a"], Config(steps=1, prompts_per_step=3))["task_id"])
         == ["a"] * 3
     )
 

@@ -16,7 +16,7 @@ from trainers.rewarding import rules
 from trainers.rollouts.exemplars import Draw
 from trainers.runs import recording
 from trainers.runs.job import Job, Training
-from trainers.training.feed import Feed, Sampled
+from trainers.training.grpo import Feed, Sampled
 
 ANSWER = "### Analysis\nFastest: Kernel 1\n\n### Code\n```python\n{}```"
 KERNEL = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n{}\n"

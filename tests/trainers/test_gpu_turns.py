@@ -16,7 +16,7 @@ pytest.importorskip("trl", reason="TRL is not installed")
 from evaluators import DeviceLock
 from trainers.models import loading
 from trainers.runs.gpu_turns import GpuTurns, open_lock
-from trainers.training.feed import Rewarded
+from trainers.training.grpo import Rewarded
 
 # transformers 5.17 has the old name alone, and 5.23 tells of the new one.
 pytestmark = pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing:FutureWarning")

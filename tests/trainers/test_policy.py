@@ -654,7 +654,7 @@ def test_a_model_is_known_by_its_weights(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.models import gguf_files
+    from trainers.models import loading
 
     monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "small.gguf"
@@ -674,22 +674,22 @@ def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     kept = stored["model.norm.weight"].float().numpy()
     assert kept == pytest.approx(weights["output_norm.weight"], rel=1e-2)
     before = (folder / "model.safetensors").stat().st_mtime_ns
-    assert gguf_files.unpack_gguf(file, folder) == folder
+    assert loading.unpack_gguf(file, folder) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     write_gguf(file, seed=1)
-    assert gguf_files.unpack_gguf(file, folder) != folder
+    assert loading.unpack_gguf(file, folder) != folder
 
 
 def test_what_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
-    from trainers.models import gguf_files
+    from trainers.models import loading
 
     file = tmp_path / "no.gguf"
     file.write_bytes(b"PK\3\4")
     with pytest.raises(FlywheelError, match="is no GGUF file"):
-        gguf_files.unpack_gguf(file, tmp_path / "out")
+        loading.unpack_gguf(file, tmp_path / "out")
     file.write_bytes(b"GGUF" + b"\0" * 64)
     with pytest.raises(FlywheelError, match="cannot be read as a model"):
-        gguf_files.unpack_gguf(file, tmp_path / "out")
+        loading.unpack_gguf(file, tmp_path / "out")
     assert not list(tmp_path.glob("*out*"))
 
 

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 import store
 from store.errors import FlywheelError
 from trainers.models import loading
-from trainers.runs import recording, run_folder
+from trainers.runs import recording
 from trainers.runs.job import Job, Training
 
 
@@ -148,7 +148,7 @@ def test_a_checkpoint_that_was_being_written_is_none(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-best").mkdir()
     for step in (10, 9):
         (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
-    assert [step for step, _ in run_folder.list_checkpoints(tmp_path)] == [9, 10]
+    assert [step for step, _ in recording.list_checkpoints(tmp_path)] == [9, 10]
 
 
 def test_only_safetensors_are_loaded(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import store
 from store.commandline.members import Common
 from store.errors import FlywheelError, RowsRejected, UnknownName
 from trainers.cli import rescore
-from trainers.rewarding import normalization, rules, scoring, verification
+from trainers.rewarding import rules, scoring
 from trainers.rewards import cuda_l1, log_speedup, milestone, success
 
 TASK, LAPTOP, BOARD = b.task(), b.device("laptop"), b.device("board", kind="cuda")
@@ -328,7 +328,7 @@ ATTEMPTS = st.lists(st.tuples(VALUES, st.sampled_from("abc")), max_size=24)
 def test_a_group_has_mean_0_and_deviation_1_or_nothing(attempts: list[tuple[float, str]]) -> None:
     values = np.array([value for value, _ in attempts], dtype=float)
     groups = [group for _, group in attempts]
-    advantage, flat = normalization.normalize_rewards(values, groups, 0.0)
+    advantage, flat = scoring.normalize_rewards(values, groups, 0.0)
     assert (np.isnan(advantage) == np.isnan(values)).all()
     flats = 0
     for group in set(groups):
@@ -354,17 +354,15 @@ def test_the_order_of_attempts_does_not_matter(
     random.shuffle(order)
     values = np.array([value for value, _ in attempts], dtype=float)
     groups = [group for _, group in attempts]
-    advantage, flat = normalization.normalize_rewards(values, groups, 1e-4)
-    shuffled, again = normalization.normalize_rewards(
-        values[order], [groups[at] for at in order], 1e-4
-    )
+    advantage, flat = scoring.normalize_rewards(values, groups, 1e-4)
+    shuffled, again = scoring.normalize_rewards(values[order], [groups[at] for at in order], 1e-4)
     np.testing.assert_array_equal(shuffled, advantage[order])
     assert flat == again
 
 
 def test_advantages_are_those_of_trl() -> None:
     # (r - mean) / (std over n - 1 + 1e-4): mean 2, std 1.
-    advantage, _ = normalization.normalize_rewards(np.array([1.0, 2.0, 3.0]), ["g"] * 3, 1e-4)
+    advantage, _ = scoring.normalize_rewards(np.array([1.0, 2.0, 3.0]), ["g"] * 3, 1e-4)
     assert advantage.tolist() == pytest.approx([-1 / 1.0001, 0, 1 / 1.0001])
 
 
@@ -379,7 +377,7 @@ def test_smoothed_rewards_keep_their_bounds_and_order(
 ) -> None:
     terms = cuda_l1.Config(clip=clip)
     values = np.sort(np.array(raw))
-    smoothed = normalization.smooth(values, np.full(len(raw), mean), np.full(len(raw), std), terms)
+    smoothed = scoring.smooth(values, np.full(len(raw), mean), np.full(len(raw), std), terms)
     assert (np.abs(smoothed) <= clip).all()
     assert (np.diff(smoothed) >= 0).all()
 
@@ -392,13 +390,13 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     rows = sorted(rewards)
     steps = np.array([step for step, _ in rows], dtype=np.int64)
     raw = np.array([value for _, value in rows], dtype=float)
-    moments = normalization.gather_moments(steps, raw)
+    moments = scoring.gather_moments(steps, raw)
     for first, last in [(0, 0), (0, 4), (3, 7), (0, 10), (9, 30)]:
         inside = raw[(steps >= first) & (steps < last)]
         # All steps at once, as over history, and those of a window alone, as in training.
-        mean, std = normalization.combine_moments(moments.select_steps(first, last), terms)
-        alone = normalization.gather_moments(steps[(steps >= first) & (steps < last)], inside)
-        assert (mean, std) == normalization.combine_moments(alone, terms)
+        mean, std = scoring.combine_moments(moments.select_steps(first, last), terms)
+        alone = scoring.gather_moments(steps[(steps >= first) & (steps < last)], inside)
+        assert (mean, std) == scoring.combine_moments(alone, terms)
         if len(inside):
             assert mean == pytest.approx(inside.mean(), abs=1e-9)
             assert std == pytest.approx(inside.std(), abs=1e-6)
@@ -411,8 +409,8 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     [(0, (0, 0)), (1, (0, 1)), (99, (0, 99)), (100, (0, 100)), (199, (0, 100)), (350, (200, 300))],
 )
 def test_the_window_moves_with_each_refresh(step: int, steps: tuple[int, int]) -> None:
-    assert normalization.find_window(step, cuda_l1.Config()) == steps
-    assert normalization.find_window(step, success.Config()) == (0, 0)
+    assert scoring.find_window(step, cuda_l1.Config()) == steps
+    assert scoring.find_window(step, success.Config()) == (0, 0)
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -532,7 +530,7 @@ def test_a_step_may_be_scored_in_batches_and_any_order(
 def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[scoring.Scored]]) -> None:
     url, _, made = run
     with store.open(url) as lake:
-        found = verification.verify_rewards(lake, RUN["run_id"], "cuda-l1")
+        found = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1")
         assert (found.rewards, found.different, found.elsewhere) == (19, [], 0)
         # The whole of history at once gives what step by step gave.
         whole = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT)
@@ -565,13 +563,13 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
             stored = lake.sql("SELECT raw FROM rewards WHERE rule = 'cuda-l1' ORDER BY raw").rows()
             raw = [value for one in run[2] for value in one.raw if value is not None]
             assert [row["raw"] for row in stored] == sorted(raw)
-            again = verification.verify_rewards(lake, RUN["run_id"], "cuda-l1", name="swept")
+            again = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1", name="swept")
             assert (again.rewards, again.different) == (19, [])
             # A rule that was changed without a new version shows.
             rule = rules.load_rule("cuda-l1")
             other = replace(rule, raw=lambda rows, config: rule.raw(rows, config) + 0.5)
             monkeypatch.setattr(scoring, "load_rule", lambda name: other)
-            different = verification.verify_rewards(
+            different = scoring.verify_rewards(
                 lake, RUN["run_id"], "cuda-l1", name="swept"
             ).different
     assert len(different) == 19

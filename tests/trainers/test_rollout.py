@@ -39,9 +39,8 @@ from trainers.policies.interface import (
 )
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.dataset_prompts import load_prompts
-from trainers.rollouts.outcome import Outcome
 from trainers.rollouts.plan import Config, make_group_id
-from trainers.rollouts.waves import Pair, run_rollout
+from trainers.rollouts.waves import Outcome, Pair, run_rollout
 
 GOOD = """```python
 import torch

@@ -36,11 +36,9 @@ from trainers.policies.interface import (
     open_policy,
 )
 from trainers.rollouts.dataset_prompts import load_prompts
-from trainers.rollouts.outcome import Outcome
 from trainers.rollouts.plan import Config, Search
-from trainers.rollouts.search import run_search
-from trainers.rollouts.search_record import read_seconds
-from trainers.rollouts.waves import Pair
+from trainers.rollouts.search import read_seconds, run_search
+from trainers.rollouts.waves import Outcome, Pair
 
 ISOLATION = Path(__file__).parents[2] / "docs" / "runs" / "isolation.sql"
 ANSWER = """```python

@@ -18,11 +18,10 @@ from pipeline_lakes import Rows
 
 import store
 from store.errors import EvaluatorError
-from trainers.training import round_outcome
-from trainers.training.round_options import Config
-from trainers.training.round_outcome import Outcome, check_judged, find_collapse
+from trainers import self_supervised
+from trainers.self_supervised import Config, Outcome, check_judged, find_collapse
 
-SQL = Path(round_outcome.__file__).parent / "sql"
+SQL = Path(self_supervised.__file__).parent / "sql"
 
 
 def outcome(**counts: int) -> Outcome:

@@ -19,10 +19,11 @@ from pipeline_lakes import Rows, add_small_rows
 
 import store
 from store.errors import DatasetError, UnknownName
-from trainers.datasets import lengths, records
+from trainers.datasets import records
 from trainers.models import loading
 from trainers.runs.job import Job, Training
 from trainers.runs.recording import begin_run
+from trainers.training import supervised
 
 STEPS = 6
 
@@ -170,7 +171,7 @@ def test_rows_over_length_are_counted_and_refused(
 ) -> None:
     tokenizer = loading.load_tokenizer(tiny_model)
     made = records.make_dataset(url, "sft").columns(["prompt", "completion"], tmp_path / "cache")
-    found = lengths.measure_lengths(made, tokenizer, 10_000)
+    found = supervised.measure_lengths(made, tokenizer, 10_000)
     each = [
         len(tokenizer.apply_chat_template([*row["prompt"], *row["completion"]])["input_ids"])
         for row in made
@@ -179,14 +180,14 @@ def test_rows_over_length_are_counted_and_refused(
         len(each), sum(each), max(each), 0,
     )  # fmt: skip
     limit = max(each) - 1
-    short = lengths.measure_lengths(made, tokenizer, limit)
+    short = supervised.measure_lengths(made, tokenizer, limit)
     assert short.kept == [index for index, length in enumerate(each) if length <= limit]
     told = f"{short.over} of {len(each)} rows are longer than {limit} tokens; the longest has"
     with pytest.raises(DatasetError, match=told):
-        lengths.check_lengths(short, limit, "refuse")
-    assert lengths.check_lengths(short, limit, "drop") == short
+        supervised.check_lengths(short, limit, "refuse")
+    assert supervised.check_lengths(short, limit, "drop") == short
     with pytest.raises(DatasetError):
-        lengths.check_lengths(lengths.measure_lengths(made, tokenizer, 5), 5, "drop")
+        supervised.check_lengths(supervised.measure_lengths(made, tokenizer, 5), 5, "drop")
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ import store
 import trainers
 from store.code.completion import parse_completion
 from store.errors import LakeNotFound
-from trainers.models import tiny_answers
+from trainers.training import short_answers
 
 ROOT = Path(trainers.__file__).parent.parent
 SQL = Path(trainers.__file__).parent / "training" / "sql"
@@ -235,8 +235,8 @@ def check_exemplars(done: Done) -> None:
 
 
 def test_every_answer_of_the_preset_parses() -> None:
-    for task in tiny_answers.TEMPLATES:
-        for answer in tiny_answers.make_answers(task):
+    for task in short_answers.TEMPLATES:
+        for answer in short_answers.make_answers(task):
             parsed = parse_completion(answer)
             assert parsed.parse_error is None
             assert parsed.code is not None

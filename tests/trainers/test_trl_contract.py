@@ -14,7 +14,7 @@ pytest.importorskip("trl", reason="TRL is not installed")
 
 import trainers
 from trainers.models import loading
-from trainers.rewarding import normalization
+from trainers.rewarding import scoring
 
 # TRL's trainers are imported where they are used: every test process collects this file, and few
 # run it.
@@ -111,7 +111,7 @@ def test_advantages_that_are_stored_are_those_that_train(two_step_trainer: Watch
 
     raw = np.array([np.nan if one is None else one for one in REWARDS])
     groups = [str(at // GROUP) for at in range(8)]
-    stored, flat = normalization.normalize_rewards(raw, groups, 1e-4)
+    stored, flat = scoring.normalize_rewards(raw, groups, 1e-4)
     assert flat == 2  # 0.25 twice, and one without its pair
     # TRL shuffles the answers of a step before it divides them into passes.
     for one in two_step_trainer.advantages:

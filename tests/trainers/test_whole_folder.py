@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainers.models import loading
-from trainers.models.whole_folder import is_whole_model, write_once
+from trainers.models.loading import is_whole_model, write_once
 
 
 def write_model(folder: Path, weights: str) -> None:

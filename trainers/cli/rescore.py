@@ -91,9 +91,9 @@ def _verify(lake: store.Lake, run_id: str, rule: str, name: str | None, format: 
     import pyarrow as pa
 
     from store.commandline import display
-    from trainers.rewarding import verification
+    from trainers.rewarding import scoring
 
-    found = verification.verify_rewards(lake, run_id, rule, name=name)
+    found = scoring.verify_rewards(lake, run_id, rule, name=name)
     if found.different:
         display.write_rows(pa.Table.from_pylist(found.different), format)
         raise FlywheelError(

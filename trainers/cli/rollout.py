@@ -24,8 +24,8 @@ from store.endpoint import Keys
 from store.errors import FlywheelError
 from trainers.policies import interface
 from trainers.policies.interface import Budget, EndpointFailed, Prices, Sampling, Serving
-from trainers.rollouts.outcome import Outcome
 from trainers.rollouts.plan import Config, Search
+from trainers.rollouts.waves import Outcome
 from trainers.training import judging
 
 Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]

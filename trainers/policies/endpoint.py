@@ -7,18 +7,26 @@ with its reason; a server that refuses requests or is gone ends the run.
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import json
 import logging
 import queue
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 from pipelines import Message
-from store.endpoint import Client, Keys
+from store.endpoint import AnswerFailed, Client, Keys, Unreadable
+from store.errors import FlywheelError
 from store.ids import content_id
-from trainers.policies.endpoint_requests import Requests
 from trainers.policies.interface import (
+    FAILED,
+    BudgetReached,
     Completion,
+    EndpointFailed,
     Sampling,
     Serving,
     split_endpoint,
@@ -137,3 +145,362 @@ class Endpoint:
     def serving(self) -> Serving:
         """Settings of the requests."""
         return self._serving
+
+
+log = logging.getLogger(__name__)
+
+
+AGAIN = "Run the same command again to go on; what came is stored."
+
+
+_FAULTS = 5
+"""Failed requests in a row, with no answer in between, after which the server counts as gone. A
+prompt that a server refuses by a status 4xx does not count once the server has answered another."""
+
+
+_WAIT_S = 0.01
+
+
+_REFUSED = (401, 403, 404, 429)
+_INVALID = (400, 422)
+"""Statuses of a request whose arguments the server does not take."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The result of one request."""
+
+    completions: list[Completion]
+    asked: int
+    """Number of requested completions; fewer than wanted if the budget allows fewer."""
+
+
+class Requests:
+    """The requests of one call of `sample`, in an event loop of its own thread."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        prompts: Sequence[list[Message]],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int] | None,
+        results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None],
+    ) -> None:
+        self._endpoint = endpoint
+        self._prompts, self._n, self._sampling = prompts, n, sampling
+        self._seeds = [sampling.seed] * len(prompts) if seeds is None else seeds
+        self._results = results
+        self._serving = endpoint.serving
+        self._budget = endpoint.serving.budget
+        self._stop: FlywheelError | None = None
+        self._flying = 0
+        self._faults = 0
+        self._next_at = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._begun = threading.Event()
+
+    def run(self) -> None:
+        """Make all requests; put the results into the queue, and None at the end."""
+        try:
+            asyncio.run(self._request_all())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:
+            self._results.put(error)
+        else:
+            if self._stop is not None:
+                self._results.put(self._stop)
+        self._begun.set()
+        self._results.put(None)
+
+    def cancel(self) -> None:
+        """Cancel pending requests; has no effect after the end."""
+        self._begun.wait()
+        if self._loop is not None and self._task is not None and not self._loop.is_closed():
+            try:
+                self._loop.call_soon_threadsafe(self._task.cancel)
+            except RuntimeError:
+                return  # it was closed in between
+
+    async def _request_all(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._places = asyncio.Semaphore(max(self._serving.concurrency, 1))
+        self._freed = asyncio.Condition()
+        self._begun.set()
+        async with self._endpoint.client() as client, asyncio.TaskGroup() as group:
+            for index in range(len(self._prompts)):
+                group.create_task(self._prompt(client, index))
+
+    async def _prompt(self, client: Client, index: int) -> None:
+        """Get the completions of one prompt; each request yields what it brings at once."""
+        given = 0
+        while given < self._n and self._stop is None:
+            missing = self._n - given
+            several = missing if self._endpoint.takes_n else 1
+            seeds = range(given, given + (1 if several > 1 else missing))
+            answers = await asyncio.gather(
+                *(self._request(client, index, several, place) for place in seeds)
+            )
+            if any(one.finish_reason == FAILED for answer in answers for one in answer.completions):
+                break
+            for answer in answers:
+                given += len(answer.completions)
+                self._endpoint.note_given(answer.asked, len(answer.completions))
+
+    async def _request(self, client: Client, index: int, n: int, place: int) -> _Answer:
+        """Make one request when there is room in concurrency, rate and budget."""
+        messages = self._prompts[index]
+        size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
+        prompt_tokens = size // BYTES_PER_TOKEN + 8 * len(messages)
+        async with self._places:
+            # Results that are not stored yet would be lost with this process, so limit their
+            # number.
+            while self._results.qsize() >= self._serving.concurrency:
+                await asyncio.sleep(_WAIT_S)
+            while True:
+                most = prompt_tokens + n * self._sampling.max_tokens
+                usd = self._serving.prices.usd(prompt_tokens, most - prompt_tokens)
+                held = await self._hold(most, usd)
+                if held or n == 1 or self._stop is not None:
+                    break
+                n //= 2
+            if not held:
+                self._stop = self._stop or self._explain_budget(most, usd)
+                return _Answer([], 0)
+            try:
+                await self._pace()
+                seed = self._seeds[index]
+                given = await self._try_request(
+                    client, messages, n, None if seed is None else seed + place
+                )
+            finally:
+                async with self._freed:
+                    self._flying -= 1
+                    self._budget.release(most, usd)
+                    self._freed.notify_all()
+            if given:
+                self._results.put((index, given))
+        return _Answer(given, n)
+
+    async def _hold(self, tokens: int, usd: float | None) -> bool:
+        """Reserve the budget of a request; return False if it is too large or the run stops."""
+        async with self._freed:
+            while self._stop is None:
+                if self._budget.hold(tokens, usd):
+                    self._flying += 1
+                    return True
+                if not self._flying:
+                    return False
+                # Pending requests reserve their maximum, and most of them use less.
+                await self._freed.wait()
+        return False
+
+    async def _pace(self) -> None:
+        """Wait for the turn of this request within the rate limit."""
+        rate = self._serving.requests_per_minute
+        if rate is None:
+            return
+        now = time.monotonic()
+        at = max(self._next_at, now)
+        self._next_at = at + 60 / rate
+        await asyncio.sleep(at - now)
+
+    def _count_tries(self) -> Callable[[], bool]:
+        """Return what to call before every try of a request: repeated tries delay later requests.
+
+        The first try has had its turn in `_pace`.
+        """
+        tries = itertools.count()
+
+        def admit() -> bool:
+            if next(tries) and self._serving.requests_per_minute is not None:
+                at = max(self._next_at, time.monotonic())
+                self._next_at = at + 60 / self._serving.requests_per_minute
+            return True
+
+        return admit
+
+    async def _try_request(
+        self, client: Client, messages: list[Message], n: int, seed: int | None
+    ) -> list[Completion]:
+        """Return the completions of one request; a failure is a completion with the reason.
+
+        Returns none if the run has to stop, and one if the server takes no request for several.
+        """
+        admit = self._count_tries()
+
+        def read(body: Any) -> list[Completion]:
+            return self._read(client, body, messages, n)
+
+        while True:
+            try:
+                asked = self._endpoint.make_arguments(messages, n, self._sampling, seed)
+                completions = await client.ask(asked, read, admit=admit)
+            except AnswerFailed as failed:
+                if failed.status == 400 and self._endpoint.learn(failed.why):
+                    continue
+                # Many servers refuse n > 1, each in its own words.
+                if failed.status in _INVALID and n > 1:
+                    n = 1
+                    continue
+                is_redirect = failed.status is not None and 300 <= failed.status < 400
+                if failed.unreachable:
+                    self._give_up(failed.why)
+                    return []
+                if is_redirect or failed.status in _REFUSED:
+                    self._give_up(f"answers with {failed.why}")
+                    return []
+                refused = failed.status is not None and 400 <= failed.status < 500
+                return self._make_failed(failed.why, counts=not (refused and self._endpoint.works))
+            self._faults, self._endpoint.works = 0, True
+            return completions
+
+    def _read(self, client: Client, body: Any, messages: list[Message], n: int) -> list[Completion]:
+        """Return an answer's completions, and record its cost; raises Unreadable."""
+        match body:
+            case {"choices": list(choices)}:
+                texts = [read_choice(choice) for choice in cast("list[Any]", choices)[:n]]
+            case _:
+                raise Unreadable("malformed answer")
+        shares = [len(text) + len(reasoning or "") + 1 for text, reasoning, _ in texts]
+        most_out = max(n * self._sampling.max_tokens, sum(count_bytes(*one[:2]) for one in texts))
+        tokens_in, tokens_out = read_usage(body, messages, shares, most_out)
+        usd = self._serving.prices.usd(tokens_in, tokens_out)
+        self._budget.spend(tokens_in + tokens_out, usd)
+        if not texts:
+            raise Unreadable("no choices")
+        # A server counts the tokens of all its choices together.
+        split = split_tokens(tokens_out, shares)
+        price = self._serving.prices.usd
+        return [
+            Completion(
+                text=client.hide_key(text),
+                finish_reason=finish_reason,
+                prompt_tokens=tokens_in,
+                completion_tokens=tokens,
+                cost_usd=price(tokens_in / len(texts), tokens),
+                reasoning=reasoning and client.hide_key(reasoning),
+            )
+            for (text, reasoning, finish_reason), tokens in zip(texts, split, strict=True)
+        ]
+
+    def _make_failed(self, why: str, *, counts: bool) -> list[Completion]:
+        """Return a failed attempt; many that count in a row mean that the server is gone."""
+        self._faults += counts
+        if self._faults >= _FAULTS:
+            self._give_up(f"has failed {self._faults} times in a row: {why}")
+        log.debug("%s: %s", self._endpoint.model, why)
+        return [
+            Completion(
+                text="", finish_reason=FAILED, prompt_tokens=0, completion_tokens=0, error=why
+            )
+        ]
+
+    def _give_up(self, why: str) -> None:
+        self._stop = self._stop or EndpointFailed(
+            f"the endpoint of {self._endpoint.model} {why}", f"Check it. {AGAIN}"
+        )
+
+    def _explain_budget(self, tokens: int, usd: float | None) -> BudgetReached:
+        budget = self._budget
+        parts = [f"{budget.spent_tokens} tokens"]
+        if budget.usd is not None:
+            parts.append(f"{budget.spent_usd:.4f} USD")
+        price = f" ({usd:.4f} USD)" if usd is not None else ""
+        return BudgetReached(
+            f"the budget is reached: {' and '.join(parts)} spent, and the next request may take "
+            f"{tokens} tokens{price}",
+            f"Give a larger --budget-tokens or --budget-usd. {AGAIN}",
+        )
+
+
+BYTES_PER_TOKEN = 3
+"""Estimate for a prompt that the server has not counted yet; low, to reserve more than needed."""
+
+
+_TEMPLATE_TOKENS = 1 << 12
+"""Tokens of a prompt beyond its bytes that a server may count: its template, a system prompt."""
+
+
+_LONGEST_REASON = 40
+
+
+def read_choice(choice: Any) -> tuple[str, str | None, str]:
+    """Return text, reasoning and finish reason of one choice; raises Unreadable."""
+    match choice:
+        case {"message": dict(found)}:
+            message = cast("dict[str, Any]", found)
+        case _:
+            raise Unreadable("malformed answer")
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [one for one in cast("list[Any]", content) if isinstance(one, dict)]
+        content = "".join(str(one.get("text") or "") for one in cast("list[dict[str, Any]]", parts))
+    text = content if isinstance(content, str) else ""
+    calls = message.get("tool_calls")
+    if not text and isinstance(calls, list):
+        # A model may pass the file to a tool that was not offered.
+        text = "\n".join(
+            f"<tool_call>{json.dumps(call)}</tool_call>" for call in cast("list[Any]", calls)
+        )
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    reason = cast("dict[str, Any]", choice).get("finish_reason")
+    refusal = message.get("refusal")
+    if not text and isinstance(refusal, str):
+        text = refusal
+    return (
+        text,
+        reasoning if isinstance(reasoning, str) else None,
+        reason[:_LONGEST_REASON] if isinstance(reason, str) and reason != FAILED else "stop",
+    )
+
+
+def read_usage(
+    body: Any, messages: list[Message], shares: list[int], most_out: int
+) -> tuple[int, int]:
+    """Return the tokens of prompt and completions.
+
+    If the server gives no valid count, this is an estimate. Counts are limited to what is possible:
+    a token has at least one byte, and completions have at most the requested tokens, or the
+    received bytes.
+    """
+    size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
+    match body:
+        case {"usage": {"prompt_tokens": given, "completion_tokens": taken}}:
+            tokens_in, tokens_out = _read_count(given), _read_count(taken)
+        case _:
+            tokens_in = tokens_out = None
+    if tokens_in is None:
+        tokens_in = size // BYTES_PER_TOKEN
+    if tokens_out is None:
+        tokens_out = sum(shares) // BYTES_PER_TOKEN
+    return min(tokens_in, size + _TEMPLATE_TOKENS), min(tokens_out, most_out)
+
+
+def _read_count(value: Any) -> int | None:
+    """Return a number of tokens, or None if a value is not one."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_count else None
+
+
+def count_bytes(text: str, reasoning: str | None) -> int:
+    """Return the bytes of a text and its reasoning."""
+    return len(text.encode(errors="replace")) + len((reasoning or "").encode(errors="replace"))
+
+
+def split_tokens(total: int, shares: list[int]) -> list[int]:
+    """Split a whole number by shares; the parts add up to it.
+
+    >>> split_tokens(10, [1, 1, 2])
+    [2, 3, 5]
+    """
+    parts: list[int] = []
+    seen = given = 0
+    for share in shares:
+        seen += share
+        part = total * seen // sum(shares) - given
+        parts.append(part)
+        given += part
+    return parts

@@ -1,17 +1,16 @@
-"""Reward rules by name, and their options."""
+"""Reward rules by name, the options of smoothing and grouping, and the figures of attempts."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from store.commandline import members
 from store.errors import FlywheelError, UnknownName
-from store.schema.baselines import list_baselines
+from store.schema.baselines import Baseline, list_baselines
 from store.schema.clocks import Clock
-from trainers.rewarding.terms import Terms
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +18,62 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Floats = npt.NDArray[np.float64]
-    Whole = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Options of every rule. A rule's Config sets its own defaults."""
+
+    device: str | None = None
+    """Device whose verdicts and timings count (default: where most of the kernels were judged)."""
+    baseline: Baseline = "eager"
+    """What speedups are relative to."""
+    clock: Clock | None = None
+    """Clock of the speedups (default: the clock that ranks: gpu on a GPU, throughput on a
+    processor). The judge's protocol training times by that one alone; protocol=full times by all.
+    """
+    failure: float = 0.0
+    """Raw reward of no kernel, a failing verdict, a quarantined kernel, or another function."""
+    discarded: Literal["skip", "failure"] = "skip"
+    """A correct kernel without a figure: no reward at all, or that of a failure."""
+    include_nonequivalent: bool = False
+    """Reward correct kernels, too, that are another function than their task's module."""
+    clip: float | None = None
+    """Bound of the smoothed reward on both sides (default: none)."""
+    refresh_every: int | None = None
+    """Steps between refreshes of mean and standard deviation (default: no z-score)."""
+    window: int = 100
+    """Steps before a refresh whose raw rewards give mean and standard deviation."""
+    initial_mean: float = 1.0
+    """Mean of the first step of a run, which has no rewards before it."""
+    initial_std: float = 1.0
+    """Standard deviation of the first step of a run."""
+    least_std: float = 1e-6
+    """Smallest standard deviation that a z-score divides by."""
+    group_epsilon: float = 1e-4
+    """Added to a group's standard deviation before dividing (TRL adds 1e-4)."""
+
+
+def read_figures(rows: pa.Table, name: str) -> Floats:
+    """Return a column as doubles, NULL as NaN."""
+    import numpy as np
+    import pyarrow as pa
+
+    return np.asarray(rows[name].cast(pa.float64()).to_numpy())
+
+
+def assign_rewards(rows: pa.Table, worth: Floats | float, terms: Terms) -> Floats:
+    """Return raw rewards: `worth` for correct attempts, and the terms' rewards for all others.
+
+    NaN means no reward: the kernel has not been judged, or it is correct without a worth and the
+    terms skip it.
+    """
+    import numpy as np
+
+    outcome = read_figures(rows, "correct")
+    none = np.nan if terms.discarded == "skip" else terms.failure
+    success = np.where(np.isnan(worth), none, worth)
+    return np.where(np.isnan(outcome), np.nan, np.where(outcome == 1, success, terms.failure))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,32 +9,32 @@ at the same snapshot (`verify_rewards`), or over a run's whole history by anothe
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import store
+from pipelines import query
 from store import read_sql
 from store.errors import UnknownName
-from trainers.rewarding.inputs import read_inputs
-from trainers.rewarding.normalization import (
-    combine_moments,
-    find_window,
-    gather_moments,
-    normalize_rewards,
-    smooth,
-)
-from trainers.rewarding.rules import Rule, load_rule
-from trainers.rewarding.terms import Terms, read_figures
+from store.schema.baselines import list_baselines
+from store.schema.sql_text import quote_values
+from trainers.rewarding.rules import Rule, Terms, configure_rule, load_rule, read_figures
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
+Floats: TypeAlias = npt.NDArray[np.float64]
+Whole: TypeAlias = npt.NDArray[np.int64]
 
-    import store
-
-    Floats = npt.NDArray[np.float64]
-    Whole = npt.NDArray[np.int64]
+_FEW = 512
+"""Up to this number of attempts, the query names their kernels: those of a step, not of a run."""
+_FIGURES = ("raw", "smoothed", "advantage")
+_TOLERANCE = 1e-9
+"""Relative difference of two rewards that are the same: sums over a lake take any order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,9 @@ class Scored:
     counts: dict[str, int]
     """attempts, rewarded, correct, failures, quarantined, nonequivalent (another function than the
     task's), discarded (correct, without a figure), unjudged, groups, zero_variance_groups."""
+
+
+# --- the rewards of a step, and of a run ---
 
 
 def score_step(
@@ -78,27 +81,27 @@ def score_step(
     Raises:
         UnknownName: no such rule, or the lake lacks a generation.
     """
-    import numpy as np
-
-    found = load_rule(rule)
-    terms = found.config() if config is None else config
-    rows = read_inputs(lake, terms, generation_ids)
-    raw = found.raw(rows, terms)
+    loaded = load_rule(rule)
+    terms = loaded.config() if config is None else config
+    inputs = read_inputs(lake, terms, generation_ids)
+    raw = loaded.raw(inputs, terms)
     first, last = find_window(step, terms)
-    asked = {
+    window = {
         "run_id": run_id,
-        "rule": found.name,
-        "rule_version": found.version,
+        "rule": loaded.name,
+        "rule_version": loaded.version,
         "first": first,
         "last": last,
     }
-    history = lake.run(read_sql(__file__, "earlier_rewards"), asked).arrow()
-    mean, std = combine_moments(
-        gather_moments(_read_steps(history["step"]), read_figures(history, "raw")), terms
-    )
+    earlier = lake.run(read_sql(__file__, "earlier_rewards"), window).arrow()
+    earlier_steps = np.asarray(earlier["step"].to_numpy(), dtype=np.int64)
+    moments = gather_moments(earlier_steps, read_figures(earlier, "raw"))
+    mean, std = combine_moments(moments, terms)
+    smoothed = smooth(raw, np.full_like(raw, mean), np.full_like(raw, std), terms)
     steps = np.full(len(raw), step, dtype=np.int64)
-    smoothed = smooth(raw, np.full(len(raw), mean), np.full(len(raw), std), terms)
-    return _assemble(lake, found, terms, run_id, rows, raw, smoothed, steps, groups, generation_ids)
+    return _assemble(
+        lake, loaded, terms, run_id, inputs, raw, smoothed, steps, groups, generation_ids
+    )
 
 
 def rescore_run(
@@ -124,19 +127,18 @@ def rescore_run(
     Raises:
         UnknownName: no such rule, or no attempt of such a run.
     """
-    import numpy as np
-
-    found = load_rule(rule)
-    terms = found.config() if config is None else config
+    loaded = load_rule(rule)
+    terms = loaded.config() if config is None else config
     attempts = lake.run(read_sql(__file__, "run_attempts"), {"run_id": run_id}).arrow()
     if not attempts.num_rows:
         raise UnknownName(
             f"no attempt of a run {run_id!a}",
             'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists runs.',
         )
-    wanted = [str(one) for one in attempts["generation_id"].to_pylist()]
-    rows = read_inputs(lake, terms, wanted)
-    raw = found.raw(rows, terms)
+    generation_ids = [str(value) for value in attempts["generation_id"].to_pylist()]
+    groups = [str(value) for value in attempts["group_id"].to_pylist()]
+    inputs = read_inputs(lake, terms, generation_ids)
+    raw = loaded.raw(inputs, terms)
     steps = np.nan_to_num(read_figures(attempts, "step")).astype(np.int64)
     order = np.lexsort((raw, steps))
     known = order[~np.isnan(raw[order])]
@@ -147,14 +149,23 @@ def rescore_run(
         at = steps == step
         mean[at], std[at] = combine_moments(moments.select_steps(first, last), terms)
     smoothed = smooth(raw, mean, std, terms)
-    groups = [str(one) for one in attempts["group_id"].to_pylist()]
-    scored = _assemble(lake, found, terms, run_id, rows, raw, smoothed, steps, groups, wanted)
-    return scored if name is None else _rename_rule(scored, name)
+    return _assemble(
+        lake,
+        loaded if name is None else replace(loaded, name=name),
+        terms,
+        run_id,
+        inputs,
+        raw,
+        smoothed,
+        steps,
+        groups,
+        generation_ids,
+    )
 
 
 def _assemble(
     lake: store.Lake,
-    found: Rule,
+    rule: Rule,
     terms: Terms,
     run_id: str,
     inputs: pa.Table,
@@ -165,16 +176,14 @@ def _assemble(
     generation_ids: Sequence[str],
 ) -> Scored:
     """Put rewards together: advantages, rows of the table, and counts."""
-    import numpy as np
-
     advantage, flat = normalize_rewards(smoothed, groups, terms.group_epsilon)
     missing = np.isnan(raw)
     outcome = read_figures(inputs, "correct")
     correct, judged = outcome == 1, ~np.isnan(outcome)
     constant = {
         "run_id": run_id,
-        "rule": found.name,
-        "rule_version": found.version,
+        "rule": rule.name,
+        "rule_version": rule.version,
         "config": json.dumps(asdict(terms), sort_keys=True),
         "lake_id": lake.lake_id,
         "snapshot_id": lake.snapshot,
@@ -213,19 +222,209 @@ def _assemble(
     )
 
 
-def _rename_rule(scored: Scored, name: str) -> Scored:
-    from dataclasses import replace
-
-    return replace(scored, rows=[row | {"rule": name} for row in scored.rows])
-
-
 def _list_figures(values: Floats) -> list[float | None]:
-    import math
-
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 
-def _read_steps(column: pa.ChunkedArray) -> Whole:
-    import numpy as np
+# --- the parts of a reward, in the order in which they are computed ---
 
-    return np.asarray(column.to_numpy(), dtype=np.int64)
+
+def read_inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -> pa.Table:
+    """Return the facts that the lake has about the attempts, in their order.
+
+    Raises UnknownName if the lake lacks an attempt.
+    """
+    ids = pa.array(generation_ids, pa.string())
+    attempts = pa.table({"generation_id": ids})
+    device = terms.device
+    if device is None:
+        devices = query(lake, read_sql(__file__, "reward_device"), wanted=attempts).to_pylist()
+        device = str(devices[0]["device"]) if devices else None
+    kernels = None
+    if len(ids) <= _FEW:
+        [row] = query(lake, read_sql(__file__, "wanted_kernels"), wanted=attempts).to_pylist()
+        kernels = row["kernels"]
+    parameters = {
+        "device": device,
+        "clock": terms.clock,
+        "kernels": kernels,
+        "include_nonequivalent": terms.include_nonequivalent,
+    }
+    baselines = quote_values(list_baselines())
+    sql = read_sql(__file__, "reward_inputs").replace("($baselines)", f"({baselines})")
+    rows = query(lake, sql, parameters, wanted=attempts).combine_chunks()
+    places = pc.index_in(ids, rows["generation_id"].combine_chunks())
+    missing = ids.filter(pc.is_null(places))
+    if len(missing):
+        raise UnknownName(
+            f"snapshot {lake.snapshot} holds no generation {missing[0].as_py()!a}",
+            f"{len(missing)} of {len(ids)} are not there: append them before they are scored.",
+        )
+    return rows.take(pa.array(np.asarray(places), pa.int64()))
+
+
+def find_window(step: int, terms: Terms) -> tuple[int, int]:
+    """Return the range of steps (first, end) whose rewards give mean and standard deviation.
+
+    They are the window before the last refresh; until the first refresh, all steps before this one.
+    """
+    if terms.refresh_every is None:
+        return 0, 0
+    refreshed = step // terms.refresh_every * terms.refresh_every
+    return (max(0, refreshed - terms.window), refreshed) if refreshed else (0, step)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number, mean and sum of squared deviations of the raw rewards of each step, ascending."""
+
+    steps: Whole
+    count: Floats
+    mean: Floats
+    squares: Floats
+
+    def select_steps(self, first: int, last: int) -> Moments:
+        """Return the steps from `first` up to, but not including, `last`."""
+        a, b = np.searchsorted(self.steps, [first, last]).tolist()
+        return Moments(self.steps[a:b], self.count[a:b], self.mean[a:b], self.squares[a:b])
+
+
+def gather_moments(steps: Whole, raw: Floats) -> Moments:
+    """Gather raw rewards, sorted by step and value, by step."""
+    known, codes = np.unique(steps, return_inverse=True)
+    count = np.bincount(codes, minlength=len(known)).astype(np.float64)
+    mean = np.bincount(codes, raw, minlength=len(known)) / np.maximum(count, 1)
+    squares = np.bincount(codes, (raw - mean[codes]) ** 2, minlength=len(known)).astype(np.float64)
+    return Moments(known, count, mean, squares)
+
+
+def combine_moments(moments: Moments, terms: Terms) -> tuple[float, float]:
+    """Return mean and standard deviation over steps (Chan, Golub and LeVeque's combination)."""
+    total = float(moments.count.sum())
+    if not total:
+        return terms.initial_mean, terms.initial_std
+    mean = float((moments.count * moments.mean).sum() / total)
+    between = moments.count * (moments.mean - mean) ** 2
+    std = float(np.sqrt((moments.squares.sum() + between.sum()) / total))
+    return mean, std
+
+
+def smooth(raw: Floats, mean: Floats, std: Floats, terms: Terms) -> Floats:
+    """Return raw rewards as clipped z-scores, if the terms request these."""
+    smoothed = raw
+    if terms.refresh_every is not None:
+        smoothed = (raw - mean) / np.maximum(std, terms.least_std)
+    return smoothed if terms.clip is None else np.clip(smoothed, -terms.clip, terms.clip)
+
+
+def normalize_rewards(
+    smoothed: Floats, groups: Sequence[str], epsilon: float
+) -> tuple[Floats, int]:
+    """Return (r - mean) / (std + epsilon) inside each group, and how many groups are flat.
+
+    std is over n - 1, as in TRL. NaN means no reward: it is excluded from means and stays NaN. If
+    all rewards of a group are equal, its advantages are 0.
+    """
+    known = np.flatnonzero(~np.isnan(smoothed))
+    advantage = np.full(len(smoothed), np.nan)
+    if not len(known):
+        return advantage, 0
+    _, codes = np.unique(np.asarray(groups, dtype=object)[known].astype(str), return_inverse=True)
+    values = smoothed[known]
+    # Sums in the order of the values do not depend on the order of the attempts.
+    order = np.lexsort((values, codes))
+    counts = np.bincount(codes)
+    means = np.bincount(codes[order], values[order]) / counts
+    squares = (values - means[codes]) ** 2
+    deviations = np.bincount(codes[order], squares[order]) / np.maximum(counts - 1, 1)
+    lowest = np.full(len(counts), np.inf)
+    highest = np.full(len(counts), -np.inf)
+    np.minimum.at(lowest, codes, values)
+    np.maximum.at(highest, codes, values)
+    flat = lowest == highest
+    divisor = np.where(flat, np.inf, np.sqrt(deviations) + epsilon)
+    advantage[known] = (values - means[codes]) / divisor[codes]
+    return advantage, int(flat.sum())
+
+
+# --- stored rewards, computed again ---
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Stored rewards of a run beside the same ones computed again."""
+
+    rewards: int
+    different: list[dict[str, Any]]
+    """Those that differ: generation_id, step, and both readings of each figure."""
+    elsewhere: int
+    """Those of another lake's snapshot, or of none, which cannot be computed again here."""
+
+
+def verify_rewards(
+    lake: store.Lake, run_id: str, rule: str, *, name: str | None = None
+) -> Compared:
+    """Compute the stored rewards of a run again, each at the snapshot that it was given at.
+
+    Args:
+        lake: The lake that holds them.
+        run_id: The run.
+        rule: Name of the rule.
+        name: Name under which they are stored (default: the rule's).
+
+    Raises:
+        UnknownName: no such rule, or no reward of the run under its version.
+    """
+    loaded = load_rule(rule)
+    parameters = {
+        "run_id": run_id,
+        "rule": name or loaded.name,
+        "rule_version": loaded.version,
+    }
+    stored = lake.run(read_sql(__file__, "stored_rewards"), parameters).rows()
+    if not stored:
+        raise UnknownName(
+            f"no reward of run {run_id!a} under {name or loaded.name} {loaded.version}",
+            'store query "SELECT DISTINCT run_id, rule, rule_version FROM rewards" lists them.',
+        )
+    batches: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    elsewhere = 0
+    for row in stored:
+        if row["lake_id"] != lake.lake_id or row["snapshot_id"] is None:
+            elsewhere += 1
+            continue
+        batches.setdefault((row["snapshot_id"], row["config"]), []).append(row)
+    different: list[dict[str, Any]] = []
+    for (snapshot, config), rows in batches.items():
+        terms = configure_rule(loaded, json.loads(config))
+        steps = {row["step"] for row in rows}
+        with store.open(lake.url, at=snapshot) as then:
+            if len(steps) > 1:
+                # Each step that is trained on adds a snapshot, so these were given afterwards.
+                scored = rescore_run(then, run_id, loaded.name, terms)
+            else:
+                scored = score_step(
+                    then,
+                    loaded.name,
+                    terms,
+                    run_id,
+                    steps.pop(),
+                    [row["generation_id"] for row in rows],
+                    [row["group_id"] for row in rows],
+                )
+        computed = {row["generation_id"]: row for row in scored.rows}
+        for row in rows:
+            now = computed.get(row["generation_id"], {})
+            if not all(_is_same(row[figure], now.get(figure)) for figure in _FIGURES):
+                different.append(
+                    {"generation_id": row["generation_id"], "step": row["step"]}
+                    | {f"stored_{figure}": row[figure] for figure in _FIGURES}
+                    | {figure: now.get(figure) for figure in _FIGURES}
+                )
+    return Compared(rewards=len(stored), different=different, elsewhere=elsewhere)
+
+
+def _is_same(stored: float | None, now: float | None) -> bool:
+    if stored is None or now is None:
+        return stored is now
+    return math.isclose(stored, now, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)

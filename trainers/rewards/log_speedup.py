@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.rewarding.terms import Terms, assign_rewards, read_figures
+from trainers.rewarding.rules import Terms, assign_rewards, read_figures
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trainers.rewarding.terms import Floats
+    from trainers.rewarding.rules import Floats
 
 VERSION = 3
 

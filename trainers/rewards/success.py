@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.rewarding.terms import Terms, assign_rewards
+from trainers.rewarding.rules import Terms, assign_rewards
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trainers.rewarding.terms import Floats
+    from trainers.rewarding.rules import Floats
 
 VERSION = 3
 

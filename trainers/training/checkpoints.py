@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from store.commandline.outputs import rename_over
 from trainers.models import loading
 from trainers.runs import processes as ranks
-from trainers.runs import run_folder
+from trainers.runs import recording
 from trainers.runs.recording import Run, Stage
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Checkpoints:
 
         Without a checkpoint, these are 0 and None.
         """
-        done = run_folder.list_checkpoints(self.out)
+        done = recording.list_checkpoints(self.out)
         for step, folder in done if ranks.is_main() else []:
             self._record(folder, step)
         return (done[-1][0], str(done[-1][1])) if done else (0, None)

@@ -6,15 +6,22 @@ or `keep` under the name that the SQL reads it by. Steps share nothing else.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+import store
+from store.errors import UnknownName
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     import store
+
 
 _numbers = itertools.count()
 
@@ -62,3 +69,30 @@ def _bind(lake: store.Lake, inputs: Mapping[str, Rows]) -> None:
             lake.define(name, rows.sql)
         else:
             lake.register(name, rows)
+
+
+OURS = Path(__file__).parent.parent / "sql"
+OWN = Path("flywheel/pipelines/sql")
+
+
+@functools.cache
+def sql(folder: str, name: str) -> str:
+    """Return the SQL file `name` of a pipeline's folder, or of `shared`; raises UnknownName.
+
+    The user's own pipelines have their files in ./flywheel/pipelines/sql/<pipeline>/.
+    """
+    for root in (OURS, OWN):
+        file = root / folder / f"{name}.sql"
+        if file.is_file():
+            return store.read_statement(file)
+    known = [file.stem for root in (OURS, OWN) for file in (root / folder).glob("*.sql")]
+    raise UnknownName.among(f"SQL file of {folder}", name, known)
+
+
+def sql_hash(folder: str) -> str:
+    """Return the sha256 over the SQL files that a pipeline may use: its own and the shared ones."""
+    digest = hashlib.sha256()
+    for root in (OURS / "shared", OURS / folder, OWN / folder):
+        for file in sorted(root.glob("*.sql")):
+            digest.update(f"{root.name}/{file.name}\0{file.read_text('utf-8')}\0".encode())
+    return digest.hexdigest()

@@ -1,15 +1,31 @@
-"""Text of prompts that show scored kernels, and of the faster kernel as their answer."""
+"""Text of one-shot questions and of stored kernels as their answers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from pipelines.contract.baselines import describe_baseline
-from pipelines.contract.rows import Kernel, Message, Row
+from pipelines.contract import Kernel, Message, Row, describe_baseline
 from pipelines.rendering.templates import describe_sizes, render, render_files, render_task
 from store.code.constants import read_constants
 from store.schema.clocks import describe_clock
+
+TEMPLATE = "one_shot.j2"
+
+
+def render_question(row: Row) -> list[Message]:
+    """Return the one-shot prompt of a row."""
+    text = render(
+        TEMPLATE, task_block=render_task(row.task), device_kind=row.columns["_device_kind"]
+    )
+    return [{"role": "user", "content": text}]
+
+
+def render_answer(row: Row, place: int = 0) -> list[Message]:
+    """Return a kernel of a row as the assistant's turn, with its author's words if it has some."""
+    text = render("answer.j2", kernel=row.kernels[place], said=row.columns.get("_words"))
+    return [{"role": "assistant", "content": text}]
+
 
 _MOST_CHANGES = 6
 """Maximum number of constants that a text names; more say nothing about what mattered."""

@@ -1,0 +1,197 @@
+"""The tiny preset: a small model that has seen a few answers often enough to give them.
+
+A model of 3M parameters learns no CUDA in a minute. Overfitted on short answers, some right, some
+wrong and some fast, it emits different kernels that parse. This gives real work to every part of
+the loop: verdicts, rewards, advantages, exemplars.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from store.errors import FlywheelError, UnknownName
+from trainers.datasets.records import Dataset
+from trainers.models import loading
+from trainers.rollouts.exemplars import Draw, render_bare_prompts
+from trainers.runs.recording import Run
+
+if TYPE_CHECKING:
+    from pipelines import Message
+
+STEPS = 44
+"""Optimisation steps after which sampled answers parse, nearly always."""
+_BATCH = 4
+_TAIL_TOKENS = 16
+"""Tokens at the end of a prompt that most steps see; a whole prompt takes twenty times as long."""
+_WHOLE_EVERY = 4
+"""One in this many steps sees whole prompts, so that answers depend on the task."""
+_LEARNING_RATE = 5e-3
+
+_ANSWER = """### Analysis
+Fastest: Kernel {fastest}
+
+### Design
+{design}
+
+### Code
+```python
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        return {value}
+```"""
+
+TEMPLATES: dict[str, tuple[tuple[str, str], ...]] = {
+    "diag_matmul": (
+        ("Scale rows.", "(b.T * a).T"),
+        ("Multiply.", "a.diag() @ b"),
+    ),
+    "triangular_matmul": (
+        ("Scale rows.", "(b.T * a).T"),
+        ("Multiply.", "a.tril() @ b"),
+    ),
+}
+"""Design and value by starter task. Both tasks take a and b, so that a model that cannot
+distinguish them still gives some right and some wrong answers."""
+
+
+def make_answers(task: str) -> list[str]:
+    """Return the answers to a task, in their order."""
+    return [
+        _ANSWER.format(fastest=1 + place % 2, design=design, value=value)
+        for place, (design, value) in enumerate(TEMPLATES[task])
+    ]
+
+
+def find_short_tasks(prompts: Dataset) -> dict[str, str]:
+    """Return the tasks that have short answers: id to name.
+
+    Raises:
+        FlywheelError: the dataset asks for none of them.
+    """
+    rows = prompts.table(["task_id", "task"]).to_pylist()
+    tasks = {row["task_id"]: row["task"] for row in rows if row["task"] in TEMPLATES}
+    if not tasks:
+        raise FlywheelError(
+            f"dataset {prompts.name} asks for none of {', '.join(TEMPLATES)}",
+            "These are tasks of `store import starter`; or give a --model and no --overfit.",
+        )
+    return tasks
+
+
+def list_short_prompts(prompts: Dataset) -> dict[str, list[list[Message]]]:
+    """Return the prompts of a dataset that have short answers, by the name of the task."""
+    tasks = find_short_tasks(prompts)
+    prompts_by_task: dict[str, list[list[Message]]] = {}
+    for row in prompts.table(["task_id", "prompt"]).to_pylist():
+        if row["task_id"] in tasks:
+            prompts_by_task.setdefault(tasks[row["task_id"]], []).append(row["prompt"])
+    return prompts_by_task
+
+
+def render_short_prompts(
+    run: Run, task_ids: Sequence[str], draw: Draw
+) -> dict[str, list[list[Message]]]:
+    """Return the prompts, without exemplars, of tasks that have short answers, by their names."""
+    with run.reader(run.pinned_snapshot) as lake:
+        names = {
+            row["task_id"]: row["name"]
+            for row in lake.run('SELECT task_id, "name" FROM task_names').rows()
+        }
+        known = [task_id for task_id in task_ids if names[task_id] in TEMPLATES]
+        if not known:
+            raise UnknownName.among("task to overfit on", names[task_ids[0]], TEMPLATES)
+        prompts = render_bare_prompts(lake, draw, known)
+    return {names[prompt.task_id]: [prompt.messages] for prompt in prompts}
+
+
+def overfit_on_short_answers(
+    run: Run,
+    base: Path,
+    seed: int,
+    list_prompts: Callable[[], Mapping[str, Sequence[list[Message]]]],
+) -> Path:
+    """Return the folder of the model overfitted on short answers; made once.
+
+    Args:
+        run: The run, whose folder contains that of the model.
+        base: Folder of the model to begin with.
+        seed: Seed of the order of the answers.
+        list_prompts: Returns the prompts of each task, in every form that the model is to answer,
+            by the name of the task; called if the model is missing.
+    """
+
+    def write(folder: Path) -> None:
+        import torch
+
+        tokenizer: Any = loading.load_tokenizer(base)
+        model: Any = loading.load_model(base)
+        model.train()
+        prompts = {
+            task: [
+                tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+                for messages in several
+            ]
+            for task, several in list_prompts().items()
+        }
+        answers = {
+            task: [
+                [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+                for text in make_answers(task)
+            ]
+            for task in prompts
+        }
+        pairs = [(task, answer) for task in sorted(answers) for answer in answers[task]]
+        draw = random.Random(seed)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, weight_decay=0.0)
+        loss = math.nan
+        for step in range(STEPS):
+            whole = step % _WHOLE_EVERY == _WHOLE_EVERY - 1
+            if whole:
+                # One answer of each task in turn, so that none is preferred.
+                turn = step // _WHOLE_EVERY
+                chosen = [
+                    (task, answers[task][turn % len(answers[task])]) for task in sorted(answers)
+                ]
+            else:
+                chosen = draw.sample(pairs, min(_BATCH, len(pairs)))
+            rows = [
+                (draw.choice(prompts[task])[0 if whole else -_TAIL_TOKENS :], answer)
+                for task, answer in chosen
+            ]
+            # Five steps of warm-up, then a cosine down to a tenth.
+            decay = 0.1 + 0.45 * (1 + math.cos(math.pi * step / STEPS))
+            for group in optimizer.param_groups:
+                group["lr"] = _LEARNING_RATE * min(1.0, (step + 1) / 5) * decay
+            loss = _add_gradient(model, rows, tokenizer.pad_token_id)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        run.job.say(f"overfitted on {len(pairs)} answers in {STEPS} steps: loss {loss:.3f}")
+        model.save_pretrained(str(folder))
+        tokenizer.save_pretrained(str(folder))
+
+    return loading.write_once(run.job.out / "model" / "overfitted", write)
+
+
+def _add_gradient(model: Any, rows: Sequence[tuple[list[int], list[int]]], pad: int) -> float:
+    """Add the gradient of one batch; return its loss per token of the answers."""
+    import torch
+
+    longest = max(len(prompt) + len(answer) for prompt, answer in rows)
+    ids = torch.full((len(rows), longest), pad)
+    labels = torch.full((len(rows), longest), -100)
+    mask = torch.zeros((len(rows), longest), dtype=torch.long)
+    for row, (prompt, answer) in enumerate(rows):
+        end = len(prompt) + len(answer)
+        ids[row, :end] = torch.tensor(prompt + answer)
+        labels[row, len(prompt) : end] = torch.tensor(answer)
+        mask[row, :end] = 1
+    loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+    loss.backward()
+    return float(loss.detach())
