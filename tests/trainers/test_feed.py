@@ -16,7 +16,6 @@ from trainers.rewarding import rules
 from trainers.rollouts.exemplars import Draw
 from trainers.runs import recording
 from trainers.runs.job import Job, Training
-from trainers.training.grpo import Feed, Sampled
 
 ANSWER = "### Analysis\nFastest: Kernel 1\n\n### Code\n```python\n{}```"
 KERNEL = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n{}\n"
@@ -29,6 +28,8 @@ RIGHT, CHEAT, WRONG = (
 def test_steps_reward_what_is_right_and_leave_each_row_once(
     tmp_path: Path, empty_lake: Path
 ) -> None:
+    from trainers.training.grpo import Feed, Sampled
+
     url = str(tmp_path / "lake")
     shutil.copytree(empty_lake, url)
     task = builders.task()

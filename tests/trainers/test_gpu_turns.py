@@ -16,7 +16,6 @@ pytest.importorskip("trl", reason="TRL is not installed")
 from evaluators import DeviceLock
 from trainers.models import loading
 from trainers.runs.gpu_turns import GpuTurns, open_lock
-from trainers.training.grpo import Rewarded
 
 # transformers 5.17 has the old name alone, and 5.23 tells of the new one.
 pytestmark = pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing:FutureWarning")
@@ -92,7 +91,7 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
     from transformers import TrainerCallback
     from trl.trainer.grpo_config import GRPOConfig
 
-    from trainers.training.grpo import StoreGRPOTrainer
+    from trainers.training.grpo import Rewarded, StoreGRPOTrainer
 
     seen: list[tuple[str, str]] = []
     ways: list[str] = []

@@ -14,7 +14,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,22 +29,35 @@ from trainers.policies.interface import (
     EndpointFailed,
     Sampling,
     Serving,
-    split_endpoint,
 )
 
 log = logging.getLogger(__name__)
+
+_AGAIN = "Run the same command again to go on; what came is stored."
+_FAULTS = 5
+"""Failed requests in a row, with no answer in between, after which the server counts as gone. A
+prompt that a server refuses by a status 4xx does not count once the server has answered another."""
+_WAIT_S = 0.01
+_REFUSED = (401, 403, 404, 429)
+_INVALID = (400, 422)
+"""Statuses of a request whose arguments the server does not take."""
+_BYTES_PER_TOKEN = 3
+"""Estimate for a prompt that the server has not counted yet; low, to reserve more than needed."""
+_TEMPLATE_TOKENS = 1 << 12
+"""Tokens of a prompt beyond its bytes that a server may count: its template, a system prompt."""
+_LONGEST_REASON = 40
 
 
 class Endpoint:
     """One model of one server."""
 
     def __init__(self, url: str, model: str, serving: Serving) -> None:
-        self.url, self.model = url, model
-        self._serving = serving
+        self.url, self.model, self.serving = url, model, serving
         self._key = Keys(serving.key_env).key_for(url)
-        self._takes_n = True
+        self.takes_n = True
         """Whether a request may ask for several completions, until the server shows otherwise."""
-        self._limit = "max_tokens"
+        self.limit = "max_tokens"
+        """What the server calls the maximum number of tokens of a completion."""
         self.works = False
         """Whether the server has answered a request for this model, now or in an earlier command.
         Then one that it refuses is the fault of its prompt."""
@@ -56,11 +69,6 @@ class Endpoint:
             "endpoint": url,
             "output_terms": serving.terms,
         }
-
-    @classmethod
-    def of(cls, spec: str, serving: Serving) -> Endpoint:
-        """Return the policy of "http(s)://HOST/v1#MODEL"; raises FlywheelError."""
-        return cls(*split_endpoint(spec), serving)
 
     @property
     def row(self) -> dict[str, Any]:
@@ -102,68 +110,8 @@ class Endpoint:
 
     def client(self) -> Client:
         """Return a client of the server, which holds its key."""
-        serving = self._serving
+        serving = self.serving
         return Client(self.url, self._key, timeout_s=serving.timeout_s, retries=serving.retries)
-
-    def make_arguments(
-        self, messages: list[Message], n: int, sampling: Sampling, seed: int | None
-    ) -> dict[str, Any]:
-        """Return the arguments of one request, without those that are defaults."""
-        given: dict[str, Any] = {
-            "model": self.model,
-            "messages": messages,
-            self._limit: sampling.max_tokens,
-        }
-        if n > 1:
-            given["n"] = n
-        if sampling.temperature != 1.0:
-            given["temperature"] = sampling.temperature
-        if sampling.top_p != 1.0:
-            given["top_p"] = sampling.top_p
-        if seed is not None:
-            given["seed"] = seed
-        return given
-
-    def learn(self, message: str) -> bool:
-        """Adapt to a refusal; return whether to repeat the request in the new form."""
-        if self._limit == "max_tokens" and "max_completion_tokens" in message:
-            self._limit = "max_completion_tokens"
-            return True
-        return False
-
-    @property
-    def takes_n(self) -> bool:
-        """Whether a request may ask for several completions."""
-        return self._takes_n
-
-    def note_given(self, asked: int, given: int) -> None:
-        """Record how many completions one request returned."""
-        if 0 < given < asked:
-            self._takes_n = False
-
-    @property
-    def serving(self) -> Serving:
-        """Settings of the requests."""
-        return self._serving
-
-
-log = logging.getLogger(__name__)
-
-
-AGAIN = "Run the same command again to go on; what came is stored."
-
-
-_FAULTS = 5
-"""Failed requests in a row, with no answer in between, after which the server counts as gone. A
-prompt that a server refuses by a status 4xx does not count once the server has answered another."""
-
-
-_WAIT_S = 0.01
-
-
-_REFUSED = (401, 403, 404, 429)
-_INVALID = (400, 422)
-"""Statuses of a request whose arguments the server does not take."""
 
 
 @dataclass(frozen=True)
@@ -247,13 +195,14 @@ class Requests:
                 break
             for answer in answers:
                 given += len(answer.completions)
-                self._endpoint.note_given(answer.asked, len(answer.completions))
+                if 0 < len(answer.completions) < answer.asked:
+                    self._endpoint.takes_n = False
 
     async def _request(self, client: Client, index: int, n: int, place: int) -> _Answer:
         """Make one request when there is room in concurrency, rate and budget."""
         messages = self._prompts[index]
         size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
-        prompt_tokens = size // BYTES_PER_TOKEN + 8 * len(messages)
+        prompt_tokens = size // _BYTES_PER_TOKEN + 8 * len(messages)
         async with self._places:
             # Results that are not stored yet would be lost with this process, so limit their
             # number.
@@ -267,7 +216,17 @@ class Requests:
                     break
                 n //= 2
             if not held:
-                self._stop = self._stop or self._explain_budget(most, usd)
+                if self._stop is None:
+                    budget = self._budget
+                    spent = f"{budget.spent_tokens} tokens"
+                    if budget.usd is not None:
+                        spent += f" and {budget.spent_usd:.4f} USD"
+                    price = f" ({usd:.4f} USD)" if usd is not None else ""
+                    self._stop = BudgetReached(
+                        f"the budget is reached: {spent} spent, and the next request may take "
+                        f"{most} tokens{price}",
+                        f"Give a larger --budget-tokens or --budget-usd. {_AGAIN}",
+                    )
                 return _Answer([], 0)
             try:
                 await self._pace()
@@ -307,21 +266,6 @@ class Requests:
         self._next_at = at + 60 / rate
         await asyncio.sleep(at - now)
 
-    def _count_tries(self) -> Callable[[], bool]:
-        """Return what to call before every try of a request: repeated tries delay later requests.
-
-        The first try has had its turn in `_pace`.
-        """
-        tries = itertools.count()
-
-        def admit() -> bool:
-            if next(tries) and self._serving.requests_per_minute is not None:
-                at = max(self._next_at, time.monotonic())
-                self._next_at = at + 60 / self._serving.requests_per_minute
-            return True
-
-        return admit
-
     async def _try_request(
         self, client: Client, messages: list[Message], n: int, seed: int | None
     ) -> list[Completion]:
@@ -329,17 +273,39 @@ class Requests:
 
         Returns none if the run has to stop, and one if the server takes no request for several.
         """
-        admit = self._count_tries()
+        endpoint, sampling, tries = self._endpoint, self._sampling, itertools.count()
+
+        def admit() -> bool:
+            # The first try has had its turn in `_pace`; repeated ones delay later requests.
+            if next(tries) and self._serving.requests_per_minute is not None:
+                at = max(self._next_at, time.monotonic())
+                self._next_at = at + 60 / self._serving.requests_per_minute
+            return True
 
         def read(body: Any) -> list[Completion]:
             return self._read(client, body, messages, n)
 
         while True:
+            # Defaults are left out, because not every server knows every argument.
+            arguments: dict[str, Any] = {
+                "model": endpoint.model,
+                "messages": messages,
+                endpoint.limit: sampling.max_tokens,
+            }
+            if n > 1:
+                arguments["n"] = n
+            if sampling.temperature != 1.0:
+                arguments["temperature"] = sampling.temperature
+            if sampling.top_p != 1.0:
+                arguments["top_p"] = sampling.top_p
+            if seed is not None:
+                arguments["seed"] = seed
             try:
-                asked = self._endpoint.make_arguments(messages, n, self._sampling, seed)
-                completions = await client.ask(asked, read, admit=admit)
+                completions = await client.ask(arguments, read, admit=admit)
             except AnswerFailed as failed:
-                if failed.status == 400 and self._endpoint.learn(failed.why):
+                named = "max_completion_tokens"
+                if failed.status == 400 and endpoint.limit != named and named in failed.why:
+                    endpoint.limit = named
                     continue
                 # Many servers refuse n > 1, each in its own words.
                 if failed.status in _INVALID and n > 1:
@@ -400,31 +366,8 @@ class Requests:
 
     def _give_up(self, why: str) -> None:
         self._stop = self._stop or EndpointFailed(
-            f"the endpoint of {self._endpoint.model} {why}", f"Check it. {AGAIN}"
+            f"the endpoint of {self._endpoint.model} {why}", f"Check it. {_AGAIN}"
         )
-
-    def _explain_budget(self, tokens: int, usd: float | None) -> BudgetReached:
-        budget = self._budget
-        parts = [f"{budget.spent_tokens} tokens"]
-        if budget.usd is not None:
-            parts.append(f"{budget.spent_usd:.4f} USD")
-        price = f" ({usd:.4f} USD)" if usd is not None else ""
-        return BudgetReached(
-            f"the budget is reached: {' and '.join(parts)} spent, and the next request may take "
-            f"{tokens} tokens{price}",
-            f"Give a larger --budget-tokens or --budget-usd. {AGAIN}",
-        )
-
-
-BYTES_PER_TOKEN = 3
-"""Estimate for a prompt that the server has not counted yet; low, to reserve more than needed."""
-
-
-_TEMPLATE_TOKENS = 1 << 12
-"""Tokens of a prompt beyond its bytes that a server may count: its template, a system prompt."""
-
-
-_LONGEST_REASON = 40
 
 
 def read_choice(choice: Any) -> tuple[str, str | None, str]:
@@ -473,9 +416,9 @@ def read_usage(
         case _:
             tokens_in = tokens_out = None
     if tokens_in is None:
-        tokens_in = size // BYTES_PER_TOKEN
+        tokens_in = size // _BYTES_PER_TOKEN
     if tokens_out is None:
-        tokens_out = sum(shares) // BYTES_PER_TOKEN
+        tokens_out = sum(shares) // _BYTES_PER_TOKEN
     return min(tokens_in, size + _TEMPLATE_TOKENS), min(tokens_out, most_out)
 
 

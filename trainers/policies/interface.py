@@ -215,7 +215,7 @@ def open_policy(spec: str, serving: Serving | None = None) -> Policy:
     if kind in ("http", "https"):
         from trainers.policies.endpoint import Endpoint
 
-        return Endpoint.of(spec, serving)
+        return Endpoint(*split_endpoint(spec), serving)
     near = " A folder is written hf:FOLDER." if Path(spec).exists() else ""
     raise UnknownName(f'no policy "{spec}"', f"Write {', or '.join(KINDS)}.{near}")
 
