@@ -378,7 +378,6 @@ def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
     return commands.run(["evaluators", *arguments], cwd=ROOT)
 
 
-@pytest.mark.clock
 def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
     lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -387,9 +386,15 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
     options += ["--calls", "5", "--no-robustness", "--draw-shapes", "0"]
     done = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("evaluations +2 timings +4 → snapshot ")
     with store.open(lake_with_kernels) as lake:
-        assert done.stdout.split()[-1] == str(lake.snapshot)
+        # Another load of the host may look like a surprising win, which is timed once more.
+        [stored] = lake.sql(
+            "SELECT count(*) AS n, count(DISTINCT clock) AS clocks FROM timings"
+        ).rows()
+        assert stored["n"] in (4, 8)
+        assert stored["clocks"] == 2
+        counts = f"evaluations +2 timings +{stored['n']}"
+        assert done.stdout == f"{counts} → snapshot {lake.snapshot}\n"
         verdicts = lake.sql(
             "SELECT path, status, reason, workloads.name AS workload FROM evaluations "
             "JOIN kernels USING (kernel_id) JOIN workloads USING (workload_id) ORDER BY path"
@@ -398,16 +403,20 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
             ("right.py", "correct", None, "default"),
             ("wrong.py", "incorrect", "incorrect_numerical", "default"),
         ]
-        arms = lake.sql(
-            "SELECT arm, len(samples_ms) AS n FROM timings WHERE clock = 'throughput' ORDER BY arm"
+        sessions = lake.sql(
+            "SELECT list(arm ORDER BY arm) AS arms, list(DISTINCT len(samples_ms)) AS samples "
+            "FROM timings WHERE clock = 'throughput' GROUP BY session_id"
         ).rows()
-        assert [row["arm"] for row in arms] == ["eager", "kernel"]
-        assert arms[0]["n"] == arms[1]["n"] >= 20
+        for session in sessions:
+            assert session["arms"] == ["eager", "kernel"]
+            assert len(session["samples"]) == 1
+            assert session["samples"][0] > 0
         [run] = lake.sql("SELECT kind, name, config, snapshot_id FROM runs").rows()
         assert (run["kind"], run["name"]) == ("evaluation", "judge")
         assert json.loads(run["config"])["evaluator"]["timing_s"] == 0.1
         assert run["snapshot_id"] < lake.snapshot
-        assert len(lake.sql("SELECT * FROM speedups WHERE clock = 'throughput'").rows()) == 1
+        speedups = "SELECT DISTINCT kernel_id FROM speedups WHERE clock = 'throughput'"
+        assert len(lake.sql(speedups).rows()) == 1
         [why] = lake.sql("SELECT kernel_id, kind, bottleneck, body FROM analyses").rows()
         assert why["kind"] == "profiler"
         assert "aten::add" in why["body"]

@@ -188,6 +188,7 @@ def test_where_a_row_was_recorded_is_no_conflict(
     assert integrity.check(Location.of(str(tmp_path / "mine"))) == []
 
 
+@pytest.mark.slow
 def test_the_same_release_under_another_license_is_no_conflict(
     server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def read_figures(url: str) -> tuple[dict[str, int], list[Any], list[Any]]:
     return counted, steps, exhibits
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("ours", "theirs"), [("GPL-3.0-only", "MIT"), ("MIT", "GPL-3.0-only")])
 def test_a_release_that_both_lakes_imported_under_another_license_counts_once(
     ours: str, theirs: str, server: HubServer, hub: Hub, tmp_path: Path
@@ -86,6 +87,7 @@ def test_a_release_that_both_lakes_imported_under_another_license_counts_once(
     assert report_after == report
 
 
+@pytest.mark.slow
 def test_a_lake_that_pulls_both_counts_the_release_once(
     server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:

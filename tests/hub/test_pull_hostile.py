@@ -164,6 +164,7 @@ def test_pulled_decisions_release_nothing_and_later_own_ones_count(
     assert integrity.check(Location.of(both_lakes.mine)) == []
 
 
+@pytest.mark.slow
 def test_a_pulled_confirmation_counts_until_this_lake_decides(merged: Merged) -> None:
     mine = merged.lakes
     assert any("now in quarantine" in notice for notice in merged.done.notices)
@@ -176,6 +177,7 @@ def test_a_pulled_confirmation_counts_until_this_lake_decides(merged: Merged) ->
     assert mine.ask(held, mine.wrong["kernel_id"]) == [{"n": 0}]
 
 
+@pytest.mark.slow
 def test_a_pulled_row_cannot_take_the_id_of_a_decision_that_is_made_here_later(
     tmp_path: Path, hub: Hub
 ) -> None:
@@ -287,6 +289,7 @@ def test_a_published_file_that_expands_too_far_is_refused(
     assert pull(mine, EVIL, hub=hub).rows["kernels"] > 0
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("changes", [{"kind": "cuda"}, {"name": "LAPTOP"}], ids=["kind", "case"])
 def test_a_device_that_passes_for_one_of_this_lake_is_refused(
     hub: Hub, tmp_path: Path, changes: Row

@@ -118,6 +118,7 @@ def find_cheat(folder: Path, cheat: Row) -> list[Row]:
     return [max(found, key=lambda row: row["confidence"])]
 
 
+@pytest.mark.slow
 def test_audits_of_another_lake_do_not_spare_a_kernel(pair: Pair, cheat: Row) -> None:
     names = sorted(one.key for one in detect.choose_detectors(None))
     audit = builders.run("detectors", "audit", config=json.dumps({"detectors": names}))
@@ -128,6 +129,7 @@ def test_audits_of_another_lake_do_not_spare_a_kernel(pair: Pair, cheat: Row) ->
     assert pair.ask("SELECT kernel_id FROM withheld") == [{"kernel_id": cheat["kernel_id"]}]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("forged", [{"confidence": 0.0}, {"kernel_id": "other"}])
 def test_a_pulled_finding_does_not_take_the_id_of_an_own_one(
     forged: Row, pair: Pair, cheat: Row, tmp_path: Path
@@ -141,6 +143,7 @@ def test_a_pulled_finding_does_not_take_the_id_of_an_own_one(
     assert pair.ask("SELECT kernel_id FROM withheld") == [{"kernel_id": cheat["kernel_id"]}]
 
 
+@pytest.mark.slow
 def test_a_pulled_finding_with_the_content_of_an_own_one_is_decided_with_it(
     pair: Pair, cheat: Row, tmp_path: Path
 ) -> None:
@@ -161,6 +164,7 @@ def test_a_pulled_finding_with_the_content_of_an_own_one_is_decided_with_it(
     assert pair.ask("FROM withheld") == []
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("source", ["cuda-l1", "cuda-l1/codes", "a paper"])
 def test_a_later_pulled_revision_removes_no_own_claim(source: str, pair: Pair) -> None:
     def claim(name: str, speedup: float, revision: str, **columns: Any) -> Row:
@@ -184,6 +188,7 @@ def test_a_later_pulled_revision_removes_no_own_claim(source: str, pair: Pair) -
     ) == before  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_pulled_claim_does_not_block_the_import_of_the_same_id(pair: Pair) -> None:
     real = builders.claim(pair.task, pair.kernel, 2.0, claim_id="computed", **MIT)
     pair.write({"claims": [real | {"speedup": 77.0}]})
@@ -248,6 +253,7 @@ def test_a_pulled_attempt_takes_neither_an_own_kernel_nor_a_place_in_an_own_sear
     assert [pair.ask(authors), pair.ask(curves)] == before
 
 
+@pytest.mark.slow
 def test_a_pulled_attempt_shows_no_kernel_to_another_namespace(pair: Pair) -> None:
     own, foreign = builders.kernel("own", **MIT), builders.kernel("foreign", **MIT)
 
@@ -268,6 +274,7 @@ def test_a_pulled_attempt_shows_no_kernel_to_another_namespace(pair: Pair) -> No
     assert {row["kernel_id"] for row in found} == {own["kernel_id"], foreign["kernel_id"]}
 
 
+@pytest.mark.slow
 def test_a_pulled_profile_is_not_the_diagnosis_of_a_kernel_that_was_profiled_here(
     pair: Pair,
 ) -> None:
@@ -288,6 +295,7 @@ def test_a_pulled_profile_is_not_the_diagnosis_of_a_kernel_that_was_profiled_her
     assert found["diagnosis"] == "memory_bandwidth"
 
 
+@pytest.mark.slow
 def test_analyses_that_say_the_same_stay_two_rows(pair: Pair) -> None:
     profiles = [
         {
@@ -301,6 +309,7 @@ def test_analyses_that_say_the_same_stay_two_rows(pair: Pair) -> None:
     assert "analyses" not in pair.pull().rows
 
 
+@pytest.mark.slow
 def test_a_pulled_verdict_on_another_kernel_hides_no_ranking_by_another_precision(
     pair: Pair,
 ) -> None:
@@ -362,6 +371,7 @@ def test_a_pulled_withdrawal_takes_back_only_verdicts_of_its_own_lake(pair: Pair
     assert len(pair.ask("FROM evaluations WHERE withdraws IS NOT NULL")) == 2
 
 
+@pytest.mark.slow
 def test_no_step_of_another_lake_joins_a_session_of_this_lake(pair: Pair) -> None:
     session = {
         "session_id": "own", "policy_id": pair.policy["policy_id"], "source": "tests",

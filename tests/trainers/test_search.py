@@ -396,12 +396,14 @@ def test_a_name_is_continued_only_by_the_same_search(lake: str) -> None:
     assert attempts_of(lake) == before
 
 
+@pytest.mark.slow
 def test_no_seed_does_not_continue_a_search_with_seed_0(lake: str) -> None:
     search(lake, Climber(), "none", seed=0)
     with pytest.raises(FlywheelError, match="--seed was given, and now it is not"):
         search(lake, Climber(), "none", seed=None)
 
 
+@pytest.mark.slow
 def test_another_dataset_of_as_many_tasks_does_not_continue_a_search(lake: str) -> None:
     search(lake, Climber(), "none", tasks=slice(0, 1))
     with pytest.raises(FlywheelError, match="the tasks of --dataset and --limit differ"):
@@ -461,6 +463,7 @@ def test_options_of_a_search_without_rounds_are_refused() -> None:
         rollout(dataset="data", policy=["hf:x"], draw=ExemplarOptions(exemplars=3))
 
 
+@pytest.mark.slow
 def test_a_search_that_goes_on_judges_on_its_own_device(lake: str) -> None:
     class Killed(Stopwatch):
         def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Any]:
@@ -477,6 +480,7 @@ def test_a_search_that_goes_on_judges_on_its_own_device(lake: str) -> None:
     assert set(here.judged) == made
 
 
+@pytest.mark.slow
 def test_seconds_of_a_killed_command_count_until_its_last_attempt(lake: str) -> None:
     search(lake, Climber(), "bucket")
     [run] = rows_of(lake, "FROM runs WHERE name = 'search'")
@@ -518,6 +522,7 @@ def test_an_interrupted_round_stores_its_seconds(lake: str) -> None:
     assert rows_of(lake, states) == [{"kind": "rollout", "state": "interrupted"}]
 
 
+@pytest.mark.slow
 def test_budgets_count_what_other_arms_and_seeds_of_the_search_have_spent(lake: str) -> None:
     with ChatServer(lambda asked: completion(["no"])) as server:
         one = open_policy(f"{server.url}#m", Serving(concurrency=1))
