@@ -1,7 +1,7 @@
 """The contract of a pipeline: its request, its selection, and the rows that its renderer gets."""
 
-from __future__ import annotations
-
+# No annotations from __future__: a Config in another module extends these classes, and its __init__
+# would look for the names of these types there.
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
 
@@ -165,7 +165,7 @@ class Selection:
     carry. Columns that begin with an underscore reach the renderer and are not written.
     """
 
-    rows: pa.Table
+    rows: "pa.Table"
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     """Reason to number of tasks, kernels or rows that were left out for it."""
     notes: dict[str, str] = field(default_factory=dict[str, str])

@@ -40,7 +40,7 @@ FORMATS = {
     "files of an edition": "store/hub/shards.py",
     "queue of the judge service": "evaluators/service/queue/sql/schema.sql",
     "recipe of a dataset": "pipelines/datasets/card.py:write, collect_facts",
-    "folder of a dataset": "pipelines/datasets/materialize.py",
+    "folder of a dataset": "pipelines/datasets/materialize.py:Shards",
     "folder of a run": "trainers/runs/recording.py:open_state, write_state",
 }
 """What a version leaves for later ones, other than caches, to the code that writes it."""
