@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import commands
@@ -24,8 +23,7 @@ def pipelines(tmp_path: Path):
     return run
 
 
-@pytest.mark.clock
-def test_help_is_quick_and_loads_nothing_heavy(tmp_path: Path) -> None:
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['pipelines', '--help']\n"
         "from pipelines.cli.app import main\n"
@@ -34,13 +32,7 @@ def test_help_is_quick_and_loads_nothing_heavy(tmp_path: Path) -> None:
         "heavy = {'torch', 'duckdb', 'pyarrow', 'jinja2', 'datasets', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    best = 9.0
-    for _ in range(3):
-        started = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=tmp_path)
-        best = min(best, time.perf_counter() - started)
-    # A bound for a busy machine; the figure itself stands in docs/benchmarks.md.
-    assert best < 2
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=tmp_path)
 
 
 def test_list_names_every_pipeline(pipelines) -> None:
