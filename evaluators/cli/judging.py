@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DEFAULT = Common()
-_OPTION = "--evaluator"
 _MOST_NAMES = 12
 
 
@@ -52,7 +51,7 @@ class EvaluatorCommand(members.Group):
         Raises what `contract.load` raises.
         """
         if self.verb in argv:
-            name = _find_option(argv, _OPTION) or contract.DEFAULT
+            name = members.find_option(argv, "--evaluator") or contract.DEFAULT
             command = self.command(members.find_member(contract.ROOM, name))
             del self.app[self.verb]
             self.app.command(command, name=self.verb)
@@ -75,16 +74,6 @@ def _from_member(
     make: Callable[[Evaluator], Callable[..., None]],
 ) -> Callable[[Member], Callable[..., None]]:
     return lambda member: make(contract.load(member.name))
-
-
-def _find_option(argv: Sequence[str], option: str) -> str | None:
-    """Return the value of an option in the arguments, or None."""
-    for word, following in zip(argv, [*argv[1:], None], strict=True):
-        if word == option:
-            return following
-        if word.startswith(f"{option}="):
-            return word.removeprefix(f"{option}=")
-    return None
 
 
 def _make_run(module: Evaluator) -> Callable[..., None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.cli import agents, hub, pages, query, snapshots, transfer, upkeep
+from store.cli import hub, pages, query, snapshots, transfer, upkeep
 from store.commandline import members
 from store.commandline.help import make_room_app
 
@@ -17,7 +17,7 @@ app = make_room_app(
         "store show diag_matmul",
     ],
 )
-for _commands in (query, snapshots, pages, agents, transfer, hub, upkeep):
+for _commands in (query, snapshots, pages, transfer, hub, upkeep):
     _commands.add_to(app)
 
 

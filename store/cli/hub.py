@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -14,10 +14,6 @@ from store.commandline import echo
 from store.commandline.escape import quote_name
 from store.commandline.members import Common, PageFormat
 from store.errors import FlywheelError
-
-if TYPE_CHECKING:
-    from store.hub.publish import Publication
-    from store.hub.pull import PullSummary
 
 _CHANGES = {"new": "+", "changed": "~", "gone": "-", "same": "="}
 
@@ -87,10 +83,13 @@ def publish(
         Format of the result.
     """
     from store.hub.edition import Options
+    from store.hub.edition_writer import LOCAL
     from store.hub.publish import publish as run
+    from store.schema import catalog
 
-    whole = tables is None or tables == "all"
-    named = None if tables is None else tuple(_all_tables() if whole else tables.split(","))
+    named = None if tables is None else tuple(tables.split(","))
+    if tables == "all":
+        named = tuple(name for name in catalog.load().tables if name not in LOCAL)
     options = Options(
         tag=tag,
         tables=named,
@@ -114,9 +113,26 @@ def publish(
         echo.print_lines(done.card)
         return
     if dry_run:
-        _print_changes(done)
-        _print_card_summary(done.card)
-    echo.print_result(_summarize(done, dry_run))
+        echo.print_lines("files (+ new, ~ changed, - gone, = there already)")
+        for change in done.changes:
+            path = quote_name(change.path)
+            echo.print_result(f"{_CHANGES[change.what]} {change.bytes:>12,}  {path}")
+        echo.print_lines(f"card: README.md, {len(done.card.splitlines())} lines; --card prints it")
+        _, _, body = done.card.partition("\n---\n")
+        for line in body.splitlines():
+            if line.startswith("#"):
+                echo.print_foreign(html.unescape(line.lstrip("#").strip()))
+    files = sum(change.what in ("new", "changed") for change in done.changes)
+    rows = sum(done.tables.values())
+    line = f"snapshot {done.snapshot} as {done.repo}@{done.tag}: {rows} rows"
+    sizes = f"{files} files, {done.sent_bytes / 1e6:.2f} of {done.all_bytes / 1e6:.2f} MB"
+    if not done.fresh:
+        line += f", already there at {done.revision}"
+    elif dry_run:
+        line = f"would publish {line}; {sizes}"
+    else:
+        line += f"; {sizes} → {done.revision}"
+    echo.print_result(line)
 
 
 def pull(
@@ -150,6 +166,7 @@ def pull(
     format
         Format of the result.
     """
+    from store.commandline.display import format_cell
     from store.foreign.parquet import ParquetLimits
     from store.hub.pull import pull as run
 
@@ -158,60 +175,23 @@ def pull(
     if format == "json":
         echo.print_json(asdict(done))
     else:
-        _print_pulled(done)
+        for notice in done.notices:
+            echo.print_note(f"note: {notice}")
+        for conflict in done.conflicts:
+            echo.print_result(
+                f"conflict {conflict.table}: {conflict.count} rows differ in {conflict.columns}"
+            )
+            for example in conflict.examples:
+                echo.print_result(f"  {format_cell(example)}")
+        added = ", ".join(f"{table} +{count}" for table, count in done.rows.items())
+        echo.print_result(
+            f"{added or 'nothing new'} ({done.there} rows there already) from {done.repo}@"
+            f"{done.revision[:12]} → snapshot {done.snapshot}"
+        )
     if done.conflicts:
         sys.exit(3)
-
-
-def _all_tables() -> list[str]:
-    from store.hub import edition_writer
-    from store.schema import catalog
-
-    return [name for name in catalog.load().tables if name not in edition_writer.LOCAL]
 
 
 def _print_step(text: str) -> None:
     if sys.stderr.isatty():
         echo.print_note(f"{text} …")
-
-
-def _print_changes(done: Publication) -> None:
-    """Print every file with its size and what publishing does to it."""
-    echo.print_lines("files (+ new, ~ changed, - gone, = there already)")
-    for one in done.changes:
-        echo.print_result(f"{_CHANGES[one.what]} {one.bytes:>12,}  {quote_name(one.path)}")
-
-
-def _print_card_summary(card: str) -> None:
-    """Print the headings of the card, its length, and how to read it."""
-    _, _, body = card.partition("\n---\n")
-    headings = [line for line in body.splitlines() if line.startswith("#")]
-    echo.print_lines(f"card: README.md, {len(card.splitlines())} lines; --card prints it")
-    for heading in headings:
-        echo.print_foreign(html.unescape(heading.lstrip("#").strip()))
-
-
-def _summarize(done: Publication, dry_run: bool) -> str:
-    files = sum(one.what in ("new", "changed") for one in done.changes)
-    rows = sum(done.tables.values())
-    what = f"snapshot {done.snapshot} as {done.repo}@{done.tag}: {rows} rows"
-    if not done.fresh:
-        return f"{what}, already there at {done.revision}"
-    sizes = f"{files} files, {done.sent_bytes / 1e6:.2f} of {done.all_bytes / 1e6:.2f} MB"
-    return f"would publish {what}; {sizes}" if dry_run else f"{what}; {sizes} → {done.revision}"
-
-
-def _print_pulled(done: PullSummary) -> None:
-    from store.commandline.display import format_cell
-
-    for notice in done.notices:
-        echo.print_note(f"note: {notice}")
-    for one in done.conflicts:
-        echo.print_result(f"conflict {one.table}: {one.count} rows differ in {one.columns}")
-        for example in one.examples:
-            echo.print_result(f"  {format_cell(example)}")
-    added = ", ".join(f"{table} +{count}" for table, count in done.rows.items())
-    echo.print_result(
-        f"{added or 'nothing new'} ({done.there} rows there already) from {done.repo}@"
-        f"{done.revision[:12]} → snapshot {done.snapshot}"
-    )

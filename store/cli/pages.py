@@ -1,4 +1,4 @@
-"""Commands that show pages: one kernel or task, a published figure, a report, an explorer."""
+"""Commands that show or serve pages: a kernel or task, a figure, a report, an explorer, MCP."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from store.cli.options import COMMON, INCLUDING, At, Include, open_lake
+from store.cli.options import COMMON, INCLUDING, At, Include, locate_lake, open_lake
 from store.commandline import echo
 from store.commandline.members import Common, PageFormat
+from store.mcp.serving import Address, AgentLimits
+
+_ADDRESS = Address()
+_LIMITS = AgentLimits()
 
 
 def add_to(app: App) -> None:
     """Add these commands to `store`."""
-    for command in (show, headline, report, explore):
+    for command in (show, headline, report, explore, mcp):
         app.command(command)
 
 
@@ -160,7 +164,36 @@ def explore(
     timeout
         End the SQL of a page or of the console after this many seconds.
     """
-    from store.cli.options import locate_lake
     from store.explore.server.serve import serve
 
     serve(locate_lake(common), at, port, timeout, including.views())
+
+
+def mcp(
+    *,
+    at: Annotated[str | None, Parameter(show_default=False)] = None,
+    address: Annotated[Address, Parameter(name="*")] = _ADDRESS,
+    limits: Annotated[AgentLimits, Parameter(name="*")] = _LIMITS,
+    common: Common = COMMON,
+) -> None:
+    """Serve tools to a coding agent over MCP: SQL, tasks, kernels, attempts, prompts. Read-only.
+
+    An MCP client starts the command and talks to it over stdio; with --port it serves streamable
+    HTTP. `evaluators mcp` adds tools that submit kernels to the judge. docs/mcp.md has examples.
+
+    Examples:
+      store mcp
+      store mcp --at v1 --timeout 10
+      store mcp --port 8766
+      FLYWHEEL_MCP_TOKEN=SECRET store mcp --host 0.0.0.0 --port 8766
+
+    Parameters
+    ----------
+    at
+        Read the lake at this tag, snapshot number or ISO time (default: newest at each call).
+    """
+    from store.mcp.desk import Desk
+    from store.mcp.server import build_server
+    from store.mcp.serving import serve
+
+    serve(Desk(locate_lake(common), at, limits), build_server, address)

@@ -6,7 +6,7 @@ from typing import Any
 
 from store.lake import sql_files
 from store.schema.catalog import Catalog
-from store.schema.tables import ContentId, Table
+from store.schema.tables import Table
 
 _ABOUT_BASELINES = "Ways to run a task's own module that kernels are compared with."
 
@@ -26,18 +26,6 @@ def list_columns(table: Table) -> list[dict[str, Any]]:
         }
         for column in table.columns.values()
     ]
-
-
-def _describe_id(rule: ContentId) -> str:
-    """Return the sentence on how an id is bound to its row."""
-    if rule.form is None:
-        return f"The store cannot compute the id. {rule.unbound}"
-    words = f" and the word {rule.kind}" if rule.kind else ""
-    exempt = f" Rows with {rule.unless} are exempt." if rule.unless else ""
-    return (
-        f"The id is the sha256 of {', '.join(rule.of)}{words} (form {rule.form}). The store "
-        f"refuses a row with a different id.{exempt}"
-    )
 
 
 def render_tables_page(catalog: Catalog) -> str:
@@ -61,8 +49,16 @@ def render_tables_page(catalog: Catalog) -> str:
             f"Key: {', '.join(table.key)}. A new row whose key is already stored is "
             + ("dropped." if table.duplicates == "skip" else "refused.")
         )
-        if table.id is not None:
-            parts[-1] += f" {_describe_id(table.id)}"
+        rule = table.id
+        if rule is not None and rule.form is None:
+            parts[-1] += f" The store cannot compute the id. {rule.unbound}"
+        elif rule is not None:
+            words = f" and the word {rule.kind}" if rule.kind else ""
+            exempt = f" Rows with {rule.unless} are exempt." if rule.unless else ""
+            parts[-1] += (
+                f" The id is the sha256 of {', '.join(rule.of)}{words} (form {rule.form}). The "
+                f"store refuses a row with a different id.{exempt}"
+            )
         parts += ["", "| column | type | | about |", "|---|---|---|---|"]
         for column in list_columns(table):
             facts = [

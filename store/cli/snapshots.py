@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 
@@ -13,9 +13,6 @@ from store.commandline.help import CommandApp
 from store.commandline.members import Common, Count, Format
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
-
-if TYPE_CHECKING:
-    from store.upkeep.history import Difference
 
 NamedAt: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 tag_app = CommandApp(name="tag", help="Name snapshots: add, list and remove tags.")
@@ -138,6 +135,9 @@ def diff(
     format
         Format of the result; csv needs --table.
     """
+    import pyarrow as pa
+
+    from store.commandline import display
     from store.upkeep import history
 
     with open_lake(common, before) as old, open_lake(common, after) as new:
@@ -155,15 +155,7 @@ def diff(
             "best_kernels": list_rows(difference.best_kernels),
         }
         echo.print_json(whole)
-    else:
-        _print_difference(difference)
-
-
-def _print_difference(difference: Difference) -> None:
-    import pyarrow as pa
-
-    from store.commandline import display
-
+        return
     counts = [{"table": name, "rows added": n} for name, n in difference.rows_added.items()]
     echo.print_result(f"snapshot {difference.before} → {difference.after}")
     for title, rows in (

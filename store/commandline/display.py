@@ -38,7 +38,12 @@ def write_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
     changed cells.
     """
     if form == "parquet":
-        _write_parquet(rows, out)
+        import pyarrow.parquet as pq
+
+        if out is None and sys.stdout.isatty():
+            raise FlywheelError("Parquet cannot be printed on a terminal", "Give --out FILE.")
+        target = out or sys.stdout.buffer
+        pq.write_table(rows, target, compression="zstd", write_page_index=True)
         return
     if out is None:
         write_text(rows, form, sys.stdout)
@@ -65,6 +70,7 @@ def print_table(rows: pa.Table, handle: TextIO | None = None, title: str | None 
     """
     import pyarrow as pa
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
@@ -75,7 +81,11 @@ def print_table(rows: pa.Table, handle: TextIO | None = None, title: str | None 
         for row in list_rows(rows.slice(0, SHOWN_ROWS))
     ]
     names = [escape_terminal(name) for name in rows.column_names]
-    widths = _column_widths(names, cells)
+    # With the margin of each column.
+    widths = [
+        max([cell_len(name), *(cell_len(row[index]) for row in cells)]) + _MARGIN
+        for index, name in enumerate(names)
+    ]
     console = echo.open_console(file=target, width=None if target.isatty() else sum(widths) + 1)
     shown = _count_fitting(widths, console.width)
     above = None if title is None else Text(escape_terminal(title))
@@ -96,16 +106,6 @@ def print_table(rows: pa.Table, handle: TextIO | None = None, title: str | None 
         echo.print_note(f"{SHOWN_ROWS} of {rows.num_rows} rows shown; --format csv gives all")
     if shown < rows.num_columns:
         echo.print_note(f"columns that did not fit: {', '.join(names[shown:])}")
-
-
-def _column_widths(names: list[str], cells: list[list[str]]) -> list[int]:
-    """Return the columns of the terminal that each column of a table takes, its margin included."""
-    from rich.cells import cell_len
-
-    return [
-        max([cell_len(name), *(cell_len(row[index]) for row in cells)]) + _MARGIN
-        for index, name in enumerate(names)
-    ]
 
 
 def _count_fitting(widths: list[int], width: int) -> int:
@@ -171,14 +171,3 @@ def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
             f"{changed} cells hold characters that are shown as escapes; --out FILE or --format "
             "json or parquet keeps them"
         )
-
-
-def _write_parquet(rows: pa.Table, out: Path | None) -> None:
-    import pyarrow.parquet as pq
-
-    if out is not None:
-        pq.write_table(rows, out, compression="zstd", write_page_index=True)
-        return
-    if sys.stdout.isatty():
-        raise FlywheelError("Parquet cannot be printed on a terminal", "Give --out FILE.")
-    pq.write_table(rows, sys.stdout.buffer, compression="zstd", write_page_index=True)

@@ -1,9 +1,12 @@
-"""Opens the socket that a server listens on."""
+"""What our servers have in common: a listening socket, a token, and their end."""
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import logging
+import os
+import secrets
 import signal
 import socket
 from collections.abc import Generator
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 LOOPBACK = "127.0.0.1"
+_SHORTEST = 8
+"""Characters of a token."""
 
 
 def is_loopback(host: str) -> bool:
@@ -89,3 +94,35 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
             timeout_graceful_shutdown=1,
         )
     )
+
+
+class AccessToken:
+    """A secret that is compared in constant time.
+
+    >>> AccessToken("correct horse", "FLYWHEEL_MCP_TOKEN").matches("correct horse")
+    True
+    """
+
+    def __init__(self, secret: str, variable: str) -> None:
+        """Raise FlywheelError if the secret is too short.
+
+        Args:
+            secret: The secret.
+            variable: Name of the environment variable that has it, for the error.
+        """
+        if len(secret) < _SHORTEST:
+            raise FlywheelError(
+                f"the token in {variable} is too short",
+                f"Give at least {_SHORTEST} characters, such as {secrets.token_urlsafe(12)}.",
+            )
+        self.secret = secret
+
+    @classmethod
+    def read(cls, variable: str) -> AccessToken | None:
+        """Return the token in an environment variable, or None if the variable is not set."""
+        secret = os.environ.get(variable)
+        return cls(secret, variable) if secret else None
+
+    def matches(self, given: str) -> bool:
+        """Return whether a client gave the secret."""
+        return hmac.compare_digest(given.encode(), self.secret.encode())

@@ -82,8 +82,11 @@ class Member:
         except SyntaxError as error:
             raise FlywheelError(f"{self.file} is not Python: {error}") from error
         except (Exception, SystemExit) as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [one.lineno for one in frames if one.filename == str(self.file.absolute())]
+            place = f" (line {lines[-1]})" if lines else ""
             raise FlywheelError(
-                f"{self.file} cannot be imported: {_describe_exception(error, self.file)}",
+                f"{self.file} cannot be imported: {type(error).__name__}: {error}{place}",
                 "Correct the file or move it away. --verbose prints the traceback.",
             ) from error
         return module
@@ -118,20 +121,10 @@ def find_member(room: str, name: str) -> Member:
     return by_name[normal]
 
 
-def print_members(room: str, form: str) -> None:
-    """Print the members of a room with their descriptions, as table, json or csv."""
-    import pyarrow as pa
-
-    from store.commandline import display
-
-    rows = [{_noun(room): one.name, "about": one.about} for one in find_members(room).values()]
-    display.write_rows(pa.Table.from_pylist(rows), form)
-
-
 def add_list(app: App, room: str) -> None:
     """Add the command `list`, which prints the members of a room, to the room's app."""
 
-    default = Common()
+    default, noun = Common(), _noun(room)
 
     def list_(*, format: Format = "table", common: Common = default) -> None:
         """List the members.
@@ -141,9 +134,13 @@ def add_list(app: App, room: str) -> None:
         format
             Format of the list.
         """
-        print_members(room, format)
+        import pyarrow as pa
 
-    noun = _noun(room)
+        from store.commandline import display
+
+        rows = [{noun: one.name, "about": one.about} for one in find_members(room).values()]
+        display.write_rows(pa.Table.from_pylist(rows), format)
+
     app.command(
         list_,
         name="list",
@@ -171,7 +168,11 @@ class Group:
         named = next((word for word in words if word in by_name), None)
         for one in by_name.values():
             if one.name == named:
-                self.app.command(self.command(one), name=one.name, help=_help(one))
+                self.app.command(
+                    self.command(one),
+                    name=one.name,
+                    help="\n".join([one.about, *doc_lines(one.file)]),
+                )
             else:
                 self.app.command(_do_nothing, name=one.name, help=one.about)
 
@@ -197,9 +198,12 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                     sys.stdout.flush()  # the interpreter would not explain a failure
                     raise
         except Exception as error:
-            is_closed = isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout.fileno())
+            pipe = select.poll()
+            pipe.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
+            is_closed = isinstance(error, BrokenPipeError) and bool(pipe.poll(0))
             if is_closed or (isinstance(error, OSError) and error.filename == "<stdout>"):
-                _discard_output()
+                # The interpreter must not write what is buffered when it ends.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if is_closed:  # `| head` has read enough
                 sys.exit(0)
             fault = faults.explain(error)
@@ -208,17 +212,6 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
             echo.print_error(fault)
             sys.exit(fault.exit_code)
-
-
-def _has_no_reader(pipe: int) -> bool:
-    poll = select.poll()
-    poll.register(pipe, 0)  # errors and hang-ups are always reported
-    return bool(poll.poll(0))
-
-
-def _discard_output() -> None:
-    """Keep the interpreter from writing what is buffered when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def annotate_config(config: type) -> Any:
@@ -240,23 +233,15 @@ def _noun(room: str) -> str:
     return room.rpartition(".")[2].removesuffix("s")
 
 
-def _common_options() -> dict[str, bool]:
-    """Return the names of the common options, and whether each takes a value."""
-    hints = typing.get_type_hints(Common, include_extras=True)
-    options: dict[str, bool] = {}
-    for field in fields(Common):
-        kind, parameter = typing.get_args(hints[field.name])
-        for name in parameter.name or (f"--{field.name}",):
-            options[name] = kind is not bool
-    return options
-
-
 def _move_common_options(app: App, arguments: Sequence[str]) -> list[str]:
     """Move common options that stand before or between command names behind all other options.
 
     cyclopts reads options only after the name of the command that they belong to.
     """
-    takes_value = _common_options()
+    takes_value: dict[str, bool] = {}
+    for name, hint in typing.get_type_hints(Common, include_extras=True).items():
+        kind, parameter = typing.get_args(hint)
+        takes_value |= dict.fromkeys(parameter.name or (f"--{name}",), kind is not bool)
     commands: list[str] = []
     moved: list[str] = []
     rest = list(arguments)
@@ -275,14 +260,6 @@ def _move_common_options(app: App, arguments: Sequence[str]) -> list[str]:
     return [*commands, *rest[:end], *moved, *rest[end:]]
 
 
-def _describe_exception(error: BaseException, file: Path) -> str:
-    """Return the type and message of an exception, and the last line of the file that it left."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(file.absolute())]
-    place = f" (line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {error}{place}"
-
-
 def _docstring(file: Path) -> list[str]:
     """Return the lines of a module's docstring; none if it is not Python, which `load` reports."""
     try:
@@ -291,8 +268,17 @@ def _docstring(file: Path) -> list[str]:
         return []
 
 
-def _help(one: Member) -> str:
-    return "\n".join([one.about, *doc_lines(one.file)])
+def find_option(arguments: Sequence[str], option: str) -> str | None:
+    """Return the value of an option before the arguments are parsed, or None if it is not there.
+
+    >>> find_option(["run", "--preset", "tiny"], "--preset"), find_option(["--at=v1"], "--at")
+    ('tiny', 'v1')
+    """
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, has_value, value = word.partition("=")
+        if name == option:
+            return value if has_value else following
+    return None
 
 
 def _do_nothing() -> None:

@@ -124,7 +124,14 @@ def open_partial(parent: Path) -> Generator[Path]:
     Removes those of killed processes first. Raises ExportRefused if it cannot be made.
     """
     while True:
-        partial = _make_partial(parent)
+        with faults.at(parent, ExportRefused, _UNWRITTEN):
+            parent.mkdir(parents=True, exist_ok=True)
+            for left in parent.glob(_PARTIAL.format("*")):
+                with _lock(left) as is_dead:
+                    if is_dead:
+                        shutil.rmtree(left, ignore_errors=True)
+            partial = parent.resolve() / _PARTIAL.format(uuid7()[-12:])
+            partial.mkdir()
         with _lock(partial) as is_ours:
             # Another process may have found the folder before it was locked, and removed it.
             if is_ours and partial.exists():
@@ -133,19 +140,6 @@ def open_partial(parent: Path) -> Generator[Path]:
                 finally:
                     shutil.rmtree(partial, ignore_errors=True)
                 return
-
-
-def _make_partial(parent: Path) -> Path:
-    """Make a folder for an output, and remove those of killed processes."""
-    with faults.at(parent, ExportRefused, _UNWRITTEN):
-        parent.mkdir(parents=True, exist_ok=True)
-        for left in parent.glob(_PARTIAL.format("*")):
-            with _lock(left) as is_dead:
-                if is_dead:
-                    shutil.rmtree(left, ignore_errors=True)
-        partial = parent.resolve() / _PARTIAL.format(uuid7()[-12:])
-        partial.mkdir()
-    return partial
 
 
 @contextmanager

@@ -32,17 +32,13 @@ def list_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = plain.to_pylist()
     except (OverflowError, ValueError):
-        return _list_with_texts(table)
+        columns = [_list_values(table.column(place)) for place in range(table.num_columns)]
+        names = table.schema.names
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     for name in (name for name, is_zoned in zoned.items() if is_zoned):
         for row in rows:
             row[name] = row[name] and row[name].replace(tzinfo=utc)
     return rows
-
-
-def _list_with_texts(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    names = table.schema.names
-    columns = [_list_values(table.column(place)) for place in range(table.num_columns)]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _list_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
@@ -50,18 +46,7 @@ def _list_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     try:
         return column.to_pylist()
     except (OverflowError, ValueError):
-        texts = _spell_values(column)
-    values = list[Any]()
-    for value, text in zip(column, texts, strict=True):
-        try:
-            values.append(value.as_py())
-        except (OverflowError, ValueError):
-            values.append(text)
-    return values
-
-
-def _spell_values(column: pa.ChunkedArray | pa.Array) -> list[str | None]:
-    """Return the values of a column as the texts that DuckDB prints."""
+        pass
     import duckdb
     import pyarrow as pa
 
@@ -69,5 +54,12 @@ def _spell_values(column: pa.ChunkedArray | pa.Array) -> list[str | None]:
         read_bounds(None).apply(connection, None)
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("spelled", pa.Table.from_arrays([column], ["value"]))
-        found = connection.execute("SELECT value::VARCHAR FROM spelled").fetchall()
-    return [row[0] for row in found]
+        rows = connection.execute("SELECT value::VARCHAR FROM spelled").fetchall()
+    texts = [row[0] for row in rows]
+    values = list[Any]()
+    for value, text in zip(column, texts, strict=True):
+        try:
+            values.append(value.as_py())
+        except (OverflowError, ValueError):
+            values.append(text)
+    return values

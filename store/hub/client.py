@@ -32,6 +32,7 @@ TRIES = 4
 PAUSE_S = 1.0
 REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _KIND = "dataset"
+_HTTP = ("httpx", "httpx2")
 _T = TypeVar("_T")
 
 
@@ -198,7 +199,11 @@ class Hub:
         except FlywheelError:
             raise
         except Exception as error:
-            if not _is_client_error(error):
+            is_of_client = any(
+                _find_library(cause) in ("huggingface_hub", *_HTTP) or isinstance(cause, OSError)
+                for cause in _list_causes(error)
+            )
+            if not is_of_client and not (isinstance(error, ValueError) and "LFS" in str(error)):
                 raise
             raise FlywheelError(f"{what}: {self.describe_error(error)}", _suggest(error)) from None
 
@@ -242,23 +247,18 @@ def _find_status(error: BaseException) -> int | None:
     return None
 
 
-def _is_client_error(error: BaseException) -> bool:
-    return any(
-        type(one).__module__.partition(".")[0] in ("huggingface_hub", "httpx", "httpx2")
-        or isinstance(one, OSError)
-        for one in _list_causes(error)
-    ) or (isinstance(error, ValueError) and "LFS" in str(error))
-
-
 def _is_temporary(error: BaseException) -> bool:
     status = _find_status(error)
     if status is not None:
         return status in (408, 429) or status >= 500
     return any(
-        type(one).__module__.partition(".")[0] in ("httpx", "httpx2")
-        or isinstance(one, ConnectionError | TimeoutError)
-        for one in _list_causes(error)
+        _find_library(cause) in _HTTP or isinstance(cause, ConnectionError | TimeoutError)
+        for cause in _list_causes(error)
     )
+
+
+def _find_library(error: BaseException) -> str:
+    return type(error).__module__.partition(".")[0]
 
 
 def _suggest(error: BaseException) -> str:

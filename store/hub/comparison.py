@@ -67,12 +67,23 @@ def compare(lake: Lake, redactor: Redactor, part: IncomingTable, *, are_own: boo
 
     table = part.table
     for rows in part.batches():
-        _check_ids(table, rows)
+        wrong_ids = id_checks.find_wrong_ids(table, rows)
+        if wrong_ids:
+            raise ImportFailed(
+                f"{table.name}: {len(wrong_ids)} ids are not the hash of their text, such as "
+                f"{wrong_ids[0]!a:.70}",
+                "Nothing was merged: these rows are not what they claim to be.",
+            )
         places = pa.array(range(rows.num_rows), pa.int64())
         incoming = rows.append_column("_place", places)
         lake.register("_incoming", incoming)
         if table.name == "devices":
-            _check_devices(lake)
+            for conflict in lake.run(read_sql(__file__, "device_conflicts")).rows():
+                raise ImportFailed(
+                    f"devices: {conflict['name']!a:.70} of kind {conflict['kind']} would rank with "
+                    f"or beside {conflict['known_name']!a:.70} of kind {conflict['known_kind']}",
+                    "Nothing was merged: one name has one spelling and one kind of device.",
+                )
         compared = _list_compared_columns(table, rows.column_names)
         listed = "".join(f', o."{name}"' for name in compared)
         own = lake.run(
@@ -183,26 +194,3 @@ def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
         and not column.provenance
         and ((table.name, column.name) not in VERBATIM or table.name in ("generations", "findings"))
     ]
-
-
-def _check_devices(lake: Lake) -> None:
-    """Raise ImportFailed if a registered device passes for another one that is known here."""
-    conflicts = lake.run(read_sql(__file__, "device_conflicts")).rows()
-    if conflicts:
-        one = conflicts[0]
-        raise ImportFailed(
-            f"devices: {one['name']!a:.70} of kind {one['kind']} would rank with or beside "
-            f"{one['known_name']!a:.70} of kind {one['known_kind']}",
-            "Nothing was merged: one name has one spelling and one kind of device.",
-        )
-
-
-def _check_ids(table: Table, rows: pa.Table) -> None:
-    """Raise ImportFailed if an id is not the hash of its text."""
-    wrong = id_checks.find_wrong_ids(table, rows)
-    if wrong:
-        raise ImportFailed(
-            f"{table.name}: {len(wrong)} ids are not the hash of their text, such as "
-            f"{wrong[0]!a:.70}",
-            "Nothing was merged: these rows are not what they claim to be.",
-        )

@@ -63,7 +63,12 @@ def write_dataset(
         [record["dataset_id"]],
     ).arrow()
     split = _check_folder(folder, files, record, rows)
-    facts = _collect_facts(lake, rows, left_out)
+    # Of each row: its licenses, whether a kernel is quarantined, and whether to keep it.
+    lake.register("_rows_of_dataset", rows)
+    for table, key in (("tasks", "task_id"), ("kernels", "kernel_id")):
+        nothing = pa.table({key: pa.array([], pa.string())})
+        lake.register(f"_left_out_{table}", left_out.get(table, nothing))
+    facts = lake.run(read_sql(__file__, "dataset_facts")).arrow()
     schema = pq.read_schema(files[0]).remove_metadata()
     schema = schema.append(pa.field("licenses", pa.list_(pa.string())))
     schema = schema.append(pa.field("quarantined", pa.bool_()))
@@ -143,14 +148,3 @@ def _check_folder(
     if len(splits) != 1:
         raise FlywheelError(f"{folder} has several splits: {', '.join(sorted(splits))}", again)
     return splits.pop()
-
-
-def _collect_facts(lake: Lake, rows: pa.Table, left_out: Mapping[str, pa.Table]) -> pa.Table:
-    """Return for each row its licenses, whether a kernel is quarantined, and whether to keep it."""
-    import pyarrow as pa
-
-    lake.register("_rows_of_dataset", rows)
-    for name, key in (("tasks", "task_id"), ("kernels", "kernel_id")):
-        nothing = pa.table({key: pa.array([], pa.string())})
-        lake.register(f"_left_out_{name}", left_out.get(name, nothing))
-    return lake.run(read_sql(__file__, "dataset_facts")).arrow()

@@ -55,22 +55,37 @@ def write_edition(
         FlywheelError: a data file is damaged, or the folder of a dataset differs from the lake's
             record.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    moment = lake.run(
+        lake.location.qualify(
+            f"SELECT snapshot_time AS moment FROM {METADATA}.ducklake_snapshot "
+            f"WHERE snapshot_id = {lake.snapshot}"
+        )
+    ).rows()[0]["moment"]
     made = Edition(
         folder=folder,
         repo=repo,
         tag=options.tag,
         lake_id=lake.lake_id,
         snapshot=lake.snapshot,
-        moment=_read_moment(lake),
+        moment=datetime.fromisoformat(moment) if isinstance(moment, str) else moment,
     )
     chosen = _choose_tables(lake, options, made.notices)
-    _require_whole(lake)
+    # Also files of unpublished tables, because licenses and quarantine are read from them.
+    files = checksums.list_files(lake.location)
+    read = [file for file in files if file.is_read_at(lake.snapshot)]
+    check_record.require_whole(lake.location, read, "Nothing was published.")
     found = licenses.survey(lake, options.license)
     seeds: dict[str, pa.Table] = {}
     if options.unlicensed == "stop":
-        licenses.refuse(_filter_tables(found.wrong, chosen))
+        published = pc.is_in(found.wrong.column("table"), pa.array(chosen, pa.string()))
+        licenses.refuse(found.wrong.filter(published))
     else:
-        seeds = _group_by_table(lake, found.wrong)
+        for name in sorted({str(row["table"]) for row in found.wrong.to_pylist()}):
+            rows = found.wrong.filter(pc.equal(found.wrong.column("table"), pa.scalar(name)))
+            seeds[name] = rows.select(["id"]).rename_columns(list(lake.catalog.table(name).key))
     quarantined = lake.run("SELECT kernel_id FROM quarantined ORDER BY kernel_id").arrow()
     made.quarantined = quarantined.num_rows
     if options.quarantined == "leave-out":
@@ -80,7 +95,12 @@ def write_edition(
     lake.register("_quarantined", quarantined)
     redactor = Redactor(salt, lake.catalog)
     holding: list[str] = []
-    there = _list_stored_columns(lake)
+    # Tables of the snapshot with their columns, without later ones.
+    stored = lake.run(
+        "SELECT table_name, list(column_name) AS columns FROM duckdb_columns() "
+        "WHERE database_name = 'lake' GROUP BY table_name"
+    ).rows()
+    there = {str(row["table_name"]): set(row["columns"]) for row in stored}
     for name in chosen:
         table = lake.catalog.table(name)
         columns = there.get(name, set[str]())
@@ -132,47 +152,6 @@ def _choose_tables(lake: Lake, options: Options, notices: list[str]) -> list[str
     if added:
         notices.append(f"also published, since rows refer to them: {', '.join(added)}")
     return [name for name in known if name in wanted | set(ALWAYS)]
-
-
-def _require_whole(lake: Lake) -> None:
-    """Raise FlywheelError if a file of the snapshot is damaged.
-
-    This includes files of unpublished tables, because licenses and quarantine are read from them.
-    """
-    files = checksums.list_files(lake.location)
-    read = [one for one in files if one.is_read_at(lake.snapshot)]
-    check_record.require_whole(lake.location, read, "Nothing was published.")
-
-
-def _read_moment(lake: Lake) -> datetime:
-    row = lake.run(
-        lake.location.qualify(
-            f"SELECT snapshot_time AS moment FROM {METADATA}.ducklake_snapshot "
-            f"WHERE snapshot_id = {lake.snapshot}"
-        )
-    ).one()
-    assert row is not None
-    moment = row["moment"]
-    return datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-
-
-def _filter_tables(wrong: pa.Table, chosen: list[str]) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return wrong.filter(pc.is_in(wrong.column("table"), pa.array(chosen, pa.string())))
-
-
-def _group_by_table(lake: Lake, wrong: pa.Table) -> dict[str, pa.Table]:
-    """Return the keys of rows by table."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found: dict[str, pa.Table] = {}
-    for name in sorted({str(row["table"]) for row in wrong.to_pylist()}):
-        rows = wrong.filter(pc.equal(wrong.column("table"), pa.scalar(name)))
-        found[name] = rows.select(["id"]).rename_columns(list(lake.catalog.table(name).key))
-    return found
 
 
 def _merge_keys(parts: list[pa.Table | None]) -> pa.Table:
@@ -241,6 +220,8 @@ def _write_table(
 ) -> None:
     import pyarrow as pa
 
+    from store.writing.bundle import conform
+
     gone = left_out.get(table.name)
     if gone is not None:
         made.left_out[table.name] = gone.num_rows
@@ -250,7 +231,14 @@ def _write_table(
 
     def batches() -> Iterator[pa.RecordBatch]:
         if table.name == "tags":
-            rows = redactor.redact_rows(table, _build_tag_row(table, made))
+            # The one tag that exists in the frozen lake: that of the edition.
+            tag = {
+                "tag_id": ids.content_id("tag", made.lake_id, str(made.snapshot), made.tag),
+                "name": made.tag,
+                "snapshot_id": made.snapshot,
+                "created_at": made.moment,
+            }
+            rows = redactor.redact_rows(table, conform(table, [tag]))
             yield from rows.to_batches()
             return
         query = _build_query(table, there, left_out=gone is not None)
@@ -268,19 +256,6 @@ def _write_table(
     prefix = f"data/{table.name}/{SPLIT}"
     made.tables[table.name] = shards.write_shards(made.folder, prefix, schema, batches())
     made.schemas[table.name] = schema
-
-
-def _build_tag_row(table: Table, made: Edition) -> pa.Table:
-    """Return the one tag that exists in the frozen lake: that of the edition."""
-    from store.writing.bundle import conform
-
-    row = {
-        "tag_id": ids.content_id("tag", made.lake_id, str(made.snapshot), made.tag),
-        "name": made.tag,
-        "snapshot_id": made.snapshot,
-        "created_at": made.moment,
-    }
-    return conform(table, [row])
 
 
 def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
@@ -318,15 +293,6 @@ def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
         f"SELECT {', '.join(columns)} FROM (SELECT *, rowid AS _row FROM lake.main.{table.name}"
         f"{where}) AS t{joins} ORDER BY t._row"
     )
-
-
-def _list_stored_columns(lake: Lake) -> dict[str, set[str]]:
-    """Return the tables of the snapshot with their columns, without later ones."""
-    rows = lake.run(
-        "SELECT table_name, list(column_name) AS columns FROM duckdb_columns() "
-        "WHERE database_name = 'lake' GROUP BY table_name"
-    ).rows()
-    return {str(row["table_name"]): set(row["columns"]) for row in rows}
 
 
 def _write_manifest(made: Edition, options: Options) -> None:

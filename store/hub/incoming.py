@@ -61,30 +61,6 @@ class OwnRows:
     """Hash of the content to id."""
 
 
-def _read_own_rows(lake: Lake, table: Table) -> OwnRows:
-    """Return the ids of a lake's own rows, and the hashes of their content."""
-    key = table.key[0]
-    by_content: dict[str, str] = {}
-    found: set[str] = set()
-    for batch in lake.run(f"SELECT * FROM {table.name} WHERE origin IS NULL").reader(10_000):
-        for row in list_rows(batch):
-            found.add(str(row[key]))
-            by_content[hash_content(table, row)] = str(row[key])
-    return OwnRows(ids=frozenset(found), by_content=by_content)
-
-
-def _find_held(lake: Lake, column: str, wanted: pa.ChunkedArray) -> np.ndarray[Any, Any]:
-    """Return for each id of a measurement whether a lake has it, whoever wrote the row."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    table, key = _MEASURED[column]
-    lake.register("_wanted", pa.Table.from_arrays([wanted], names=[key]))
-    found = lake.run(f"SELECT DISTINCT {key} FROM {table} SEMI JOIN _wanted USING ({key})").arrow()
-    held = found.column(key).combine_chunks()
-    return pc.is_in(wanted.cast(held.type), held).to_numpy()
-
-
 def hash_content(table: Table, row: Mapping[str, Any]) -> str:
     """Return the hash of a row's content, which leaves out its id, origin, time and license.
 
@@ -131,7 +107,16 @@ class IncomingTable:
         number = 0
         for file in self.files:
             opened = pq.ParquetFile(file)
-            _check_columns(self.table, opened.schema_arrow.names)
+            names = opened.schema_arrow.names
+            required = [one.name for one in self.table.columns.values() if one.required]
+            needed = dict.fromkeys((*self.table.key, *required))
+            wrong = [f"lacks {one}" for one in needed if one not in names]
+            wrong += [f"has {one!a:.70} twice" for one, n in Counter(names).items() if n > 1]
+            if wrong:
+                raise ImportFailed(
+                    f"{self.table.name}: a file {wrong[0]}",
+                    "Nothing was merged: the file is malformed.",
+                )
             for batch in opened.iter_batches(BATCH_ROWS):
                 rows = pa.Table.from_batches([batch])
                 known = [one for one in rows.column_names if one in self.table.columns]
@@ -198,6 +183,7 @@ class Preparation:
     def prepare(self, table: Table, number: int, rows: pa.Table) -> pa.Table:
         """Return a batch with its origin, times not after now, and no decision for this lake."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         if table.name == "standings":
             rows = self._prepare_standings(table, rows)
@@ -206,7 +192,12 @@ class Preparation:
         elif table.name == "splits":
             rows = self._prepare_splits(rows)
         elif table.name == "workloads":
-            rows = _name_default(rows)
+            # The default workload of a task has the same name in every lake.
+            is_default = pc.equal(rows.column("axes"), pa.scalar("{}"))
+            if "dtype" in rows.column_names:
+                is_default = pc.and_(is_default, pc.is_null(rows.column("dtype")))
+            names = pc.if_else(is_default, pa.scalar("default"), rows.column("name"))
+            rows = replace_column(rows, "name", names)
         for column in _RENAMED.get(table.name, ()):
             if column in rows.column_names:
                 rows = self._rename(table.name, column, number, rows)
@@ -220,7 +211,14 @@ class Preparation:
 
     def _find_own(self, table: Table) -> OwnRows:
         if table.name not in self._own:
-            self._own[table.name] = _read_own_rows(self.lake, table)
+            by_content: dict[str, str] = {}
+            own_ids: set[str] = set()
+            query = f"SELECT * FROM {table.name} WHERE origin IS NULL"
+            for batch in self.lake.run(query).reader(BATCH_ROWS):
+                for row in list_rows(batch):
+                    own_ids.add(str(row[table.key[0]]))
+                    by_content[hash_content(table, row)] = str(row[table.key[0]])
+            self._own[table.name] = OwnRows(ids=frozenset(own_ids), by_content=by_content)
         return self._own[table.name]
 
     def _rename_by_content(self, table: Table, rows: pa.Table) -> pa.Table:
@@ -255,7 +253,14 @@ class Preparation:
         )
         held = self._held[table, column]
         if len(held) == number:
-            held.append(_find_held(self.lake, column, first))
+            # Which of the ids this lake has, whoever wrote the row.
+            measured, key = _MEASURED[column]
+            self.lake.register("_wanted", pa.Table.from_arrays([first], names=[key]))
+            known = self.lake.run(
+                f"SELECT DISTINCT {key} FROM {measured} SEMI JOIN _wanted USING ({key})"
+            ).arrow()
+            known_ids = known.column(key).combine_chunks()
+            held.append(pc.is_in(first.cast(known_ids.type), known_ids).to_numpy())
         other: Any = pc.binary_join_element_wise(_PULLED, first, "")
         return replace_column(rows, column, pc.if_else(pa.array(held[number]), first, other))
 
@@ -320,16 +325,6 @@ def replace_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
     return rows.set_column(rows.column_names.index(name), name, values)
 
 
-def _check_columns(table: Table, names: list[str]) -> None:
-    required = [one.name for one in table.columns.values() if one.required]
-    wrong = [f"lacks {one}" for one in dict.fromkeys((*table.key, *required)) if one not in names]
-    wrong += [f"has {one!a:.70} twice" for one, n in Counter(names).items() if n > 1]
-    if wrong:
-        raise ImportFailed(
-            f"{table.name}: a file {wrong[0]}", "Nothing was merged: the file is malformed."
-        )
-
-
 def _replace_ids(rows: pa.Table, column: str, names: Mapping[str, str]) -> pa.Table:
     """Return rows with the new ids of one column; ids without one stay."""
     import pyarrow as pa
@@ -337,16 +332,3 @@ def _replace_ids(rows: pa.Table, column: str, names: Mapping[str, str]) -> pa.Ta
     given = cast("list[str | None]", rows.column(column).to_pylist())
     here = [one if one is None else names.get(one, one) for one in given]
     return replace_column(rows, column, pa.array(here, pa.string()))
-
-
-def _name_default(rows: pa.Table) -> pa.Table:
-    """Give the default workload of a task the name that every lake gives it."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    plain = pc.equal(rows.column("axes"), pa.scalar("{}"))
-    if "dtype" in rows.column_names:
-        plain = pc.and_(plain, pc.is_null(rows.column("dtype")))
-    return replace_column(
-        rows, "name", pc.if_else(plain, pa.scalar("default"), rows.column("name"))
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -100,12 +101,14 @@ def survey(lake: Lake, own: str | None) -> Licenses:
         'SELECT "table", id, license FROM _licenses '
         "WHERE stated IS NULL AND license IS NOT NULL ORDER BY ALL"
     ).arrow()
-    counts = [
-        (row["table"], row["license"], row["n"])
-        for row in grouped
-        if row["license"] is not None and row["license"] not in bad
-    ]
-    return Licenses(counts=_merge_counts(counts), filled=filled, wrong=wrong)
+    counts = Counter[tuple[str, str]]()
+    for row in grouped:
+        if row["license"] is not None and row["license"] not in bad:
+            stated = str(row["license"])
+            license = _KNOWN.get(stated.lower(), stated)
+            counts[row["table"], license] += row["n"]
+    listed = [(table, license, count) for (table, license), count in counts.items()]
+    return Licenses(counts=listed, filled=filled, wrong=wrong)
 
 
 def refuse(wrong: pa.Table) -> None:
@@ -144,11 +147,3 @@ def build_hub_field(names: list[str]) -> dict[str, str]:
             return {"license": lower}
     name = "several-see-below" if len(names) != 1 else "see-below"
     return {"license": "other", "license_name": name, "license_link": "README.md"}
-
-
-def _merge_counts(counts: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
-    total: dict[tuple[str, str], int] = {}
-    for table, stated, count in counts:
-        license = _KNOWN.get(stated.lower(), stated)
-        total[table, license] = total.get((table, license), 0) + count
-    return [(table, license, count) for (table, license), count in total.items()]

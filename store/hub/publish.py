@@ -88,7 +88,13 @@ def publish(
     """
     started_at = datetime.now(UTC)
     say = progress or (lambda _: None)
-    _check_names(repo, options.tag)
+    if not REPO.fullmatch(repo):
+        raise FlywheelError(f"{quote_name(repo)} is not a repository", "Write it as ORG/NAME.")
+    if not TAG.fullmatch(options.tag) or options.tag == "main":
+        raise FlywheelError(
+            f"{quote_name(options.tag)} cannot be a tag",
+            "Begin with a letter, such as v1; no spaces or slashes.",
+        )
     location = Location.of(url)
     location.require()
     with Lake(location) as now, open_scratch("publish") as scratch:
@@ -103,16 +109,6 @@ def publish(
         hub = hub or Hub()
         say(f"looking at {repo}")
         return _place(now, made, options, hub, private, dry_run, started_at, say)
-
-
-def _check_names(repo: str, tag: str) -> None:
-    if not REPO.fullmatch(repo):
-        raise FlywheelError(f"{quote_name(repo)} is not a repository", "Write it as ORG/NAME.")
-    if not TAG.fullmatch(tag) or tag == "main":
-        raise FlywheelError(
-            f"{quote_name(tag)} cannot be a tag",
-            "Begin with a letter, such as v1; no spaces or slashes.",
-        )
 
 
 def _choose_snapshot(now: Lake, tag: str, at: str | None) -> str:
@@ -166,13 +162,30 @@ def _place(
             differs, there, changes = False, tagged, _list_changes(made, tagged)
     revision = None if there is None or differs else there.revision
     if not dry_run:
-        _name_snapshot(now, made)
+        # The lake has the name before anything is sent.
+        if made.tag not in {row["name"] for row in history.list_tags(now).to_pylist()}:
+            with store.writer(now.url, author="store publish") as writer:
+                history.add_tag(writer, made.tag, made.snapshot, f"published as {made.repo}")
         if differs or there is None:
             revision = _commit(made, hub, there or hub.create(made.repo, private=private), say)
         assert revision is not None
         if tagged is None:
             hub.tag(made.repo, made.tag, revision)
         _record_publication(now, made, options, revision, started_at)
+    notices = list(made.notices)
+    if made.left_out:
+        gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())
+        notices.append(f"left out: {gone}")
+    if made.quarantined:
+        notices.append(f"in quarantine: {made.quarantined} kernels")
+    for what, counts in (
+        ("names hashed", made.hashed),
+        ("texts cut", made.scrubbed),
+        ("texts that name a home folder, published as they are", made.unchanged),
+    ):
+        if counts:
+            values = ", ".join(f"{place} {count}" for place, count in counts.items())
+            notices.append(f"{what}: {values}")
     return Publication(
         repo=made.repo,
         tag=made.tag,
@@ -180,7 +193,7 @@ def _place(
         revision=revision,
         changes=changes,
         card=(made.folder / card.README).read_text("utf-8"),
-        notices=_list_notices(made),
+        notices=notices,
         tables={
             name: sum(one.rows for one in made.shards(name))
             for name in (*made.datasets, *made.tables)
@@ -253,13 +266,6 @@ def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> s
     return revision
 
 
-def _name_snapshot(now: Lake, made: Edition) -> None:
-    """Tag the snapshot in the lake with the edition's name, before anything is sent."""
-    if made.tag not in {row["name"] for row in history.list_tags(now).to_pylist()}:
-        with store.writer(now.url, author="store publish") as writer:
-            history.add_tag(writer, made.tag, made.snapshot, f"published as {made.repo}")
-
-
 def _record_publication(
     now: Lake, made: Edition, options: Options, revision: str, started_at: datetime
 ) -> None:
@@ -280,22 +286,3 @@ def _record_publication(
     rows = {"runs": [run], "run_ends": [store.make_end(run_id)]}
     with store.writer(now.url, author="store publish") as writer:
         writer.append(rows, f"published {made.repo}@{made.tag}")
-
-
-def _list_notices(made: Edition) -> list[str]:
-    told = list(made.notices)
-    if made.left_out:
-        gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())
-        told.append(f"left out: {gone}")
-    if made.quarantined:
-        told.append(f"in quarantine: {made.quarantined} kernels")
-    if made.hashed:
-        values = ", ".join(f"{place} {count}" for place, count in made.hashed.items())
-        told.append(f"names hashed: {values}")
-    if made.scrubbed:
-        values = ", ".join(f"{place} {count}" for place, count in made.scrubbed.items())
-        told.append(f"texts cut: {values}")
-    if made.unchanged:
-        values = ", ".join(f"{place} {count}" for place, count in made.unchanged.items())
-        told.append(f"texts that name a home folder, published as they are: {values}")
-    return told

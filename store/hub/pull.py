@@ -120,7 +120,16 @@ def pull(
     Location.of(url).announce_lake()
     folder = hub.download(repo, there.revision, paths)
     for one in stated:
-        _verify_file(folder, one)
+        file = folder / str(one["path"])
+        if file.exists() and hash_file(file) == one["sha256"]:
+            continue
+        # If it stayed in the client's cache, the next pull would use it.
+        for damaged in {file.resolve(), file}:
+            damaged.unlink(missing_ok=True)
+        raise ImportFailed(
+            f"{one['path']} is damaged: its sha256 is not that of {MANIFEST}",
+            "Nothing was merged. Run it again; if it stays so, the repository itself is damaged.",
+        )
     say("checking what the files expand to")
     with parquet.use_limits(limits):
         parquet.check_files([folder / path for path in paths])
@@ -176,20 +185,6 @@ def _check_size(there: RepositoryState, paths: list[str], most_bytes: int) -> No
         )
 
 
-def _verify_file(folder: Path, stated: dict[str, Any]) -> None:
-    """Raise ImportFailed if a file is not the published one, and remove it from the cache."""
-    file = folder / str(stated["path"])
-    if file.exists() and hash_file(file) == stated["sha256"]:
-        return
-    # If it stayed in the client's cache, the next pull would use it.
-    for one in {file.resolve(), file}:
-        one.unlink(missing_ok=True)
-    raise ImportFailed(
-        f"{stated['path']} is damaged: its sha256 is not that of {MANIFEST}",
-        "Nothing was merged. Run it again; if it stays so, the repository itself is damaged.",
-    )
-
-
 def _merge(
     writer: store.Writer, repo: str, revision: str, manifest: dict[str, Any], folder: Path
 ) -> PullSummary:
@@ -211,9 +206,29 @@ def _merge(
                 compare(lake, redactor, part)
             except pa.ArrowException as error:
                 raise ImportFailed(f"{part.table.name} cannot be read: {error}") from error
-    bundle_id = _compute_bundle_id(manifest, parts)
-    run = _build_run(repo, revision, manifest, bundle_id, started_at)
-    own = {"runs": [run], "run_ends": [store.make_end(run["run_id"])]}
+    # A repeated pull of the same files is recognized by the id of its bundle.
+    hashes = [
+        str(one["sha256"])
+        for part in parts
+        if part.files
+        for one in manifest["tables"][part.table.name]
+    ]
+    bundle_id = ids.content_id(NAME, str(VERSION), *hashes)
+    tag = manifest.get("tag")
+    # The same rows under another repository name are another pull.
+    run_id = ids.content_id(NAME, repo, str(tag), bundle_id)
+    run = store.make_run(
+        kind="import",
+        name=NAME,
+        config={"repo": repo, "tag": tag},
+        run_id=run_id,
+        started_at=started_at,
+    ) | {
+        "source": repo,
+        "source_revision": revision,
+        "license": " AND ".join(sorted(set(manifest["licenses"]))) or None,
+    }
+    own = {"runs": [run], "run_ends": [store.make_end(run_id)]}
     rows: dict[str, Any] = {}
     for part in parts:
         if any(mask.any() for mask in part.fresh):
@@ -224,13 +239,19 @@ def _merge(
     stored = writer.load(rows, message, bundle_id=bundle_id)
     with writer.reader() as lake:
         after = _list_quarantined(lake)
-        added = _count_added(lake, bundle_id) if stored is not None else {}
         snapshot = lake.snapshot
-    notices += _list_notices(parts, incoming, after - before)
+        row = lake.run("SELECT row_counts FROM ingest_log WHERE bundle_id = $1", [bundle_id]).one()
+        counts = json.loads(row["row_counts"]) if row and stored is not None else {}
+    if after - before:
+        notices.append(f"now in quarantine by pulled decisions: {len(after - before)} kernels")
+    for part in parts:
+        notices += describe_joining(part)
+    if incoming.resplit:
+        notices.append(f"splits replaced by those decided for the suite: {incoming.resplit}")
     return PullSummary(
         repo=repo,
         revision=revision,
-        rows=added,
+        rows={table: count for table, count in counts.items() if count},
         there=sum(part.there for part in parts),
         conflicts=[
             Conflict(
@@ -245,50 +266,6 @@ def _merge(
         notices=notices,
         snapshot=snapshot,
     )
-
-
-def _compute_bundle_id(manifest: dict[str, Any], parts: list[IncomingTable]) -> str:
-    """Return the id of the bundle, by which a repeated pull of the same files is recognized."""
-    hashes = [
-        str(one["sha256"])
-        for part in parts
-        if part.files
-        for one in manifest["tables"][part.table.name]
-    ]
-    return ids.content_id(NAME, str(VERSION), *hashes)
-
-
-def _build_run(
-    repo: str, revision: str, manifest: dict[str, Any], bundle_id: str, started_at: datetime
-) -> dict[str, Any]:
-    """Return the row of `runs` that records a pull."""
-    tag = manifest.get("tag")
-    return store.make_run(
-        kind="import",
-        name=NAME,
-        config={"repo": repo, "tag": tag},
-        # The same rows under another repository name are another pull.
-        run_id=ids.content_id(NAME, repo, str(tag), bundle_id),
-        started_at=started_at,
-    ) | {
-        "source": repo,
-        "source_revision": revision,
-        "license": " AND ".join(sorted(set(manifest["licenses"]))) or None,
-    }
-
-
-def _list_notices(
-    parts: list[IncomingTable], incoming: Preparation, quarantined: set[str]
-) -> list[str]:
-    """Describe what a pull left out or changed."""
-    notices: list[str] = []
-    if quarantined:
-        notices.append(f"now in quarantine by pulled decisions: {len(quarantined)} kernels")
-    for part in parts:
-        notices += describe_joining(part)
-    if incoming.resplit:
-        notices.append(f"splits replaced by those decided for the suite: {incoming.resplit}")
-    return notices
 
 
 def _open_reader(
@@ -328,9 +305,3 @@ def _add_source(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.Ta
 
 def _list_quarantined(lake: Lake) -> set[str]:
     return {str(row["kernel_id"]) for row in lake.run("SELECT kernel_id FROM quarantined").rows()}
-
-
-def _count_added(lake: Lake, bundle_id: str) -> dict[str, int]:
-    row = lake.run("SELECT row_counts FROM ingest_log WHERE bundle_id = $1", [bundle_id]).one()
-    counts = cast("dict[str, int]", json.loads(row["row_counts"])) if row else {}
-    return {table: count for table, count in counts.items() if count}

@@ -257,16 +257,20 @@ def _find_matching(values: Any, pattern: str) -> list[int]:
 
 def _map_values(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
     """Return texts (or lists of them) with a function applied once to each that looks suspect."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_list(whole.type):
         inner = _map_values(pc.list_flatten(whole), change, suspect).combine_chunks()
-        made = pa.ListArray.from_arrays(
-            _read_offsets(whole), inner, type=whole.type, mask=_read_nulls(whole)
-        )
-        return pa.chunked_array([made])
+        # Offsets into the flattened values, where NULL lists are empty.
+        lengths: Any = pc.list_value_length(whole)
+        ends = np.cumsum(np.nan_to_num(lengths.to_numpy(zero_copy_only=False)))
+        offsets: Any = pa.array(np.concatenate([[0], ends]).astype(np.int32))
+        nulls: Any = whole.is_null() if whole.null_count else None
+        lists = pa.ListArray.from_arrays(offsets, inner, type=whole.type, mask=nulls)
+        return pa.chunked_array([lists])
     distinct = pc.unique(whole)
     places = range(len(distinct)) if suspect is None else _find_hits(distinct, suspect)
     if not len(places):
@@ -285,21 +289,6 @@ def _find_hits(texts: Any, pattern: str) -> list[int]:
 
     found: Any = pc.indices_nonzero(pc.match_substring_regex(texts, pattern))
     return found.to_pylist()
-
-
-def _read_offsets(lists: Any) -> Any:
-    """Return offsets of lists into their flattened values, where NULL lists are empty."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lengths: Any = pc.list_value_length(lists)
-    ends = np.cumsum(np.nan_to_num(lengths.to_numpy(zero_copy_only=False)))
-    return pa.array(np.concatenate([[0], ends]).astype(np.int32))
-
-
-def _read_nulls(lists: Any) -> Any:
-    return lists.is_null() if lists.null_count else None
 
 
 def _count_differences(before: Any, after: Any) -> int:

@@ -13,8 +13,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from store.commandline import echo
-from store.commandline.access_token import AccessToken
-from store.commandline.listening import LOOPBACK, is_loopback, listen, make_server
+from store.commandline.listening import LOOPBACK, AccessToken, is_loopback, listen, make_server
 from store.errors import FlywheelError
 from store.lake.limits import QueryLimits
 

@@ -79,7 +79,10 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
 def _make_command(one: Member) -> Callable[..., None]:
     """Make the function behind `trainers run NAME`."""
     module = _load(one)
-    values = _read_preset(one, module, sys.argv[1:])
+    preset = members.find_option(sys.argv[1:], "--preset")  # which sets defaults
+    if preset is not None and preset not in _list_presets(module):
+        raise UnknownName.among(f"preset of {one.name}", preset, _list_presets(module))
+    values = {} if preset is None else dict(_list_presets(module)[preset])
     config_type = _set_defaults(module.Config, values)
 
     def command(
@@ -130,19 +133,6 @@ def _make_command(one: Member) -> Callable[..., None]:
 
 def _list_presets(module: ModuleType) -> Mapping[str, dict[str, Any]]:
     return getattr(module, "PRESETS", {})
-
-
-def _read_preset(one: Member, module: ModuleType, argv: list[str]) -> dict[str, Any]:
-    """Return the options of the preset that the arguments name, before they are parsed."""
-    words = iter(argv)
-    for word in words:
-        option, given, value = word.partition("=")
-        if option == "--preset":
-            name = value if given else next(words, "")
-            if name not in _list_presets(module):
-                raise UnknownName.among(f"preset of {one.name}", name, _list_presets(module))
-            return dict(_list_presets(module)[name])
-    return {}
 
 
 def _set_defaults(kind: type, values: dict[str, Any]) -> type:

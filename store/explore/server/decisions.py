@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode
 
 import store
-from store.commandline.access_token import AccessToken
+from store.commandline.listening import AccessToken
 from store.errors import FlywheelError
 from store.explore.server.protection import is_own_origin
 from store.lake.host.user import name_user
