@@ -16,6 +16,7 @@ from store.errors import CatalogError
 from store.ids import uuid7
 from store.schema import widening
 from store.schema.catalog import Catalog, read_definition
+from store.schema.sql_text import quote_names, quote_values
 from store.schema.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -121,12 +122,21 @@ def _plan_migration(
     try:
         for table in catalog.tables.values():
             if table.name not in stored:
-                steps += _create_table(table)
+                steps.append((f"table {table.name}", table.ddl(f"lake.{table.name}")))
+                steps += [("", _sort(table)), ("", _describe(table))]
+                steps += [
+                    ("", _describe_column(table, column)) for column in table.columns.values()
+                ]
             else:
                 steps += _widen_table(table, stored[table.name], types)
         if held is not None:
             steps += [(line, "") for line in widening.widen(connection, held, catalog)]
-            steps += _describe_changes(held, catalog)
+            for table in catalog.tables.values():
+                old = held.tables.get(table.name)
+                if old is not None and old.about != table.about:
+                    steps.append((f"description of {table.name}", _describe(table)))
+                if old is not None and old.sort != table.sort:
+                    steps.append((f"order of {table.name}", _sort(table)))
     except CatalogError as error:
         if record is not None and _split_version(record.number) > _split_version(__version__):
             raise record.describe_refusal(catalog, "write to") from error
@@ -139,34 +149,14 @@ def _plan_migration(
             "the catalog.yaml that it has followed until now.",
         ) from error
     if "catalogs" in catalog.tables:
-        steps.append(("", _store_definition(catalog)))
+        values = quote_values((uuid7(), catalog.definition, describe_version()))
+        insert = "INSERT INTO lake.catalogs (catalog_id, definition, version, created_at)"
+        steps.append(("", f"{insert} VALUES ({values}, now())"))
     return steps
 
 
 def _split_version(number: str) -> list[int]:
     return [int(part) for part in number.split(".") if part.isdigit()]
-
-
-def _store_definition(catalog: Catalog) -> str:
-    """Return the statement that stores the catalog in the lake."""
-    return (
-        "INSERT INTO lake.catalogs (catalog_id, definition, version, created_at) VALUES "
-        f"({_quote(uuid7())}, {_quote(catalog.definition)}, {_quote(describe_version())}, now())"
-    )
-
-
-def _describe_changes(held: Catalog, catalog: Catalog) -> list[tuple[str, str]]:
-    """Return the steps for tables whose description or sort order has changed."""
-    steps: list[tuple[str, str]] = []
-    for table in catalog.tables.values():
-        old = held.tables.get(table.name)
-        if old is None:
-            continue
-        if old.about != table.about:
-            steps.append((f"description of {table.name}", _describe_table(table)))
-        if old.sort != table.sort:
-            steps.append((f"order of {table.name}", _describe_sort(table)))
-    return steps
 
 
 def _apply_changes(
@@ -193,15 +183,6 @@ def _apply_changes(
         with suppress(duckdb.TransactionException):
             connection.execute("ROLLBACK")
         raise
-
-
-def _create_table(table: Table) -> list[tuple[str, str]]:
-    steps = [
-        (f"table {table.name}", table.ddl(f"lake.{table.name}")),
-        ("", _describe_sort(table)),
-        ("", _describe_table(table)),
-    ]
-    return steps + [("", _describe_column(table, column)) for column in table.columns.values()]
 
 
 def _widen_table(
@@ -302,18 +283,14 @@ def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> Non
     connection.execute("COMMIT")
 
 
-def _describe_sort(table: Table) -> str:
-    columns = ", ".join(f'"{column}"' for column in table.sort)
-    return f"ALTER TABLE lake.{table.name} SET SORTED BY ({columns})"
+def _sort(table: Table) -> str:
+    return f"ALTER TABLE lake.{table.name} SET SORTED BY ({quote_names(table.sort)})"
 
 
-def _describe_table(table: Table) -> str:
-    return f"COMMENT ON TABLE lake.{table.name} IS {_quote(table.about)}"
+def _describe(table: Table) -> str:
+    return f"COMMENT ON TABLE lake.{table.name} IS {quote_values((table.about,))}"
 
 
 def _describe_column(table: Table, column: Column) -> str:
-    return f'COMMENT ON COLUMN lake.{table.name}."{column.name}" IS {_quote(column.comment)}'
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    comment = quote_values((column.comment,))
+    return f'COMMENT ON COLUMN lake.{table.name}."{column.name}" IS {comment}'

@@ -46,7 +46,13 @@ def widen(connection: duckdb.DuckDBPyConnection, held: Catalog, wanted: Catalog)
         for column in old.columns.values():
             changed = new.columns[column.name]
             _check_column(old, column, changed)
-            lines |= dict.fromkeys(_list_column_changes(column, changed, old.name))
+            place = f"{old.name}.{column.name}"
+            if column.required and not changed.required:
+                lines[f"NULL in {place}"] = None
+            if changed.null_elements and not column.null_elements:
+                lines[f"NULL elements in {place}"] = None
+            if column.sensitivity != changed.sensitivity:
+                lines[f"sensitivity {changed.sensitivity} of {place}"] = None
             lines |= dict.fromkeys(_widen_enum(held, wanted, old, column, changed))
     return list(lines)
 
@@ -68,26 +74,24 @@ def _check_table(
             "`duplicates` never changes. Put it back, or add a table with another name.",
         )
     before, after = _describe_id(old), _describe_id(new)
-    if before != after and not (
-        is_later and old.id is None and _has_right_ids(connection, old, new)
-    ):
+    if before == after:
+        return
+    is_new_rule = is_later and old.id is None
+    if is_new_rule:  # which the stored ids may follow already
+        import pyarrow as pa
+
+        names = [name for name in id_checks.list_columns(new) if name in old.columns]
+        answer = connection.execute(f"SELECT {quote_names(tuple(names))} FROM lake.{old.name}")
+        is_new_rule = not any(
+            id_checks.find_wrong_ids(new, pa.Table.from_batches([batch]))
+            for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS)
+        )
+    if not is_new_rule:
         raise CatalogError(
             f"the id of {old.name} is {before} in this lake and {after} in catalog.yaml",
             "Rules of ids never change: stored rows have ids by the old one. Put it back, or add a "
             "table with another name.",
         )
-
-
-def _has_right_ids(connection: duckdb.DuckDBPyConnection, old: Table, new: Table) -> bool:
-    """Return whether the stored ids of a table, which had no rule, follow the new one."""
-    import pyarrow as pa
-
-    names = [name for name in id_checks.list_columns(new) if name in old.columns]
-    answer = connection.execute(f"SELECT {quote_names(tuple(names))} FROM lake.{old.name}")
-    return not any(
-        id_checks.find_wrong_ids(new, pa.Table.from_batches([batch]))
-        for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS)
-    )
 
 
 def _describe_id(table: Table) -> str:
@@ -179,15 +183,6 @@ def _holds(connection: duckdb.DuckDBPyConnection, check: str, rows: str) -> bool
     except duckdb.Error:
         return False
     return row is not None and row[0] is True
-
-
-def _list_column_changes(old: Column, new: Column, table: str) -> Iterator[str]:
-    if old.required and not new.required:
-        yield f"NULL in {table}.{old.name}"
-    if new.null_elements and not old.null_elements:
-        yield f"NULL elements in {table}.{old.name}"
-    if old.sensitivity != new.sensitivity:
-        yield f"sensitivity {new.sensitivity} of {table}.{old.name}"
 
 
 def _widen_enum(
