@@ -1,4 +1,4 @@
-"""The judge service against `evaluators run`, its latency, and a soak with killed workers.
+"""The judge service against `evaluators run`, its latency, and a soak with killed judges.
 
 python benchmarks/serve.py [--kernels N] [--soak SECONDS] [--seed N]
 
@@ -6,13 +6,14 @@ The same kernels, half of them wrong, are judged by `evaluators run` in one lake
 another, one after the other on the same cores. The rate is taken between the first and the last
 verdict, so that the start of torch does not count. Then one client asks for a stored verdict again
 and again, and 64 and 512 clients do so at the same time. In the soak, kernels arrive all the time
-and the worker is killed at random; at the end every kernel must have its one right verdict.
+and the judge is killed at random; at the end every kernel must have its one right verdict.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -224,16 +225,17 @@ def measure_latency(lake: Path) -> None:
             )
 
 
-def find_worker(server: int) -> int | None:
-    """Return the process of the worker that a server has started."""
+def find_judge(server: int) -> int | None:
+    """Return the process of the judge that a server has started."""
     for task in Path(f"/proc/{server}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            return int(child)
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            for child in (task / "children").read_text().split():
+                return int(child)
     return None
 
 
 def soak(folder: Path, seconds: float, seed: int) -> None:
-    """Print what becomes of kernels that arrive while the worker is killed at random."""
+    """Print what becomes of kernels that arrive while the judge is killed at random."""
     draw, lake = random.Random(seed), write_lake(folder / "soak")
     wanted: list[tuple[str, str]] = []
     kills = 0
@@ -251,9 +253,9 @@ def soak(folder: Path, seconds: float, seed: int) -> None:
                     wanted.append((text, status))
                     asked.append(asyncio.create_task(client.judge(TASK, text)))
                 if time.monotonic() > next_kill:
-                    worker = find_worker(process.pid)
-                    if worker is not None:
-                        os.kill(worker, signal.SIGKILL)
+                    judge = find_judge(process.pid)
+                    if judge is not None:
+                        os.kill(judge, signal.SIGKILL)
                         kills += 1
                     next_kill = time.monotonic() + draw.uniform(*KILL_S) + 10
                 await asyncio.sleep(0.05)
@@ -275,7 +277,7 @@ def soak(folder: Path, seconds: float, seed: int) -> None:
             " GROUP BY kernel_id HAVING count(*) > 1)"
         ).rows()[0]["n"]
     print(
-        f"soak of {seconds:.0f} s: {len(found)} kernels, {kills} workers killed; {len(faults)} "
+        f"soak of {seconds:.0f} s: {len(found)} kernels, {kills} judges killed; {len(faults)} "
         f"without a verdict, {twice} judged twice, {wrong} with a wrong status"
     )
 

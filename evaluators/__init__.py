@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from evaluators.scheduling.pool import Pool, Verdict
     from evaluators.scheduling.prebuild import Builder
     from evaluators.service.client import Client, Judgement, Kernel
-    from evaluators.service.remote_pool import RemotePool
 
 __all__ = [
     "Bench",
@@ -36,7 +35,6 @@ __all__ = [
     "Kernel",
     "Limits",
     "Pool",
-    "RemotePool",
     "Verdict",
 ]
 
@@ -52,7 +50,6 @@ _MODULES = {
     "Kernel": "evaluators.service.client",
     "Limits": "evaluators.sandbox.launcher",
     "Pool": "evaluators.scheduling.pool",
-    "RemotePool": "evaluators.service.remote_pool",
     "Verdict": "evaluators.scheduling.pool",
 }
 """Where each public name is defined."""

@@ -1,21 +1,24 @@
-"""Real judge services on loopback for tests, a worker that a test plays itself, and lakes."""
+"""Real judge services on loopback for tests, a judge that a test plays itself, and lakes."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import builders as b
 import httpx2
 import one_thread
+import told_judges
 
 import store
 from evaluators.judge import VERSION
@@ -86,16 +89,31 @@ def wait_until(check: Callable[[], Any], limit_s: float = 120.0) -> Any:
 class Service:
     """A process of `evaluators serve`. Use as a context manager."""
 
-    def __init__(self, lake: str, *options: str, cwd: Path | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        lake: str,
+        *options: str,
+        cwd: Path | None = None,
+        port: int = 0,
+        judges: ToldJudges | None = None,
+        start: str = one_thread.__file__,
+    ) -> None:
+        """Start it, with judges of its own unless a test plays them.
+
+        start: Program that runs the command.
+        """
         self.lake = lake
         self._log: list[str] = []
+        told: dict[str, str] = {}
+        if judges is not None:
+            start, told = told_judges.__file__, {told_judges.ADDRESS: str(judges.port)}
         self.process = subprocess.Popen(
             [
-                *(sys.executable, one_thread.__file__, "evaluators", "serve", "--lake", lake),
+                *(sys.executable, start, "evaluators", "serve", "--lake", lake),
                 *("--port", str(port), *options),
             ],
             cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **told},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -121,6 +139,11 @@ class Service:
     def log(self) -> str:
         """What it has written to stderr."""
         return "".join(self._log)
+
+    def has_device(self) -> bool:
+        """Whether a judge is ready."""
+        classes: dict[str, Any] = self.call("GET", "/v1/health").json()["classes"]
+        return any(one["devices"] for one in classes.values())
 
     def is_up(self) -> bool:
         """Whether it answers."""
@@ -184,57 +207,44 @@ class Service:
             self._log.append(line)
 
 
-class FakeWorker:
-    """A worker that a test plays itself; it may lie."""
+class ToldJudges:
+    """The judge of a service as a test plays it (`told_judges.py`); it may lie."""
 
-    def __init__(self, service: Service, token: str | None = None, device: str = "laptop") -> None:
-        self._service, self._token = service, token
-        self.row = b.device(device)
-        self.row["created_at"] = self.row["created_at"].isoformat()
-        reply = self.post("/v1/workers", {"host": "tests", "devices": [self.row]})
-        assert reply.status_code == 201, reply.text
-        self.worker_id = reply.json()["worker_id"]
-        self.held: list[str] = []
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self.row = b.device()
+        self._held: dict[str, IO[str]] = {}
+        """Where the answer to a kernel goes."""
 
-    def post(self, address: str, body: Any) -> httpx2.Response:
-        """Send one request."""
-        return self._service.call("POST", address, body, self._token)
+    def close(self) -> None:
+        """Leave what is not answered."""
+        self._listening.close()
+        for stream in self._held.values():
+            stream.close()
 
-    def claim(self, capacity: int = 1, wait_s: float = 60) -> list[dict[str, Any]]:
-        """Claim cases, and wait for the first of them."""
-        until = time.monotonic() + wait_s
-        while True:
-            body = {"capacity": capacity, "holding": self.held}
-            address = f"/v1/workers/{self.worker_id}/claim?wait={min(wait_s, 10)}"
-            reply = self.post(address, body)
-            assert reply.is_success, reply.text
-            cases = reply.json()["cases"]
-            if cases or time.monotonic() > until:
-                self.held += [one["judgement_id"] for one in cases]
-                return cases
+    def claim(self, wait_s: float = 120) -> list[dict[str, Any]]:
+        """Return the case that a judge gets within some seconds, or none."""
+        self._listening.settimeout(wait_s)
+        try:
+            connection, _ = self._listening.accept()
+        except TimeoutError:
+            return []
+        with connection:
+            stream = connection.makefile("rw", encoding="utf-8")
+        case = json.loads(stream.readline())["judge"]
+        self._held[case["kernel_id"]] = stream
+        return [case]
 
-    def keep_alive(self, running: Sequence[str] = (), sick: str | None = None) -> dict[str, Any]:
-        """Send a heartbeat."""
-        body = {"running": list(running), "quarantine": {self.row["device_id"]: sick}}
-        return self.post(f"/v1/workers/{self.worker_id}/heartbeat", body).json()
+    def reply(self, case: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+        """Answer a case with this message: tables, sick, unfit or lost."""
+        with self._held.pop(case["kernel_id"]) as stream:
+            stream.write(json.dumps(message) + "\n")
 
-    def answer(
-        self, claim: Mapping[str, Any], judged_s: float = 0.5, **changes: Any
-    ) -> httpx2.Response:
-        """Answer a claim with a correct verdict, or one with other columns."""
-        evaluation = write_evaluation(claim["case"], self.row["device_id"]) | changes
-        reply = self.post(
-            f"/v1/workers/{self.worker_id}/answers",
-            {
-                "judgement_id": claim["judgement_id"],
-                "lease": claim["lease"],
-                "device_id": self.row["device_id"],
-                "judged_s": judged_s,
-                "tables": {"evaluations": [evaluation]},
-            },
-        )
-        self.held.remove(claim["judgement_id"])
-        return reply
+    def answer(self, case: Mapping[str, Any], **changes: Any) -> None:
+        """Answer a case with a correct verdict, or one with other columns."""
+        row = write_evaluation(case, self.row["device_id"]) | changes
+        self.reply(case, {"tables": {"evaluations": [row]}})
 
 
 def write_evaluation(case: Mapping[str, Any], device_id: str) -> dict[str, Any]:

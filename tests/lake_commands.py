@@ -73,7 +73,6 @@ ELSEWHERE = {
     "evaluators tasks": "judges for minutes; it writes as `evaluators audit` does",
     "evaluators diagnose": "needs a GPU",
     "evaluators spread": "needs repeated sessions; it writes as `evaluators quarantine` does",
-    "evaluators join": "serves until it is stopped, without a lake",
     "evaluators token": "needs no lake",
     "evaluators token create": "needs no lake",
     "evaluators token list": "needs no lake",

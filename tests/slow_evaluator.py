@@ -62,8 +62,8 @@ def make_sick(folder: Path, parents: Iterable[int]) -> None:
     made.rename(folder / "flywheel" / "evaluators" / "sick")
 
 
-def append_kernels(url: str) -> None:
-    """Append KERNELS kernels of one task to a lake."""
+def append_kernels(url: str) -> str:
+    """Append KERNELS kernels of one task to a lake; return the task's id."""
     task, policy = b.task(), b.policy()
     kernels = [b.kernel(code=f"class ModelNew:\n    n = {n}\n") for n in range(KERNELS)]
     rows: dict[str, Any] = {
@@ -77,6 +77,7 @@ def append_kernels(url: str) -> None:
     }
     with store.writer(url, author="tests") as writer:
         writer.append(rows, "rows")
+    return str(task["task_id"])
 
 
 def command(url: str, *options: str) -> list[str]:

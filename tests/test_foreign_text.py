@@ -227,7 +227,6 @@ COMMANDS: dict[str, list[list[str]]] = {
     "evaluators diagnose": [[EVIL]],
     "evaluators mcp": [["--device", EVIL], ["--host", EVIL, "--port", "0"]],
     "evaluators serve": [["--device", EVIL], ["--host", EVIL]],
-    "evaluators join": [[EVIL], [f"http://{EVIL}"]],
     "evaluators token create": [[EVIL, "--scope", "read"], ["x", "--scope", EVIL]],
     "evaluators token list": [[], ["--format", "json"]],
     "evaluators token revoke": [[EVIL], ["x"]],

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     import datasets
 
     from evaluators.scheduling.pool import Pool
-    from evaluators.service.remote_pool import RemotePool
     from pipelines import Message
     from trainers.training.grpo import Feed
 
@@ -122,8 +121,8 @@ class Config(Training, ExemplarOptions):
     judge: tuple[str, ...] = ()
     """Option of the judge, as KEY=VALUE, such as baselines=eager,compile. Repeat it for more
     options. Verdicts of the default protocol=training are rewards only and never rank; a kernel
-    that beats every ranked kernel of its task is also judged in full at once. A URL names a judge
-    service (`evaluators serve`), which always judges in full, to use instead of this host."""
+    that beats every ranked kernel of its task is also judged in full at once. ray:HOST:PORT
+    names a Ray cluster to judge on instead of this host."""
     vllm: Literal["off", "colocate", "server"] = "off"
     """Sample with vLLM: in the training processes (colocate) or through `vllm serve` (server). Give
     further settings with --trl, such as vllm_server_base_url=…"""
@@ -185,7 +184,7 @@ def run(job: Job, config: Config) -> str:
         parent = ranks.run_on_main(lambda: run.add_base(base, model, identity))
 
         # Rank 0 alone judges and reads the lake; an error there ends every rank.
-        pools: list[Pool | RemotePool] = []
+        pools: list[Pool] = []
         ranks.run_on_main(
             lambda: pools.append(
                 stack.enter_context(judging.make_pool(job.lake_url, place, judge, config.workers))

@@ -105,8 +105,8 @@ class Config(Training):
     workers: int = 1
     """Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing."""
     judge: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    """Option of the judge, as KEY=VALUE, such as calls=8. Repeat it for more options. A URL names
-    a judge service (`evaluators serve`) that judges instead of this host."""
+    """Option of the judge, as KEY=VALUE, such as calls=8. Repeat it for more options.
+    ray:HOST:PORT names a Ray cluster to judge on instead of this host."""
     overfit: bool = False
     """First overfit the model on short answers to two starter tasks, and use only these tasks."""
 

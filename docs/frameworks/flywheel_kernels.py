@@ -10,9 +10,8 @@ from collections.abc import Iterable
 import httpx2
 import verifiers.v1 as vf
 
-from evaluators.service.client import Client
+from evaluators.service.client import Client, build_headers, read_token
 from evaluators.service.completions import check_rule, score_completion
-from evaluators.service.connection import build_headers, read_token
 
 __all__ = ["KernelTaskset"]
 

@@ -22,7 +22,7 @@ from store.code import entry_points
 from store.commandline import echo, members
 from store.commandline.members import Common, Count, Member
 from store.commandline.progress import show_progress
-from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, LakeNotFound, SandboxFailed
+from store.errors import FlywheelError, HostUnfit, LakeNotFound, SandboxFailed
 
 if TYPE_CHECKING:
     from evaluators.judging.case import Case
@@ -196,14 +196,10 @@ class _Judging:
         import store
         from evaluators.scheduling import ray_cluster
 
-        if device not in ("auto", "cpu", "cuda"):
-            raise DeviceUnavailable(
-                f'--ray cannot choose the device "{device}"',
-                "Give --device cuda for all GPUs of the cluster, or --device cpu.",
-            )
+        ray_cluster.check_device(device)
         store.open(self.common.lake).close()
-        with ray_cluster.open_judges(address, self.name, device, self.config, workers) as judges:
-            self._run(judges, [], selection, dry_run=dry_run)
+        with ray_cluster.open_judges(address, self.name, device, self.config, workers) as opened:
+            self._run(*opened, selection, dry_run=dry_run)
 
     def _run(
         self,

@@ -1,4 +1,4 @@
-"""Commands of the judge as a service: `serve`, `join` and `token`."""
+"""Commands of the judge as a service: `serve` and `token`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ _Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535))]
 
 def add_to(app: App) -> None:
     """Add the commands that no evaluator changes."""
-    app.command(join)
     token = App(name="token", help="Create, list and revoke the tokens of a judge service.")
     for command in (create, list_, revoke):
         token.command(command, name=command.__name__.strip("_"))
@@ -39,6 +38,7 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
         port: _Port = 8770,
         device: str = "auto",
         workers: Count = 1,
+        ray: str | None = None,
         queue: Count = 10_000,
         drain_s: float = 60.0,
         config: Any = defaults,
@@ -46,14 +46,14 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
     ) -> None:
         """Judge kernels that clients send over HTTP, and append every verdict to the lake.
 
-        The queue is durable: a killed server or worker loses nothing. SIGTERM and Ctrl-C finish
-        what is being judged; what waits is judged after the next start. Workers on other hosts
-        join with `evaluators join`.
+        The queue is durable: a killed server or judge loses nothing. SIGTERM and Ctrl-C finish
+        what is being judged; what waits is judged after the next start. With --ray, the GPUs of a
+        cluster judge.
 
         Examples:
           evaluators serve
           evaluators serve --device cuda:0,cuda:1 --port 9000
-          evaluators serve --host 0.0.0.0 --device none
+          evaluators serve --host 0.0.0.0 --ray auto
 
         Parameters
         ----------
@@ -65,9 +65,12 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
             Port to listen on; 0 takes a free one.
         device
             cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU
-            if there is none. none leaves all judging to workers that join.
+            if there is none.
         workers
             Number of judges on the CPU or on each GPU, each with its own cores.
+        ray
+            Address of a Ray cluster (auto, HOST:PORT, ray://HOST:PORT). It runs one judge per GPU,
+            or --workers judges with --device cpu.
         queue
             Number of judgments that may wait before clients get 429.
         drain_s
@@ -75,55 +78,25 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
         """
         _require_packages()
         import store
-        from evaluators.service.server import serve as service
+        from evaluators.service import server
 
-        options = service.Options(
-            host=host, port=port, device=device, workers=workers, queue=queue, drain_s=drain_s
+        options = server.Options(
+            host=host,
+            port=port,
+            device=device,
+            workers=workers,
+            ray=ray,
+            queue=queue,
+            drain_s=drain_s,
         )
         contract.get_policy(config)
         if getattr(config, "protocol", "full") != "full":
             raise FlywheelError(
                 "a judge service judges by the full protocol", "Leave out --protocol."
             )
-        service.serve(store.Location.of(common.lake), module, config, options)
+        server.serve(store.Location.of(common.lake), module, config, options)
 
     return serve
-
-
-def join(
-    url: str,
-    /,
-    *,
-    device: str = "auto",
-    workers: Count = 1,
-    attached: Annotated[bool, Parameter(negative="", show=False)] = False,
-    common: Common = _DEFAULT,
-) -> None:
-    """Judge on the devices of this host for a judge service elsewhere.
-
-    Needs the same version of this package as the server, and no lake. The environment variable
-    FLYWHEEL_JUDGE_TOKEN has a token with the scope worker. SIGTERM finishes the kernels in hand.
-
-    Examples:
-      FLYWHEEL_JUDGE_TOKEN=TOKEN evaluators join http://HOST:8770
-      evaluators join http://127.0.0.1:8770 --device cuda:1
-
-    Parameters
-    ----------
-    url
-        URL of the server.
-    device
-        cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU if
-        there is none.
-    workers
-        Number of judges on the CPU or on each GPU, each with its own cores.
-    attached
-        End when the standard input ends.
-    """
-    from evaluators.service.connection import read_token
-    from evaluators.service.worker import run_worker
-
-    run_worker(url, read_token(), device, workers, attached=attached)
 
 
 def create(client: str, /, *, scope: list[str], common: Common = _DEFAULT) -> None:
@@ -131,19 +104,18 @@ def create(client: str, /, *, scope: list[str], common: Common = _DEFAULT) -> No
 
     Examples:
       evaluators token create trainer --scope judge
-      evaluators token create gpu-host-2 --scope worker
 
     Parameters
     ----------
     client
         Name of its holder. Holders take turns at the judges, whatever the number of their kernels.
     scope
-        read (look up judgments and tasks), judge (also submit), worker (answer them: a trusted
-        host), admin (everything). Repeat the option for several.
+        read (look up judgments and tasks), judge (also submit), admin (everything). Repeat the
+        option for several.
     """
-    from evaluators.service.queue import tokens
+    from evaluators.service import access
 
-    echo.print_result(tokens.create_token(_open(common), client, tokens.check_scopes(scope)))
+    echo.print_result(access.create_token(_open(common), client, access.check_scopes(scope)))
 
 
 def list_(*, format: Format = "table", common: Common = _DEFAULT) -> None:
@@ -158,12 +130,12 @@ def list_(*, format: Format = "table", common: Common = _DEFAULT) -> None:
 
     import pyarrow as pa
 
-    from evaluators.service.queue import tokens
+    from evaluators.service import access
     from store.commandline import display
 
     rows = [
         row | {"created_at": datetime.fromtimestamp(int(row["created_at"]), UTC).isoformat()}
-        for row in tokens.list_tokens(_open(common))
+        for row in access.list_tokens(_open(common))
     ]
     schema = pa.schema([(name, pa.string()) for name in ("client", "scopes", "created_at")])
     display.write_rows(pa.Table.from_pylist(rows, schema=schema), format)
@@ -177,16 +149,16 @@ def revoke(client: str, /, *, common: Common = _DEFAULT) -> None:
     client
         Name of its holder.
     """
-    from evaluators.service.queue import tokens
+    from evaluators.service import access
 
-    tokens.revoke_token(_open(common), client)
+    access.revoke_token(_open(common), client)
     echo.print_result(f"the token of {client} is revoked")
 
 
 def _open(common: Common) -> Any:
     """Open the queue of the lake that the options name. Raises LakeNotFound."""
     import store
-    from evaluators.service.queue.database import Database
+    from evaluators.service.queue import Database
 
     location = store.Location.of(common.lake)
     location.require()

@@ -14,7 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -23,9 +23,9 @@ import store
 from evaluators.device import placement
 from evaluators.device.identity import select_alike
 from evaluators.judging.case import Case
-from evaluators.scheduling import contract
+from evaluators.scheduling import contract, ray_cluster
 from evaluators.scheduling.cases import choose_leaders, read_cases
-from evaluators.scheduling.judge_threads import judge_cases
+from evaluators.scheduling.judge_threads import Compiler, Judge, judge_cases
 from evaluators.scheduling.run import append_result, open_judges, record_evaluation
 from store import read_sql
 from store.errors import EvaluatorError, FlywheelError, UnknownName
@@ -131,7 +131,7 @@ class Requests(ABC):
 
 
 class Pool(Requests):
-    """Persistent judges over the devices of this machine. Use as a context manager."""
+    """Persistent judges on this machine or on a Ray cluster. Use as a context manager."""
 
     def __init__(
         self,
@@ -141,6 +141,7 @@ class Pool(Requests):
         *,
         evaluator: str = contract.DEFAULT,
         workers: int = 1,
+        ray: str | None = None,
         remeasure: bool = False,
     ) -> None:
         """Store the settings; entering the context starts the judges.
@@ -151,10 +152,16 @@ class Pool(Requests):
             config: Config of the evaluator; None for its defaults.
             evaluator: Name of the evaluator.
             workers: Judges on the processor, or on each GPU.
+            ray: Address of a Ray cluster that judges instead of this machine, on its GPUs or, where
+                device is cpu, with `workers` judges.
             remeasure: Judge kernels again that this version has judged on these devices.
         """
         self._lake_url = lake_url
-        self._layout = placement.divide_machine(device, workers)
+        self._ray, self._device, self._workers = ray, device, workers
+        if ray is None:
+            self._layout = placement.divide_machine(device, workers)
+        else:
+            ray_cluster.check_device(device)
         self._config = config
         self._name = evaluator
         self._remeasure = remeasure
@@ -175,9 +182,15 @@ class Pool(Requests):
             config = self._evaluator.Config() if self._config is None else self._config
             self._policy = contract.get_policy(config)
             self._protocol: str | None = getattr(config, "protocol", None)
-            self._judges, self._builders = stack.enter_context(
-                open_judges(self._name, self._layout.places, self._layout.builders, config)
-            )
+            opened: AbstractContextManager[tuple[Sequence[Judge], Sequence[Compiler]]]
+            if self._ray is None:
+                layout = self._layout
+                opened = open_judges(self._name, layout.places, layout.builders, config)
+            else:
+                opened = ray_cluster.open_judges(
+                    self._ray, self._name, self._device, config, self._workers
+                )
+            self._judges, self._builders = stack.enter_context(opened)
             self._writer = stack.enter_context(store.writer(self._lake_url, author="evaluators"))
             self._devices = {judge.row["device_id"]: judge.row for judge in self._judges}
             with self._writer.reader() as lake:

@@ -1,10 +1,9 @@
-"""The judge as a service: clients submit kernels over HTTP, and workers on any host judge them.
+"""The judge as a service: clients submit kernels over HTTP, and one engine judges them.
 
-    client ─HTTP─▶ server ─▶ queue (SQLite) ◀─claims─ worker: the judges of one host
-                     └─▶ lake: kernels, verdicts        ▲
-                          └────────── answers ──────────┘
+    client ─HTTP─▶ routes ─▶ queue (SQLite) ◀─claims, answers─ judging: this host, or a Ray cluster
+                               ▲
+                               └─cases, verdicts─ recorder ─▶ lake
 
-One server process holds the lake and a durable queue beside it. Workers hold neither: they claim
-cases and send rows back. `evaluators serve` starts a worker for the devices of its own host;
-`evaluators join URL` is the same worker on another host.
+One process holds the lake and a durable queue beside it. Judge processes and actors of a cluster
+hold neither: they get the texts of a case and send rows back.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +16,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from evaluators.scheduling.pool import Verdict
-from evaluators.service.connection import Unreachable, build_headers, read_refusal, read_token
+from store.endpoint.keys import Address
+from store.errors import FlywheelError
 
 if TYPE_CHECKING:
     import httpx2
 
+TOKEN = "FLYWHEEL_JUDGE_TOKEN"
+"""Environment variable with the token for a judge service."""
 _TEMPORARY = (408, 429, 500, 502, 503, 504)
 _WAIT_S = 60.0
 _GRACE_S = 30.0
@@ -57,6 +61,26 @@ class Judgement:
     def is_judged(self) -> bool:
         """Whether there is a verdict."""
         return self.verdict is not None
+
+
+class Unreachable(FlywheelError):
+    """The server does not answer, or refuses the request; `status` is its HTTP status if any."""
+
+    def __init__(self, message: str, hint: str | None = None, *, status: int | None = None) -> None:
+        super().__init__(message, hint)
+        self.status = status
+
+
+def read_token() -> str | None:
+    """Return the token in the environment, or None."""
+    return os.environ.get(TOKEN) or None
+
+
+def build_headers(url: str, token: str | None) -> dict[str, str]:
+    """Return the headers of every request. Raises FlywheelError for a URL that cannot be used."""
+    Address.of(url)
+    headers = {"accept": "application/json", "content-type": "application/json"}
+    return headers if token is None else headers | {"authorization": f"Bearer {token}"}
 
 
 class Client:
@@ -177,7 +201,7 @@ class Client:
             raise _Away(f"{type(error).__name__}: {error}"[:300]) from error
         if reply.is_success:
             return reply.json()
-        refusal = read_refusal(self._url, reply)
+        refusal = _read_refusal(self._url, reply)
         if reply.status_code in _TEMPORARY:
             raise _Away(refusal.message, _read_seconds(reply.headers.get("retry-after")))
         raise refusal
@@ -240,3 +264,19 @@ def _read_seconds(text: str | None) -> float | None:
     if text is None or not text.isdigit():
         return None
     return min(float(text), _LONGEST_PAUSE_S)
+
+
+def _read_refusal(url: str, reply: httpx2.Response) -> Unreachable:
+    """Return the error in an answer of a server."""
+    try:
+        error = reply.json()["error"]
+        message, hint = str(error["message"]), error.get("hint")
+    except (ValueError, KeyError, TypeError):
+        message = "its answer is not that of a judge service"
+        hint = "Check the URL; another program may listen there."
+    status = reply.status_code
+    return Unreachable(
+        f"{url} refuses the request ({status}): {message[:500]}",
+        None if hint is None else str(hint)[:500],
+        status=status,
+    )

@@ -59,7 +59,7 @@ WRITES = {
 NEED_MORE = {
     "store restore": "a damaged lake", "store rejected": "rejected bundles",
     "store publish": "a Hub", "store pull": "a Hub", "evaluators run": "a judge",
-    "evaluators serve": "a judge", "evaluators mcp": "an agent", "evaluators join": "a service",
+    "evaluators serve": "a judge", "evaluators mcp": "an agent",
     "evaluators diagnose": "a GPU",
     "evaluators withdraw": "verdicts of an unfit host", "evaluators spread": "repeated sessions",
     "evaluators tasks": "a judge", "trainers run": "a judge",

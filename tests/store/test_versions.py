@@ -38,7 +38,7 @@ FORMATS = {
     "record of what a command wrote": "store/commandline/outputs.py:RECORD, _mark, _read_record",
     "catalog of an edition": "store/hub/frozen_catalog.py",
     "files of an edition": "store/hub/shards.py",
-    "queue of the judge service": "evaluators/service/queue/sql/schema.sql",
+    "queue of the judge service": "evaluators/service/sql/schema.sql",
     "recipe of a dataset": "pipelines/datasets/card.py:write, collect_facts",
     "folder of a dataset": "pipelines/datasets/materialize.py:Shards",
     "folder of a run": "trainers/runs/recording.py:open_state, write_state",

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("trl", reason="TRL is not installed")
 
+
 import store
 import trainers
-from evaluators.service.remote_pool import RemotePool
 from store.errors import FlywheelError, UnknownName
 from trainers import contrastive
 from trainers.contrastive import Config
@@ -90,18 +90,12 @@ def test_options_of_rule_and_judge_are_checked() -> None:
         judging.parse_options(("calls",))
 
 
-def test_a_url_among_the_options_is_a_judge_service() -> None:
-    words = ("http://judge:8770", "policy=fp32_strict")
-    place = judging.choose_places("auto", words)
-    assert place == "http://judge:8770"
-    config = judging.parse_options(words)
-    assert isinstance(judging.make_pool("lake", place, config), RemotePool)
-    with pytest.raises(FlywheelError, match="does not take calls"):
-        judging.make_pool("lake", place, judging.parse_options((*words, "calls=3")))
-    with pytest.raises(FlywheelError, match="does not take workers"):
-        judging.make_pool("lake", place, config, workers=2)
-    with pytest.raises(FlywheelError, match="two services"):
-        judging.parse_options((*words, "https://other"))
+def test_a_cluster_among_the_options_judges() -> None:
+    words = ("ray:HOST:6379", "calls=3")
+    assert judging.choose_places("auto", words) == "ray:HOST:6379"
+    assert judging.parse_options(words).calls == 3
+    with pytest.raises(FlywheelError, match="two clusters"):
+        judging.choose_places("auto", (*words, "ray:auto"))
 
 
 def test_judges_take_the_gpus_that_nobody_trains_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from cyclopts.validators import Number
 
 from evaluators import judge as judges
 from evaluators.scheduling.pool import Pool, Verdict
-from evaluators.service.remote_pool import RemotePool
 from pipelines import ExemplarOptions
 from store.commandline import echo
 from store.commandline.escape import quote_name
@@ -107,8 +106,7 @@ def rollout(
         Judge the kernels after every wave. With --no-judge, make all attempts and judge nothing;
         `evaluators run` can judge later.
     device
-        Device to judge kernels on: cpu, cuda, cuda:0 … or the URL of a judge service
-        (`evaluators serve`).
+        Device to judge kernels on: cpu, cuda, cuda:0 … or a Ray cluster: ray:HOST:PORT.
     workers
         Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing.
     model_device
@@ -293,7 +291,7 @@ class _Pool:
         """Return the verdicts of kernels on tasks."""
         return self._start().judge(wanted)
 
-    def _start(self) -> Pool | RemotePool:
+    def _start(self) -> Pool:
         if not self._has_started:
             self._stack.enter_context(self._judges)
             self._has_started = True

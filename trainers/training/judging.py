@@ -1,4 +1,4 @@
-"""The judge in training: its options as words, and where it judges: devices here, or a service."""
+"""The judge in training: its options as words, and where it judges: here, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
 
 from evaluators.judge import Config
-from evaluators.scheduling.contract import get_policy
 from evaluators.scheduling.pool import Pool
-from evaluators.service.client import Client
-from evaluators.service.remote_pool import RemotePool
 from store.errors import FlywheelError, UnknownName
 from trainers.runs import key_values
 
 Protocol: TypeAlias = Literal["full", "training"]
 
-_SERVICE = ("http://", "https://")
+_CLUSTER = "ray:"
+"""What a word begins with that names a cluster: ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
 _LISTS = {"baselines": ",", "policy": ",", "axes": ";"}
 """Options with several values, and what separates these."""
 
@@ -29,7 +27,7 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
     ('eager', 'compile')
 
     Args:
-        words: KEY=VALUE, or the URL of a judge service, which judges by the full protocol.
+        words: KEY=VALUE, or the address of a Ray cluster.
         protocol: Protocol unless the words name one.
 
     Raises:
@@ -37,9 +35,8 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
         FlywheelError: a word has no value.
     """
     known = asdict(Config())
-    here = {"baselines": ("eager",), "protocol": protocol}
-    given: dict[str, Any] = {} if find_service(words) else here
-    options = tuple(word for word in words if not word.startswith(_SERVICE))
+    given: dict[str, Any] = {"baselines": ("eager",), "protocol": protocol}
+    options = tuple(word for word in words if not word.startswith(_CLUSTER))
     for name, value in key_values.parse_values("judge", options).items():
         if name not in known:
             raise UnknownName.among("option of judge", name, known)
@@ -47,45 +44,27 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
     return Config(**given)
 
 
-def find_service(words: Sequence[str]) -> str | None:
-    """Return the URL of a judge service among words, or None.
-
-    >>> find_service(("http://judge:8770", "policy=fp32_strict"))
-    'http://judge:8770'
-
-    Raises:
-        FlywheelError: there are two.
-    """
-    urls = [word for word in words if word.startswith(_SERVICE)]
-    if len(urls) > 1:
-        raise FlywheelError("--judge names two services", "Name one.")
-    return urls[0] if urls else None
-
-
 def choose_places(device: str, words: Sequence[str]) -> str:
-    """Return where kernels are judged: the URL of a service, or devices of this host."""
-    return find_service(words) or choose_devices(device)
+    """Return where kernels are judged: a Ray cluster that the words name, or devices of this host.
 
-
-def make_pool(
-    lake_url: str | None, place: str, config: Config, workers: int = 1
-) -> Pool | RemotePool:
-    """Return the judges at a place of `choose_places`: `workers` of them on each device.
+    >>> choose_places("cpu", ("ray:HOST:6379", "policy=fp32_strict"))
+    'ray:HOST:6379'
 
     Raises:
-        FlywheelError: options that a judge service does not take from its clients.
+        FlywheelError: the words name two clusters.
     """
-    if not place.startswith(_SERVICE):
+    clusters = [word for word in words if word.startswith(_CLUSTER)]
+    if len(clusters) > 1:
+        raise FlywheelError("--judge names two clusters", "Name one.")
+    return clusters[0] if clusters else choose_devices(device)
+
+
+def make_pool(lake_url: str | None, place: str, config: Config, workers: int = 1) -> Pool:
+    """Return the judges at a place of `choose_places`: `workers` of them on each device."""
+    if not place.startswith(_CLUSTER):
         return Pool(lake_url, place, config, workers=workers)
-    usual = asdict(Config(policy=config.policy))
-    odd = ["workers"] if workers != 1 else []
-    odd += [name for name, value in asdict(config).items() if value != usual[name]]
-    if odd:
-        raise FlywheelError(
-            f"a judge service does not take {odd[0]} from its clients",
-            "Give it to `evaluators serve`. Clients choose the policy.",
-        )
-    return RemotePool(lake_url, Client(place, policy=get_policy(config)))
+    address = place if "://" in place else place.removeprefix(_CLUSTER)
+    return Pool(lake_url, config=config, workers=workers, ray=address)
 
 
 def choose_devices(device: str) -> str:

@@ -170,6 +170,10 @@ class Channel:
                 case _:
                     raise SandboxFailed("the judge process sent a malformed message")
 
+    def interrupt(self) -> None:
+        """Let the process end, which another thread waits for."""
+        self._process.terminate()
+
     def close(self) -> None:
         """End the process, its worker processes and its control groups; remove its files."""
         self._socket.close()

@@ -59,6 +59,7 @@ class JudgeProcess:
             "cores": list(cores) if cores is not None else None,
         }
         self._device = device
+        self._is_given_up = False
         self._sick: str | None = None
         # Beside the candidate's own time: compiling baselines, and measuring a win once more.
         self._limit_s = 2 * float(getattr(config, "total_s", 600.0)) + _GRACE_S
@@ -83,7 +84,7 @@ class JudgeProcess:
             except SandboxFailed as failed:
                 self._channel.close()
                 left -= 1
-                if not left:
+                if not left or self._is_given_up:
                     raise
                 log.warning("a judge process is started again: %.300s", failed.message)
                 time.sleep(_PAUSE_S)
@@ -181,6 +182,11 @@ class JudgeProcess:
         self._channel.close()
         self._channel = self._launch()
         self.wait_ready()
+
+    def give_up(self) -> None:
+        """Let `wait_ready`, in which another thread is, end with SandboxFailed."""
+        self._is_given_up = True
+        self._channel.interrupt()
 
     def close(self) -> None:
         """End the process, even in the middle of a case; its own workers end with it."""

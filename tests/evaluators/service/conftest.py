@@ -1,4 +1,4 @@
-"""A service whose worker the tests play."""
+"""A service whose judge the tests play."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from judge_services import FakeWorker, Service, write_lake
+from judge_services import Service, ToldJudges, wait_until, write_lake
 
 
 @pytest.fixture(scope="module")
-def service(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Yield a service without judges of its own."""
+def judges() -> Iterator[ToldJudges]:
+    """Yield the judge of the service."""
+    told = ToldJudges()
+    yield told
+    told.close()
+
+
+@pytest.fixture(scope="module")
+def service(
+    empty_lake: Path, judges: ToldJudges, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """Yield a service whose judge the tests play."""
     lake = write_lake(tmp_path_factory.mktemp("service") / "lake", empty_lake)
-    with Service(lake, "--device", "none") as started:
+    with Service(lake, "--device", "cpu", judges=judges) as started:
+        wait_until(started.has_device)
         yield started
-
-
-@pytest.fixture(scope="module")
-def worker(service: Service) -> FakeWorker:
-    """Return the worker of the service."""
-    return FakeWorker(service)

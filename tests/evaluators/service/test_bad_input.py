@@ -14,16 +14,16 @@ from typing import Any
 import httpx2
 import pytest
 from judge_services import (
-    FakeWorker,
     Service,
+    ToldJudges,
     count_evaluations,
-    write_evaluation,
+    wait_until,
     write_kernel,
     write_lake,
 )
 
-from evaluators.service.queue import tokens
-from evaluators.service.queue.database import Database
+from evaluators.service import access
+from evaluators.service.queue import Database
 from store.errors import FlywheelError, UnknownName
 from store.lake.location import Location
 
@@ -39,42 +39,36 @@ def test_tokens_are_needed_once_there_are_any(guarded: Service, keys: dict[str, 
     for token in (None, wrong, "x", "fw_000000000000_" + "A" * 43, keys["judge"] + "A"):
         assert code("GET", "/v1/health", token) == 401
         assert code("POST", "/v1/judgements", token, kernel) == 401
-        assert code("POST", "/v1/workers", token, {}) == 401
     assert code("GET", "/v1/tasks", keys["read"]) == 200
     assert code("POST", "/v1/judgements", keys["read"], kernel) == 403
-    assert code("POST", "/v1/workers", keys["judge"], {}) == 403
-    assert code("GET", "/v1/workers/order", keys["worker"]) == 200
     assert code("GET", "/v1/health", keys["admin"]) == 200
     assert keys["judge"] not in guarded.log
 
 
 def test_a_revoked_token_ends_at_once(guarded: Service) -> None:
     database = Database(Location.of(guarded.lake))
-    token = tokens.create_token(database, "brief", ["read"])
+    token = access.create_token(database, "brief", ["read"])
     with pytest.raises(FlywheelError, match="has a token already"):
-        tokens.create_token(database, "brief", ["read"])
+        access.create_token(database, "brief", ["read"])
     assert guarded.call("GET", "/v1/health", token=token).status_code == 200
-    tokens.revoke_token(database, "brief")
+    access.revoke_token(database, "brief")
     assert guarded.call("GET", "/v1/health", token=token).status_code == 401
     with pytest.raises(UnknownName):
-        tokens.revoke_token(database, "brief")
+        access.revoke_token(database, "brief")
     secret = token.rpartition("_")[2].encode()
     assert all(secret not in file.read_bytes() for file in Path(guarded.lake).glob("service*"))
 
 
 def test_clients_withdraw_their_own_work_only(guarded: Service, keys: dict[str, str]) -> None:
-    worker = FakeWorker(guarded, keys["worker"])
     view = guarded.submit("shared", token=keys["judge"])
     assert guarded.submit("shared", token=keys["other"])["id"] == view["id"]
     address = f"/v1/judgements/{view['id']}"
     assert guarded.call("DELETE", address, token=keys["admin"]).status_code == 404
     assert guarded.call("DELETE", address, token=keys["judge"]).json()["status"] == "queued"
     assert guarded.call("DELETE", address, token=keys["other"]).json()["status"] == "cancelled"
-    assert worker.claim(wait_s=0) == []
 
 
 def test_a_full_queue_refuses_who_has_its_share(guarded: Service, keys: dict[str, str]) -> None:
-    FakeWorker(guarded, keys["worker"])
     for number in range(4):
         guarded.submit(f"fills {number}", token=keys["judge"])
     body = {"task": "square", "code": write_kernel("too many")}
@@ -88,19 +82,23 @@ def test_a_full_queue_refuses_who_has_its_share(guarded: Service, keys: dict[str
 
 @pytest.fixture(scope="module")
 def guarded(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Yield a service with tokens and a short queue."""
+    """Yield a service with tokens, a short queue and a judge that never answers."""
     lake = write_lake(tmp_path_factory.mktemp("guarded") / "lake", empty_lake)
-    Database(Location.of(lake)).close()
-    with Service(lake, "--device", "none", "--queue", "4") as started:
+    judges = ToldJudges()
+    with Service(lake, "--device", "cpu", "--queue", "5", judges=judges) as started:
+        wait_until(started.has_device)
+        started.submit("never answered")
+        assert judges.claim()
         yield started
+    judges.close()
 
 
 @pytest.fixture(scope="module")
 def keys(guarded: Service) -> dict[str, str]:
     """Return a token of every scope, and another one to judge."""
     database = Database(Location.of(guarded.lake))
-    made = {name: tokens.create_token(database, name, [name]) for name in tokens.SCOPES}
-    return made | {"other": tokens.create_token(database, "other", ["judge"])}
+    made = {name: access.create_token(database, name, [name]) for name in access.SCOPES}
+    return made | {"other": access.create_token(database, "other", ["judge"])}
 
 
 GOOD = {"task": "square", "code": "x"}
@@ -133,7 +131,7 @@ BODIES = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_hostile_body_is_refused_with_its_reason(
-    service: Service, worker: FakeWorker, name: str
+    service: Service, judges: ToldJudges, name: str
 ) -> None:
     headers = {"content-type": "application/json"}
     reply = service.call("POST", "/v1/judgements", headers=headers, content=BODIES[name])
@@ -142,7 +140,7 @@ def test_a_hostile_body_is_refused_with_its_reason(
     assert error["message"]
     assert "Traceback" not in reply.text
     assert str(Path(__file__).parents[3]) not in reply.text
-    assert worker.claim(wait_s=0) == []
+    assert judges.claim(wait_s=0.1) == []
 
 
 def test_bodies_of_other_sizes_and_types_are_refused(service: Service) -> None:
@@ -184,7 +182,7 @@ def test_slow_clients_keep_nobody_waiting(service: Service) -> None:
             opened.close()
 
 
-def test_many_long_polls_end_with_one_verdict(service: Service, worker: FakeWorker) -> None:
+def test_many_long_polls_end_with_one_verdict(service: Service, judges: ToldJudges) -> None:
     view = service.submit("awaited by many")
 
     async def poll(client: httpx2.AsyncClient) -> str:
@@ -195,43 +193,25 @@ def test_many_long_polls_end_with_one_verdict(service: Service, worker: FakeWork
         limits = httpx2.Limits(max_connections=None)
         async with httpx2.AsyncClient(timeout=200, limits=limits) as client:
             polls = [asyncio.create_task(poll(client)) for _ in range(POLLS)]
-            [claim] = await asyncio.to_thread(worker.claim)
-            await asyncio.to_thread(worker.answer, claim)
+            [case] = await asyncio.to_thread(judges.claim)
+            judges.answer(case)
             return await asyncio.gather(*polls)
 
     assert asyncio.run(poll_all()) == ["done"] * POLLS
 
 
-def test_a_worker_that_lies_is_refused(service: Service) -> None:
-    liar = FakeWorker(service, device="liar")
-    on_liar = {"device_class": "liar"}
-    view = service.submit("lied about", **on_liar)
+def test_a_judge_that_lies_is_refused(service: Service, judges: ToldJudges) -> None:
+    view = service.submit("lied about")
     before = count_evaluations(service.lake)
     for lie in ({"kernel_id": "0" * 64}, {"evaluator_version": 1}):
-        [claim] = liar.claim()
-        assert liar.answer(claim, **lie).json() == {"accepted": False}
+        [case] = judges.claim()
+        judges.answer(case, **lie)
     end = service.wait(view["id"])
     assert (end["status"], end["verdict"], end["fault"]["reason"]) == ("fault", None, "internal")
     assert "refused" in end["fault"]["message"]
     # Two rows say that the evaluator failed; no row is about another kernel.
     assert count_evaluations(service.lake) == before + 2
     assert count_evaluations(service.lake, f"kernel_id = '{'0' * 64}'") == 0
-    service.submit("lied about", **on_liar)
-    [claim] = liar.claim()
-    address = f"/v1/workers/{liar.worker_id}/answers"
-    row = write_evaluation(claim["case"], liar.row["device_id"])
-    body = claim | {
-        "device_id": liar.row["device_id"], "judged_s": 1, "tables": {"evaluations": [row]}
-    }  # fmt: skip
-    del body["case"]
-    assert liar.post(address, body | {"lease": "0" * 32}).status_code == 409
-    assert liar.post(address, body | {"device_id": "0" * 64}).status_code == 422
-    assert liar.post(address, body | {"judged_s": -1}).status_code == 422
-    other = FakeWorker(service, device="liar")
-    assert other.post(f"/v1/workers/{other.worker_id}/answers", body).status_code == 409
-    assert liar.post(address, body).json() == {"accepted": True}
-    assert liar.post(address, body).status_code == 409
-    assert service.wait(view["id"])["verdict"]["status"] == "correct"
 
 
 def run_serve(lake: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -242,9 +222,11 @@ def run_serve(lake: str, *options: str) -> subprocess.CompletedProcess[str]:
 def test_other_addresses_need_tokens_and_a_queue_has_one_server(
     service: Service, tmp_path: Path, empty_lake: Path
 ) -> None:
-    bare = run_serve(write_lake(tmp_path / "lake", empty_lake), "--host", "0.0.0.0")
+    bare = run_serve(
+        write_lake(tmp_path / "lake", empty_lake), "--host", "0.0.0.0", "--device", "cpu"
+    )
     assert (bare.returncode, "there are no tokens" in bare.stderr) == (1, True)
-    second = run_serve(service.lake, "--device", "none")
+    second = run_serve(service.lake, "--device", "cpu")
     assert (second.returncode, "another server" in second.stderr) == (1, True)
     unknown = run_serve(service.lake, "--device", "tpu")
     assert (unknown.returncode, 'no device "tpu"' in unknown.stderr) == (1, True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer
-from judge_services import ROOT, FakeWorker, Service, write_kernel
+from judge_services import ROOT, Service, ToldJudges, write_kernel
 from starlette.responses import Response
 
 from evaluators.frameworks.trl_reward import make_reward
@@ -38,10 +38,10 @@ def write_answer(text: str) -> str:
 
 
 class Answers:
-    """Answers claims in a thread, by a word in each kernel, until closed."""
+    """Answers cases in a thread, by a word in each kernel, until closed."""
 
-    def __init__(self, worker: FakeWorker) -> None:
-        self._worker = worker
+    def __init__(self, judges: ToldJudges) -> None:
+        self._judges = judges
         self._ended = False
         self._thread = threading.Thread(target=self._run)
 
@@ -55,13 +55,13 @@ class Answers:
 
     def _run(self) -> None:
         while not self._ended:
-            for claim in self._worker.claim(wait_s=0.5):
-                code = claim["case"]["code"]
+            for case in self._judges.claim(wait_s=0.5):
+                code = case["code"]
                 changes = FAULT if "fault" in code else WRONG if "wrong" in code else {}
-                self._worker.answer(claim, **changes)
+                self._judges.answer(case, **changes)
 
 
-def test_trl_gets_none_for_faults(service: Service, worker: FakeWorker) -> None:
+def test_trl_gets_none_for_faults(service: Service, judges: ToldJudges) -> None:
     reward = make_reward(Client(service.url, deadline_s=300))
     logged: dict[str, float] = {}
     completions = [
@@ -70,7 +70,7 @@ def test_trl_gets_none_for_faults(service: Service, worker: FakeWorker) -> None:
         [{"role": "assistant", "content": write_answer("trl fault")}],
         [{"role": "assistant", "content": "I cannot."}],
     ]
-    with Answers(worker):
+    with Answers(judges):
         found = asyncio.run(
             reward(
                 prompts=["p"] * 4,
@@ -89,7 +89,7 @@ def test_trl_gets_none_for_faults(service: Service, worker: FakeWorker) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 def test_trl_trains_with_the_reward(
-    service: Service, worker: FakeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, judges: ToldJudges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trl = pytest.importorskip("trl")
     from datasets import Dataset
@@ -118,13 +118,13 @@ def test_trl_trains_with_the_reward(
     trainer = GRPOTrainer(
         model=str(folder), reward_funcs=reward, args=settings, train_dataset=Dataset.from_list(rows)
     )
-    with Answers(worker):
+    with Answers(judges):
         trainer.train()
     assert rewards[0] == [1.0, 0.0, None, 1.0], trl.__version__
 
 
 def test_verl_gets_the_same_keys_and_no_score_for_faults(
-    service: Service, worker: FakeWorker
+    service: Service, judges: ToldJudges
 ) -> None:
     texts = [write_answer("verl right"), write_answer("verl wrong"), "nothing"]
 
@@ -137,7 +137,7 @@ def test_verl_gets_the_same_keys_and_no_score_for_faults(
         await open_client(service.url, None, 300).close()
         return found
 
-    with Answers(worker):
+    with Answers(judges):
         *found, fault = asyncio.run(score())
     assert [one["score"] for one in found] == [1.0, 0.0, 0.0]
     assert found[0].keys() == found[1].keys() == found[2].keys()
@@ -147,7 +147,7 @@ def test_verl_gets_the_same_keys_and_no_score_for_faults(
 
 
 @pytest.mark.slow
-def test_verls_reward_manager_calls_the_function(service: Service, worker: FakeWorker) -> None:
+def test_verls_reward_manager_calls_the_function(service: Service, judges: ToldJudges) -> None:
     pytest.importorskip("verl", reason="verl is not installed")
     managers = pytest.importorskip("verl.experimental.reward_loop.reward_manager")
     import functools
@@ -177,19 +177,19 @@ def test_verls_reward_manager_calls_the_function(service: Service, worker: FakeW
         await open_client(service.url, None, 300).close()
         return found
 
-    with Answers(worker):
+    with Answers(judges):
         found = asyncio.run(run())
     version = importlib.metadata.version("verl")
     assert found["reward_score"] == 1.0, version
     assert found["reward_extra_info"]["status"] == "correct", version
 
 
-def test_slime_gets_a_number(service: Service, worker: FakeWorker) -> None:
+def test_slime_gets_a_number(service: Service, judges: ToldJudges) -> None:
     def ask(text: str) -> Any:
         body = {"prompt": "p", "response": text, "label": "square"}
         return service.call("POST", "/v1/reward?rule=success", body)
 
-    with Answers(worker):
+    with Answers(judges):
         assert ask(write_answer("slime right")).json() == 1.0
         assert ask(write_answer("slime wrong")).json() == 0.0
         assert ask("no code").json() == 0.0
@@ -199,14 +199,14 @@ def test_slime_gets_a_number(service: Service, worker: FakeWorker) -> None:
     assert service.call("POST", "/v1/reward?rule=x", {"response": ""}).status_code == 422
 
 
-def test_nemo_gym_gets_its_row_back_with_a_reward(service: Service, worker: FakeWorker) -> None:
+def test_nemo_gym_gets_its_row_back_with_a_reward(service: Service, judges: ToldJudges) -> None:
     def verify(text: str) -> Any:
         message = {"type": "message", "content": [{"type": "output_text", "text": text}]}
         row = {"responses_create_params": {"input": []}, "task": "square"}
         assert service.call("POST", "/seed_session", row).json() == {}
         return service.call("POST", "/verify", row | {"response": {"output": [message]}})
 
-    with Answers(worker):
+    with Answers(judges):
         right = verify(write_answer("nemo right")).json()
         assert verify(write_answer("nemo fault")).status_code == 503
     assert (right["reward"], right["correct"], right["task"]) == (1.0, 1.0, "square")
@@ -255,10 +255,10 @@ def run_eval(folder: Path, chat: ChatServer, *words: str) -> list[dict[str, Any]
 
 
 @pytest.mark.slow
-def test_verifiers_evaluates_a_model(service: Service, worker: FakeWorker, tmp_path: Path) -> None:
+def test_verifiers_evaluates_a_model(service: Service, judges: ToldJudges, tmp_path: Path) -> None:
     pytest.importorskip("verifiers", reason="verifiers is not installed")
     chat = ChatServer(answer=stream_kernel)
-    with chat, Answers(worker):
+    with chat, Answers(judges):
         traces = run_eval(
             tmp_path, chat, "flywheel_kernels", "-c", "1", "--env.taskset.split", "None",
             "--env.taskset.task.url", service.url,
@@ -274,7 +274,7 @@ def test_verifiers_evaluates_a_model(service: Service, worker: FakeWorker, tmp_p
 
 @pytest.mark.slow
 def test_verifiers_reads_the_form_of_nemo_gym(
-    service: Service, worker: FakeWorker, tmp_path: Path
+    service: Service, judges: ToldJudges, tmp_path: Path
 ) -> None:
     pytest.importorskip("verifiers", reason="verifiers is not installed")
     rows = [
@@ -288,7 +288,7 @@ def test_verifiers_reads_the_form_of_nemo_gym(
         f'[env.taskset]\nid = "nemo_gym"\ndataset = "{dataset}"\n'
         f'[env.taskset.task]\nresources_url = "{service.url}"\n'
     )
-    with ChatServer(answer=stream_kernel) as chat, Answers(worker):
+    with ChatServer(answer=stream_kernel) as chat, Answers(judges):
         found = run_eval(tmp_path, chat, "@", str(config))
     version = importlib.metadata.version("verifiers")
     ends = {one["task"]["data"]["row"]["task"]: one["traces"][0] for one in found}
@@ -299,7 +299,7 @@ def test_verifiers_reads_the_form_of_nemo_gym(
 
 @pytest.mark.slow
 def test_openenv_serves_episodes(
-    service: Service, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+    service: Service, judges: ToldJudges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("openenv.core.env_server", reason="OpenEnv is not installed")
     from starlette.testclient import TestClient
@@ -310,7 +310,7 @@ def test_openenv_serves_episodes(
 
     version = importlib.metadata.version("openenv")
     with (
-        Answers(worker),
+        Answers(judges),
         TestClient(openenv_kernels.app) as client,
         client.websocket_connect("/ws") as socket,
     ):

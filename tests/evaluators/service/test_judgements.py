@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 from judge_services import (
-    FakeWorker,
     Service,
+    ToldJudges,
     count_evaluations,
     wait_until,
     write_evaluation,
@@ -19,31 +19,30 @@ from judge_services import (
 
 import store
 from evaluators.service.client import Client, Kernel
-from evaluators.service.server.app import read_openapi
+from evaluators.service.server import read_openapi
 
 
 def test_the_same_request_is_one_judgement_and_one_verdict(
-    service: Service, worker: FakeWorker
+    service: Service, judges: ToldJudges
 ) -> None:
     first, again = service.submit("one"), service.submit("one", priority=9)
     assert first["id"] == again["id"]
     assert (first["status"], first["verdict"], first["fault"]) == ("queued", None, None)
     other = service.submit("one", policy="fp32_strict")
     assert other["id"] != first["id"]
-    [claim] = worker.claim()
-    assert claim["judgement_id"] == first["id"]
-    assert claim["case"]["code"] == write_kernel("one")
-    assert worker.answer(claim, judged_s=0.25).json() == {"accepted": True}
+    [case] = judges.claim()
+    assert case["code"] == write_kernel("one")
+    judges.answer(case)
     done = service.wait(first["id"])
     assert (done["status"], done["verdict"]["status"]) == ("done", "correct")
-    assert done["judged_s"] == 0.25
+    assert done["judged_s"] > 0
     assert done["fresh"]
     stored = service.call("POST", "/v1/judgements", {"task": "square", "code": write_kernel("one")})
     assert stored.status_code == 200
     assert stored.json()["verdict"] == done["verdict"]
     # By another precision it needs no judge either: on a processor, precisions do not differ.
-    [claim] = worker.claim()
-    worker.answer(claim)
+    [case] = judges.claim()
+    judges.answer(case)
     service.wait(other["id"])
     assert count_evaluations(service.lake, f"kernel_id = '{done['kernel_id']}'") == 2
     with store.open(service.lake) as lake:
@@ -55,7 +54,7 @@ def test_the_same_request_is_one_judgement_and_one_verdict(
     assert row == {"name": "local", "kind": "evaluation"}
 
 
-def test_a_verdict_of_the_lake_needs_no_judge(service: Service, worker: FakeWorker) -> None:
+def test_a_verdict_of_the_lake_needs_no_judge(service: Service, judges: ToldJudges) -> None:
     kernel_id = store.ids.kernel_id({"kernel.py": write_kernel("known")}, "kernel.py")
     with store.open(service.lake) as lake:
         task = lake.sql("SELECT task_id FROM task_labels WHERE name = 'square'").rows()[0]
@@ -63,7 +62,7 @@ def test_a_verdict_of_the_lake_needs_no_judge(service: Service, worker: FakeWork
             f"SELECT workload_id FROM workloads WHERE task_id = '{task['task_id']}'"
         ).rows()[0]
     case = {"kernel_id": kernel_id} | task | sizes
-    row = write_evaluation(case, worker.row["device_id"]) | {"status": "incorrect", "reason": "nan"}
+    row = write_evaluation(case, judges.row["device_id"]) | {"status": "incorrect", "reason": "nan"}
     kernel = {
         "kernel_id": kernel_id, "code": write_kernel("known"), "path": "kernel.py",
         "entry_point": "ModelNew", "source": "tests",
@@ -76,7 +75,7 @@ def test_a_verdict_of_the_lake_needs_no_judge(service: Service, worker: FakeWork
 
 
 def test_a_long_poll_and_a_stream_end_with_the_verdict(
-    service: Service, worker: FakeWorker
+    service: Service, judges: ToldJudges
 ) -> None:
     view = service.submit("watched")
     events: list[str] = []
@@ -89,18 +88,17 @@ def test_a_long_poll_and_a_stream_end_with_the_verdict(
 
     following = threading.Thread(target=follow)
     following.start()
-    [claim] = worker.claim()
-    worker.keep_alive([view["id"]])
+    [case] = judges.claim()
     running = service.call("GET", f"/v1/judgements/{view['id']}").json()
     assert running["status"] == "running"
-    worker.answer(claim)
+    judges.answer(case)
     assert service.wait(view["id"])["status"] == "done"
     following.join(60)
     assert events[-1] == "event: done"
     assert set(events) <= {"event: queued", "event: running", "event: done"}
 
 
-def test_a_batch_is_stored_whole_or_not_at_all(service: Service, worker: FakeWorker) -> None:
+def test_a_batch_is_stored_whole_or_not_at_all(service: Service, judges: ToldJudges) -> None:
     texts = [write_kernel(f"batch {i}") for i in range(3)]
     wanted = [{"task": "cube", "code": text} for text in texts]
     refused = service.call(
@@ -108,47 +106,40 @@ def test_a_batch_is_stored_whole_or_not_at_all(service: Service, worker: FakeWor
     )
     assert refused.status_code == 422
     assert "judgements[3]: code" in refused.json()["error"]["message"]
-    assert worker.claim(wait_s=0) == []
+    assert judges.claim(wait_s=0.3) == []
     views = service.call("POST", "/v1/judgements/batch", {"judgements": wanted}).json()
     for _ in wanted:
-        [claim] = worker.claim()
-        worker.answer(claim)
+        [case] = judges.claim()
+        judges.answer(case)
     ends = [service.wait(view["id"])["status"] for view in views["judgements"]]
     assert ends == ["done"] * 3
 
 
 def test_a_client_withdraws_what_nobody_else_waits_for(
-    service: Service, worker: FakeWorker
+    service: Service, judges: ToldJudges
 ) -> None:
+    service.submit("judged meanwhile")
+    [held] = judges.claim()
     view = service.submit("unwanted")
     withdrawn = service.call("DELETE", f"/v1/judgements/{view['id']}").json()
     assert withdrawn["status"] == "cancelled"
     assert service.call("DELETE", f"/v1/judgements/{view['id']}").status_code == 404
-    assert worker.claim(wait_s=0) == []
+    judges.answer(held)
+    assert judges.claim(wait_s=0.3) == []
     assert service.submit("unwanted")["status"] == "queued"
-    [claim] = worker.claim()
-    worker.answer(claim)
+    [case] = judges.claim()
+    judges.answer(case)
     assert service.wait(view["id"])["status"] == "done"
 
 
 def test_a_host_that_cannot_judge_a_kernel_leaves_no_row(
-    service: Service, worker: FakeWorker
+    service: Service, judges: ToldJudges
 ) -> None:
     view = service.submit("builds C++")
     why = "the kernel builds a C++ extension, and this host cannot do so"
     for _ in range(2):
-        [claim] = worker.claim()
-        answer = {
-            "judgement_id": claim["judgement_id"],
-            "lease": claim["lease"],
-            "device_id": worker.row["device_id"],
-            "judged_s": 0.1,
-            "tables": None,
-            "fault": why,
-            "unfit": True,
-        }
-        worker.post(f"/v1/workers/{worker.worker_id}/answers", answer)
-        worker.held.remove(claim["judgement_id"])
+        [case] = judges.claim()
+        judges.reply(case, {"unfit": why})
     end = service.wait(view["id"])
     assert (end["status"], end["verdict"]) == ("fault", None)
     assert end["fault"] == {"reason": "host_unfit", "message": why}
@@ -156,18 +147,17 @@ def test_a_host_that_cannot_judge_a_kernel_leaves_no_row(
 
 
 def test_deadlines_of_waiting_and_of_judging_are_apart(
-    service: Service, worker: FakeWorker
+    service: Service, judges: ToldJudges
 ) -> None:
+    view = service.submit("judged long", judge_s=0.01)
+    [case] = judges.claim()
     waited = service.wait(service.submit("waits", queue_s=0.01)["id"])
     assert (waited["status"], waited["fault"]["reason"]) == ("fault", "queue_deadline")
     assert (waited["verdict"], waited["judged_s"]) == (None, None)
-    view = service.submit("judged long", judge_s=0.01)
-    [claim] = worker.claim()
-    worker.keep_alive([view["id"]])
     late = service.wait(view["id"])
     assert (late["status"], late["fault"]["reason"]) == ("fault", "judge_deadline")
     # The verdict is right although it is late, and it is stored.
-    assert worker.answer(claim).json() == {"accepted": True}
+    judges.answer(case)
     done = wait_until(
         lambda: next((v for v in [service.wait(view["id"])] if v["status"] == "done"), None)
     )
@@ -175,20 +165,20 @@ def test_deadlines_of_waiting_and_of_judging_are_apart(
 
 
 def test_a_fault_of_the_judge_is_tried_again_and_is_no_verdict(
-    service: Service, worker: FakeWorker
+    service: Service, judges: ToldJudges
 ) -> None:
     view = service.submit("faulty")
     fault = {"status": "evaluator_error", "reason": "device_unavailable", "message": "no GPU"}
     for _ in range(2):
-        [claim] = worker.claim()
-        worker.answer(claim, **fault)
+        [case] = judges.claim()
+        judges.answer(case, **fault)
     end = service.wait(view["id"])
     assert (end["status"], end["verdict"]) == ("fault", None)
     assert end["fault"] == {"reason": "device_unavailable", "message": "no GPU"}
     assert count_evaluations(service.lake, f"kernel_id = '{end['kernel_id']}'") == 2
     assert service.submit("faulty")["status"] == "queued"  # it is judged again
-    [claim] = worker.claim()
-    worker.answer(claim)
+    [case] = judges.claim()
+    judges.answer(case)
     assert service.wait(view["id"])["status"] == "done"
 
 
@@ -204,17 +194,23 @@ def test_tasks_can_be_listed_and_read(service: Service) -> None:
     assert service.call("GET", "/v1/tasks/nothing").json()["error"]["code"] == "unknown_task"
 
 
-def test_health_and_metrics_show_sick_devices(service: Service, worker: FakeWorker) -> None:
-    worker.keep_alive(sick="uncorrectable ECC error")
+def test_a_sick_device_is_shown_and_tried_again(service: Service, judges: ToldJudges) -> None:
+    last, waiting = service.submit("before it is sick"), service.submit("after it is sick")
+    [case] = judges.claim()
+    row = write_evaluation(case, judges.row["device_id"]) | {"status": "crash", "reason": "signal"}
+    judges.reply(case, {"tables": {"evaluations": [row]}, "sick": "uncorrectable ECC error"})
+    assert service.wait(last["id"])["verdict"]["status"] == "crash"
+    # The kernel that waits has no verdict by that device.
+    [case] = judges.claim()
+    assert case["code"] == write_kernel("after it is sick")
+    assert "laptop cannot be measured on: uncorrectable ECC error" in service.log
     health = service.call("GET", "/v1/health").json()
-    assert health["status"] == "degraded"
     [one] = health["classes"].values()
-    assert list(one["quarantined"].values()) == ["uncorrectable ECC error"]
-    assert (one["kind"], one["devices"]) == ("cpu", 0)
+    assert (health["status"], one["kind"], one["devices"]) == ("ok", "cpu", 1)
     metrics = service.call("GET", "/metrics").text
-    assert 'flywheel_judge_devices_quarantined{device_class="laptop"} 1' in metrics
-    worker.keep_alive()
-    assert service.call("GET", "/v1/health").json()["status"] == "ok"
+    assert 'flywheel_judge_devices_quarantined{device_class="laptop"} 0' in metrics
+    judges.answer(case)
+    assert service.wait(waiting["id"])["verdict"]["status"] == "correct"
 
 
 def test_the_description_names_every_address_of_clients(service: Service) -> None:
@@ -228,7 +224,7 @@ def test_the_description_names_every_address_of_clients(service: Service) -> Non
             assert code not in ("unknown_address", "unknown_method"), (method, path)
 
 
-def test_the_client_waits_and_tells_faults_apart(service: Service, worker: FakeWorker) -> None:
+def test_the_client_waits_and_tells_faults_apart(service: Service, judges: ToldJudges) -> None:
     client = Client(service.url, device_class="cpu")
 
     async def ask() -> list[Any]:
@@ -240,11 +236,11 @@ def test_the_client_waits_and_tells_faults_apart(service: Service, worker: FakeW
 
     def answer() -> None:
         for text in ("correct", "fault", "fault"):
-            [claim] = worker.claim()
-            is_fault = claim["case"]["code"] == write_kernel("other")
+            [case] = judges.claim()
+            is_fault = case["code"] == write_kernel("other")
             fault = {"status": "evaluator_error", "reason": "internal"}
             del text
-            worker.answer(claim, **(fault if is_fault else {}))
+            judges.answer(case, **(fault if is_fault else {}))
 
     answering = threading.Thread(target=answer)
     answering.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,28 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.judging.case import Case
-from evaluators.service.queue.claims import MOST_LOSSES, Claims
-from evaluators.service.queue.database import Database
-from evaluators.service.queue.judgements import Judgements, Outcome, Ticket
-from evaluators.service.queue.submission import parse_submission
-from evaluators.service.queue.workers import Workers
+from evaluators.service.queue import MOST_LOSSES, Database, Outcome, Queue, Ticket
+from evaluators.service.submission import parse_submission
 from store.errors import FlywheelError
 from store.lake.location import Location
 
 DEVICE = b.device() | {"created_at": "2026-01-01T00:00:00+00:00"}
-
 CASE = Case(kernel_id="k", task_id="t", workload_id="w")
 
 
-class Queue:
+class Judged:
     """A queue whose judgements need no lake."""
 
     def __init__(self, folder: Path, most: int = 1000) -> None:
         self.database = Database(Location.of(str(folder)))
-        self.judgements = Judgements(self.database, most)
-        self.claims = Claims(self.database)
-        self.workers = Workers(self.database)
-        self.worker = self.workers.join("worker", "host", [DEVICE])
+        self.queue = Queue(self.database, most)
         self.names: dict[str, str] = {}
 
     def submit(self, client: str, names: Sequence[str], priority: int = 5) -> None:
@@ -54,55 +46,57 @@ class Queue:
             )
             for name in names
         ]
-        ids = self.judgements.submit(client, tickets)
+        ids = self.queue.submit(client, tickets)
         self.names |= dict(zip(ids, names, strict=True))
-        self.judgements.settle(Outcome(judgement_id=i, state="queued", case=CASE) for i in ids)
+        self.queue.settle(Outcome(judgement_id=i, state="queued", case=CASE) for i in ids)
 
     def take(self, count: int = 1) -> list[str]:
         """Claim judgements and return their names."""
-        claims = self.claims.claim(self.worker, count, 0, None)
-        return [self.names[claim.judgement_id] for claim in claims]
+        return [self.names[claim.request_id] for claim in self.claim(count)]
+
+    def claim(self, count: int = 1) -> list[Case]:
+        """Claim judgements."""
+        return self.queue.claim(DEVICE["name"], count)
+
+    def answer(self, claim: Case, seconds: float) -> bool:
+        """Answer a claim; return whether the answer counts."""
+        answer = {"judged_s": seconds, "tables": {}, "device_id": DEVICE["device_id"]}
+        return self.queue.answer(claim.request_id, answer)
 
     def judge(self, seconds: float) -> str:
         """Claim and answer one judgement; return its name."""
-        [claim] = self.claims.claim(self.worker, 1, 0, None)
-        row = self.claims.find_claimed(self.worker, claim.judgement_id, claim.lease)
-        assert row is not None
-        answer = {"judged_s": seconds, "tables": {}, "device_id": DEVICE["device_id"]}
-        assert self.claims.answer(row, answer, refused=False)
-        return self.names[claim.judgement_id]
+        [claim] = self.claim()
+        assert self.answer(claim, seconds)
+        return self.names[claim.request_id]
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Queue:
-    return Queue(tmp_path)
+def queue(tmp_path: Path) -> Judged:
+    return Judged(tmp_path)
 
 
-def test_a_late_client_is_not_behind_a_long_queue(queue: Queue) -> None:
+def test_a_late_client_is_not_behind_a_long_queue(queue: Judged) -> None:
     queue.submit("bulk", [f"b{i}" for i in range(50)])
     assert queue.take(4) == ["b0", "b1", "b2", "b3"]
     queue.submit("late", ["l0", "l1"])
     assert sorted(queue.take(4)) == ["b4", "b5", "l0", "l1"]
 
 
-def test_shares_are_of_seconds_and_not_of_kernels(queue: Queue) -> None:
+def test_shares_are_of_seconds_and_not_of_kernels(queue: Judged) -> None:
     queue.submit("slow", [f"s{i}" for i in range(40)])
     queue.submit("quick", [f"q{i}" for i in range(40)])
     seconds = {"s": 8.0, "q": 1.0}
     used = {"s": 0.0, "q": 0.0}
     following = "s"
     for _ in range(36):
-        claims = queue.claims.claim(queue.worker, 1, 0, None)
-        following = queue.names[claims[0].judgement_id][0]
-        row = queue.claims.find_claimed(queue.worker, claims[0].judgement_id, claims[0].lease)
-        assert row is not None
-        answer = {"judged_s": seconds[following], "tables": {}, "device_id": DEVICE["device_id"]}
-        queue.claims.answer(row, answer, refused=False)
+        [claim] = queue.claim()
+        following = queue.names[claim.request_id][0]
+        queue.answer(claim, seconds[following])
         used[following] += seconds[following]
     assert abs(used["s"] - used["q"]) <= 16
 
 
-def test_priority_orders_a_clients_own_work(queue: Queue) -> None:
+def test_priority_orders_a_clients_own_work(queue: Judged) -> None:
     queue.submit("one", ["low"], priority=1)
     queue.submit("one", ["high"], priority=9)
     queue.submit("two", ["other"], priority=0)
@@ -110,7 +104,7 @@ def test_priority_orders_a_clients_own_work(queue: Queue) -> None:
     assert queue.take(2) == ["low"]
 
 
-def test_idle_time_earns_no_credit(queue: Queue) -> None:
+def test_idle_time_earns_no_credit(queue: Judged) -> None:
     queue.submit("busy", [f"b{i}" for i in range(30)])
     for _ in range(10):
         queue.judge(5.0)
@@ -122,7 +116,7 @@ def test_idle_time_earns_no_credit(queue: Queue) -> None:
 @settings(max_examples=count_examples(25), deadline=None)
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=40), st.integers(1, 5))
 def test_nobody_starves(tmp_path_factory: pytest.TempPathFactory, who: str, step: int) -> None:
-    queue = Queue(tmp_path_factory.mktemp("queue"))
+    queue = Judged(tmp_path_factory.mktemp("queue"))
     for number, client in enumerate(who):
         queue.submit(client, [f"{client}{number}"])
     taken: list[str] = []
@@ -137,66 +131,58 @@ def test_nobody_starves(tmp_path_factory: pytest.TempPathFactory, who: str, step
     queue.database.close()
 
 
-def test_what_workers_are_lost_with_is_given_up(queue: Queue) -> None:
+def test_what_servers_are_killed_with_is_given_up(queue: Judged) -> None:
     queue.submit("one", ["fatal", "innocent"])
     for _ in range(MOST_LOSSES):
-        worker = queue.workers.join("worker", "host", [DEVICE])
-        claims = queue.claims.claim(worker, 2, 0, None)
-        [fatal] = [c.judgement_id for c in claims if queue.names[c.judgement_id] == "fatal"]
-        queue.claims.keep_alive(worker, [fatal], {})
-        queue.claims.leave(worker, lost=True)
-    read = queue.judgements.read(list(queue.names))
+        claims = queue.claim(2)
+        [fatal] = [c.request_id for c in claims if queue.names[c.request_id] == "fatal"]
+        queue.queue.begin(fatal)
+        queue.queue.recover()
+        queued = queue.queue.list_in("new", 2)
+        queue.queue.settle(
+            Outcome(judgement_id=row["judgement_id"], state="queued", case=CASE) for row in queued
+        )
+    read = queue.queue.read(list(queue.names))
     views = {queue.names[one]: view for one, view in read.items()}
     assert views["fatal"]["fault"]["reason"] == "worker_lost"
     assert views["innocent"]["status"] == "queued"
 
 
-def test_a_claim_whose_reply_is_lost_goes_back(queue: Queue) -> None:
+def test_what_judges_do_not_begin_goes_back(queue: Judged) -> None:
     queue.submit("one", ["a"])
-    assert queue.take() == ["a"]
+    [claim] = queue.claim()
     assert queue.take() == []
-    queue.claims.release_unknown(queue.worker, [])
+    queue.queue.release([claim.request_id])
     assert queue.take() == ["a"]
 
 
-def test_cases_are_taken_ahead_only_while_there_are_plenty(queue: Queue) -> None:
-    queue.submit("one", [f"k{i}" for i in range(6)])
-    assert len(queue.claims.claim(queue.worker, 1, 8, None)) == 4
-    assert len(queue.claims.claim(queue.worker, 1, 8, None)) == 1
+def test_a_loaded_task_goes_first_among_the_oldest(queue: Judged) -> None:
+    queue.submit("one", ["a", "b"])
+    with queue.database.transaction() as connection:
+        connection.execute("UPDATE judgements SET task_id = 'u' WHERE sequence = 2")
+    [claim] = queue.queue.claim(DEVICE["name"], 1, loaded=["u"])
+    assert queue.names[claim.request_id] == "b"
 
 
-def test_answers_count_once_for_any_number_of_threads(queue: Queue) -> None:
+def test_an_answer_counts_once(queue: Judged) -> None:
     queue.submit("one", ["a"])
-    [claim] = queue.claims.claim(queue.worker, 1, 0, None)
-    row = queue.claims.find_claimed(queue.worker, claim.judgement_id, claim.lease)
-    assert row is not None
-    answer = {"judged_s": 1.0, "tables": {}, "device_id": DEVICE["device_id"]}
-    taken: list[bool] = []
-
-    def send() -> None:
-        taken.append(queue.claims.answer(row, answer, refused=False))
-
-    threads = [threading.Thread(target=send) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert taken.count(True) == 1
+    [claim] = queue.claim()
+    assert [queue.answer(claim, 1.0) for _ in range(3)] == [True, False, False]
 
 
-def test_old_judgements_are_forgotten(queue: Queue) -> None:
+def test_old_judgements_are_forgotten(queue: Judged) -> None:
     queue.submit("one", ["a", "b"])
     [first, _] = queue.names
-    queue.judgements.settle([Outcome(judgement_id=first, state="queued")])
-    queue.claims.claim(queue.worker, 1, 0, None)
+    queue.queue.settle([Outcome(judgement_id=first, state="queued")])
+    queue.claim()
     with queue.database.transaction() as connection:
         connection.execute("UPDATE judgements SET state = 'done', finished_at = ?", [time.time()])
-    queue.judgements.prune()
-    assert len(queue.judgements.read(list(queue.names))) == 2
+    queue.queue.prune()
+    assert len(queue.queue.read(list(queue.names))) == 2
     with queue.database.transaction() as connection:
         connection.execute("UPDATE judgements SET finished_at = 1")
-    queue.judgements.prune()
-    assert queue.judgements.read(list(queue.names)) == {}
+    queue.queue.prune()
+    assert queue.queue.read(list(queue.names)) == {}
 
 
 def test_a_queue_of_another_format_or_damaged_is_refused(tmp_path: Path) -> None:
@@ -211,3 +197,18 @@ def test_a_queue_of_another_format_or_damaged_is_refused(tmp_path: Path) -> None
     file.write_bytes(b"not a database" * 1000)
     with pytest.raises(FlywheelError, match="cannot be used"):
         Database(Location.of(str(tmp_path)))
+
+
+def test_a_queue_of_an_older_version_goes_on(tmp_path: Path) -> None:
+    """Its cases were at workers on other hosts, which are no more."""
+    connection = sqlite3.connect(tmp_path / "service.sqlite")
+    connection.executescript(Path(__file__).with_name("queue_format_1.sql").read_text("utf-8"))
+    connection.close()
+    database = Database(Location.of(str(tmp_path)))
+    queue = Queue(database, 10)
+    queue.recover()
+    states = {
+        row["judgement_id"]: row["state"] for row in database.read("SELECT * FROM judgements")
+    }
+    assert queue.list_classes() == {"laptop": "cpu"}
+    assert states == {"waits": "new", "claimed": "new", "answered": "answered", "done": "done"}

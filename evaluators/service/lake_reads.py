@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import store
-from evaluators.service.queue.submission import Refused
+from evaluators.service.submission import Refused
 from store import read_sql
 from store.dossier.names import TaskNames, read_task_names
 from store.errors import UnknownName

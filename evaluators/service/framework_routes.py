@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from evaluators.service.access import Access, Caller, read_json
 from evaluators.service.client import Kernel, read_judgement
 from evaluators.service.completions import Rule, Scored, check_rule, parse_kernel, score_judgement
-from evaluators.service.queue.judgements import Row
-from evaluators.service.queue.submission import Refused, Submission, parse_submission
-from evaluators.service.queue.tokens import Caller
-from evaluators.service.server.access import Access, read_json
+from evaluators.service.queue import Row
+from evaluators.service.submission import Refused, Submission, parse_submission
 from store.errors import UnknownName
 
 if TYPE_CHECKING:

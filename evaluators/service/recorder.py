@@ -27,8 +27,7 @@ from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.leased_cases import name_verdict
 from evaluators.scheduling.pool import make_verdict, select_verdicts
 from evaluators.scheduling.run import append_results, record_evaluation
-from evaluators.service.queue.judgements import Judgements, Outcome, Row
-from evaluators.service.queue.workers import Workers
+from evaluators.service.queue import Outcome, Queue, Row
 from store.errors import RowsRejected
 from store.ids import content_id
 
@@ -60,11 +59,10 @@ class Recorder:
         location: store.Location,
         evaluator: contract.Evaluator,
         config: Any,
-        judgements: Judgements,
-        workers: Workers,
+        queue: Queue,
     ) -> None:
         self._location, self._evaluator, self._config = location, evaluator, config
-        self._judgements, self._workers = judgements, workers
+        self._queue = queue
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._stale: set[str] = set()
@@ -96,7 +94,6 @@ class Recorder:
             self._location.open_leases() as leases,
             self._run,
         ):
-            self._lease_claimed(leases)
             credit_s, ended = _CREDIT_S, time.monotonic()
             while True:
                 is_last = self._ended.is_set()
@@ -119,9 +116,9 @@ class Recorder:
                 self._wake.wait(_IDLE_S)
 
     def _tick(self, writer: store.Writer, leases: Leases) -> None:
-        answered = self._judgements.list_in("answered", _MOST)
-        new = self._judgements.list_in("new", _MOST)
-        again = self._judgements.list_rows([self._stale.pop() for _ in range(len(self._stale))])
+        answered = self._queue.list_in("answered", _MOST)
+        new = self._queue.list_in("new", _MOST)
+        again = self._queue.list_rows([self._stale.pop() for _ in range(len(self._stale))])
         self._record_devices(writer)
         self._release_ended(leases)
         if not (answered or new or again):
@@ -134,14 +131,14 @@ class Recorder:
             for (device_class, policy), rows in _group([*new, *answered, *again]).items():
                 decided = self._decide(lake, device_class, policy, rows, faults)
                 outcomes += self._lease(writer, leases, lake.snapshot, device_class, decided)
-        self._judgements.settle(outcomes)
+        self._queue.settle(outcomes)
         for one in outcomes:
             if one.state != "queued":
                 leases.release(self._leased.pop(one.judgement_id, []))
 
     def _record_devices(self, writer: store.Writer) -> None:
         """Append devices that have joined; the first ones start the run that all rows belong to."""
-        devices = self._workers.list_devices()
+        devices = self._queue.list_devices()
         if not devices:
             return
         rows = [device["row"] for device in devices]
@@ -154,12 +151,12 @@ class Recorder:
             self._run_id = self._run.enter_context(run).run_id
         elif fresh := [device["row"] for device in devices if not device["recorded"]]:
             writer.append({"devices": fresh}, message="devices join")
-        self._workers.mark_recorded([row["device_id"] for row in rows])
+        self._queue.mark_recorded([row["device_id"] for row in rows])
 
     def _append_answers(self, writer: store.Writer, answered: Sequence[Row]) -> dict[str, Row]:
         """Spool the rows of answers; return the evaluations that are faults, by judgment."""
         assert self._run_id is not None or not answered
-        devices = {device["device_id"]: device["row"] for device in self._workers.list_devices()}
+        devices = {device["device_id"]: device["row"] for device in self._queue.list_devices()}
         results: list[JudgedCase] = []
         faults: dict[str, Row] = {}
         judged: list[Row] = []
@@ -171,14 +168,13 @@ class Recorder:
                 continue
             judged.append(row)
             device, fault = devices[answer["device_id"]], answer.get("fault") or ""
-            results.append(
-                JudgedCase(Case.read(json.loads(row["case"])), device, answer["tables"], fault)
-            )
+            case = Case.read(json.loads(row["case"]))
+            results.append(JudgedCase(case, device, answer["tables"], fault))
         stored = append_results(writer, self._evaluator, str(self._run_id), results)
         for row, tables in zip(judged, stored, strict=True):
             evaluation = tables["evaluations"][0]
             if evaluation["status"] == "evaluator_error":
-                # Where a worker sends no rows, it has lost several judges with the case.
+                # Where there are no rows, several judges were lost with the case.
                 is_final = json.loads(row["answer"]).get("is_lost", False)
                 faults[row["judgement_id"]] = evaluation | {"is_final": is_final}
         return faults
@@ -316,24 +312,13 @@ class Recorder:
         devices = self._rows_of(device_class)
         return sorted({name_verdict(self._evaluator, device, case) for device in devices})
 
-    def _lease_claimed(self, leases: Leases) -> None:
-        """After a restart, take the leases of what workers still judge."""
-        last = 0
-        while rows := self._judgements.list_in("claimed", _MOST, after=last):
-            for row in rows:
-                case = Case.read(json.loads(row["case"]))
-                names = self._name_verdicts(row["device_class"], case)
-                leases.take(names)
-                self._leased[row["judgement_id"]] = names
-            last = rows[-1]["sequence"]
-
     def _release_ended(self, leases: Leases) -> None:
         """Release what clients have withdrawn and what was given up."""
-        for judgement_id in self._leased.keys() - self._judgements.find_live():
+        for judgement_id in self._leased.keys() - self._queue.find_live():
             leases.release(self._leased.pop(judgement_id))
 
     def _rows_of(self, device_class: str) -> list[Row]:
-        devices = self._workers.list_devices()
+        devices = self._queue.list_devices()
         return [one["row"] for one in devices if one["device_class"] == device_class]
 
 

@@ -1,7 +1,7 @@
 -- Tables of the queue. Times are seconds since 1970 by the server's clock.
 
 -- One row per distinct request: task, kernel, policy, evaluator version and device class.
--- state: new (its kernel is not in the lake yet), queued, claimed (at a worker), answered (rows
+-- state: new (its kernel is not in the lake yet), queued, claimed (by the judges), answered (rows
 -- that are not in the lake yet), done, fault (not judged, for a reason of ours), cancelled.
 CREATE TABLE IF NOT EXISTS judgements (
     sequence INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS judgements (
     state TEXT NOT NULL,
     kernel TEXT,                 -- JSON row of kernels, until the judgment ends
     "case" TEXT,                 -- JSON case, while it is queued or claimed
-    answer TEXT,                 -- JSON of a worker's accepted rows, until they are in the lake
+    answer TEXT,                 -- JSON of a judge's accepted rows, until they are in the lake
     verdict TEXT,                -- JSON
     reason TEXT,                 -- of a fault
     message TEXT,
@@ -26,10 +26,7 @@ CREATE TABLE IF NOT EXISTS judgements (
     judged_s REAL,
     fresh INTEGER NOT NULL DEFAULT 0,
     tries INTEGER NOT NULL DEFAULT 0,    -- answers that were faults of the evaluator
-    losses INTEGER NOT NULL DEFAULT 0,   -- workers that ended while they had it
-    worker_id TEXT,
-    lease TEXT,                  -- secret of the claim: only its holder may answer
-    lease_until REAL,
+    losses INTEGER NOT NULL DEFAULT 0,   -- servers that were killed while they judged it
     charged_to TEXT,
     charged_s REAL NOT NULL DEFAULT 0
 ) STRICT;
@@ -52,22 +49,13 @@ CREATE TABLE IF NOT EXISTS shares (
     PRIMARY KEY (client, device_class)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE IF NOT EXISTS workers (
-    worker_id TEXT PRIMARY KEY,
-    token TEXT NOT NULL,         -- client that joined
-    host TEXT NOT NULL,
-    device_class TEXT NOT NULL,
-    seen_at REAL NOT NULL,
-    refused INTEGER NOT NULL DEFAULT 0   -- answers in a row that were refused
-) STRICT, WITHOUT ROWID;
-
--- Devices that workers have brought, with their row of the lake's table.
+-- Devices that have judged or judge, with their row of the lake's table.
 CREATE TABLE IF NOT EXISTS devices (
     device_id TEXT PRIMARY KEY,
     device_class TEXT NOT NULL,
     "row" TEXT NOT NULL,
     recorded INTEGER NOT NULL DEFAULT 0, -- whether the lake has the row
-    worker_id TEXT,              -- worker that has it now
+    is_here INTEGER NOT NULL DEFAULT 0,  -- whether the service has a judge on it now
     quarantine TEXT              -- why it takes no kernels; NULL where it does
 ) STRICT, WITHOUT ROWID;
 

@@ -1,6 +1,6 @@
--- A client's next judgment: of its highest priority, of the worker's loaded task among the oldest,
+-- A client's next judgment: of its highest priority, of a loaded task among the oldest,
 -- and else the oldest. What has waited long is not passed over for a loaded task.
--- Parameters: client, device_class, loaded (a task_id or NULL), long_ago (a time).
+-- Parameters: client, device_class, loaded (JSON list of task_ids), long_ago (a time).
 WITH oldest AS (
     SELECT judgements.*, requests.priority
     FROM judgements
@@ -17,6 +17,6 @@ FROM oldest
 ORDER BY
     priority DESC,
     submitted_at < :long_ago DESC,
-    submitted_at >= :long_ago AND task_id = coalesce(:loaded, '') DESC,
+    submitted_at >= :long_ago AND task_id IN (SELECT value FROM json_each(:loaded)) DESC,
     sequence
 LIMIT 1

@@ -1,30 +1,28 @@
-"""The addresses for clients: judgments, tasks."""
+"""The addresses for clients: judgments, tasks, health and metrics; and who waits for what."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import store
 from evaluators.scheduling import contract
-from evaluators.service.queue.claims import Claims
-from evaluators.service.queue.judgements import Judgements, Row, Ticket
-from evaluators.service.queue.submission import (
+from evaluators.service.access import Access, Caller, read_json, read_wait
+from evaluators.service.lake_reads import LakeReads
+from evaluators.service.queue import Queue, Row, Ticket
+from evaluators.service.recorder import Recorder
+from evaluators.service.submission import (
     LONGEST_S,
     Refused,
     Submission,
     choose_class,
     parse_submission,
 )
-from evaluators.service.queue.tokens import Caller
-from evaluators.service.queue.workers import Workers
-from evaluators.service.server.access import Access, read_json, read_wait
-from evaluators.service.server.changes import Changes, wait_for
-from evaluators.service.server.lake_reads import LakeReads
-from evaluators.service.server.recorder import Recorder
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -43,6 +41,74 @@ _REFRESH_WAIT_S = 5.0
 _BEAT_S = 15.0
 _MOST_TASKS = 1000
 _ENDED = ("done", "fault", "cancelled")
+_QUEUED = ("new", "queued")
+_METRICS = {
+    "queued": ("gauge", "Judgements that wait for a judge."),
+    "running": ("gauge", "Judgements that the judges have, or whose rows are being stored."),
+    "devices": ("gauge", "Devices that take kernels."),
+    "devices_quarantined": ("gauge", "Devices that take no kernels because they are sick."),
+    "waiting_requests": ("gauge", "Requests that wait for a judgement to end."),
+    "answers_total": ("counter", "Answers of the judges."),
+    "claims_lost_total": ("counter", "Judgements that a killed server had claimed."),
+    "judged_seconds_total": ("counter", "Seconds of judging."),
+}
+
+
+class Changes:
+    """Events of one event loop; `notify` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self.is_draining = False
+        """Whether every request that waits shall end now."""
+
+    def open(self) -> None:
+        """Belong to the running loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def notify(self, judgement_ids: Sequence[str]) -> None:
+        """Wake all that wait for these judgments."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake, list(judgement_ids))
+
+    def drain(self) -> None:
+        """Wake everyone; nobody waits from now on."""
+        self.is_draining = True
+        self._wake(list(self._waiting))
+
+    @contextmanager
+    def watch(self, judgement_id: str) -> Generator[asyncio.Event]:
+        """Yield an event that is set when a judgment changes."""
+        event = asyncio.Event()
+        waiting = self._waiting.setdefault(judgement_id, set())
+        waiting.add(event)
+        try:
+            yield event
+        finally:
+            waiting.discard(event)
+            if not waiting and self._waiting.get(judgement_id) is waiting:
+                del self._waiting[judgement_id]
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def _wake(self, judgement_ids: Sequence[str]) -> None:
+        for judgement_id in judgement_ids:
+            for event in self._waiting.get(judgement_id, ()):
+                event.set()
+
+
+async def wait_for(event: asyncio.Event, until: float) -> None:
+    """Wait for an event until a time of the loop's clock."""
+    left_s = until - asyncio.get_running_loop().time()
+    if left_s > 0:
+        try:
+            await asyncio.wait_for(event.wait(), left_s)
+        except TimeoutError:
+            return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +117,7 @@ class Desk:
 
     access: Access
     changes: Changes
-    judgements: Judgements
-    claims: Claims
-    workers: Workers
+    queue: Queue
     recorder: Recorder
     reads: LakeReads
     evaluator: contract.Evaluator
@@ -65,11 +129,12 @@ class Desk:
         return f"{contract.name_of(self.evaluator)} {self.evaluator.VERSION}"
 
 
-class ClientRoutes:
+class Routes:
     """The endpoints."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._began = time.monotonic()
 
     def list_routes(self) -> list[BaseRoute]:
         """Return the routes."""
@@ -86,6 +151,8 @@ class ClientRoutes:
             Route(one, guard("read", self._show)),
             Route("/v1/tasks", guard("read", self._list_tasks)),
             Route("/v1/tasks/{id:path}", guard("read", self._show_task)),
+            Route("/v1/health", guard("read", self._show_health)),
+            Route("/metrics", guard("read", self._show_metrics)),
         ]
 
     async def ask(self, caller: Caller, submission: Submission, wait_s: float) -> Row:
@@ -127,14 +194,14 @@ class ClientRoutes:
             task_ids = await asyncio.to_thread(lambda: list(map(desk.reads.find_task, names)))
 
         def store() -> tuple[list[Row], list[str]]:
-            classes = desk.workers.list_classes()
+            classes = desk.queue.list_classes()
             tickets = [
                 self._write_ticket(one, str(task_id), choose_class(one.device_class, classes))
                 for one, task_id in zip(submissions, task_ids, strict=True)
             ]
-            ids = desk.judgements.submit(caller.client, tickets)
-            views = desk.judgements.read(ids)
-            stale = desk.judgements.find_stale(ids, time.time() - REFRESH_S)
+            ids = desk.queue.submit(caller.client, tickets)
+            views = desk.queue.read(ids)
+            stale = desk.queue.find_stale(ids, time.time() - REFRESH_S)
             return [views[judgement_id] for judgement_id in ids], stale
 
         views, stale = await desk.access.run(store)
@@ -167,7 +234,7 @@ class ClientRoutes:
 
     async def _read(self, judgement_id: str) -> Row:
         desk = self._desk
-        views = await desk.access.run(desk.judgements.read, [judgement_id])
+        views = await desk.access.run(desk.queue.read, [judgement_id])
         if judgement_id not in views:
             raise Refused(404, "unknown_judgement", "no such judgement", "Submit it again.")
         return views[judgement_id]
@@ -232,7 +299,7 @@ class ClientRoutes:
 
     async def _withdraw(self, request: Request, caller: Caller) -> Response:
         desk, judgement_id = self._desk, request.path_params["id"]
-        if not await desk.access.run(desk.judgements.withdraw, caller.client, judgement_id):
+        if not await desk.access.run(desk.queue.withdraw, caller.client, judgement_id):
             raise Refused(404, "unknown_judgement", "you have not submitted such a judgement")
         return _answer(await self._read(judgement_id))
 
@@ -255,8 +322,87 @@ class ClientRoutes:
         task_id = await asyncio.to_thread(reads.find_task, request.path_params["id"])
         return _answer(await asyncio.to_thread(reads.read_task, task_id))
 
+    def _collect(self) -> dict[str, dict[str, Any]]:
+        """Return the state of the service, by device class."""
+        desk = self._desk
+        classes: dict[str, dict[str, Any]] = {
+            name: {"kind": kind, "queued": 0, "running": 0, "devices": 0, "quarantined": {}}
+            for name, kind in desk.queue.list_classes().items()
+        }
+        for row in desk.queue.count_waiting():
+            what = "queued" if row["state"] in _QUEUED else "running"
+            classes[row["device_class"]][what] += row["n"]
+        for device in desk.queue.list_devices():
+            one = classes[device["device_class"]]
+            if device["quarantine"] is not None:
+                one["quarantined"][device["device_id"]] = device["quarantine"]
+            elif device["is_here"]:
+                one["devices"] += 1
+        return classes
+
+    async def _show_health(self, _: Request, __: Caller) -> Response:
+        from starlette.responses import JSONResponse
+
+        desk = self._desk
+        classes = await desk.access.run(self._collect)
+        has_devices = any(one["devices"] for one in classes.values())
+        status = "ok" if has_devices and desk.recorder.fault is None else "degraded"
+        if desk.changes.is_draining:
+            status = "draining"
+        content = {
+            "status": status,
+            "version": store.__version__,
+            "evaluator": desk.evaluator_name,
+            "uptime_s": round(time.monotonic() - self._began, 1),
+            "lake_fault": desk.recorder.fault,
+            "classes": classes,
+        }
+        return JSONResponse(content)
+
+    async def _show_metrics(self, _: Request, __: Caller) -> Response:
+        from starlette.responses import PlainTextResponse
+
+        desk = self._desk
+        classes = await desk.access.run(self._collect)
+        counters = await desk.access.run(desk.queue.read_counters)
+        values: dict[str, dict[str, float]] = {
+            "queued": {}, "running": {}, "devices": {}, "devices_quarantined": {},
+            "waiting_requests": {"": desk.changes.waiting},
+            "answers_total": {"": counters.get("answers", 0)},
+            "claims_lost_total": {"": counters.get("claims_lost", 0)},
+            "judged_seconds_total": {"": counters.get("judged_s", 0)},
+        }  # fmt: skip
+        for name, one in classes.items():
+            for what in ("queued", "running", "devices"):
+                values[what][name] = one[what]
+            values["devices_quarantined"][name] = len(one["quarantined"])
+        return PlainTextResponse(
+            format_metrics(values), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
+
 
 def _answer(content: Row, status: int = 200) -> Response:
     from starlette.responses import JSONResponse
 
     return JSONResponse(content, status_code=status, headers={"cache-control": "no-store"})
+
+
+def format_metrics(values: dict[str, dict[str, float]]) -> str:
+    r"""Return values in Prometheus' text format; "" stands for no device class.
+
+    >>> print(format_metrics({"queued": {'a "b"': 2}}), end="")
+    # HELP flywheel_judge_queued Judgements that wait for a judge.
+    # TYPE flywheel_judge_queued gauge
+    flywheel_judge_queued{device_class="a \"b\""} 2
+    """
+    lines: list[str] = []
+    for name, by_class in values.items():
+        kind, about = _METRICS[name]
+        full = f"flywheel_judge_{name}"
+        lines += [f"# HELP {full} {about}", f"# TYPE {full} {kind}"]
+        for device_class, value in by_class.items():
+            label = device_class.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+            lines.append(
+                f'{full}{{device_class="{label}"}} {value:g}' if label else f"{full} {value:g}"
+            )
+    return "\n".join(lines) + "\n"

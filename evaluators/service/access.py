@@ -1,21 +1,26 @@
-"""Who may send a request, how much of it is read, and how refusals look."""
+"""Who may send a request, how much of it is read, and how refusals look.
+
+Tokens are created by a command, stored as hashes, and revoked at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import hmac
 import logging
+import re
 import secrets
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, TypeVarTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, TypeVarTuple, cast, get_args
 
-from evaluators.service.queue import tokens
-from evaluators.service.queue.database import Database
-from evaluators.service.queue.submission import Refused
-from evaluators.service.queue.tokens import LOCAL, Caller, Scope
-from store.errors import FlywheelError, ImportFailed
+from evaluators.service.queue import Database
+from evaluators.service.submission import Refused
+from store.errors import FlywheelError, ImportFailed, UnknownName
 from store.foreign import json_text
 
 if TYPE_CHECKING:
@@ -27,11 +32,103 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Answer: TypeAlias = "Callable[[Request, Caller], Awaitable[Response]]"
-
-OWN_WORKER = "serve"
-"""Client name of the worker that the server itself starts; no token can have it."""
+Scope: TypeAlias = Literal["read", "judge", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+_PREFIX = "fw"
+_FORM = re.compile(r"fw_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BODY_S = 30.0
 """Seconds in which a client must have sent its body."""
+_NOBODY = hashlib.sha256(b"").hexdigest()
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who sends a request."""
+
+    client: str
+    scopes: frozenset[str]
+
+    def may(self, scope: Scope) -> bool:
+        """Whether the caller has a scope; admin has all, and judge includes read."""
+        granted = self.scopes | ({"read"} if "judge" in self.scopes else set())
+        return scope in granted or "admin" in granted
+
+
+LOCAL = Caller("local", frozenset({"admin"}))
+"""The caller of a server on this machine that has no tokens."""
+
+
+def create_token(database: Database, client: str, scopes: Sequence[Scope]) -> str:
+    """Store the hash of a new token and return the token, which nothing shows again.
+
+    Args:
+        database: The queue's file.
+        client: Name of its holder: shares and generations carry it.
+        scopes: What it may do.
+
+    Raises:
+        FlywheelError: the name cannot be used, or a token of this name exists.
+    """
+    if not _CLIENT.fullmatch(client):
+        raise FlywheelError(
+            f"{client!a} cannot name a client",
+            "Use up to 64 letters, digits, dots, hyphens and underscores.",
+        )
+    token_id = secrets.token_hex(6)
+    token = f"{_PREFIX}_{token_id}_{secrets.token_urlsafe(32)}"
+    with database.transaction() as connection:
+        if connection.execute("SELECT 1 FROM tokens WHERE client = ?", [client]).fetchone():
+            raise FlywheelError(
+                f"{client} has a token already", "Revoke it first, or choose another name."
+            )
+        connection.execute(
+            "INSERT INTO tokens (token_id, client, scopes, hash, created_at)"
+            " VALUES (?, ?, ?, ?, ?)",
+            [token_id, client, " ".join(dict.fromkeys(scopes)), hash_token(token), time.time()],
+        )
+    return token
+
+
+def list_tokens(database: Database) -> list[dict[str, Any]]:
+    """Return the tokens without their hashes."""
+    return database.read("SELECT client, scopes, created_at FROM tokens ORDER BY client")
+
+
+def revoke_token(database: Database, client: str) -> None:
+    """Delete the token of a client; requests with it fail from now on. Raises UnknownName."""
+    with database.transaction() as connection:
+        deleted = connection.execute("DELETE FROM tokens WHERE client = ?", [client]).rowcount
+    if not deleted:
+        known = [row["client"] for row in list_tokens(database)]
+        raise UnknownName.among("token", client, known)
+
+
+def find_caller(database: Database, token: str) -> Caller | None:
+    """Return the holder of a token, or None. Takes the same time for every wrong token of an id."""
+    form = _FORM.fullmatch(token)
+    rows = database.read(
+        "SELECT client, scopes, hash FROM tokens WHERE token_id = ?",
+        [form[1] if form else ""],
+    )
+    stored = rows[0]["hash"] if rows else _NOBODY
+    is_right = hmac.compare_digest(stored, hash_token(token))
+    if not rows or not is_right:
+        return None
+    return Caller(rows[0]["client"], frozenset(rows[0]["scopes"].split()))
+
+
+def hash_token(token: str) -> str:
+    """Return the hash that is stored. A token has 256 random bits, so a plain hash suffices."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_scopes(words: Sequence[str]) -> tuple[Scope, ...]:
+    """Return scopes by their names. Raises UnknownName."""
+    for word in words:
+        if word not in SCOPES:
+            raise UnknownName.among("scope", word, SCOPES)
+    return cast("tuple[Scope, ...]", tuple(words))
 
 
 class Access:
@@ -40,8 +137,6 @@ class Access:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._thread = ThreadPoolExecutor(1, "queue")
-        self.worker_token = secrets.token_urlsafe(32)
-        """Token of the worker on this host, which ends with this process."""
 
     def close(self) -> None:
         """End the thread."""
@@ -76,12 +171,10 @@ class Access:
         """Return who sends a request. Raises Refused (401)."""
         scheme, _, token = (header or "").partition(" ")
         if scheme.lower() == "bearer" and token:
-            if hmac.compare_digest(token.encode(), self.worker_token.encode()):
-                return Caller(OWN_WORKER, frozenset({"worker"}))
-            caller = tokens.find_caller(self._database, token.strip())
+            caller = find_caller(self._database, token.strip())
             if caller is not None:
                 return caller
-        elif header is None and not tokens.list_tokens(self._database):
+        elif header is None and not list_tokens(self._database):
             return LOCAL  # a server without tokens listens to this machine only
         raise Refused(
             401,

@@ -1,0 +1,608 @@
+"""The durable queue of a judge service: a SQLite file beside the lake's own parts on this host.
+
+    new ──recorder──▶ queued ──judges──▶ claimed ──judges──▶ answered ──recorder──▶ done or fault
+
+A judgment is one row. Clients submit, look up and withdraw it; the recorder, which has the lake,
+finds its case or its verdict; the judges claim its case and answer it. Every change is one durable
+transaction. A server that is killed continues from the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from evaluators.judging.case import Case
+from evaluators.service.submission import Refused, Submission
+from store import faults, read_sql
+from store.errors import FlywheelError
+from store.ids import content_id
+from store.lake.location import Location
+
+FILE = "service.sqlite"
+_FORMAT = 2
+_WAIT_S = 30.0
+LIVE = ("new", "queued", "claimed", "answered")
+"""States of a judgment that has not ended."""
+_LIVE = ", ".join(f"'{state}'" for state in LIVE)
+_STATUSES = {"new": "queued", "answered": "running"}
+_LONGEST_PAUSE_S = 60.0
+KEPT_S = 7 * 86_400.0
+"""Seconds that the queue keeps a judgment that has ended; the lake keeps its verdict."""
+MOST_LOSSES = 5
+"""Servers that may be killed while they judge a case before it is given up."""
+_PATIENCE_S = 30.0
+_WEIGHT = 0.1
+_FIRST_GUESS_S = 1.0
+
+Row: TypeAlias = "dict[str, Any]"
+
+
+class Database:
+    """A connection to the queue of a lake. Threads take turns; every change is a transaction."""
+
+    def __init__(self, location: Location) -> None:
+        """Open the file, and create it with its tables where it is missing.
+
+        Raises:
+            FlywheelError: the file is damaged, or belongs to a newer version.
+        """
+        location.root.mkdir(parents=True, exist_ok=True)
+        self.file: Path = location.root / FILE
+        # Its kernels and token hashes are for the owner alone.
+        os.close(os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600))
+        self._lock = threading.RLock()
+        try:
+            self._connection = sqlite3.connect(
+                self.file, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+            )
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, 1, _FORMAT):
+                raise FlywheelError(
+                    f"{self.file} has format {version}, and this version reads {_FORMAT}",
+                    "Use the version that wrote it, or move the file away to start an empty queue.",
+                )
+            if version == 1:
+                self._connection.executescript(read_sql(__file__, "from_format_1"))
+            self._connection.executescript(read_sql(__file__, "schema"))
+            self._connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        except sqlite3.DatabaseError as error:
+            faults.raise_unless_damage(error, self.file)
+            raise FlywheelError(
+                f"{self.file} cannot be used: {error}",
+                "Move the file away to start an empty queue; verdicts are in the lake.",
+            ) from error
+
+    @contextmanager
+    def transaction(self) -> Generator[sqlite3.Connection]:
+        """Yield the connection in a write transaction, which is durable when the block ends."""
+        with self._lock, faults.at(self.file):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def read(self, sql: str, parameters: Any = ()) -> list[Row]:
+        """Return the rows of one SELECT."""
+        with self._lock:
+            return list(map(dict, self._connection.execute(sql, parameters).fetchall()))
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._connection.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ticket:
+    """A submission whose task and device class are known."""
+
+    submission: Submission
+    task_id: str
+    device_class: str
+    policy: str | None
+    evaluator: str
+    """Name and version."""
+    judge_limit_s: float
+
+    @property
+    def judgement_id(self) -> str:
+        """The same for the same task, kernel bytes, policy, evaluator version and device class."""
+        return content_id(
+            "judgement",
+            self.task_id,
+            self.submission.kernel_id,
+            self.policy,
+            self.evaluator,
+            self.device_class,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the recorder decides about one judgment."""
+
+    judgement_id: str
+    state: Literal["queued", "done", "fault"]
+    case: Case | None = None
+    verdict: Row | None = None
+    fresh: bool = False
+    reason: str | None = None
+    message: str | None = None
+    is_retry: bool = False
+    """Whether the judge has failed on it before."""
+
+
+class Queue:
+    """The judgments and devices of one database."""
+
+    def __init__(self, database: Database, most: int) -> None:
+        """Take the file, and the number of judgments that may wait."""
+        self._database = database
+        self._most = most
+        self.on_change: Callable[[Sequence[str]], None] = lambda _: None
+        """Called, from any thread, with the ids of judgments whose state has changed."""
+        self._numbers = itertools.count(1)
+        self.changes = 0
+        """Another number after every change."""
+
+    def _notify(self, judgement_ids: Sequence[str]) -> None:
+        self.changes = next(self._numbers)
+        self.on_change(judgement_ids)
+
+    # What clients do.
+
+    def submit(self, client: str, tickets: Sequence[Ticket]) -> list[str]:
+        """Store requests durably and return their ids; all of them, or none.
+
+        What has ended with a fault is judged again; what is done is not.
+
+        Raises:
+            Refused: 429; the queue is full, and this client has its share of it.
+        """
+        changed: list[str] = []
+        ids = [ticket.judgement_id for ticket in tickets]
+        rows = self.list_rows(ids)
+        if sum(row["state"] == "done" for row in rows) == len(set(ids)):
+            return ids
+        with self._database.transaction() as connection:
+            for ticket in tickets:
+                found = connection.execute(
+                    "SELECT state FROM judgements WHERE judgement_id = ?", [ticket.judgement_id]
+                ).fetchone()
+                if found is None or found["state"] in ("fault", "cancelled"):
+                    self._check_room(connection, client, len(changed))
+                    self._join_shares(connection, client, ticket.device_class)
+                    self._insert(connection, ticket)
+                    changed.append(ticket.judgement_id)
+                self._add_request(connection, client, ticket)
+        if changed:
+            self._notify(changed)
+        return ids
+
+    def read(self, judgement_ids: Sequence[str]) -> dict[str, Row]:
+        """Return the public form of judgments by id; unknown ids are left out."""
+        marks = ", ".join("?" * len(judgement_ids))
+        rows = self._database.read(
+            f"SELECT * FROM judgements WHERE judgement_id IN ({marks})", list(judgement_ids)
+        )
+        return {row["judgement_id"]: _describe(row) for row in rows}
+
+    def find_stale(self, judgement_ids: Sequence[str], oldest_s: float) -> list[str]:
+        """Return those that are done and whose verdict was read from the lake before a time."""
+        marks = ", ".join("?" * len(judgement_ids))
+        rows = self._database.read(
+            f"SELECT judgement_id FROM judgements WHERE judgement_id IN ({marks})"
+            " AND state = 'done' AND read_at < ?",
+            [*judgement_ids, oldest_s],
+        )
+        return [row["judgement_id"] for row in rows]
+
+    def find_live(self) -> set[str]:
+        """Return the ids of all judgments that have not ended."""
+        rows = self._database.read(f"SELECT judgement_id FROM judgements WHERE state IN ({_LIVE})")
+        return {row["judgement_id"] for row in rows}
+
+    def withdraw(self, client: str, judgement_id: str) -> bool:
+        """Withdraw a client's request; cancel what nobody else waits for and no judge has.
+
+        Returns whether the client had asked for it.
+        """
+        with self._database.transaction() as connection:
+            mine = connection.execute(
+                "DELETE FROM requests WHERE judgement_id = ? AND client = ?", [judgement_id, client]
+            ).rowcount
+            if not mine:
+                return False
+            cancelled = connection.execute(
+                "UPDATE judgements SET state = 'cancelled', finished_at = ?, kernel = NULL,"
+                " \"case\" = NULL WHERE judgement_id = ? AND state IN ('new', 'queued') AND NOT"
+                " EXISTS (SELECT 1 FROM requests WHERE requests.judgement_id = ?)",
+                [time.time(), judgement_id, judgement_id],
+            ).rowcount
+        if cancelled:
+            self._notify([judgement_id])
+        return True
+
+    # What the recorder does.
+
+    def list_in(self, state: str, most: int) -> list[Row]:
+        """Return the oldest judgments in a state, with their columns and one client each."""
+        return self._database.read(
+            "SELECT judgements.*, (SELECT min(client) FROM requests WHERE"
+            " requests.judgement_id = judgements.judgement_id) AS client"
+            " FROM judgements WHERE state = ? ORDER BY sequence LIMIT ?",
+            [state, most],
+        )
+
+    def list_rows(self, judgement_ids: Sequence[str]) -> list[Row]:
+        """Return the columns of judgments."""
+        marks = ", ".join("?" * len(judgement_ids))
+        return self._database.read(
+            f"SELECT * FROM judgements WHERE judgement_id IN ({marks})", list(judgement_ids)
+        )
+
+    def settle(self, outcomes: Iterable[Outcome]) -> None:
+        """Store what the recorder has decided, in one transaction."""
+        now = time.time()
+        settled: list[str] = []
+        with self._database.transaction() as connection:
+            for one in outcomes:
+                settled.append(one.judgement_id)
+                if one.state == "queued":
+                    case = None if one.case is None else json.dumps(one.case.write())
+                    connection.execute(
+                        "UPDATE judgements SET state = 'queued', \"case\" = ?, answer = NULL,"
+                        " started_at = NULL, tries = tries + ?"
+                        " WHERE judgement_id = ? AND state IN ('new', 'answered')",
+                        [case, int(one.is_retry), one.judgement_id],
+                    )
+                    continue
+                connection.execute(
+                    "UPDATE judgements SET state = ?, verdict = ?, reason = ?, message = ?,"
+                    " fresh = ?, read_at = ?, finished_at = coalesce(finished_at, ?),"
+                    ' kernel = NULL, "case" = NULL, answer = NULL'
+                    " WHERE judgement_id = ? AND state IN ('new', 'answered', 'done')",
+                    [
+                        one.state,
+                        None if one.verdict is None else json.dumps(one.verdict),
+                        one.reason,
+                        one.message,
+                        int(one.fresh),
+                        now,
+                        now,
+                        one.judgement_id,
+                    ],
+                )
+        if settled:
+            self._notify(settled)
+
+    def count_waiting(self) -> list[Row]:
+        """Return the number of judgments that have not ended, by device class and state."""
+        return self._database.read(
+            f"SELECT device_class, state, count(*) AS n FROM judgements WHERE state IN ({_LIVE})"
+            " GROUP BY device_class, state"
+        )
+
+    def prune(self) -> None:
+        """Delete what ended long ago."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                f"DELETE FROM judgements WHERE state NOT IN ({_LIVE}) AND finished_at < ?",
+                [time.time() - KEPT_S],
+            )
+
+    # What the judges do.
+
+    def recover(self) -> None:
+        """After a start: queue what a killed server judged; check against the lake what waits."""
+        with self._database.transaction() as connection:
+            connection.execute("UPDATE devices SET is_here = 0")
+            lost = connection.execute(
+                "UPDATE judgements SET state = 'queued', started_at = NULL,"
+                " losses = losses + (started_at IS NOT NULL) WHERE state = 'claimed'"
+            ).rowcount
+            connection.execute(
+                "UPDATE judgements SET state = 'fault', reason = 'worker_lost', finished_at = ?,"
+                " message = losses || ' servers were killed while they judged it'"
+                " WHERE state = 'queued' AND losses >= ?",
+                [time.time(), MOST_LOSSES],
+            )
+            connection.execute("UPDATE judgements SET state = 'new' WHERE state = 'queued'")
+            _count(connection, "claims_lost", lost)
+
+    def add_devices(self, devices: Sequence[Mapping[str, Any]]) -> None:
+        """Note that there is a judge on each of these devices."""
+        with self._database.transaction() as connection:
+            for row in devices:
+                connection.execute(
+                    'INSERT INTO devices (device_id, device_class, "row", is_here)'
+                    " VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET is_here = 1, quarantine = NULL",
+                    [row["device_id"], row["name"], json.dumps(row)],
+                )
+
+    def remove_devices(self, device_ids: Sequence[str], quarantine: str | None = None) -> None:
+        """Note that judges are gone, or why the devices take no more kernels."""
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "UPDATE devices SET is_here = 0, quarantine = coalesce(?, quarantine)"
+                " WHERE device_id = ?",
+                [[quarantine, device_id] for device_id in device_ids],
+            )
+
+    def list_classes(self) -> dict[str, str]:
+        """Return the kind of every device class that there has been."""
+        return {row["device_class"]: row["row"]["kind"] for row in self.list_devices()}
+
+    def list_devices(self) -> list[Row]:
+        """Return all devices with their rows."""
+        rows = self._database.read("SELECT * FROM devices ORDER BY device_class, device_id")
+        return [row | {"row": json.loads(row["row"])} for row in rows]
+
+    def mark_recorded(self, device_ids: Sequence[str]) -> None:
+        """Note that the lake has the rows of devices."""
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "UPDATE devices SET recorded = 1 WHERE device_id = ?",
+                [[device_id] for device_id in device_ids],
+            )
+
+    def claim(self, device_class: str, count: int, loaded: Sequence[str] = ()) -> list[Case]:
+        """Give up to `count` cases to judges, each time of the client that was served least.
+
+        The `request_id` of each case is the judgment.
+
+        Args:
+            device_class: Of the judges.
+            count: Cases that they can take.
+            loaded: Tasks that they have loaded, which go first among the oldest of a client.
+        """
+        claims: list[Case] = []
+        with self._database.transaction() as connection:
+            mean_s = _read_mean(connection)
+            while len(claims) < count:
+                wanted: Row = {"device_class": device_class}
+                client = connection.execute(read_sql(__file__, "next_client"), wanted).fetchone()
+                if client is None:
+                    break
+                wanted |= {
+                    "client": client["client"],
+                    "loaded": json.dumps(list(loaded)),
+                    "long_ago": time.time() - _PATIENCE_S,
+                }
+                row = connection.execute(read_sql(__file__, "next_judgement"), wanted).fetchone()
+                connection.execute(
+                    "UPDATE judgements SET state = 'claimed', started_at = NULL, charged_to = ?,"
+                    " charged_s = ? WHERE judgement_id = ?",
+                    [client["client"], mean_s, row["judgement_id"]],
+                )
+                connection.execute(
+                    "INSERT INTO shares VALUES (?, ?, ?)"
+                    " ON CONFLICT DO UPDATE SET used_s = used_s + excluded.used_s",
+                    [client["client"], device_class, mean_s],
+                )
+                named = {"request_id": row["judgement_id"]}
+                claims.append(Case.read(json.loads(row["case"]) | named))
+        return claims
+
+    def begin(self, judgement_id: str) -> None:
+        """Note that a judge begins with a case."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE judgements SET started_at = ? WHERE judgement_id = ?"
+                " AND state = 'claimed' AND started_at IS NULL",
+                [time.time(), judgement_id],
+            )
+        self._notify([judgement_id])
+
+    def answer(self, judgement_id: str, answer: Mapping[str, Any]) -> bool:
+        """Store the judges' answer to a claim durably; return whether it is the one that counts.
+
+        A judgment whose time is over is still answered. One that a client has requested anew since
+        then is judged again.
+
+        Args:
+            judgement_id: The judgment.
+            answer: Rows that were accepted (`tables`), `device_id`, and `judged_s`.
+        """
+        judged_s, now = float(answer["judged_s"]), time.time()
+        with self._database.transaction() as connection:
+            row = connection.execute(
+                "UPDATE judgements SET state = 'answered', answer = ?, judged_s = ?,"
+                " started_at = max(? - ?, submitted_at), finished_at = NULL, reason = NULL,"
+                " message = NULL WHERE judgement_id = ? AND state IN ('claimed', 'fault')"
+                ' AND "case" IS NOT NULL RETURNING *',
+                [json.dumps(answer), judged_s, now, judged_s, judgement_id],
+            ).fetchone()
+            if row is None:
+                return False
+            connection.execute(
+                "UPDATE shares SET used_s = used_s + ? WHERE client = ? AND device_class = ?",
+                [judged_s - row["charged_s"], row["charged_to"], row["device_class"]],
+            )
+            mean_s = _read_mean(connection)
+            connection.execute(
+                "INSERT INTO counters VALUES ('mean_judged_s', ?)"
+                " ON CONFLICT DO UPDATE SET value = excluded.value",
+                [mean_s + _WEIGHT * (judged_s - mean_s)],
+            )
+            _count(connection, "answers")
+            _count(connection, "judged_s", judged_s)
+        self._notify([judgement_id])
+        return True
+
+    def release(self, judgement_ids: Sequence[str]) -> None:
+        """Queue claimed cases again that nobody judges."""
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "UPDATE judgements SET state = 'queued', started_at = NULL"
+                " WHERE judgement_id = ? AND state = 'claimed'",
+                [[judgement_id] for judgement_id in judgement_ids],
+            )
+        self._notify(judgement_ids)
+
+    def expire(self) -> None:
+        """Give up what waits or is judged for too long."""
+        late: list[str] = []
+        with self._database.transaction() as connection:
+            for condition, reason, limit in (
+                ("state IN ('new', 'queued') AND submitted_at + queue_limit_s < :now",
+                 "queue_deadline", "queue_limit_s"),
+                ("state = 'claimed' AND started_at + judge_limit_s < :now",
+                 "judge_deadline", "judge_limit_s"),
+            ):  # fmt: skip
+                rows = connection.execute(
+                    "UPDATE judgements SET state = 'fault', reason = :reason, finished_at = :now,"
+                    f" message = 'no verdict within ' || {limit} || ' s' WHERE {condition}"
+                    " RETURNING judgement_id",
+                    {"now": time.time(), "reason": reason},
+                ).fetchall()
+                late += [row["judgement_id"] for row in rows]
+        if late:
+            self._notify(late)
+
+    def read_counters(self) -> dict[str, float]:
+        """Return the totals since the queue was created."""
+        return {row["name"]: row["value"] for row in self._database.read("SELECT * FROM counters")}
+
+    def _check_room(self, connection: sqlite3.Connection, client: str, added: int) -> None:
+        """Raise Refused where the queue is full and the client has its share of it.
+
+        A client below its share is served even then, so that nobody can lock others out.
+        """
+        waiting = connection.execute(
+            f"SELECT count(*) FROM judgements WHERE state IN ({_LIVE})"
+        ).fetchone()[0]
+        if waiting < self._most:
+            return
+        shares = connection.execute(
+            "SELECT requests.client, count(*) AS n FROM judgements INNER JOIN requests USING"
+            f" (judgement_id) WHERE state IN ({_LIVE}) GROUP BY requests.client"
+        ).fetchall()
+        counts = {row["client"]: row["n"] for row in shares}
+        others = len(counts.keys() | {client})
+        if counts.get(client, 0) + added < self._most // others:
+            return
+        refused = Refused(
+            429,
+            "queue_full",
+            f"{waiting} judgements wait, and the queue takes {self._most}",
+            "Send it again after the seconds in Retry-After.",
+        )
+        refused.retry_after_s = _estimate_pause_s(connection)
+        raise refused
+
+    def _join_shares(self, connection: sqlite3.Connection, client: str, device_class: str) -> None:
+        """Let a client that had nothing to judge start level with the others.
+
+        Idle time earns no credit, and a newcomer owes nothing.
+        """
+        active = connection.execute(
+            "SELECT requests.client, min(coalesce(used_s, 0)) AS used_s FROM judgements"
+            " INNER JOIN requests USING (judgement_id)"
+            " LEFT JOIN shares ON shares.client = requests.client"
+            " AND shares.device_class = judgements.device_class"
+            f" WHERE state IN ({_LIVE}) AND judgements.device_class = ? GROUP BY requests.client",
+            [device_class],
+        ).fetchall()
+        if any(row["client"] == client for row in active):
+            return
+        level = min((row["used_s"] for row in active), default=0.0)
+        connection.execute(
+            "INSERT INTO shares VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
+            " SET used_s = max(used_s, excluded.used_s)",
+            [client, device_class, level],
+        )
+
+    def _insert(self, connection: sqlite3.Connection, ticket: Ticket) -> None:
+        connection.execute("DELETE FROM judgements WHERE judgement_id = ?", [ticket.judgement_id])
+        connection.execute(
+            "INSERT INTO judgements (judgement_id, task_id, kernel_id, device_class, policy, state,"
+            " kernel, submitted_at, queue_limit_s, judge_limit_s)"
+            " VALUES (?, ?, ?, ?, ?, 'new', ?, ?, ?, ?)",
+            [
+                ticket.judgement_id,
+                ticket.task_id,
+                ticket.submission.kernel_id,
+                ticket.device_class,
+                ticket.policy,
+                json.dumps(ticket.submission.kernel),
+                time.time(),
+                ticket.submission.queue_limit_s,
+                ticket.judge_limit_s,
+            ],
+        )
+
+    def _add_request(self, connection: sqlite3.Connection, client: str, ticket: Ticket) -> None:
+        connection.execute(
+            "INSERT INTO requests VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
+            " SET priority = max(priority, excluded.priority)",
+            [ticket.judgement_id, client, ticket.submission.priority],
+        )
+        connection.execute(
+            "UPDATE judgements SET queue_limit_s = max(queue_limit_s, ?),"
+            " judge_limit_s = max(judge_limit_s, ?) WHERE judgement_id = ?",
+            [ticket.submission.queue_limit_s, ticket.judge_limit_s, ticket.judgement_id],
+        )
+
+
+def _estimate_pause_s(connection: sqlite3.Connection) -> int:
+    """Return after how many seconds a full queue has had time to shrink by a few judgments."""
+    return math.ceil(min(max(2 * _read_mean(connection), 1.0), _LONGEST_PAUSE_S))
+
+
+def _describe(row: Mapping[str, Any]) -> Row:
+    """Return the public form of a judgment, with both of its clocks."""
+    state = row["state"]
+    begun, now = row["started_at"], time.time()
+    status = _STATUSES.get(state, state)
+    if state == "claimed":
+        status = "queued" if begun is None else "running"
+    end = begun or row["finished_at"] or now
+    judged = now - begun if begun is not None and state == "claimed" else row["judged_s"]
+    return {
+        "id": row["judgement_id"],
+        "status": status,
+        "task_id": row["task_id"],
+        "kernel_id": row["kernel_id"],
+        "device_class": row["device_class"],
+        "policy": row["policy"],
+        "verdict": None if row["verdict"] is None else json.loads(row["verdict"]),
+        "fresh": bool(row["fresh"]),
+        "fault": {"reason": row["reason"], "message": row["message"]} if row["reason"] else None,
+        "queued_s": round(max(end - row["submitted_at"], 0.0), 3),
+        "judged_s": None if judged is None else round(judged, 3),
+        "submitted_at": row["submitted_at"],
+        "finished_at": row["finished_at"],
+    }
+
+
+def _read_mean(connection: sqlite3.Connection) -> float:
+    """Return the moving average of the seconds of a judgment."""
+    row = connection.execute("SELECT value FROM counters WHERE name = 'mean_judged_s'").fetchone()
+    return row["value"] if row is not None else _FIRST_GUESS_S
+
+
+def _count(connection: sqlite3.Connection, name: str, by: float = 1) -> None:
+    connection.execute(
+        "INSERT INTO counters VALUES (?, ?)"
+        " ON CONFLICT DO UPDATE SET value = value + excluded.value",
+        [name, by],
+    )

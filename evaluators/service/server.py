@@ -1,0 +1,262 @@
+"""Runs a judge service until SIGTERM or Ctrl-C, and lets it end gracefully."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import resource
+import threading
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+import yaml
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+import store
+from evaluators.device import placement
+from evaluators.scheduling import contract, ray_cluster
+from evaluators.service.access import Access, Caller, list_tokens, refuse
+from evaluators.service.framework_routes import FrameworkRoutes
+from evaluators.service.judging import Judging, Place
+from evaluators.service.lake_reads import LakeReads
+from evaluators.service.queue import Database, Queue
+from evaluators.service.recorder import Recorder
+from evaluators.service.routes import Changes, Desk, Routes
+from evaluators.service.submission import Refused
+from store.commandline import echo, interrupts
+from store.commandline.listening import is_loopback, listen
+from store.errors import FlywheelError
+from store.explore.server.protection import HOSTS, Protection
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.2
+_CLOSE_S = 5
+_KEEP_ALIVE_S = 75  # a busy client may be slow to send its next request
+_SECOND_S = 1.0
+_PRUNE_S = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to serve."""
+
+    host: str
+    port: int
+    device: str
+    workers: int
+    ray: str | None
+    """Address of the Ray cluster that judges, or None where this host does."""
+    queue: int
+    """Judgments that may wait."""
+    drain_s: float
+    """Seconds that judges may take to finish when the server ends."""
+
+
+def serve(
+    location: store.Location, evaluator: contract.Evaluator, config: Any, options: Options
+) -> None:
+    """Serve verdicts on a lake until SIGTERM or Ctrl-C.
+
+    Raises:
+        LakeNotFound: no lake there.
+        LakeUnreachable: the lake cannot be written to.
+        DeviceUnavailable: a device is not there, there are more workers than cores, or Ray is not
+            installed.
+        FlywheelError: another server has this queue, the port is taken, or the address is not of
+            this machine alone and there are no tokens.
+    """
+    if options.ray is None:
+        place = Place(layout=placement.divide_machine(options.device, options.workers))
+    else:
+        ray_cluster.import_ray()
+        ray_cluster.check_device(options.device)
+        place = Place(ray=options.ray, device=options.device, workers=options.workers)
+    location.require()
+    location.require_writable()
+    with listen(options.host, options.port) as listening, _hold_queue(location):
+        host, port = listening.getsockname()[:2]
+        database = Database(location)
+        on_loopback = is_loopback(host)
+        if not on_loopback and not list_tokens(database):
+            raise FlywheelError(
+                f"{host} can be reached from other machines, and there are no tokens",
+                "Create one first: evaluators token create NAME --scope judge",
+            )
+        # As many open connections as the system allows.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        shown = f"[{host}]" if ":" in host else host
+        echo.print_result(f"http://{shown}:{port} judges for {location.url}")
+        queue = Queue(database, options.queue)
+        queue.recover()
+        desk = Desk(
+            access=Access(database),
+            changes=Changes(),
+            queue=queue,
+            recorder=Recorder(location, evaluator, config, queue),
+            reads=LakeReads(location),
+            evaluator=evaluator,
+            config=config,
+        )
+        judging = Judging(queue, evaluator, config, place)
+        server = _Server(
+            uvicorn.Config(
+                build_app(desk, on_loopback=on_loopback),
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                lifespan="on",
+                timeout_graceful_shutdown=_CLOSE_S,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+            ),
+            desk,
+            judging,
+            options.drain_s,
+        )
+
+        def on_change(judgement_ids: Sequence[str]) -> None:
+            desk.recorder.wake()
+            desk.changes.notify(judgement_ids)
+
+        queue.on_change = on_change
+        try:
+            asyncio.run(server.serve(sockets=[listening]))
+        finally:
+            judging.stop()
+            desk.access.close()
+            database.close()
+
+
+@cache
+def read_openapi() -> dict[str, Any]:
+    """Return the OpenAPI description of the addresses for clients."""
+    return yaml.safe_load(Path(__file__).with_name("openapi.yaml").read_text("utf-8"))
+
+
+def build_app(desk: Desk, *, on_loopback: bool) -> Starlette:
+    """Return the application.
+
+    Args:
+        desk: What the addresses share.
+        on_loopback: Whether it answers to names of this machine only.
+    """
+
+    async def show_openapi(_: Request, __: Caller) -> Response:
+        return JSONResponse(read_openapi())
+
+    async def explain(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = {404: "unknown_address", 405: "unknown_method"}.get(error.status_code, "invalid")
+        return refuse(Refused(error.status_code, code, error.detail, "See /v1/openapi.json."))
+
+    @asynccontextmanager
+    async def run(_: Starlette) -> AsyncGenerator[None]:
+        desk.changes.open()
+        thread = threading.Thread(target=desk.recorder.run, name="recorder")
+        thread.start()
+        keeping = asyncio.create_task(_keep_house(desk))
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            desk.recorder.end()
+            await asyncio.to_thread(thread.join)
+
+    clients = Routes(desk)
+    return Starlette(
+        routes=[
+            *clients.list_routes(),
+            *FrameworkRoutes(desk.access, clients.ask).list_routes(),
+            Route("/v1/openapi.json", desk.access.guard("read", show_openapi)),
+        ],
+        lifespan=run,
+        middleware=[Middleware(Protection, hosts=HOSTS if on_loopback else None)],
+        exception_handlers={HTTPException: explain},
+    )
+
+
+async def _keep_house(desk: Desk) -> None:
+    """End what is late, and forget what ended long ago."""
+    rounds = 0
+    while True:
+        try:
+            await desk.access.run(desk.queue.expire)
+            if rounds % int(_PRUNE_S / _SECOND_S) == 0:
+                await desk.access.run(desk.queue.prune)
+        except Exception:
+            log.exception("the queue cannot be written to; trying again")
+        rounds += 1
+        await asyncio.sleep(_SECOND_S)
+
+
+class _Server(uvicorn.Server):
+    """A server that first lets judges finish, and ends at once on a second signal."""
+
+    def __init__(
+        self, config: uvicorn.Config, desk: Desk, judging: Judging, drain_s: float
+    ) -> None:
+        super().__init__(config)
+        self._desk, self._judging, self._drain_s = desk, judging, drain_s
+        self._draining: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        """Begin to judge when the server listens."""
+        await super().startup(sockets)
+        self._judging.start()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain on the first signal."""
+        if self._desk.changes.is_draining:
+            self.should_exit = self.force_exit = True
+            return
+        echo.print_note("finishing what is being judged; a second signal ends at once")
+        loop = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(self._begin_drain)
+
+    def _begin_drain(self) -> None:
+        self._desk.changes.drain()
+        self._judging.drain()
+        self._draining = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        loop, desk = asyncio.get_running_loop(), self._desk
+        until = loop.time() + self._drain_s
+        with interrupts.wait_for("the kernels that are being judged"):
+            while loop.time() < until:
+                counts = await desk.access.run(desk.queue.count_waiting)
+                if not any(row["state"] in ("claimed", "answered") for row in counts):
+                    break
+                await asyncio.sleep(_LOOK_S)
+        self.should_exit = True
+
+
+@contextmanager
+def _hold_queue(location: store.Location) -> Generator[None]:
+    """Keep other servers from the queue of a lake; the kernel lets go when this process ends."""
+    descriptor = os.open(location.root / "service.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FlywheelError(
+                f"another server judges for {location.url} on this host",
+                "End it first. `--device cuda` and `--ray ADDRESS` give one server several GPUs.",
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
