@@ -12,8 +12,10 @@ room for it. Where it has none, the device is unavailable and the other judges t
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import math
+import signal
 import socket
 import time
 from collections.abc import Generator
@@ -34,6 +36,7 @@ _LOOK_S = 1.0
 _CLOSE_LIMIT_S = 30.0
 _CONNECT_LIMIT_S = 5.0
 _CPUS_PER_GPU = 4
+_SIGACTION_BYTES = 256  # more than the struct has on any machine
 _REFUSALS = {kind.__name__: kind for kind in (HostUnfit, SandboxFailed, DeviceUnavailable)}
 
 
@@ -248,7 +251,8 @@ def start_judges(
     ray = import_ray()
     _check_reachable(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        with _keep_sigterm():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise DeviceUnavailable(
             f"no Ray cluster at {address}: {error}", "Check it with: ray status"
@@ -263,6 +267,20 @@ def start_judges(
             with contextlib.suppress(FlywheelError):
                 judge.close()
         ray.shutdown()
+
+
+@contextmanager
+def _keep_sigterm() -> Generator[None]:
+    """Keep what this process does at SIGTERM: Ray's handler prints a stack and aborts after 3 s.
+
+    Python sets handlers in the main thread only, and a service connects in another one.
+    """
+    sigaction, before = ctypes.CDLL(None).sigaction, ctypes.create_string_buffer(_SIGACTION_BYTES)
+    sigaction(signal.SIGTERM, None, before)
+    try:
+        yield
+    finally:
+        sigaction(signal.SIGTERM, before, None)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ SICK_S = 30.0
 _LONGEST_SICK_S = 600.0
 _RECOVERY_S = 300.0
 """Seconds after which judges start anew where one of them is gone."""
-_END_S = 20.0
+_END_S = 60.0
 _LOOK_S = 0.2
 
 
