@@ -406,7 +406,7 @@ def import_starter(job: Job, tasks: tuple[str, ...]) -> None:
 def _make_feed(
     run: Run,
     config: Config,
-    pool: Pool | RemotePool,
+    pool: Pool,
     draw: Draw,
     rule: Rule,
     terms: Terms,
