@@ -19,7 +19,7 @@ from store.ids import uuid7
 from store.lake.attachment import attach, connect
 from store.lake.location import MARKER, FolderLocation, Location
 from store.schema import catalog
-from store.writing.key_index import KeyIndex, hash_key
+from store.writing.key_index import KeyIndex
 from store.writing.writer import Writer
 
 _make = Writer.__init__
@@ -68,7 +68,7 @@ def _give_id(location: FolderLocation) -> None:
     """Give a lake that nobody has open an id of its own, in the one row that has it."""
     lake_id = uuid7()
     with closing(sqlite3.connect(location.key_index)) as index, index:
-        index.execute("UPDATE lakes SET digest = ?", [hash_key((lake_id,))])
+        index.execute("UPDATE _highest SET id = ? WHERE name = 'lakes'", [lake_id])
     with closing(sqlite3.connect(location.catalog)) as connection, connection:
         (table,) = connection.execute(
             "SELECT table_id FROM ducklake_table WHERE table_name = 'lakes'"

@@ -1,25 +1,25 @@
-"""Check rows in bulk against the catalog: SQL over registered Arrow, never row by row."""
+"""Check rows in bulk against the catalog: SQL over Arrow, never row by row."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from store.errors import RowsRejected
-from store.schema.arrow_checks import is_surely_passed
 from store.schema.catalog import TIME_RANGES, Catalog
 from store.schema.device_names import check_device_names
 from store.schema.id_checks import check_ids
-from store.schema.tables import Column, Enum, Table
+from store.schema.tables import Column, Table
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
 EXAMPLES = 3
-_FIRST_AND_LAST = tuple(one.replace(tzinfo=UTC) for one in (datetime.min, datetime.max))
 
 
 def check_relation(
@@ -46,175 +46,106 @@ def check_relation(
             raise RowsRejected(table.name, name, int(count), examples)
 
 
-def check_rows(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog, table: Table, given: pa.Table
-) -> None:
-    """Raise RowsRejected like `check_relation`, for rows in memory; valid rows pass quickly.
+@dataclass
+class Export:
+    """Rows as DuckDB reads them, which can be replaced and let go."""
 
-    Ids that are hashes are computed again, and names of devices are read (`device_names`).
+    rows: pa.Table | None = None
 
-    DuckDB takes longer to plan a rule than to evaluate it on a few rows. Therefore Arrow evaluates
-    the declarations of columns and most checks, and one query evaluates the others. Only if one of
-    them fails are all rules evaluated one by one.
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a stream of the rows; DuckDB calls this whenever it reads them."""
+        assert self.rows is not None
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+
+class Stage:
+    """Lets a connection read the rows in memory of each table of a catalog, under one name.
+
+    DuckDB would keep a registered Arrow table in memory until the transaction ends. It would find
+    the variable of a table too, but an interrupt that arrives in its search would be lost.
     """
-    good = all(
-        _matches_declaration(catalog, table, column, given) for column in table.columns.values()
-    )
-    if good:
-        asked = [check for check in table.checks.values() if not is_surely_passed(check, given)]
-        if asked:
-            together = " AND ".join(f"({check})" for check in asked)
-            # DuckDB finds `given` in this frame; registering it would take as long as the query.
-            row = connection.execute(
-                f"SELECT coalesce(bool_and(coalesce(TRY({together}), false)), true) FROM given"
-            ).fetchone()
-            good = row is not None and bool(row[0])
-    if not good:
-        connection.register("_rows", given)
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+        self.connection = connection
+        self.catalog = catalog
+        self._exports: dict[str, Export] = {}
+        self._prepared: set[str] = set()
+
+    def register(self, tables: Iterable[str]) -> None:
+        """Register the names of tables; call this outside of a transaction, which might fail."""
+        for name in tables:
+            if name not in self._exports:
+                export = Export(self.catalog.table(name).open_schema.empty_table())
+                self.connection.register(f"staged_{name}", export)
+                self._exports[name] = export
+
+    @contextmanager
+    def hold(self, table: Table, rows: pa.Table) -> Generator[str]:
+        """Yield the name under which the connection reads some rows of a table."""
+        export = self._exports[table.name]
+        export.rows = rows
         try:
-            check_relation(connection, catalog, table, "_rows")
+            yield f"staged_{table.name}"
         finally:
-            connection.unregister("_rows")
-    check_ids(table, given)
-    check_device_names(table, given)
+            export.rows = None
+
+    def check_rows(self, table: Table, rows: pa.Table) -> None:
+        """Raise RowsRejected like `check_relation`; call this outside of a transaction.
+
+        Ids that are hashes are computed again, and names of devices are read (`device_names`).
+        """
+        self.register([table.name])
+        rules = self.catalog.rules(table)
+        with self.hold(table, rows) as name:
+            if table.name not in self._prepared:
+                # For a few rows, DuckDB takes longer to plan the rules than to evaluate them. Only
+                # if a row fails this one expression are the rules counted one by one.
+                whole = " AND ".join(f"({rule})" for rule in rules.values()) or "true"
+                self.connection.execute(
+                    f"PREPARE check_{table.name} AS "
+                    f"SELECT bool_and(coalesce(TRY({whole}), false)) FROM {name}"
+                )
+                self._prepared.add(table.name)
+            if self.connection.execute(f"EXECUTE check_{table.name}").fetchone() == (False,):
+                check_relation(self.connection, self.catalog, table, name)
+        check_ids(table, rows)
+        check_device_names(table, rows)
 
 
-def _matches_declaration(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:
-    """Return whether a column's values are there, enumerated, in range, and free of NUL.
-
-    False may be wrong; the rules decide.
-    """
-    import pyarrow.compute as pc
-
-    values = given.column(column.name)
-    if values.null_count == len(values):
-        return not (column.required and len(values))
-    if column.required and values.null_count:
-        return False
-    if column.enum is not None and not _matches_enum(catalog.enums[column.enum], column, given):
-        return False
-    flat: Any = values
-    if column.type.endswith("[]"):
-        flat = pc.list_flatten(values)
-        if flat.null_count and not column.null_elements:
-            return False
-    if column.type.removesuffix("[]") in ("DOUBLE", "FLOAT"):
-        return pc.all(pc.is_finite(flat)).as_py() is not False
-    if column.type in TIME_RANGES:
-        return _is_in_range(values)
-    if "VARCHAR" in column.type and (column.type != "VARCHAR" or table.is_looked_up(column)):
-        return not any(_has_nul(chunk) for chunk in flat.chunks)
-    return True
-
-
-def _matches_enum(allowed: Enum, column: Column, given: pa.Table) -> bool:
-    """Return whether all values are of the enumeration, and allowed by its deciding column."""
-    import pyarrow.compute as pc
-
-    if not set(pc.unique(given.column(column.name)).to_pylist()) <= {None, *allowed.values}:
-        return False
-    if allowed.by is None:
-        return True
-    return all(
-        value is None or by is None or value in allowed.allowed.get(str(by), allowed.values)
-        for value, by in _list_pairs(given.column(column.name), given.column(allowed.by))
-    )
-
-
-def _list_pairs(left: pa.ChunkedArray, right: pa.ChunkedArray) -> set[tuple[Any, Any]]:
-    """Return the distinct pairs of two columns with few distinct values."""
-    import numpy as np
-
-    # Grouping in Arrow takes milliseconds for a single row.
-    sides = [side.combine_chunks().dictionary_encode("encode") for side in (left, right)]
-    codes, others = (side.indices.to_numpy() for side in sides)
-    values, by = (side.dictionary.to_pylist() for side in sides)
-    pairs = np.unique(codes.astype(np.int64) * len(by) + others)
-    return {(values[pair // len(by)], by[pair % len(by)]) for pair in pairs.tolist()}
-
-
-def _is_in_range(times: pa.ChunkedArray) -> bool:
-    """Return whether times or days are in the years that Python can represent; not all are NULL."""
+def make_key_texts(table: Table, rows: pa.Table) -> pa.Array:
+    """Return the key of each row as one text, in which a NUL separates the columns."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    first, last = (date.min, date.max) if pa.types.is_date(times.type) else _FIRST_AND_LAST
-    earliest, latest = pa.scalar(first, times.type), pa.scalar(last, times.type)
-    extremes: Any = pc.min_max(times)
-    return (
-        pc.greater_equal(extremes["min"], earliest).as_py() is True
-        and pc.less_equal(extremes["max"], latest).as_py() is True
-    )
+    # No key contains a NUL (`Catalog.rules`).
+    parts: Any = [rows.column(name).cast(pa.string()) for name in table.key]
+    joined: Any = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "\0")
+    return joined.combine_chunks()
 
 
-def _has_nul(values: Any) -> bool:
-    """Return whether texts contain a NUL byte, inside lists and structs too."""
-    import numpy as np
-    import pyarrow as pa
-
-    if pa.types.is_struct(values.type):
-        return any(_has_nul(part) for part in values.flatten())
-    if pa.types.is_list(values.type):
-        return _has_nul(values.flatten())
-    if not pa.types.is_string(values.type):
-        return False
-    _, places, texts = values.buffers()
-    if texts is None or not len(values):
-        return False
-    ends = np.frombuffer(places, np.int32)
-    start, end = ends[values.offset], ends[values.offset + len(values)]
-    return not np.frombuffer(texts, np.uint8)[start:end].all()
+def describe_keys(table: Table, keys: Iterable[str]) -> list[str]:
+    """Return the first keys, as `make_key_texts` returns them, as texts for an error message."""
+    first = islice(sorted(set(keys)), EXAMPLES)
+    return describe_rows(table.key, [tuple(key.split("\0")) for key in first])
 
 
 def check_keys(table: Table, rows: pa.Table) -> None:
     """Raise RowsRejected if rows repeat a key and the table forbids it."""
-    if has_distinct_keys(table, rows):
+    import pyarrow.compute as pc
+
+    if table.duplicates == "skip" or rows.num_rows < 2:
         return
-    import pyarrow.compute as pc
-
-    keys = rows.select(list(table.key))
-    groups = keys.group_by(keys.column_names).aggregate([([], "count_all")])
-    repeated = groups.filter(pc.field("count_all") > 1).sort_by(
-        [(name, "ascending") for name in table.key]
-    )
-    shown = list(zip(*(repeated.column(name).to_pylist() for name in table.key), strict=True))
-    raise RowsRejected(
-        table.name,
-        describe_key(table),
-        keys.num_rows - groups.num_rows,
-        describe_rows(table.key, shown[:EXAMPLES]),
-    )
-
-
-def has_distinct_keys(table: Table, rows: pa.Table) -> bool:
-    """Return whether no key repeats, or the table allows it."""
-    if table.duplicates == "skip" or is_ascending(table, rows):
-        return True
-    return _count_distinct(rows.select(list(table.key))) == rows.num_rows
-
-
-def _count_distinct(keys: pa.Table) -> int:
-    import pyarrow.compute as pc
-
-    if keys.num_columns == 1:
-        return int(pc.count_distinct(keys.column(0), mode="all").as_py())
-    return len(set(zip(*(column.to_pylist() for column in keys.columns), strict=True)))
-
-
-def is_ascending(table: Table, rows: pa.Table) -> bool:
-    """Return whether keys are clearly unique: at most one row, or one ascending column.
-
-    UUIDv7 ids ascend. Grouping many keys takes longer than inserting them.
-    """
-    import pyarrow.compute as pc
-
-    if rows.num_rows < 2:
-        return True
-    name, *others = table.key
-    if others:
-        return False
-    key = rows.column(name)
-    return pc.all(pc.less(key[:-1], key[1:]), skip_nulls=False).as_py() is True
+    keys: Any = make_key_texts(table, rows)
+    distinct = int(pc.count_distinct(keys).as_py())
+    if distinct < len(keys):
+        counts = keys.value_counts().to_pylist()
+        repeated = [str(one["values"]) for one in counts if one["counts"] > 1]
+        raise RowsRejected(
+            table.name,
+            describe_key(table),
+            len(keys) - distinct,
+            describe_keys(table, repeated),
+        )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from store.lake.attachment import attach, connect
 from store.lake.data_files.files import DataFiles
 from store.lake.location import FolderLocation, Location, Move
 from store.upkeep.catalog_copy import Catalog, copy_catalog, digest_lake
-from store.writing import commit_turns, spool
+from store.writing import spool
 from store.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
 
 
 def _forward_spool(source: Location, target: Location) -> int:
-    files = commit_turns.forward(source.spool, target.spool)
+    files = spool.forward(source.spool, target.spool)
     with Writer(target, AUTHOR) as writer:
         writer.flush()
     return files

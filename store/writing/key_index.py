@@ -5,39 +5,38 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from store.lake.attachment import is_expired, list_filled_tables
 from store.lake.location import METADATA, Location
 from store.schema.catalog import Catalog
+from store.schema.row_checks import Export
+from store.schema.sql_text import quote_values
 from store.schema.tables import Table
-from store.writing import packed_runs
-from store.writing.packed_runs import DIGEST_BYTES
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
-Key: TypeAlias = "tuple[Any, ...]"
 _T = TypeVar("_T")
 
 _UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 _UUID_LENGTH = 36
 _VARIABLES = 10_000
-PACKED_ROWS = 10_000
 BATCH_ROWS = 100_000
 
 
 class KeyIndex:
     """Digests of the stored keys, in `keys.sqlite`: 16 bytes each, one B-tree for each table.
 
-    Digests of many rows that were added at once are packed instead (`packed_runs`).
+    A key is a text as `row_checks.make_key_texts` makes it. Hashes are spread over all files of a
+    table, so only an index finds one fast. UUIDv7 ids grow with time: of these only the highest is
+    recorded. A later id is new without a lookup; about an earlier id the lake is asked once.
 
     The index states the snapshot that it is current to and follows the lake from there, which
     includes loads, killed writers and other hosts. Without a snapshot to start from, it is rebuilt.
-    Losing the file loses no data. UUIDv7 ids grow with time, so for loads of many rows only the
-    highest one is recorded. A later id is new without a lookup; for an earlier id the lake is
-    queried once.
+    Losing the file loses no data.
 
     Every method is called under the lake's lock.
     """
@@ -60,17 +59,18 @@ class KeyIndex:
         return self._repair(connection, lambda index: self._follow(index, connection))
 
     def find_stored(
-        self, connection: duckdb.DuckDBPyConnection, table: Table, keys: Collection[Key]
-    ) -> set[Key]:
+        self, connection: duckdb.DuckDBPyConnection, table: Table, keys: pa.Array
+    ) -> pa.Array:
         """Return those of the keys that the lake holds, as of the last `follow` or `add`."""
-        if not keys:
-            return set()
-        digests = {hash_key(key): key for key in keys}
+        import pyarrow as pa
+
+        digests = {hash_key(key): key for key in cast("list[str]", keys.to_pylist())}
         found = self._repair(connection, lambda index: _find_held(index, table, list(digests)))
         held = {digests[one] for one in found}
-        return held | self._find_in_lake(connection, table, set(keys) - held)
+        held |= self._find_earlier(connection, table, set(digests.values()) - held)
+        return pa.array(held, pa.string())
 
-    def add(self, connection: duckdb.DuckDBPyConnection, keys: Mapping[str, Iterable[Key]]) -> int:
+    def add(self, connection: duckdb.DuckDBPyConnection, keys: Mapping[str, list[str]]) -> int:
         """Add the keys of the commit that has just been made; return its snapshot."""
         since = self._current[0] if self._current else 0
         snapshot, moment = _read_newest(self._location, connection, since)
@@ -78,8 +78,9 @@ class KeyIndex:
         if self._index is not None and self._current and snapshot == self._current[0] + 1:
             try:
                 with self._index as index:
-                    for name, rows in keys.items():
-                        _insert(index, name, ((hash_key(key),) for key in rows))
+                    for name, some in keys.items():
+                        _insert(index, name, (hash_key(key) for key in some if not _is_timed(key)))
+                        _raise_highest(index, name, filter(_is_timed, some))
                     self._mark(index, snapshot, moment)
             except sqlite3.Error:
                 # The rows are committed. An outdated index catches up, and a broken one is rebuilt.
@@ -109,7 +110,7 @@ class KeyIndex:
         filled = list_filled_tables(connection, self._location)
         with index:
             index.execute("DELETE FROM _highest")
-            index.execute("DELETE FROM _packed")
+            index.execute("DROP TABLE IF EXISTS _packed")  # of version 3 of the form
             for table in self._catalog.tables.values():
                 index.execute(f"DELETE FROM {table.name}")
                 if table.name in filled:
@@ -137,62 +138,37 @@ class KeyIndex:
         table: Table,
         rows: str,
     ) -> None:
-        """Add the keys of stored rows."""
-        names = ", ".join(f'"{name}"' for name in table.key)
-        some = connection.execute(f"SELECT {names} FROM {rows} LIMIT {PACKED_ROWS}").fetchall()
-        if len(some) < PACKED_ROWS:
-            _insert(index, table.name, ((hash_key(key),) for key in some))
-            return
-        kept, others = "true", PACKED_ROWS
-        if len(table.key) == 1:
-            name = f'"{table.key[0]}"'
-            # Measuring texts is faster than matching them.
-            timed = f"length({name}) = {_UUID_LENGTH} AND regexp_full_match({name}, '{_UUID7}')"
-            kept = f"NOT ({timed})"
-            row = connection.execute(
-                f"SELECT max({name}) FILTER ({timed}), count(*) FILTER ({kept}) FROM {rows}"
-            ).fetchone()
-            highest, others = row or (None, 0)
-            if highest:
-                index.execute(
-                    "INSERT INTO _highest VALUES (?, ?) "
-                    "ON CONFLICT DO UPDATE SET id = max(id, excluded.id)",
-                    (table.name, highest),
-                )
-            if not others:
-                return
-        digests = _read_digests(
-            connection,
-            f"SELECT {_build_hash_sql(table)} AS digest FROM {rows} WHERE {kept} ORDER BY 1",
+        """Add the keys of stored rows, sorted by digest, which SQLite inserts faster."""
+        key = _build_key_sql(table)
+        # Measuring texts is faster than matching them.
+        timed = f"length({key}) = {_UUID_LENGTH} AND regexp_full_match({key}, '{_UUID7}')"
+        answer = connection.execute(
+            f"SELECT CASE WHEN NOT ({timed}) THEN unhex(sha256({key})[:32]) END AS digest, "
+            f"max({key}) FILTER ({timed}) FROM {rows} GROUP BY digest ORDER BY digest"
         )
-        if others < PACKED_ROWS:
-            _insert(index, table.name, ((one,) for one in _split_digests(digests)))
-        else:
-            packed_runs.add_run(index, table.name, digests)
+        while some := answer.fetchmany(BATCH_ROWS):
+            _insert(index, table.name, (digest for digest, _ in some if digest is not None))
+            _raise_highest(index, table.name, [str(one) for _, one in some if one is not None])
 
-    def _find_in_lake(
-        self, connection: duckdb.DuckDBPyConnection, table: Table, keys: set[Key]
-    ) -> set[Key]:
-        """Ask the lake about ids no later than the highest that was loaded in bulk."""
-        if not keys or len(table.key) != 1 or self._index is None:
+    def _find_earlier(
+        self, connection: duckdb.DuckDBPyConnection, table: Table, keys: set[str]
+    ) -> set[str]:
+        """Ask the lake about ids that are no later than the highest that it holds."""
+        import pyarrow as pa
+
+        if not keys or self._index is None:
             return set()
         row = self._index.execute(
             "SELECT id FROM _highest WHERE name = ?", (table.name,)
         ).fetchone()
-        ids = [str(value) for (value,) in keys]
-        unsure = [one for one in ids if row and one <= row[0] and re.fullmatch(_UUID7, one)]
+        unsure = [key for key in keys if row and key <= row[0] and _is_timed(key)]
         if not unsure:
             return set()
-        # The range lets DuckLake skip files by their statistics.
-        name = f'"{table.key[0]}"'
-        rows = connection.execute(
-            f"SELECT DISTINCT {name} FROM lake.{table.name} "
-            f"WHERE {name} BETWEEN ? AND ? AND {name} IN (SELECT unnest(?))",
-            [min(unsure), max(unsure), unsure],
-        ).fetchall()
+        stored = find_in_lake(connection, table, pa.array(unsure, pa.string()))
+        ids = cast("list[str]", stored.to_pylist())
         with self._index as index:
-            _insert(index, table.name, ((hash_key(row),) for row in rows))
-        return set(rows)
+            _insert(index, table.name, map(hash_key, ids))
+        return set(ids)
 
     def _mark(self, index: sqlite3.Connection, snapshot: int, moment: str) -> None:
         index.execute("DELETE FROM _state")
@@ -228,38 +204,45 @@ class KeyIndex:
                     index.execute(
                         f"CREATE TABLE IF NOT EXISTS {name} (digest BLOB PRIMARY KEY) WITHOUT ROWID"
                     )
-                packed_runs.create_tables(index)
                 index.execute("CREATE TABLE IF NOT EXISTS _highest (name PRIMARY KEY, id)")
                 index.execute("CREATE TABLE IF NOT EXISTS _state (snapshot, moment)")
         return self._index
 
 
-def hash_key(key: Key) -> bytes:
-    """Return the 16-byte digest of a key; `_build_hash_sql` computes the same in SQL."""
-    # No key contains a NUL (catalog.py), so a NUL can separate the parts.
-    return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:DIGEST_BYTES]
+def hash_key(key: str) -> bytes:
+    """Return the 16-byte digest of a key, given as the text that `_build_key_sql` computes."""
+    return hashlib.sha256(key.encode()).digest()[:16]
 
 
-def _build_hash_sql(table: Table) -> str:
+def find_in_lake(connection: duckdb.DuckDBPyConnection, table: Table, keys: pa.Array) -> pa.Array:
+    """Return those of some keys, as texts, that the attached lake holds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(keys):
+        return keys
+    # The range lets DuckLake skip files by their statistics.
+    lowest, highest = (str(one.as_py()).split("\0")[0] for one in pc.min_max(keys).values())
+    between = f'"{table.key[0]}" BETWEEN {quote_values((lowest,))} AND {quote_values((highest,))}'
+    candidates = Export(pa.table([keys], names=["key"]))
+    connection.register("candidates", candidates)
+    answer = connection.execute(
+        f"SELECT DISTINCT key FROM (SELECT {_build_key_sql(table)} AS key "
+        f"FROM lake.{table.name} WHERE {between}) SEMI JOIN candidates USING (key)"
+    )
+    found: Any = answer.to_arrow_table().column("key")
+    candidates.rows = None  # the connection keeps the object until the transaction ends
+    return found.combine_chunks()
+
+
+def _build_key_sql(table: Table) -> str:
+    """Return SQL for the text that `row_checks.make_key_texts` makes of a key."""
     parts = [f'"{name}"::VARCHAR' for name in table.key]
-    whole = parts[0] if len(parts) == 1 else f"concat_ws(chr(0), {', '.join(parts)})"
-    return f"unhex(sha256({whole})[:32])"
+    return parts[0] if len(parts) == 1 else f"concat_ws(chr(0), {', '.join(parts)})"
 
 
-def _read_digests(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[bytes]:
-    """Yield the digests that a query returns, joined in pieces.
-
-    All of them as Python objects would take ten times as much memory.
-    """
-    answer = connection.execute(query)
-    while rows := answer.fetchmany(BATCH_ROWS):
-        yield b"".join([row[0] for row in rows])
-
-
-def _split_digests(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    for piece in pieces:
-        for start in range(0, len(piece), DIGEST_BYTES):
-            yield piece[start : start + DIGEST_BYTES]
+def _is_timed(key: str) -> bool:
+    return len(key) == _UUID_LENGTH and re.fullmatch(_UUID7, key) is not None
 
 
 def _find_held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list[bytes]:
@@ -269,11 +252,22 @@ def _find_held(index: sqlite3.Connection, table: Table, digests: list[bytes]) ->
         marks = ", ".join("?" * len(some))
         query = f"SELECT digest FROM {table.name} WHERE digest IN ({marks})"
         found += [row[0] for row in index.execute(query, some)]
-    return found + packed_runs.find_digests(index, table.name, set(digests).difference(found))
+    return found
 
 
-def _insert(index: sqlite3.Connection, name: str, digests: Iterable[tuple[bytes, ...]]) -> None:
-    index.executemany(f"INSERT OR IGNORE INTO {name} VALUES (?)", digests)
+def _insert(index: sqlite3.Connection, name: str, digests: Iterable[bytes]) -> None:
+    index.executemany(f"INSERT OR IGNORE INTO {name} VALUES (?)", ((one,) for one in digests))
+
+
+def _raise_highest(index: sqlite3.Connection, name: str, ids: Iterable[str]) -> None:
+    """Record the highest of some UUIDv7 ids of a table."""
+    highest = max(ids, default=None)
+    if highest is not None:
+        index.execute(
+            "INSERT INTO _highest VALUES (?, ?) "
+            "ON CONFLICT DO UPDATE SET id = max(id, excluded.id)",
+            (name, highest),
+        )
 
 
 def _read_newest(
@@ -323,5 +317,5 @@ def _list_changed(
 
 
 # An index of another format is treated like one of another lake.
-_MOMENT = "concat('form 3, ', snapshot_time)"
+_MOMENT = "concat('form 4, ', snapshot_time)"
 _SNAPSHOTS = f"{METADATA}.ducklake_snapshot"

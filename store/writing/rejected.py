@@ -15,8 +15,7 @@ from store.errors import FlywheelError, RowsRejected, summarize_error
 from store.lake.host.durable_file import write_durably
 from store.schema.catalog import Catalog
 from store.writing.bundle import Bundle
-from store.writing.record_format import decode, encode
-from store.writing.spool import SEALED, Place, Record, sync
+from store.writing.spool import SEALED, Place, Record, decode, encode, sync
 
 log = logging.getLogger(__name__)
 NEXT_STEP = (
@@ -94,7 +93,7 @@ def put_back(catalog: Catalog, spool: Path, name: str) -> Place | None:
 
 def is_kept(place: Place) -> bool:
     """Whether the only bundle of a record has been rejected."""
-    return _locate(place).exists()
+    return locate_file(place).exists()
 
 
 def _read_bundle(catalog: Catalog, report: Path) -> Bundle | None:
@@ -106,52 +105,52 @@ def _read_bundle(catalog: Catalog, report: Path) -> Bundle | None:
 
 
 def keep_record(record: Record) -> None:
-    """Keep the bytes of a damaged record."""
-    assert record.damage is not None
-    _keep(_locate(record.place), record.data, {"reason": record.damage})
+    """Keep the bytes of a damaged record, and warn of it."""
+    file = _locate(record)
+    log.warning(
+        "a record of the spool is damaged and is kept as %s: %s\n%s",
+        file,
+        record.damage,
+        "Its rows are not stored: run again what wrote them. `store rejected` lists such records.",
+    )
+    _keep(file, record.data, {"reason": record.damage})
 
 
-def keep_bundle(record: Record, position: int, error: FlywheelError, *, awaited: bool) -> None:
-    """Keep one bundle of a record, and the rule that it breaks.
-
-    Warns of it, unless its writer waits and gets the error.
-    """
+def keep_bundle(record: Record, position: int, error: FlywheelError) -> None:
+    """Keep one bundle of a record, and the rule that it breaks."""
     report: dict[str, Any] = {"reason": str(error)}
     if isinstance(error, RowsRejected):
         report["rows"] = [error.table, error.rule, error.count, error.examples]
-    one, file = record.bundles[position], _locate(record.place, position)
-    if not awaited:
-        log.warning(
-            "%r is not stored and is kept as %s: %s\n%s", one.message, file, error, NEXT_STEP
-        )
-    _keep(file, encode([one]), report)
+    one, file = record.bundles[position], _locate(record, position)
+    log.warning("%r is not stored and is kept as %s: %s\n%s", one.message, file, error, NEXT_STEP)
+    _keep(file, encode([one], file.stem), report)
 
 
-def raise_if_kept(place: Place, bundles: int) -> None:
-    """Raise the error of the first bundle of a record that was rejected.
+def take_back(place: Place, bundles: int) -> list[FlywheelError]:
+    """Return why another writer rejected bundles of a record, and delete what it kept of them.
 
-    The caller still has the rows and gets the reason, so that only silent rejections are kept.
+    The caller still has the rows, so that only silent rejections are kept.
     """
-    errors = [error for at in range(bundles) if (error := _take(_locate(place, at))) is not None]
-    for error in errors[1:]:
-        log.warning("another bundle was refused: %s", error)
-    if errors:
-        raise errors[0]
+    errors: list[FlywheelError] = []
+    for position in range(bundles):
+        report = locate_file(place, position).with_suffix(".json")
+        if report.exists():
+            stated = json.loads(report.read_text())
+            rows = stated.get("rows")
+            errors.append(RowsRejected(*rows) if rows else FlywheelError(stated["reason"]))
+            discard(place.file.parent, report.stem)
+    return errors
 
 
-def _take(kept: Path) -> FlywheelError | None:
-    report = kept.with_suffix(".json")
-    if not report.exists():
-        return None
-    found = json.loads(report.read_text())
-    report.unlink()
-    kept.unlink()
-    return RowsRejected(*found["rows"]) if "rows" in found else FlywheelError(found["reason"])
-
-
-def _locate(place: Place, position: int = 0) -> Path:
+def locate_file(place: Place, position: int = 0) -> Path:
+    """Return the file of a rejected bundle of a record."""
     name = f"{place.file.name}-{place.number:06d}-{position:04d}{SEALED}"
     return locate_folder(place.file.parent) / name
+
+
+def _locate(record: Record, position: int = 0) -> Path:
+    assert record.place is not None
+    return locate_file(record.place, position)
 
 
 def _keep(file: Path, data: bytes, report: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """The spool: files to which writers append bundles durably, and which the committer reads.
 
+Bundles wait here whose writer does not wait for their commit, or while another writer commits.
 Each writer has a file of its own. A record contains the bundles of one append. The committer seals
 a file by renaming it, so that its writer continues in a new one, and removes it after the commit.
 """
@@ -10,20 +11,26 @@ import contextlib
 import fcntl
 import json
 import os
+import re
+import shutil
 import threading
 import time
+import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable
+from store.lake.host.lock_holder import take_lock, write_holder
 from store.schema.catalog import Catalog
-from store.writing.bundle import Bundle
-from store.writing.record_format import CRC_BYTES, decode, encode
+from store.writing.bundle import Bundle, fit_schema, serialize
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOTHING_STORED = "Nothing is stored."
 OPEN = ".open"
@@ -32,6 +39,11 @@ SEALED = ".bundle"
 """Suffix of files that are complete."""
 GROUP_BUNDLES = 1024
 GROUP_BYTES = 256 << 20
+CRC_BYTES = 4
+"""Bytes of the checksum at the end of a record."""
+_TURN = "turn"
+_CRC = b', "crc": '
+"""Precedes the checksum of a header, its last field."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +64,10 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A record that was read back."""
+    """Bundles that one append stores."""
 
-    place: Place
+    place: Place | None
+    """Where it was read from; None if it has not been in the spool."""
     data: bytes
     bundles: list[Bundle]
     damage: str | None = None
@@ -69,21 +82,17 @@ class Group:
     finished: list[Path]
     """Files that have no records after these."""
 
-    @property
-    def writers(self) -> list[str]:
-        """The writers of the records."""
-        return sorted({name_writer(record.place.file) for record in self.records})
-
 
 class Spool:
     """Appends records to this writer's file in the spool."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, author: str = "a program") -> None:
         self._folder = folder
+        self._author = author
         self._file: Path | None = None
         self._handle: BinaryIO | None = None
         self._records = 0
-        self._turn = threading.Lock()
+        self._one_thread = threading.Lock()
 
     def close(self) -> None:
         """Close the file, which stays for the committer."""
@@ -96,15 +105,17 @@ class Spool:
 
         Raises LakeUnreachable, with nothing stored, if it cannot be written.
         """
-        data = encode(bundles)
-        with self._turn, self._lock_file() as (file, handle):
+        with self._one_thread, self._lock_file() as (file, handle):
+            data = encode(bundles, file.stem)
             end = handle.seek(0, os.SEEK_END)
             with faults.at(file, LakeUnreachable, NOTHING_STORED):
                 try:
-                    _write_whole(handle, data)
+                    rest = memoryview(data)
+                    while rest:
+                        # On a full disk, a write stores a part, and the next one fails.
+                        rest = rest[handle.write(rest) :]
                     os.fdatasync(handle.fileno())
                 except BaseException:
-                    # A record after an incomplete one could not be found.
                     with contextlib.suppress(OSError):
                         handle.truncate(end)
                     self.close()
@@ -114,13 +125,39 @@ class Spool:
         return place
 
     @contextmanager
+    def turn(self, *, wait: bool = True) -> Generator[bool]:
+        """Hold this host's turn to commit the spool, which ends with its process.
+
+        The lake's lock comes after it. Yields whether the turn is taken: unless told to wait, not
+        while another writer has it.
+        """
+        with faults.at(self._folder, LakeUnreachable, NOTHING_STORED):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle = open(self._folder / _TURN, "ab")  # noqa: SIM115
+        with handle:
+            is_taken = True
+            if wait:
+                take_lock(handle.fileno(), self._folder / _TURN, self._author)
+            else:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    write_holder(handle.fileno(), self._author)
+                except BlockingIOError:
+                    is_taken = False
+            yield is_taken
+
+    @contextmanager
     def _lock_file(self) -> Generator[tuple[Path, BinaryIO]]:
         """Hold the lock of this writer's file, which keeps the committer from sealing it."""
         while True:
             if self._file is None or self._handle is None:
-                self._open()
-            assert self._file is not None
-            assert self._handle is not None
+                # The names sort in order of arrival.
+                self._file = self._folder / f"{time.time_ns():020d}-{os.getpid()}{OPEN}"
+                with faults.at(self._folder, LakeUnreachable, NOTHING_STORED):
+                    self._folder.mkdir(parents=True, exist_ok=True)
+                    self._handle = open(self._file, "xb", buffering=0)  # noqa: SIM115
+                    sync(self._folder)
+                self._records = 0
             descriptor = os.dup(self._handle.fileno())
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -131,22 +168,6 @@ class Spool:
             finally:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 os.close(descriptor)
-
-    def _open(self) -> None:
-        # The names sort in order of arrival.
-        self._file = self._folder / f"{time.time_ns():020d}-{os.getpid()}{OPEN}"
-        with faults.at(self._folder, LakeUnreachable, NOTHING_STORED):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._handle = open(self._file, "xb", buffering=0)  # noqa: SIM115
-            sync(self._folder)
-        self._records = 0
-
-
-def _write_whole(handle: BinaryIO, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        # On a full disk, a write stores a part, and the next one fails.
-        rest = rest[handle.write(rest) :]
 
 
 def sync(path: Path) -> None:
@@ -163,37 +184,57 @@ def list_files(folder: Path) -> list[Path]:
     return sorted(file for suffix in (OPEN, SEALED) for file in folder.glob(f"*{suffix}"))
 
 
-def name_writer(file: Path) -> str:
-    """Return the number of the process that wrote a file of a spool."""
-    return file.stem.rpartition("-")[2]
-
-
 def count_bundles(catalog: Catalog, folder: Path) -> int:
     """Return the number of bundles that wait in a spool."""
     records = (record for file in list_files(folder) for record in _read_file(catalog, file))
     return sum(max(1, len(record.bundles)) for record in records)
 
 
-def seal_all(folder: Path) -> list[Path]:
+def forward(folder: Path, target: Path) -> int:
+    """Move the files that wait in a spool to the spool of another lake; return how many."""
+    with Spool(folder).turn():
+        files = _seal_all(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            partial = (target / file.name).with_suffix(".partial")
+            shutil.copyfile(file, partial)
+            sync(partial)
+            partial.replace(target / file.name)
+            sync(target)
+            file.unlink()  # a copy that a crash leaves is harmless: bundles are stored once
+    return len(files)
+
+
+def _seal_all(folder: Path) -> list[Path]:
     """Seal the files of a spool in this host's turn; return the sealed ones in order of arrival.
 
     Writers continue in files that are not among them.
     """
     for file in folder.glob(f"*{OPEN}"):
-        _seal(file)
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # until no record is being written to it
+            file.rename(file.with_suffix(SEALED))
+        finally:
+            os.close(descriptor)
     return sorted(folder.glob(f"*{SEALED}"))
 
 
-def read_groups(catalog: Catalog, folder: Path) -> Iterator[Group]:
+def read_groups(catalog: Catalog, folder: Path, own: Sequence[Bundle] = ()) -> Iterator[Group]:
     """Seal the files of a spool and yield their records in groups; call it in this host's turn.
 
-    The caller removes the finished files of a group when it has committed the group.
+    The caller's own bundles come last. The caller removes the finished files of a group when it
+    has committed the group.
     """
     records: list[Record] = []
     finished: list[Path] = []
     bundles = size = 0
-    for file in seal_all(folder):
-        for record in _read_file(catalog, file):
+    for file in [*_seal_all(folder), None]:
+        if file is not None:
+            coming = _read_file(catalog, file)
+        else:
+            coming = iter([Record(place=None, data=b"", bundles=list(own))] if own else [])
+        for record in coming:
             full = bundles + len(record.bundles) > GROUP_BUNDLES
             if records and (full or size + len(record.data) > GROUP_BYTES):
                 yield Group(records=records, finished=finished)
@@ -201,50 +242,143 @@ def read_groups(catalog: Catalog, folder: Path) -> Iterator[Group]:
             records.append(record)
             bundles += len(record.bundles)
             size += len(record.data)
-        finished.append(file)
-    if finished:
+        if file is not None:
+            finished.append(file)
+    if records or finished:
         yield Group(records=records, finished=finished)
-
-
-def _seal(file: Path) -> None:
-    """Rename a file as soon as no record is being written to it."""
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        file.rename(file.with_suffix(SEALED))
-    finally:
-        os.close(descriptor)
 
 
 def _read_file(catalog: Catalog, file: Path) -> Iterator[Record]:
     """Yield the records of a file, except the last one if its writer was killed while writing it.
 
-    Nothing can be found after a damaged record, so that the rest of the file is part of it.
+    A damaged record is one of its own, if its header states its length or a header follows it.
     """
     with open(file, "rb") as handle:
         for number in count():
             place = Place(file=file.with_suffix(""), number=number)
             start = handle.tell()
-            head = handle.readline()
+            data = head = handle.readline()
+            is_sure = False
             try:
-                length = sum(json.loads(head)["tables"].values()) + CRC_BYTES
-                data = head + handle.read(length)
-                if len(data) < len(head) + length:
+                header, is_sure = _read_header(head)
+                length = len(head) + sum(header["tables"].values()) + CRC_BYTES
+                data += handle.read(length - len(head))
+                if len(data) < length:
                     return
-                bundles, damage = _decode_known(catalog, data)
+                record = Record(place=place, data=data, bundles=decode(catalog, data))
+            except FlywheelError as error:
+                record = Record(place=place, data=data, bundles=[], damage=str(error))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 handle.seek(start)
-                data, bundles = handle.read(), []
+                rest = handle.read()
                 # A crash of the system may leave zeros for what was not acknowledged yet.
-                if not head.endswith(b"\n") or not data.strip(b"\0"):
+                if not rest.strip(b"\0") or _is_torn_header(head):
                     return
+                if not is_sure:
+                    data = rest[: _find_header(rest, file.stem)]
+                handle.seek(start + len(data))
                 damage = f"not a whole bundle: {error}"
-            yield Record(place=place, data=data, bundles=bundles, damage=damage)
+                record = Record(place=place, data=data, bundles=[], damage=damage)
+            yield record
 
 
-def _decode_known(catalog: Catalog, data: bytes) -> tuple[list[Bundle], str | None]:
-    """Return the bundles of a whole record, or why the catalog does not admit them."""
+def _is_torn_header(line: bytes) -> bool:
+    # One that is whole has lost its end of line; binary data follows it.
+    return not line.endswith(b"\n") and line.isascii() and not re.search(_CRC + rb"\d+}", line)
+
+
+def _start_header(name: str) -> bytes:
+    # Texts in rows cannot pass for a header: who writes them does not know the name of the file.
+    return json.dumps({"spool": name}).encode()[:-1] + b", "
+
+
+def _read_header(line: bytes) -> tuple[dict[str, Any], bool]:
+    """Return the header of a record, and whether its own checksum says that it is whole."""
+    content, separator, crc = line.rpartition(_CRC)
+    if separator and int(crc.removesuffix(b"}\n")) != zlib.crc32(content):
+        raise ValueError("the checksum of its header differs")
+    return json.loads(line), bool(separator)
+
+
+def _find_header(data: bytes, name: str) -> int | None:
+    """Return where the next whole header of a file's records begins in the rest of the file."""
+    place = 0
+    while (place := data.find(_start_header(name), place + 1)) >= 0:
+        try:
+            if _read_header(data[place : data.index(b"\n", place) + 1])[1]:
+                return place
+        except ValueError:
+            continue
+    return None
+
+
+def encode(bundles: Sequence[Bundle], name: str) -> bytes:
+    """Return bundles as bytes: a line of JSON, one Arrow stream for each table, and a checksum.
+
+    The line states the file's name, the bundles, how many rows of each table they have, the length
+    of each stream in bytes, and the CRC-32 of the line before this field. A stream contains the
+    rows of all bundles. The last four bytes are the CRC-32 of all before them.
+    """
+    import pyarrow as pa
+
+    rows: dict[str, list[pa.Table]] = {}
+    for one in bundles:
+        for table, part in one.tables.items():
+            rows.setdefault(table, []).append(part)
+    parts = {
+        table: serialize(pa.concat_tables(some).combine_chunks()) for table, some in rows.items()
+    }
+    header = {
+        "spool": name,
+        "bundles": [
+            {
+                "bundle_id": one.bundle_id,
+                "message": one.message,
+                "author": one.author,
+                "rows": {table: part.num_rows for table, part in one.tables.items()},
+            }
+            for one in bundles
+        ],
+        "tables": {table: len(part) for table, part in parts.items()},
+    }
+    content = json.dumps(header).encode()[:-1]
+    line = b"%b%b%d}\n" % (content, _CRC, zlib.crc32(content))
+    whole = b"".join([line, *parts.values()])
+    return whole + zlib.crc32(whole).to_bytes(CRC_BYTES)
+
+
+def decode(catalog: Catalog, data: bytes) -> list[Bundle]:
+    """Read bundles back and verify their checksum.
+
+    Raises FlywheelError if they name tables or columns that the catalog lacks, ValueError if they
+    are incomplete.
+    """
+    import pyarrow as pa
+
+    if zlib.crc32(data[:-CRC_BYTES]).to_bytes(CRC_BYTES) != data[-CRC_BYTES:]:
+        raise ValueError("the checksum differs")
     try:
-        return decode(catalog, data), None
-    except FlywheelError as error:
-        return [], str(error)
+        place = data.index(b"\n") + 1
+        header = json.loads(data[:place])
+        tables: dict[str, pa.Table] = {}
+        for name, length in header["tables"].items():
+            rows = pa.ipc.open_stream(data[place : place + length]).read_all()
+            # Rows that were checked when they were spooled get the columns added since then.
+            tables[name] = fit_schema(catalog.table(name), rows)
+            place += length
+        taken = dict.fromkeys(tables, 0)
+        bundles: list[Bundle] = []
+        for stated in header["bundles"]:
+            own: dict[str, pa.Table] = {}
+            for name, count_rows in stated["rows"].items():
+                own[name] = tables[name].slice(taken[name], count_rows)
+                taken[name] += count_rows
+                if own[name].num_rows != count_rows:
+                    raise ValueError(f"rows of {name} are missing")
+            words = {word: str(stated[word]) for word in ("bundle_id", "message", "author")}
+            bundles.append(Bundle(tables=own, **words))
+    except FlywheelError:
+        raise
+    except Exception as error:  # damaged bytes end in exceptions of every kind
+        raise ValueError(repr(error)) from error
+    return bundles

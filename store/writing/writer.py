@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -27,13 +27,13 @@ from store.lake.data_files.files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
 from store.schema.migrate import migrate
-from store.writing import bulk_load, group_commit, rejected, spool
+from store.schema.row_checks import Stage
+from store.schema.tables import Table
 from store.writing import bundle as bundles
+from store.writing import rejected, spool, transaction
 from store.writing.bundle import Bundle, Rows
-from store.writing.commit_turns import CommitTurns
 from store.writing.key_index import KeyIndex
 from store.writing.spool import Group, Place, Record, Spool
-from store.writing.validation import check_bundles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LOCKED_S = 30.0
+MANY_ROWS = 10_000
+"""Rows of a load whose keys take long to index."""
 _KEPT = "Nothing is lost: what was spooled is kept, and the next append or `store init` commits it."
 
 
@@ -57,9 +59,12 @@ class Writer:
         self.author = author
         self._catalog = catalogs.load()
         self._connection = connect(to=location)
+        row = self._connection.execute("SELECT current_setting('threads')").fetchone()
+        self._threads = int(row[0]) if row else 1
+        self._use_one_thread()
+        self._stage = Stage(self._connection, self._catalog)
         self._keys = KeyIndex(location, self._catalog)
-        self._spool = Spool(location.spool)
-        self._turns = CommitTurns(location.spool, author)
+        self._spool = Spool(location.spool, author)
         self._is_lost = False
         """Whether the connection is to be made again."""
         self._held = ExitStack()
@@ -115,11 +120,11 @@ class Writer:
             RowsRejected: rows break a rule; nothing of the bundle is stored.
             CommitConflict: another program holds the lake's catalog; the bundle stays spooled.
         """
-        (made,) = check_bundles(self._connection, self._catalog, [tables])
-        given = bundles.select_given(tables, made)
+        (rows,) = self._check([tables])
+        given = bundles.select_given(tables, rows)
         identity = bundle_id or bundles.hash_content(self.author, given)
-        one = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(made))
-        return self._store([one], wait=wait)
+        bundle = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(rows))
+        return self._store([bundle], wait=wait)
 
     def append_all(self, given: Sequence[Bundle], *, wait: bool = True) -> int:
         """Store several bundles, each of them completely or not at all; return a snapshot.
@@ -133,23 +138,20 @@ class Writer:
             CommitConflict: another program holds the lake's catalog; the bundles stay spooled.
         """
         refused: RowsRejected | None = None
+        accepted: list[Bundle] = []
         try:
-            checked = check_bundles(self._connection, self._catalog, [one.tables for one in given])
-            made = [
-                replace(one, author=self.author, tables=dict(rows))
-                for one, rows in zip(given, checked, strict=True)
-            ]
+            checked = self._check([bundle.tables for bundle in given])
         except RowsRejected:
-            made = []
-            # Check each bundle separately to find the ones that break a rule.
-            for one in given:
-                try:
-                    (rows,) = check_bundles(self._connection, self._catalog, [one.tables])
-                    made.append(replace(one, author=self.author, tables=dict(rows)))
-                except RowsRejected as error:
-                    refused = refused or error
+            checked = None
+        for number, bundle in enumerate(given):
+            try:
+                # Check each bundle separately to find the ones that break a rule.
+                rows = checked[number] if checked else self._check([bundle.tables])[0]
+                accepted.append(replace(bundle, author=self.author, tables=dict(rows)))
+            except RowsRejected as error:
+                refused = refused or error
         try:
-            snapshot = self._store(made, wait=wait) if made else self._seen
+            snapshot = self._store(accepted, wait=wait) if accepted else self._seen
         except RowsRejected as error:
             raise refused or error from None
         if refused is not None:
@@ -162,7 +164,8 @@ class Writer:
         Bundles that were spooled without waiting and broke a rule are left in spool/rejected, with
         a warning; `store check` lists them.
         """
-        return self._drain()
+        with self._spool.turn():
+            return self._commit_waiting()
 
     def load(
         self,
@@ -180,23 +183,31 @@ class Writer:
             RowsRejected: rows break a rule; nothing is stored.
             CommitConflict: another program holds the lake's catalog; nothing is stored.
         """
-        made = Bundle(bundle_id=bundle_id, message=message, author=self.author)
+        bundle = Bundle(bundle_id=bundle_id, message=message, author=self.author)
         with self._lock():
-            if group_commit.find_committed(self._connection, [bundle_id]):
+            if self._find_committed(bundle_id):
                 return None
-            with self._transaction(message):
-                counts = bulk_load.load_tables(self._connection, self._catalog, tables)
-                group_commit.log_bundles(self._connection, [made], [counts])
-            # Index many keys now, so that the next append does not have to wait for it.
-            many = sum(counts.values()) >= bulk_load.MANY_ROWS
-            follow = self._keys.follow if many else find_newest_snapshot
-            self._seen = follow(self._connection)
+            self._connection.execute(f"SET threads = {self._threads}")
+            try:
+                with self._transaction(message):
+                    counts = transaction.load_tables(self._stage, tables)
+                    transaction.log_bundles(self._stage, [bundle], [counts])
+                # Index many keys now, so that the next append does not have to wait for it.
+                many = sum(counts.values()) >= MANY_ROWS
+                follow = self._keys.follow if many else find_newest_snapshot
+                self._seen = follow(self._connection)
+            finally:
+                self._use_one_thread()
         return self._seen
 
     def has_bundle(self, bundle_id: str) -> bool:
         """Return whether a bundle of this identity has been committed."""
         with self._explain_faults():
-            return bool(group_commit.find_committed(self._connection, [bundle_id]))
+            return self._find_committed(bundle_id)
+
+    def _find_committed(self, bundle_id: str) -> bool:
+        query = "SELECT 1 FROM lake.ingest_log WHERE bundle_id = ?"
+        return self._connection.execute(query, [bundle_id]).fetchone() is not None
 
     def choose_time(self, table: str) -> datetime:
         """Return the time of a new row that must count as the latest of its table.
@@ -214,66 +225,92 @@ class Writer:
 
         return Lake(self.location, at)
 
-    def _store(self, made: list[Bundle], *, wait: bool) -> int:
-        """Spool checked bundles, and unless told otherwise wait until they are committed."""
-        place = self._spool.write(made)
-        if not wait:
-            return self._seen
-        snapshot = self._drain(until=place)
-        rejected.raise_if_kept(place, len(made))
-        return snapshot
+    def _check(self, given: Sequence[Mapping[str, Rows]]) -> list[dict[str, pa.Table]]:
+        return transaction.check_bundles(self._stage, given)
 
-    def _drain(self, until: Place | None = None) -> int:
-        """Commit the spool in groups, unless a record is committed already; return the newest."""
-        with self._turns.take(until) as snapshot:
-            if snapshot is None:
-                with self._lock():
-                    for group in spool.read_groups(self._catalog, self.location.spool):
-                        snapshot = self._commit_group(group, until)
-                    snapshot = snapshot or find_newest_snapshot(self._connection)
-            self._seen = snapshot
+    def _store(self, given: list[Bundle], *, wait: bool) -> int:
+        """Commit checked bundles with all that is spooled, or spool them; return a snapshot."""
+        if not wait:
+            self._spool.write(given)
+            return self._seen
+        with self._spool.turn(wait=False) as is_taken:
+            if is_taken:
+                try:
+                    return self._commit_waiting(given)
+                except (CommitConflict, LakeUnreachable):
+                    self._spool.write(given)
+                    raise
+        # Another writer commits: it, or the next one, commits what is spooled for all who wait.
+        place = self._spool.write(given)
+        with self._spool.turn():
+            if place.is_waiting:
+                return self._commit_waiting(awaited=place)
+        with self._explain_faults():
+            self._seen = find_newest_snapshot(self._connection)
+        _raise_first(rejected.take_back(place, len(given)))
         return self._seen
 
-    def _commit_group(self, group: Group, awaited: Place | None) -> int:
-        made: dict[str, Bundle] = {}
+    def _commit_waiting(self, own: Sequence[Bundle] = (), awaited: Place | None = None) -> int:
+        """Commit the spool in groups, with own bundles at the end; return a snapshot with all.
+
+        Raises the first error of the caller's bundles: its own, or those of the awaited record.
+        """
+        errors: list[FlywheelError] = []
+        snapshot: int | None = None
+        with self._lock():
+            for group in spool.read_groups(self._catalog, self.location.spool, own):
+                snapshot = self._commit_group(group, awaited, errors)
+            self._seen = snapshot or find_newest_snapshot(self._connection)
+        _raise_first(errors)
+        return self._seen
+
+    def _commit_group(
+        self, group: Group, awaited: Place | None, errors: list[FlywheelError]
+    ) -> int:
+        """Commit a group; keep refused bundles of others, and add errors of the caller's."""
+        given: dict[str, Bundle] = {}
         # A retried bundle is in several records, which are committed or rejected together.
         copies: dict[str, list[tuple[Record, int]]] = {}
         for record in group.records:
             if record.damage is not None:
                 rejected.keep_record(record)
-            for position, one in enumerate(record.bundles):
-                made.setdefault(one.bundle_id, one)
-                copies.setdefault(one.bundle_id, []).append((record, position))
+            for position, bundle in enumerate(record.bundles):
+                given.setdefault(bundle.bundle_id, bundle)
+                copies.setdefault(bundle.bundle_id, []).append((record, position))
+        import pyarrow as pa
+
         snapshot = self._keys.follow(self._connection)
-        ingest_log = self._catalog.table("ingest_log")
-        wanted = {(identity,) for identity in made}
-        done = self._keys.find_stored(self._connection, ingest_log, wanted)
-        fresh = [one for identity, one in made.items() if (identity,) not in done]
-        if fresh:
+        done = self._lookup(self._catalog.table("ingest_log"), pa.array(given, pa.string()))
+        for identity in done.to_pylist():
+            del given[str(identity)]
+        if given:
+            fresh = list(given.values())
             snapshot, refused = self._commit(fresh)
             for number, error in refused.items():
                 for record, position in copies[fresh[number].bundle_id]:
-                    rejected.keep_bundle(record, position, error, awaited=record.place == awaited)
-        self._turns.note_commit(snapshot, group.writers)
+                    if record.place is None or record.place == awaited:
+                        errors.append(error)
+                    else:
+                        rejected.keep_bundle(record, position, error)
         for file in group.finished:
             file.unlink(missing_ok=True)
         return snapshot
 
-    def _commit(self, made: list[Bundle]) -> tuple[int, dict[int, FlywheelError]]:
+    def _lookup(self, table: Table, keys: pa.Array) -> pa.Array:
+        return self._keys.find_stored(self._connection, table, keys)
+
+    def _commit(self, given: list[Bundle]) -> tuple[int, dict[int, FlywheelError]]:
         """Commit bundles in one transaction; return the snapshot, and the refused by position.
 
         If DuckDB cannot store the rows of one, each bundle is committed separately.
         """
-        message = made[0].message if len(made) == 1 else f"{len(made)} bundles"
+        message = given[0].message if len(given) == 1 else f"{len(given)} bundles"
         until = time.monotonic() + LOCKED_S
         try:
             while True:
                 try:
-                    one_thread = group_commit.use_one_thread(self._connection)
-                    with one_thread, self._transaction(message, of=made):
-                        outcome = group_commit.commit_group(
-                            self._connection, self._catalog, self._keys, made
-                        )
+                    with self._transaction(message, of=given):
+                        outcome = transaction.store_bundles(self._stage, self._lookup, given)
                     break
                 except CommitConflict:
                     if time.monotonic() > until:
@@ -282,10 +319,10 @@ class Writer:
         except Exception as error:
             self._require_lock(error)
             self._raise_fault(error)
-            if len(made) == 1:
+            if len(given) == 1:
                 reason = FlywheelError(f"DuckDB cannot store the rows: {error}")
                 return self._keys.follow(self._connection), {0: reason}
-            alone = [self._commit([one]) for one in made]
+            alone = [self._commit([bundle]) for bundle in given]
             return alone[-1][0], {at: why[0] for at, (_, why) in enumerate(alone) if why}
         return self._keys.add(self._connection, outcome.keys), dict(outcome.rejected)
 
@@ -294,6 +331,7 @@ class Writer:
         authors = sorted({made.author for made in of}) if of else [self.author]
         given = {name for made in of for name in made.tables} if of else {*self._catalog.tables}
         new = NewFiles(self._connection, self.location.files, given | {"ingest_log"})
+        self._stage.register(given | {"ingest_log"})
         self._connection.execute("BEGIN")
         try:
             yield
@@ -374,8 +412,17 @@ class Writer:
     def _attach_again(self) -> None:
         self._connection.close()
         self._connection = connect(to=self.location)
+        self._use_one_thread()
+        self._stage = Stage(self._connection, self._catalog)
         attach(self._connection, self.location, writable=True)
         self._is_lost = False
+
+    def _use_one_thread(self) -> None:
+        import duckdb
+
+        # Starting and ending threads takes longer than inserting a group of bundles.
+        with suppress(duckdb.Error):  # an internal error has invalidated the database
+            self._connection.execute("SET threads = 1")
 
     def _rollback(self) -> None:
         import duckdb
@@ -387,3 +434,10 @@ class Writer:
             self._is_lost = not self.location.holds_lock()
             if not self._is_lost:
                 self._attach_again()
+
+
+def _raise_first(errors: Sequence[FlywheelError]) -> None:
+    for error in errors[1:]:
+        log.warning("another bundle was refused: %s", error)
+    if errors:
+        raise errors[0]

@@ -28,7 +28,7 @@ from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownNa
 from store.lake import location
 from store.schema import catalog
 from store.upkeep import integrity, maintenance
-from store.writing import bundle, commit_turns, group_commit, spool
+from store.writing import bundle, spool, transaction
 from store.writing.bundle import Bundle
 from store.writing.rejected import locate_folder
 from store.writing.writer import Writer
@@ -377,26 +377,11 @@ def test_writers_that_wait_for_the_lock_share_one_commit(writer: Writer, lake_ur
                 threads.submit(one.append, {"policies": [_policy(one.author)]}, one.author)
                 for one in others
             ]
-            while spool.count_bundles(catalog.load(), writer.location.spool) < len(others):
+            # The first one waits for the lock and does not spool.
+            while spool.count_bundles(catalog.load(), writer.location.spool) < len(others) - 1:
                 time.sleep(0.01)
         assert {one.result() for one in waiting} == {before + 1}
     assert _count(writer, "policies") == len(others)
-
-
-def test_a_record_that_left_the_spool_without_a_commit_is_not_taken_for_stored(
-    writer: Writer, tmp_path: Path
-) -> None:
-    before = writer.append({"policies": [_policy("first")]}, "first")
-    place = writer._spool.write([_as_bundle("second")])
-    commit_turns.forward(writer.location.spool, tmp_path / "other")
-    assert writer._drain(place) == before  # asked the lake
-    (group,) = spool.read_groups(catalog.load(), tmp_path / "other")
-    assert [one.bundle_id for record in group.records for one in record.bundles] == ["second"]
-
-
-def _as_bundle(name: str) -> Bundle:
-    rows = bundle.conform(catalog.load().table("policies"), [_policy(name)])
-    return Bundle(bundle_id=name, message=name, author="tests", tables={"policies": rows})
 
 
 def _file(header: bytes, rows: bytes = b"") -> bytes:
@@ -460,7 +445,8 @@ def test_an_append_cut_short_by_a_crash_was_never_acknowledged(writer: Writer) -
     table = catalog.load().table("policies")
     whole = [
         spool.encode(
-            [Bundle(bundle_id=n, message=n, tables={"policies": bundle.conform(table, [row])})]
+            [Bundle(bundle_id=n, message=n, tables={"policies": bundle.conform(table, [row])})],
+            f"0-{n}",
         )
         for n, row in ((str(n), _policy(str(n))) for n in range(10))
     ]
@@ -473,6 +459,46 @@ def test_an_append_cut_short_by_a_crash_was_never_acknowledged(writer: Writer) -
     assert _count(writer, "policies") == len(unfinished)
     assert not locate_folder(folder).exists()
     assert integrity.check(writer.location) == []
+
+
+def test_a_flipped_byte_costs_one_record_and_is_told_of(
+    writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever it is: in a header, at its end, in a length or in the rows."""
+    folder = writer.location.spool
+    for name in ("a", "b", "c"):
+        # A text that looks like a record is no record.
+        looks = '\n{"spool": "x", "bundles": [], "tables": {}, "crc": 0}\n'
+        writer.append({"policies": [_policy(name, model=looks)]}, name, wait=False)
+    (file,) = spool.list_files(folder)
+    whole, known = file.read_bytes(), catalog.load()
+    ends = [0]
+    (group,) = spool.read_groups(known, folder)
+    for record in group.records:
+        ends.append(ends[-1] + len(record.data))
+    assert ends[-1] == len(whole)
+    sealed = file.with_suffix(spool.SEALED)
+    header = whole.index(b"\n") + 1
+    for number in range(3):
+        start, end = ends[number : number + 2]
+        for place in [*range(start, start + header), *range(start + header, end, 17), end - 1]:
+            flipped = bytes([whole[place] ^ (1 + place % 255)])
+            sealed.write_bytes(whole[:place] + flipped + whole[place + 1 :])
+            (group,) = spool.read_groups(known, folder)
+            assert [bool(record.damage) for record in group.records] == [
+                one == number for one in range(3)
+            ], place
+            assert group.records[number].data == sealed.read_bytes()[start:end]
+    sealed.write_bytes(whole[:50] + b"\xff" + whole[51:])
+    writer.flush()
+    assert _count(writer, "policies") == 2
+    [told] = caplog.records
+    (kept,) = locate_folder(folder).glob("*.bundle")
+    assert told.levelname == "WARNING"
+    assert told.getMessage().startswith(f"a record of the spool is damaged and is kept as {kept}")
+    assert kept.read_bytes() == whole[:50] + b"\xff" + whole[51 : ends[1]]
+    (problem,) = integrity.check(writer.location)
+    assert (problem.table, problem.count) == ("spool", 1)
 
 
 def _bundle(name: str, *rows: dict[str, Any], table: str = "policies") -> Bundle:
@@ -566,19 +592,14 @@ def test_a_full_disk_costs_one_append(writer: Writer) -> None:
 def test_rows_that_duckdb_cannot_store_hold_up_nobody(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    insert: Callable[..., int] = group_commit.insert_rows
+    insert: Callable[..., None] = transaction.insert_rows
 
-    def refuse_poison(connection: Any, table: Any, rows: str) -> int:
-        if (
-            table.name == "policies"
-            and connection.execute(
-                f"SELECT count(*) FROM ({rows}) WHERE policy_id = 'poison'"
-            ).fetchone()[0]
-        ):
+    def refuse_poison(stage: Any, table: Any, rows: pa.Table) -> None:
+        if table.name == "policies" and "poison" in rows.column("policy_id").to_pylist():
             raise duckdb.ConversionException("cannot convert")
-        return insert(connection, table, rows)
+        insert(stage, table, rows)
 
-    monkeypatch.setattr(group_commit, "insert_rows", refuse_poison)
+    monkeypatch.setattr(transaction, "insert_rows", refuse_poison)
     for name in ("one", "poison", "two"):
         writer.append({"policies": [_policy(name)]}, name, wait=False)
     writer.flush()
@@ -695,7 +716,9 @@ def test_data_files_are_on_disk_before_their_bundle_leaves_the_spool(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", record_sync)
-    writer.append({"kernels": [builders.kernel(str(n)) for n in range(30)]}, "many")
+    many = [builders.kernel(str(n)) for n in range(30)]
+    writer.append({"kernels": many}, "many", wait=False)
+    writer.flush()
     writer.append({"policies": [_policy("a")]}, "inlined")
     maintenance.compact(writer.location)
     files = {str(file) for file in Path(writer.location.files.url).rglob("*.parquet")}

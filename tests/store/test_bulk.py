@@ -23,7 +23,7 @@ from store import ids
 from store.errors import LakeUnreachable, RowsRejected
 from store.schema import catalog
 from store.upkeep import integrity
-from store.writing import bulk_load, bundle, foreign_keys
+from store.writing import bundle, transaction
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
 SIZES = builders.workload(TASK)
@@ -39,10 +39,10 @@ import os, signal, sys
 import pyarrow as pa
 import store
 from store import errors
-from store.writing import bulk_load
+from store.writing import transaction
 
 url, name, start, stop, killed = *sys.argv[1:3], *map(int, sys.argv[3:])
-bulk_load.PIECE_ROWS, bulk_load.CHUNK_ROWS = 100, 300
+transaction.CHUNK_ROWS, transaction.FIRST_SHARE = 300, 3
 schema = pa.schema([(column, pa.string()) for column in ("policy_id", "name", "kind")])
 
 def read():
@@ -67,9 +67,8 @@ with store.writer(url, author=name) as writer:
 
 @pytest.fixture(autouse=True)
 def _shrink_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_load, "PIECE_ROWS", PIECE)
-    monkeypatch.setattr(bulk_load, "CHUNK_ROWS", CHUNK)
-    monkeypatch.setattr(foreign_keys, "FEW_KEYS", PIECE)
+    monkeypatch.setattr(transaction, "CHUNK_ROWS", CHUNK)
+    monkeypatch.setattr(transaction, "FIRST_SHARE", CHUNK // PIECE)
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,14 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
 import builders
 import duckdb
+import pyarrow as pa
 import pytest
 
 import store
@@ -22,8 +23,7 @@ from store.lake.attachment import attach, connect
 from store.lake.location import Location
 from store.schema import catalog
 from store.upkeep import maintenance
-from store.writing import packed_runs
-from store.writing.key_index import Key, KeyIndex, hash_key
+from store.writing.key_index import KeyIndex
 
 
 def _rows(count: int, start: int = 0) -> dict[str, list[builders.Row]]:
@@ -61,56 +61,31 @@ def _index(location: Location) -> Generator[tuple[KeyIndex, duckdb.DuckDBPyConne
 def _assert_as_scanned(location: Location) -> None:
     """Ask the index about every stored key and about as many that are not stored."""
     with store.open(location.url) as lake:
-        stored: dict[str, set[Key]] = {}
+        stored: dict[str, set[str]] = {}
         for table in lake.catalog.tables.values():
             names = ", ".join(f'"{name}"' for name in table.key)
             rows = lake.run(f"SELECT {names} FROM {table.name}").arrow().to_pylist()
-            stored[table.name] = {tuple(row.values()) for row in rows}
+            stored[table.name] = {"\0".join(map(str, row.values())) for row in rows}
     assert stored["kernels"]
     assert stored["evaluations"]
     with _index(location) as (keys, connection):
         for table in catalog.load().tables.values():
-            others = {(*key[:-1], f"{key[-1]}0") for key in stored[table.name]}
-            others |= {(store.ids.uuid7(),)} if len(table.key) == 1 else set()
-            asked = stored[table.name] | others
-            assert keys.find_stored(connection, table, asked) == stored[table.name], table.name
+            others = {f"{key}0" for key in stored[table.name]} | {store.ids.uuid7()}
+            asked = pa.array(stored[table.name] | others, pa.string())
+            found = keys.find_stored(connection, table, asked)
+            assert set(found.to_pylist()) == stored[table.name], table.name
 
 
-@pytest.mark.repeats(run=1)
-@pytest.mark.parametrize("packed_rows", [1, 20, 10_000])
 def test_appends_and_loads_are_seen_alike(
-    writer: store.Writer, monkeypatch: pytest.MonkeyPatch, packed_rows: int
+    writer: store.Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.writing.key_index.PACKED_ROWS", packed_rows)
     monkeypatch.setattr("store.writing.key_index.BATCH_ROWS", 7)
-    monkeypatch.setattr("store.writing.packed_runs.BLOCK_DIGESTS", 4)
     writer.append(_rows(3), "three")
     _assert_as_scanned(writer.location)
     writer.load(_rows(30, start=3), "thirty", bundle_id="thirty")
     _assert_as_scanned(writer.location)
     writer.append(_rows(2, start=33), "two")
     _assert_as_scanned(writer.location)
-
-
-@pytest.mark.parametrize("sizes", [[10] * 40, [100, 3, 50, 7] * 10], ids=["equal", "mixed"])
-def test_runs_of_many_loads_are_merged_and_hold_every_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
-) -> None:
-    monkeypatch.setattr(packed_runs, "BLOCK_DIGESTS", 4)
-    monkeypatch.setattr(packed_runs, "MERGED_BLOCKS", 3)
-    loads = [[hash_key((load, at)) for at in range(size)] for load, size in enumerate(sizes)]
-    with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as index:
-        packed_runs.create_tables(index)
-        for load in loads:
-            packed_runs.add_run(index, "kernels", [b"".join(sorted(load))])
-            packed_runs.add_run(index, "tasks", [hash_key(("a task", *load))])
-            assert len(packed_runs.list_runs(index, "kernels")) <= packed_runs.MOST_RUNS
-        stored = [one for load in loads for one in load]
-        others = [hash_key(("other", at)) for at in range(200)]
-        found = packed_runs.find_digests(index, "kernels", stored + others)
-        blocks = index.execute("SELECT digests FROM _packed WHERE name = 'kernels'").fetchall()
-    assert found == stored
-    assert sum(len(block) for (block,) in blocks) == len(stored) * packed_runs.DIGEST_BYTES
 
 
 @pytest.mark.repeats(run=1)

@@ -28,8 +28,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(autouse=True)
 def _note_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("store.lake.host.lock_holder", "store.writing.commit_turns"):
-        monkeypatch.setattr(f"{module}.NOTE_AFTER_S", 0.05)
+    monkeypatch.setattr("store.lake.host.lock_holder.NOTE_AFTER_S", 0.05)
 
 
 def test_those_who_wait_for_the_lock_and_for_the_turn_are_told(

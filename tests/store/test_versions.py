@@ -27,10 +27,9 @@ ROOT = Path(store.__file__).parents[1]
 VERSIONS = Path(__file__).with_name("versions.json")
 """Version to its schema, the hash of its catalog, the judge's version and hashes of formats."""
 FORMATS = {
-    "record in the spool": "store/writing/record_format.py:encode",
+    "record in the spool": "store/writing/spool.py:encode",
     "suffixes of the spool": "store/writing/spool.py:OPEN, SEALED",
-    "note of the last commit": "store/writing/commit_turns.py:Note",
-    "rejected bundle": "store/writing/rejected.py:_keep, _locate",
+    "rejected bundle": "store/writing/rejected.py:_keep, locate_file",
     "record of a move": "store/lake/location.py:Move",
     "tables of a lake on a server": "store/lake/server/sql/committer.sql",
     "record of a move on a server": "store/lake/server/sql/create_move.sql",
