@@ -71,7 +71,6 @@ def groups() -> tuple[Group, Group]:
 
 
 def _import_command(importer: Member) -> Callable[..., None]:
-    """Return the function of `store import NAME`."""
     module = importer.load()
 
     def command(
@@ -107,7 +106,6 @@ def _import_command(importer: Member) -> Callable[..., None]:
 
 
 def _export_command(exporter: Member) -> Callable[..., None]:
-    """Return the function of `store export NAME`."""
     module = exporter.load()
 
     def command(

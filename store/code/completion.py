@@ -89,8 +89,6 @@ _HEADING = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class _Block:
-    """One fenced block."""
-
     start: int
     """Line of its fence."""
     end: int
@@ -236,7 +234,6 @@ def _read_fence(line: str) -> tuple[str, int, str, str] | None:
 
 
 def _closes_fence(line: str, mark: str, length: int) -> bool:
-    """Return whether a line closes a fence of this mark and length."""
     body = line.strip(" \t>")
     return len(body) >= length and not body.strip(mark)
 
@@ -263,7 +260,6 @@ def _read_block(
 
 
 def _read_outside(lines: Sequence[str], blocks: Sequence[_Block]) -> str:
-    """Return the text between the blocks."""
     kept: list[str] = []
     place = 0
     for block in blocks:
@@ -273,7 +269,6 @@ def _read_outside(lines: Sequence[str], blocks: Sequence[_Block]) -> str:
 
 
 def _is_python(block: _Block) -> bool:
-    """Return whether a block is Python by its info string, or by its text."""
     if block.language in PYTHON_FENCES:
         return True
     return not block.language and any(map(_STARTS.match, block.text.split("\n")))
@@ -303,7 +298,6 @@ def _read_sections(lines: Sequence[str], blocks: Sequence[_Block]) -> tuple[dict
 
 
 def _read_heading(line: str) -> tuple[str, str] | None:
-    """Return the section that a line begins, and the text that follows on the same line."""
     found = _HEADING.match(line[:_LONGEST_HEADING])
     if found is None:
         return None
@@ -366,7 +360,6 @@ def _find_code(
 
 
 def _defines_entry_point(text: str) -> bool:
-    """Return whether text is Python and defines the entry point."""
     if len(text) > LONGEST_CODE:
         return False
     tree = python_tree(text)
@@ -443,13 +436,11 @@ def _find_in_json(text: str) -> Iterator[str]:
 
 
 def _strip_fences(text: str) -> Iterator[str]:
-    """Yield text that defines the entry point, without fences if it has any."""
     fenced = [one.text for one in _find_blocks(text.split("\n")) if _DEFINES.search(one.text)]
     yield fenced[-1] if fenced else text
 
 
 def _find_bare(answer: str, lines: Sequence[str], blocks: Sequence[_Block]) -> str | None:
-    """Return code outside of blocks, or None."""
     text = _read_outside(lines, blocks) if blocks else answer
     if not _DEFINES.search(text):
         return None
@@ -487,7 +478,6 @@ def _trim_to_python(text: str) -> str | None:
 def _find_files(
     chosen: _Block | None, blocks: Sequence[_Block]
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the path of the code and the other files of the answer."""
     if chosen is None or chosen.name is None:
         return ENTRY_PATH, ()
     others = {

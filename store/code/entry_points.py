@@ -129,7 +129,6 @@ def count_parameters(code: str, name: str) -> int | None:
 
 
 def _fits(names: _Names, name: str, arguments: int) -> bool:
-    """Whether a function takes this number of arguments; True for a name that is no function."""
     function = names.functions.get(name)
     if function is None:
         return True

@@ -164,7 +164,6 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
 
 
 def _read_used(facts: PythonFacts, name: str) -> None:
-    """Record a function that is called or used as a decorator."""
     facts.uses_torch_compile |= name in _COMPILE
     facts.uses_torch_jit |= name in _JIT
     facts.uses_cuda_graphs |= name in _GRAPHS

@@ -128,7 +128,6 @@ def _spell_value(value: object) -> str:
 
 
 def _spell_infinite(value: Any) -> Any:
-    """Return a value with texts in place of numbers that JSON lacks."""
     if isinstance(value, Mapping):
         fields = cast("Mapping[Any, Any]", value).items()
         return {name: _spell_infinite(field) for name, field in fields}

@@ -132,7 +132,6 @@ def _join_paragraphs(text: str) -> list[str]:
 
 
 def _readable(entry: HelpEntry) -> HelpEntry:
-    """Return an entry with its description as one paragraph and a default in the user's words."""
     text = " ".join(_read_plain_text(entry.description).split())
     return entry.copy(description=text, default=_default(entry.default))
 

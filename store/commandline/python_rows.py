@@ -42,7 +42,6 @@ def list_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _list_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return the values of a column, as texts where Python cannot represent them."""
     try:
         return column.to_pylist()
     except (OverflowError, ValueError):

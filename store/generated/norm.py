@@ -134,7 +134,6 @@ def task(draw: Draw) -> Task:
 
 
 def _add_weights(core: Core) -> Core:
-    """Multiply the answer by a weight per column."""
     *c, last = core.c
     inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
     return replace(

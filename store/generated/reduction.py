@@ -169,7 +169,6 @@ def task(draw: Draw) -> Task:
 
 
 def _describe_row(kind: _Kind) -> Core:
-    """Return the reduction of a row."""
     start, fold, final = kind.start, kind.fold, kind.final.replace("/ n", "/ cols")
     if kind.title == "minimum":  # which is combined as the maximum of the negated
         start, fold, final = "-3e38f", "-v > a ? -v : a", "-a"
@@ -190,7 +189,6 @@ def _describe_row(kind: _Kind) -> Core:
 
 
 def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[Kernel]:
-    """Return the kernels of a reduction of columns."""
     lines = "".join(f" {line}" for line in pre.c)
     value = f"float v = x[r * cols + c];{lines}"
     final = kind.final.replace("/ n", "/ rows")

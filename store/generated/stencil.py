@@ -178,7 +178,6 @@ def _direct_sum(stencil: _Stencil) -> str:
 
 
 def _write_c(program: Program, stencil: _Stencil, post: Chain, reduced: bool) -> list[Kernel]:
-    """Return kernels with and without a split at the edge, with vectors and with threads."""
     high, wide = stencil.reach
     keep = "s += v;" if reduced else "out[r * cols + c] = v;"
     begin = ["  float s = 0.0f;"] * reduced
@@ -283,7 +282,6 @@ def _write_triton(program: Program, stencil: _Stencil, post: Chain, reduced: boo
 
 
 def _write_cuda(program: Program, stencil: _Stencil, post: Chain, reduced: bool) -> Kernel:
-    """Return tiles, or a warp per row where rows are averaged."""
     program = replace(program, functions=_read_function(stencil, "__device__", "int"))
     if reduced:
         source = [

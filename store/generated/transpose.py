@@ -89,7 +89,6 @@ def _describe_program(batch: bool, reduced: bool, functions: str = "") -> Progra
 
 
 def _write_column_loop(pre: Chain, combine: str, batch: bool, reduced: bool) -> Kernel:
-    """Return a Python loop over the rows of the answer."""
     loop = [
         "parts = []",
         f"for u, y in zip(x.unbind({int(batch) + 1}), y.unbind({int(batch)})):",

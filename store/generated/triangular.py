@@ -22,8 +22,6 @@ _MODULE = Module(inputs=("a", "x"))
 
 @dataclass(frozen=True, kw_only=True)
 class _Triangle:
-    """Which part of the matrix counts, and what is asked for."""
-
     lower: bool
     offset: int
     """Distance of the triangle from the diagonal."""
@@ -69,7 +67,6 @@ class _Triangle:
 
 
 def _add_offset(name: str, by: int) -> str:
-    """Return the expression of a name plus a number."""
     return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
 
 

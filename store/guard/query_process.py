@@ -209,7 +209,6 @@ class QueryProcess:
         return reply
 
     def _explain_end(self) -> FlywheelError:
-        """Explain why the child ended during a query, or before the lake was open."""
         assert self._child is not None
         code = self._child.wait()
         if code > 0 and not self._is_open:

@@ -90,7 +90,6 @@ def neutralize(value: object) -> str:
 
 
 def _list_configs(made: Edition) -> list[dict[str, Any]]:
-    """Return what the card says about each dataset and each table with rows, datasets first."""
     found: list[dict[str, Any]] = []
     for name in (*made.datasets, *made.tables):
         files = made.shards(name)
@@ -157,7 +156,6 @@ def _build_front_matter(made: Edition, configs: list[dict[str, Any]]) -> dict[st
 
 
 def _choose_default(made: Edition, configs: list[dict[str, Any]]) -> str:
-    """Return the config that is loaded by default: a dataset, or else the kernels."""
     named = [str(one["name"]) for one in configs]
     return next((name for name in named if name in (*made.datasets, "kernels")), named[0])
 
@@ -172,7 +170,6 @@ def _list_private(lake: Lake, made: Edition) -> list[str]:
 
 
 def _draw_figure(lake: Lake, made: Edition) -> None:
-    """Draw the best speedup of every task by device, or else the rows of the tables."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

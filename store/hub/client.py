@@ -189,7 +189,6 @@ class Hub:
 
     @contextmanager
     def _translate_errors(self, what: str) -> Generator[None]:
-        """Turn the client's exceptions into errors with a next step and without a token."""
         import huggingface_hub
 
         if huggingface_hub.is_offline_mode():  # the client would try again and again
@@ -229,7 +228,6 @@ def compute_identity(file: Path, known: tuple[str, int] | None) -> tuple[str, in
 
 
 def _list_causes(error: BaseException) -> list[BaseException]:
-    """Return an error and its causes, outermost first."""
     found: list[BaseException] = []
     one: BaseException | None = error
     while one is not None and one not in found:
@@ -239,7 +237,6 @@ def _list_causes(error: BaseException) -> list[BaseException]:
 
 
 def _find_status(error: BaseException) -> int | None:
-    """Return the HTTP status behind an error."""
     for one in _list_causes(error):
         response: Any = getattr(one, "response", None)
         if response is not None:

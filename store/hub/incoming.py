@@ -326,7 +326,6 @@ def replace_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
 
 
 def _replace_ids(rows: pa.Table, column: str, names: Mapping[str, str]) -> pa.Table:
-    """Return rows with the new ids of one column; ids without one stay."""
     import pyarrow as pa
 
     given = cast("list[str | None]", rows.column(column).to_pylist())

@@ -136,7 +136,6 @@ def _place(
     started_at: datetime,
     say: Progress,
 ) -> Publication:
-    """Upload an edition to the Hub: one commit with the files that differ, then the tag."""
     try:
         there = hub.find(made.repo)
     except FlywheelError as error:
@@ -223,7 +222,6 @@ def _check_owner(made: Edition, hub: Hub, there: RepositoryState, private: bool)
 
 
 def _list_changes(made: Edition, there: RepositoryState | None) -> list[Change]:
-    """Compare the files of an edition with those of a repository."""
     held = there.files if there is not None else {}
     found: list[Change] = []
     for path, file in made.files().items():
@@ -269,7 +267,6 @@ def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> s
 def _record_publication(
     now: Lake, made: Edition, options: Options, revision: str, started_at: datetime
 ) -> None:
-    """Append the run, once for each edition and commit."""
     run_id = store.ids.content_id("publish", made.lake_id, made.repo, made.tag, revision)
     if now.run("SELECT run_id FROM runs WHERE run_id = $1", [run_id]).one() is not None:
         return

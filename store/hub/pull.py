@@ -176,7 +176,6 @@ def _read_manifest(file: Path, name: str) -> dict[str, Any]:
 
 
 def _check_size(there: RepositoryState, paths: list[str], most_bytes: int) -> None:
-    """Raise ImportFailed before downloading more than the limits accept."""
     size = sum(there.files[path][1] for path in paths if path in there.files)
     if size > most_bytes:
         raise ImportFailed(
@@ -271,7 +270,6 @@ def _merge(
 def _open_reader(
     part: IncomingTable, repo: str, revision: str, own: list[dict[str, Any]]
 ) -> pa.RecordBatchReader:
-    """Return the new rows of a table as a stream, with their origin."""
     import pyarrow as pa
 
     from store.writing.bundle import conform

@@ -238,7 +238,6 @@ def find_secret_rows(rows: pa.Table) -> list[int]:
 
 
 def _find_matching(values: Any, pattern: str) -> list[int]:
-    """Return the positions of texts that contain a pattern, also inside lists and structs."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -284,7 +283,6 @@ def _map_values(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArra
 
 
 def _find_hits(texts: Any, pattern: str) -> list[int]:
-    """Return the positions of texts that contain a pattern; NULL contains none."""
     import pyarrow.compute as pc
 
     found: Any = pc.indices_nonzero(pc.match_substring_regex(texts, pattern))

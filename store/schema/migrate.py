@@ -112,7 +112,6 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
 def _plan_migration(
     connection: duckdb.DuckDBPyConnection, record: Record | None, catalog: Catalog
 ) -> list[tuple[str, str]]:
-    """Return the changes that bring a lake to the catalog, each as a line and a statement."""
     held = None if record is None else record.read()
     if held is not None and held.digest == catalog.digest:
         return []
@@ -236,7 +235,6 @@ def _list_stored_columns(
 def _list_canonical_types(
     connection: duckdb.DuckDBPyConnection, catalog: Catalog
 ) -> dict[str, str]:
-    """Map each type as the catalog writes it to DuckDB's own spelling."""
     written = sorted({c.type for t in catalog.tables.values() for c in t.columns.values()})
     spelled = ", ".join(f"typeof(NULL::{kind})" for kind in written)
     row = connection.execute(f"SELECT {spelled}").fetchone()

@@ -173,7 +173,6 @@ def _check_checks(
 
 
 def _holds(connection: duckdb.DuckDBPyConnection, check: str, rows: str) -> bool:
-    """Return whether all rows of a relation pass a check that names no other columns."""
     import duckdb
 
     try:
