@@ -48,7 +48,14 @@ def print_page(page: KernelPage | TaskPage | RunPage | Ancestry, form: str) -> N
         tables = {title.lower(): list_rows(rows) for title, rows in page.sections.items()}
         echo.print_json(about | tables)
     elif isinstance(page, TaskPage):
-        _print_task(page)
+        from rich.text import Text
+
+        console, row = echo.open_console(), page.task
+        title = f"task {row['suite']} {row['suite_revision']} {row['name']}"
+        about = f"{title}: {row['title'] or row['task_id'][:12]}"
+        console.print(Text(escape_terminal(about), style="bold"))
+        _print_sections(console, page.sections, _EMPTY_TASK)
+        console.print(Text("`store show KERNEL` shows one kernel with its code."))
     elif isinstance(page, RunPage):
         _print_run(page)
     else:
@@ -90,7 +97,19 @@ def _print_ancestry(page: Ancestry) -> None:
             continue
         known = parent in branches
         elsewhere = " (expanded elsewhere)" if known else ""
-        line = branch.add(Text(escape_terminal(_edge(edge) + elsewhere)))
+        # What the parent was, its score as shown, and to whom.
+        score = "" if edge["score"] is None else f"shown as {edge['score']:.2f}x"
+        facts = [
+            score,
+            edge["policy"] and f"{'to' if score else 'by'} {edge['policy']}",
+            edge["run"],
+            "" if edge["step"] is None else f"step {edge['step']}",
+            f"{edge['attempts']} attempts" if edge["attempts"] > 1 else "",
+            "quarantined" if edge["quarantined"] else "",
+        ]
+        listed = ", ".join(str(fact) for fact in facts if fact)
+        about = f"{edge['relation']} {parent[:12]} {listed}".rstrip()
+        line = branch.add(Text(escape_terminal(about + elsewhere)))
         if not known and edge["parent_distance"] < SHOWN_LEVELS:
             branches[parent] = line
     console.print(root)
@@ -100,34 +119,6 @@ def _print_ancestry(page: Ancestry) -> None:
         console.print(
             Text(f"{len(beyond)} kernels further back have more ancestors: --format json lists all")
         )
-
-
-def _edge(edge: Mapping[str, Any]) -> str:
-    """Return one line about an edge: what the parent was, its score as shown, and to whom."""
-    score = "" if edge["score"] is None else f"shown as {edge['score']:.2f}x"
-    step = "" if edge["step"] is None else f"step {edge['step']}"
-    facts = [
-        score,
-        edge["policy"] and f"{'to' if score else 'by'} {edge['policy']}",
-        edge["run"],
-        step,
-        f"{edge['attempts']} attempts" if edge["attempts"] > 1 else "",
-        "quarantined" if edge["quarantined"] else "",
-    ]
-    listed = ", ".join(str(fact) for fact in facts if fact)
-    return f"{edge['relation']} {edge['parent_kernel_id'][:12]} {listed}".rstrip()
-
-
-def _print_task(page: TaskPage) -> None:
-    from rich.text import Text
-
-    console = echo.open_console()
-    row = page.task
-    title = f"task {row['suite']} {row['suite_revision']} {row['name']}"
-    about = f"{title}: {row['title'] or row['task_id'][:12]}"
-    console.print(Text(escape_terminal(about), style="bold"))
-    _print_sections(console, page.sections, _EMPTY_TASK)
-    console.print(Text("`store show KERNEL` shows one kernel with its code."))
 
 
 def _print_run(page: RunPage) -> None:

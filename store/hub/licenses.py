@@ -52,11 +52,6 @@ class Licenses:
     wrong: pa.Table
     """table, id, license, source of rows that must not be published."""
 
-    @property
-    def names(self) -> list[str]:
-        """The licenses of the rows, sorted."""
-        return sorted({license for _, license, _ in self.counts})
-
 
 def is_redistributable(license: str) -> bool:
     """Return whether an SPDX expression permits redistribution.
