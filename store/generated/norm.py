@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from store.generated.writing import chain, row_programs, texts, words
+from store.generated.writing import chain, row_programs
 from store.generated.writing.chain import Chain
 from store.generated.writing.draw import Draw
 from store.generated.writing.row_programs import Core
@@ -12,8 +12,6 @@ from store.generated.writing.task import Task
 from store.generated.writing.texts import Module
 
 SPLIT = "train"
-_ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
-_COLS = (256, 384, 500, 512, 640, 768, 1000, 1024, 1536)
 _KEEP = "dim=1, keepdim=True"
 _SQUARES = ("float a = 0.0f;", "@ { const float v = PRE; to[c] = v; a += v * v; }", "$sum a")
 _CENTRE = (
@@ -111,25 +109,14 @@ def task(draw: Draw) -> Task:
         core = _add_weights(core)
     if level == 3:
         core, post, titles = _average_rows(core, post), Chain(), [*titles, "mean of squares"]
-    lines = [*pre.torch(), *core.torch, *post.torch("v")]
-    return texts.write_task(
+    return row_programs.write_task(
+        draw,
         title=f"Rows: {', '.join(filter(None, titles))}",
         level=level,
         module=module,
-        lines=lines,
-        sizes=draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18),
-        bound=words.ROW_ALONE,
-        kernels=texts.add_unlinked(
-            draw,
-            [
-                texts.write_rewrite(module, [*pre.inplace(), *core.fast, *post.inplace("v")]),
-                texts.write_row_loop(module, lines, 1),
-                texts.write_row_loop(module, lines, 32),
-                *row_programs.write_kernels(module, pre, core, post),
-                texts.write_rounded(module, lines),
-            ],
-        ),
-        cuda={"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))},
+        pre=pre,
+        core=core,
+        post=post,
     )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from store.generated.writing import chain, row_programs, texts, words
+from store.generated.writing import chain, row_programs
 from store.generated.writing.draw import Draw
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Task
 from store.generated.writing.texts import Module
 
 SPLIT = "test"
-_ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
-_COLS = (256, 384, 500, 512, 640, 768, 1000, 1024, 1536)
 _MOST = 8.0
 _TOP = (
     "float a = -3e38f, b = 0.0f;",
@@ -148,24 +146,7 @@ def task(draw: Draw) -> Task:
     core = draw.choice(_ONE if level == 3 else (*_WIDE, _ONE[0]))
     count = (0, 1 + draw.integer_below(2), draw.integer_below(3))[level - 1]
     pre = chain.draw_chain(draw, count, most=_MOST)
-    module = Module()
-    lines = [*pre.torch(), *core.torch]
-    return texts.write_task(
-        title=f"Rows: {', '.join(filter(None, (pre.title, core.title)))}",
-        level=level,
-        module=module,
-        lines=lines,
-        sizes=draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18),
-        bound=words.ROW_ALONE,
-        kernels=texts.add_unlinked(
-            draw,
-            [
-                texts.write_rewrite(module, [*pre.inplace(), *core.fast]),
-                texts.write_row_loop(module, lines, 1),
-                texts.write_row_loop(module, lines, 32),
-                *row_programs.write_kernels(module, pre, core),
-                texts.write_rounded(module, lines),
-            ],
-        ),
-        cuda={"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))},
+    title = f"Rows: {', '.join(filter(None, (pre.title, core.title)))}"
+    return row_programs.write_task(
+        draw, title=title, level=level, module=Module(), pre=pre, core=core
     )

@@ -28,7 +28,15 @@ def task(draw: Draw) -> Task:
     lines = [*steps.torch(), "v = v.sum(dim=0)"]
     shape, gpu_shape = draw.choice(_SHAPES)
     tuned = Tuned(
+        title=f"Columns: {steps.title}, sum",
+        level=3,
         module=Module(),
+        steps=steps,
+        lines=lines,
+        rewritten=[*steps.inplace(), "v = v.sum(dim=0)"],
+        shape=shape,
+        gpu_shape=gpu_shape,
+        bound=_BOUND,
         out="x.new_zeros(x.shape[1])",
         c=[
             "for (long start = 0; start < cols; start += BLOCK_C) {",
@@ -37,7 +45,6 @@ def task(draw: Draw) -> Task:
             "    for (long c = start; c < end; ++c) out[c] += pre(x[r * cols + c]);",
             "}",
         ],
-        c_functions=steps.function(),
         c_choices={"OPT": (1, 2, 3), "BLOCK_C": (1, 4, 16, 64, 256, 1024)},
         triton=[
             "c = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)",
@@ -68,20 +75,8 @@ def task(draw: Draw) -> Task:
             "}",
             "atomicAdd(out + c, total);",
         ],
-        cuda_functions=steps.function(qualifier="__device__"),
         cuda_choices={"THREADS": (32, 64, 128, 256), "SPLITS": (1, 8, 64, 512)},
         cuda_grid="(x.shape[1] + THREADS - 1) // THREADS, SPLITS, 1",
         cuda_block="THREADS, 1, 1",
     )
-    return knobs.write_task(
-        draw,
-        tuned,
-        title=f"Columns: {steps.title}, sum",
-        level=3,
-        lines=lines,
-        rewritten=[*steps.inplace(), "v = v.sum(dim=0)"],
-        shape=shape,
-        gpu_shape=gpu_shape,
-        bound=_BOUND,
-        steps=len(steps),
-    )
+    return knobs.write_task(draw, tuned)

@@ -25,7 +25,15 @@ def task(draw: Draw) -> Task:
     lines = [*steps.torch(), "v = v.sum(dim=1)"]
     shape, gpu_shape = draw.choice(_SHAPES)
     tuned = Tuned(
+        title=f"Rows: {steps.title}, sum",
+        level=3,
         module=Module(),
+        steps=steps,
+        lines=lines,
+        rewritten=[*steps.inplace(), "v = v.sum(dim=1)"],
+        shape=shape,
+        gpu_shape=gpu_shape,
+        bound=words.ROW_ALONE,
         out="x.new_empty(x.shape[0])",
         c=[
             "#pragma omp parallel for num_threads(THREADS)",
@@ -40,7 +48,6 @@ def task(draw: Draw) -> Task:
             "  out[r] = total;",
             "}",
         ],
-        c_functions=steps.function(),
         c_choices={"OPT": (1, 2, 3), "BLOCK": (1, 16, 64, 256), "THREADS": (1, 2, 4)},
         triton=[
             "r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)",
@@ -79,20 +86,8 @@ def task(draw: Draw) -> Task:
             "}",
             "if (t == 0) out[r] = s[0];",
         ],
-        cuda_functions=steps.function(qualifier="__device__"),
         cuda_choices={"THREADS": (32, 128, 256, 1024), "UNROLL": (1, 2, 4, 8)},
         cuda_grid="x.shape[0], 1, 1",
         cuda_block="THREADS, 1, 1",
     )
-    return knobs.write_task(
-        draw,
-        tuned,
-        title=f"Rows: {steps.title}, sum",
-        level=3,
-        lines=lines,
-        rewritten=[*steps.inplace(), "v = v.sum(dim=1)"],
-        shape=shape,
-        gpu_shape=gpu_shape,
-        bound=words.ROW_ALONE,
-        steps=len(steps),
-    )
+    return knobs.write_task(draw, tuned)

@@ -23,7 +23,16 @@ def task(draw: Draw) -> Task:
     lines = [*steps.torch(), "v = v.t() + y"]
     shape, gpu_shape = draw.choice(_SHAPES)
     tuned = Tuned(
+        title=f"Matrix: {steps.title}, transposition and sum",
+        level=2,
         module=Module(inputs=("x", "y")),
+        steps=steps,
+        lines=lines,
+        rewritten=[*steps.inplace(), "v = v.t().contiguous()", "v.add_(y)"],
+        shape=shape,
+        gpu_shape=gpu_shape,
+        inputs=["ROWS, COLS", "COLS, ROWS"],
+        bound=_BOUND,
         out="torch.empty_like(y)",
         c=[
             "for (long r0 = 0; r0 < rows; r0 += TILE_R)",
@@ -32,7 +41,6 @@ def task(draw: Draw) -> Task:
             "      for (long r = r0; r < r0 + TILE_R && r < rows; ++r)",
             "        out[c * rows + r] = pre(x[r * cols + c]) + y[c * rows + r];",
         ],
-        c_functions=steps.function(),
         c_choices={"OPT": (1, 2, 3), "TILE_R": (1, 8, 32, 128), "TILE_C": (1, 8, 32, 128)},
         triton=[
             "r = tl.program_id(0) * TILE_R + tl.arange(0, TILE_R)",
@@ -63,22 +71,8 @@ def task(draw: Draw) -> Task:
             "    out[i] = s[t][u] + y[i];",
             "  }",
         ],
-        cuda_functions=steps.function(qualifier="__device__"),
         cuda_choices={"TILE": (2, 8, 16, 32), "LINES": (1, 2, 4, 8), "PAD": (0, 1)},
         cuda_grid="(x.shape[1] + TILE - 1) // TILE, (x.shape[0] + TILE - 1) // TILE, 1",
         cuda_block="TILE, LINES, 1",
     )
-    copied = [*steps.inplace(), "v = v.t().contiguous()", "v.add_(y)"]
-    return knobs.write_task(
-        draw,
-        tuned,
-        title=f"Matrix: {steps.title}, transposition and sum",
-        level=2,
-        lines=lines,
-        rewritten=copied,
-        shape=shape,
-        gpu_shape=gpu_shape,
-        shapes=["ROWS, COLS", "COLS, ROWS"],
-        bound=_BOUND,
-        steps=len(steps),
-    )
+    return knobs.write_task(draw, tuned)

@@ -38,7 +38,16 @@ def task(draw: Draw) -> Task:
     ]
     direct = " + ".join(f"{weight:.2f}f * row[c - {back}]" for back, weight in enumerate(weights))
     tuned = Tuned(
+        title=f"Rows: window of {count}, {steps.title}",
+        level=2,
         module=Module(),
+        steps=steps,
+        function="post",
+        lines=lines,
+        rewritten=[*lines[:2], *steps.inplace("v")],
+        shape=shape,
+        gpu_shape=gpu_shape,
+        bound=words.ROW_ALONE,
         out="torch.empty_like(x)",
         c=[
             "#pragma omp parallel for num_threads(THREADS)",
@@ -56,7 +65,6 @@ def task(draw: Draw) -> Task:
             "  }",
             "}",
         ],
-        c_functions=steps.function("post"),
         c_choices={"OPT": (1, 2, 3), "BLOCK": (1, 16, 64, 256), "THREADS": (1, 2, 4)},
         triton=[
             "r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)",
@@ -85,21 +93,8 @@ def task(draw: Draw) -> Task:
             "  out[(long long)r * cols + c] = post(v);",
             "}",
         ],
-        cuda_functions=steps.function("post", qualifier="__device__"),
         cuda_choices={"THREADS": (32, 128, 256, 1024), "ITEMS": (1, 2, 4, 16)},
         cuda_grid="(x.shape[1] + THREADS * ITEMS - 1) // (THREADS * ITEMS), x.shape[0], 1",
         cuda_block="THREADS, 1, 1",
     )
-    rewritten = [*lines[:2], *steps.inplace("v")]
-    return knobs.write_task(
-        draw,
-        tuned,
-        title=f"Rows: window of {count}, {steps.title}",
-        level=2,
-        lines=lines,
-        rewritten=rewritten,
-        shape=shape,
-        gpu_shape=gpu_shape,
-        bound=words.ROW_ALONE,
-        steps=len(steps),
-    )
+    return knobs.write_task(draw, tuned)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from store.generated.writing import texts
+from store.generated.writing.chain import Chain
 from store.generated.writing.draw import Draw
 from store.generated.writing.task import Kernel, Language, Task
 from store.generated.writing.texts import Module, Program
@@ -21,14 +22,29 @@ Choices = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What is computed, in C, Triton and CUDA, in terms of knobs."""
+    """A task, and its kernels in C, Triton and CUDA in terms of knobs."""
 
+    title: str
+    level: int
     module: Module
+    steps: Chain
+    function: str = "pre"
+    """Name of the steps as a function in C and CUDA."""
+    lines: Sequence[str]
+    """Statements of the reference."""
+    rewritten: Sequence[str]
+    """The same in fewer or cheaper operations."""
+    shape: tuple[int, int]
+    """Rows and columns."""
+    gpu_shape: tuple[int, int]
+    inputs: Sequence[str] = ("ROWS, COLS",)
+    """Shape of each input."""
+    bound: str
+    """What the computation needs at least."""
     out: str
     """Expression that makes the output in C and CUDA."""
     c: Sequence[str]
     """Body of a C function; its arguments are the tensors, out, rows and cols."""
-    c_functions: str
     c_choices: Choices
     """OPT is the compiler's level, and THREADS the number of threads where it is a knob."""
     triton: Sequence[str]
@@ -36,50 +52,33 @@ class Tuned:
     triton_choices: Choices
     """WARPS is the number of warps of a program."""
     triton_grid: str
-    cuda: Sequence[str]
-    cuda_functions: str
-    cuda_choices: Choices
-    cuda_grid: str
-    cuda_block: str
     triton_out: str = ""
     """Expression that makes the output of the Triton kernel, where it is another one."""
     triton_result: str = "out"
+    cuda: Sequence[str]
+    cuda_choices: Choices
+    cuda_grid: str
+    cuda_block: str
 
 
-def write_task(
-    draw: Draw,
-    tuned: Tuned,
-    *,
-    title: str,
-    level: int,
-    lines: Sequence[str],
-    rewritten: Sequence[str],
-    shape: tuple[int, int],
-    gpu_shape: tuple[int, int],
-    shapes: Sequence[str] = ("ROWS, COLS",),
-    bound: str,
-    steps: int,
-) -> Task:
-    """Return a task with tuned kernels, the reference `rewritten`, and wrong ones.
-
-    `shape` and `gpu_shape` are its rows and columns; the rest is as `texts.write_task` takes it.
-    """
+def write_task(draw: Draw, tuned: Tuned) -> Task:
+    """Return the task with its tuned kernels and wrong ones."""
     return texts.write_task(
-        title=title,
-        level=level,
+        title=tuned.title,
+        level=tuned.level,
         module=tuned.module,
-        lines=lines,
-        sizes=dict(zip(("ROWS", "COLS"), shape, strict=True)),
-        shapes=shapes,
-        bound=bound,
+        lines=tuned.lines,
+        sizes=dict(zip(("ROWS", "COLS"), tuned.shape, strict=True)),
+        shapes=tuned.inputs,
+        bound=tuned.bound,
         kernels=(
-            texts.write_rewrite(tuned.module, rewritten),
+            texts.write_rewrite(tuned.module, tuned.rewritten),
             *_write_kernels(draw, tuned),
-            texts.write_rounded(tuned.module, lines),
+            texts.write_rounded(tuned.module, tuned.lines),
             _write_wrong_kernel(tuned),
         ),
-        cuda=dict(zip(("ROWS", "COLS"), gpu_shape, strict=True)),
-        steps=steps,
+        cuda=dict(zip(("ROWS", "COLS"), tuned.gpu_shape, strict=True)),
+        steps=len(tuned.steps),
     )
 
 
@@ -125,7 +124,7 @@ def _write_kernel(
         about = "C compiled for this processor; the constants say how the work is divided."
         flags = f"-O{{OPT}} -march=native -ffast-math{' -fopenmp' * ('THREADS' in names)}"
         flags += "".join(f" -D{name}={{{name}}}" for name in names if name != "OPT")
-        program = replace(program, functions=tuned.c_functions)
+        program = replace(program, functions=tuned.steps.function(tuned.function))
         return program.write_c(variant, about, tuned.c, flags, techniques)
     if language == "triton":
         program = replace(program, out=tuned.triton_out or tuned.out)
@@ -140,7 +139,8 @@ def _write_kernel(
             result=tuned.triton_result,
         )
     defines = "".join(f"#define {name} {{{name}}}\\n" for name in names)
-    return replace(program, functions=tuned.cuda_functions).write_cuda(
+    functions = tuned.steps.function(tuned.function, "__device__")
+    return replace(program, functions=functions).write_cuda(
         variant,
         about.format("CUDA"),
         tuned.cuda,

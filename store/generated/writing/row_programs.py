@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from store.generated.writing import texts
+from store.generated.writing import texts, words
 from store.generated.writing.chain import Chain
-from store.generated.writing.task import Kernel
+from store.generated.writing.draw import Draw
+from store.generated.writing.task import Kernel, Task
 from store.generated.writing.texts import Module, Program
 
 
@@ -33,9 +34,45 @@ class Core:
     """Whether the answer is one number a row."""
 
 
+_ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
+_COLS = (256, 384, 500, 512, 640, 768, 1000, 1024, 1536)
 _COMBINE = {"sum": "s[t] + s[t + h]", "max": "fmaxf(s[t], s[t + h])"}
 _SHUFFLE = {"sum": "v += {}", "max": "v = fmaxf(v, {})"}
 _COLUMNS = ("cols=x.shape[1]",)
+
+
+def write_task(
+    draw: Draw,
+    *,
+    title: str,
+    level: int,
+    module: Module,
+    pre: Chain,
+    core: Core,
+    post: Chain | None = None,
+) -> Task:
+    """Return the task of a core between steps; see `write_kernels`."""
+    post = post or Chain()
+    lines = [*pre.torch(), *core.torch, *post.torch("v")]
+    return texts.write_task(
+        title=title,
+        level=level,
+        module=module,
+        lines=lines,
+        sizes=draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18),
+        bound=words.ROW_ALONE,
+        kernels=texts.add_unlinked(
+            draw,
+            [
+                texts.write_rewrite(module, [*pre.inplace(), *core.fast, *post.inplace("v")]),
+                texts.write_row_loop(module, lines, 1),
+                texts.write_row_loop(module, lines, 32),
+                *write_kernels(module, pre, core, post),
+                texts.write_rounded(module, lines),
+            ],
+        ),
+        cuda={"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))},
+    )
 
 
 def write_kernels(
