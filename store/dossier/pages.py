@@ -128,21 +128,14 @@ def find_ancestry(lake: Lake, prefix: str) -> Ancestry:
 
 def _read_task_page(lake: Lake, task: dict[str, Any]) -> TaskPage:
     arguments = {"task_id": task["task_id"]}
-    sections = {
-        title: lake.run(read_sql(__file__, f"task/{query}"), arguments).arrow()
-        for title, query in TASK_SECTIONS.items()
-    }
-    return TaskPage(task=task, sections=sections)
+    return TaskPage(task=task, sections=_read_sections(lake, "task", TASK_SECTIONS, arguments))
 
 
 def _read_run_page(lake: Lake, run_id: str) -> RunPage:
     arguments = {"run_id": run_id}
     row = lake.run(read_sql(__file__, "run/run"), arguments).one()
     assert row is not None
-    sections = {
-        title: lake.run(read_sql(__file__, f"run/{query}"), arguments).arrow()
-        for title, query in RUN_SECTIONS.items()
-    }
+    sections = _read_sections(lake, "run", RUN_SECTIONS, arguments)
     return RunPage(run=row | {"state": find_state(lake.location, row)}, sections=sections)
 
 
@@ -150,8 +143,14 @@ def _read_kernel_page(lake: Lake, kernel_id: str) -> KernelPage:
     arguments = {"kernel_id": kernel_id}
     row = lake.run(read_sql(__file__, "kernel/kernel"), arguments).one()
     assert row is not None
-    sections = {
-        title: lake.run(read_sql(__file__, f"kernel/{query}"), arguments).arrow()
-        for title, query in KERNEL_SECTIONS.items()
-    }
+    sections = _read_sections(lake, "kernel", KERNEL_SECTIONS, arguments)
     return KernelPage(kernel=row, sections=sections)
+
+
+def _read_sections(
+    lake: Lake, kind: str, sections: dict[str, str], arguments: dict[str, Any]
+) -> dict[str, pa.Table]:
+    return {
+        title: lake.run(read_sql(__file__, f"{kind}/{query}"), arguments).arrow()
+        for title, query in sections.items()
+    }

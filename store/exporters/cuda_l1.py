@@ -14,7 +14,8 @@ Importing these files again gives the same claims.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -71,7 +72,9 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     place = folder / "optimized_cuda_code"
     place.mkdir()
     for device, lines in files.items():
-        with open(place / f"{_stem(device)}.json", "x", encoding="utf-8") as handle:
+        # The release names files by devices: h100, 3090.
+        stem = re.sub(r"[^\w-]", "_", device.removeprefix("RTX ").lower())
+        with open(place / f"{stem}.json", "x", encoding="utf-8") as handle:
             handle.writelines(json.dumps(line) + "\n" for line in lines)
     lines = [line for of_device in files.values() for line in of_device]
     return {
@@ -116,17 +119,13 @@ def _published_lines(
     released: dict[str, dict[str, dict[str, Any]]] = {}
     for row in lake.run(read_sql(__file__, "released"), asked).rows():
         released.setdefault(row["gpu"], {})[row["task_id"]] = row
-    return {
-        gpu: [
-            _line(task, *_maps(of_task.get(task["task_id"]), "codes", "scores")) for task in tasks
-        ]
-        for gpu, of_task in released.items()
-    }
-
-
-def _maps(row: Mapping[str, Any] | None, *names: str) -> Iterable[dict[str, Any]]:
-    """Yield columns that are maps; empty maps if there is no row."""
-    return [dict((row or {}).get(name) or ()) for name in names]
+    lines: dict[str, list[dict[str, Any]]] = {gpu: [] for gpu in released}
+    for gpu, of_task in released.items():
+        for task in tasks:
+            row = of_task.get(task["task_id"], {})
+            codes, scores = (dict(row.get(name) or ()) for name in ("codes", "scores"))
+            lines[gpu].append(_line(task, codes, scores))
+    return lines
 
 
 def _line(
@@ -149,9 +148,3 @@ def _score(row: dict[str, Any], baseline: str) -> float:
     if row["quarantined"] or not row["equivalent"] or row["status"] != "correct":
         return 0.0
     return float(dict(row["speedups"] or ()).get(baseline) or 0.0)
-
-
-def _stem(device: str) -> str:
-    """Return the file name of a device in the release: h100, 3090."""
-    text = device.removeprefix("RTX ").lower()
-    return "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in text)

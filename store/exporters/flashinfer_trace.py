@@ -61,7 +61,17 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
         common: dict[str, Any] = {"definition": name, "workload": workload}
         if name not in known:
             known.add(name)
-            _put(folder / "definitions" / family / f"{name}.json", _definition(row, name, family))
+            definition = {
+                "name": name,
+                "op_type": family,
+                "axes": {"one": {"type": "const", "value": 1}},
+                "inputs": {"seed": {"shape": None, "dtype": "int64"}},
+                "outputs": {"output": {"shape": ["one"], "dtype": "float32"}},
+                "reference": row["reference"] + _RUN.format(model="Model"),
+                "tags": [f"task:{row['task_id']}"],
+                "description": "The shape of the output is the reference's own.",
+            }
+            _add(folder / "definitions" / family / f"{name}.json", definition, 2)
             _add(
                 folder / "workloads" / family / f"{name}.jsonl",
                 common | {"solution": None, "evaluation": None},
@@ -69,7 +79,7 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
         author = _name(row["policy_id"])
         solution = f"{name}_{row['kernel_id'][:16]}"
         place = folder / "solutions" / author / family / name
-        _put(place / f"{solution}.json", _solution(row, name, solution, author))
+        _add(place / f"{solution}.json", _solution(row, name, solution, author), 2)
         # A trace of a solution that passed has to have a time.
         timed = row["samples_ms"] is not None and row["eager_ms"] is not None
         if row["status"] is not None and (timed or row["status"] != "correct"):
@@ -80,19 +90,6 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
                 common | {"solution": solution, "evaluation": evaluation},
             )
     return {"definitions": len(known), "solutions": len(rows), "traces": traces}
-
-
-def _definition(row: dict[str, Any], name: str, family: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "op_type": family,
-        "axes": {"one": {"type": "const", "value": 1}},
-        "inputs": {"seed": {"shape": None, "dtype": "int64"}},
-        "outputs": {"output": {"shape": ["one"], "dtype": "float32"}},
-        "reference": row["reference"] + _RUN.format(model="Model"),
-        "tags": [f"task:{row['task_id']}"],
-        "description": "The shape of the output is the reference's own.",
-    }
 
 
 def _solution(row: dict[str, Any], name: str, solution: str, author: str) -> dict[str, Any]:
@@ -145,15 +142,11 @@ def _evaluation(row: dict[str, Any], device: str) -> dict[str, Any]:
     return found
 
 
-def _put(file: Path, value: dict[str, Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
-
-
-def _add(file: Path, value: dict[str, Any]) -> None:
+def _add(file: Path, value: dict[str, Any], indent: int | None = None) -> None:
+    """Append an object to a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "a", encoding="utf-8") as handle:
-        handle.write(json.dumps(value) + "\n")
+        handle.write(json.dumps(value, indent=indent) + "\n")
 
 
 def _name(text: str) -> str:

@@ -46,31 +46,20 @@ def read_rows(
                 if None in row or None in row.values():
                     raise ImportFailed(f"{where} has more or fewer fields than the header")
                 values: dict[str, Any] = {name: value or None for name, value in row.items()}
-                for name in numbers:
-                    values[name] = _read_number(values.get(name), name, where)
-                for name in flags:
-                    values[name] = _read_flag(values.get(name), name, where)
+                for names, kind, read in (
+                    (numbers, "a number", float),
+                    (flags, "true or false", lambda text: _FLAGS[text.lower()]),
+                ):
+                    for name in names:
+                        text = values.setdefault(name, None)
+                        try:
+                            values[name] = None if text is None else read(text)
+                        except (ValueError, KeyError):
+                            raise ImportFailed(
+                                f"{where}: {name} is {text!a:.40}, not {kind}", NOTHING_STORED
+                            ) from None
                 yield Fields(values=values, where=where, size=sum(map(len, row.values())))
     except (csv.Error, UnicodeDecodeError, OSError) as error:
         raise faults.explain(error, file, ImportFailed) or ImportFailed(
             f"{file} cannot be read as CSV: {error}", NOTHING_STORED
         ) from error
-
-
-def _read_number(text: str | None, name: str, where: str) -> float | None:
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ImportFailed(
-            f"{where}: {name} is {text!a:.40}, not a number", NOTHING_STORED
-        ) from None
-
-
-def _read_flag(text: str | None, name: str, where: str) -> bool | None:
-    if text is None:
-        return None
-    if text.lower() not in _FLAGS:
-        raise ImportFailed(f"{where}: {name} is {text!a:.40}, not true or false", NOTHING_STORED)
-    return _FLAGS[text.lower()]

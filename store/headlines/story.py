@@ -50,20 +50,20 @@ def read_story(lake: Lake, name: str = "cuda-l1") -> Story:
     known = {file.parent.name.replace("_", "-"): file.parent for file in FOLDER.glob("*/*.sql")}
     if name not in known:
         raise UnknownName.among("headline", name, known)
-    steps = [_run_step(lake, file) for file in sorted(known[name].glob("*.sql"))]
+    steps: list[Step] = []
+    for file in sorted(known[name].glob("*.sql")):
+        query = sql_files.read_question(file)
+        rows = lake.sql(query.sql).arrow()
+        steps.append(
+            Step(
+                title=query.title,
+                sentence=query.sentence if rows.num_rows else query.empty,
+                sql=query.sql,
+                sql_sha256=query.sha256,
+                rows=rows,
+            )
+        )
     return Story(name=name, lake_id=lake.lake_id, snapshot=lake.snapshot, steps=steps)
-
-
-def _run_step(lake: Lake, file: Path) -> Step:
-    query = sql_files.read_question(file)
-    rows = lake.sql(query.sql).arrow()
-    return Step(
-        title=query.title,
-        sentence=query.sentence if rows.num_rows else query.empty,
-        sql=query.sql,
-        sql_sha256=query.sha256,
-        rows=rows,
-    )
 
 
 def print_story(story: Story, form: str = "table") -> None:
@@ -72,21 +72,17 @@ def print_story(story: Story, form: str = "table") -> None:
         steps = [{**vars(step), "rows": list_rows(step.rows)} for step in story.steps]
         echo.print_json({**vars(story), "steps": steps})
         return
+    import textwrap
+
     from store.commandline import display
 
     for number, step in enumerate(story.steps, start=1):
-        echo.print_lines(f"{number}. {step.title}\n{_wrap(step.sentence)}")
+        sentence = textwrap.fill(
+            step.sentence, width=96, initial_indent="   ", subsequent_indent="   "
+        )
+        echo.print_lines(f"{number}. {step.title}\n{sentence}")
         if step.rows.num_rows:
             display.print_table(step.rows)
-        echo.print_lines(f"{_indent(step.sql)}\n\n")
+        sql = "\n".join(f"   | {line}" for line in step.sql.splitlines())
+        echo.print_lines(f"{sql}\n\n")
     echo.print_result(f"Lake {story.lake_id}, snapshot {story.snapshot}.")
-
-
-def _wrap(text: str) -> str:
-    import textwrap
-
-    return textwrap.fill(text, width=96, initial_indent="   ", subsequent_indent="   ")
-
-
-def _indent(sql: str) -> str:
-    return "\n".join(f"   | {line}" for line in sql.splitlines())

@@ -180,37 +180,31 @@ def _find(root: Path) -> list[Path]:
 
 def _read_file(text: str, file: Path) -> tuple[str, list[_Row]]:
     """Return the source and rows of a file; raises ImportFailed with the place of a bad value."""
-    first = text.lstrip().partition("\n")[0]
-    if '"level_id"' in first:
-        return LINES, [_row(row, where) for row, where in _lines(text, file)]
-    return NESTED, list(_read_nested(text, file))
-
-
-def _lines(text: str, file: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the objects of a JSON Lines text, each with its place."""
-    # Not splitlines(): it would also cut at characters that JSON allows inside a string.
-    for number, line in enumerate(text.split("\n"), start=1):
-        where = f"{file}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ImportFailed(f"{where}: {error}", "Nothing of this file is stored.") from error
-        yield _object(value, where), where
-
-
-def _read_nested(text: str, file: Path) -> Iterator[_Row]:
-    """Yield the rows of the older form: level to a list of tasks."""
-    levels = _object(sources.parse_json(text, file), str(file))
-    for level, tasks in levels.items():
+    rows: list[_Row] = []
+    if '"level_id"' in text.lstrip().partition("\n")[0]:
+        # Not splitlines(): it would also cut at characters that JSON allows inside a string.
+        for number, line in enumerate(text.split("\n"), start=1):
+            where = f"{file}, line {number}"
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ImportFailed(
+                    f"{where}: {error}", "Nothing of this file is stored."
+                ) from error
+            rows.append(_row(_object(value, where), where))
+        return LINES, rows
+    # The older form: level to a list of tasks.
+    for level, tasks in _object(sources.parse_json(text, file), str(file)).items():
         if not (level.isdecimal() and isinstance(tasks, list)):
             raise ImportFailed(f"{file}: {level!a:.40} is not a level with its tasks", _FORMATS)
         for number, task in enumerate(cast("list[Any]", tasks), start=1):
             where = f"{file}, level {level}, entry {number}"
             row = _object(task, where)
-            score = row.get("score")
-            yield _row({**row, "level_id": int(level), "score_default": score}, where)
+            stated = {"level_id": int(level), "score_default": row.get("score")}
+            rows.append(_row({**row, **stated}, where))
+    return NESTED, rows
 
 
 def _object(value: object, where: str) -> dict[str, Any]:

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 from store.code import task_families
 from store.errors import ImportFailed
-from store.foreign import parquet
-from store.importers.reading import detection, pieces, sources
+from store.foreign.parquet import check_files
+from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     import store
     from store.writing.bundle import Bundle
 
@@ -29,7 +27,6 @@ SUITE = "kernelbench"
 _LEVEL = re.compile(r"level_?([0-9]{1,3})")
 _STEM = re.compile(r"([0-9]{1,6})_(.*)", re.DOTALL)
 _COLUMNS = ("code", "level", "name", "problem_id")
-_UNPACKED_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +63,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     revision = config.revision
     folder = root if root.is_dir() else root.parent
     source_revision = config.source_revision or sources.git_head(folder, folder.parent)
-    groups = [_folder(where, files, folder) for where, files in _levels(root)]
+    groups = list(_read_levels(root, folder))
     if not groups:
         files = [root] if root.is_file() and root.suffix == ".parquet" else []
         if root.is_dir():
             files = sorted(root.glob("*.parquet")) or sorted((root / "data").glob("*.parquet"))
-        parquet.check_files(files)
-        groups = [_parquet(file, folder) for file in files]
+        check_files(files)
+        groups = [_read_parquet(file, folder) for file in files]
     if not groups:
         raise ImportFailed(
             f"{root} holds no KernelBench tasks",
@@ -134,39 +131,33 @@ def split_stem(stem: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2].replace("_", " ").strip()) if match else None
 
 
-def _levels(root: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield each level folder with its files that have the names of tasks."""
+def _read_levels(root: Path, folder: Path) -> Iterator[_Group]:
+    """Yield the tasks of each level folder, from its files that have the names of tasks."""
     for base in (root, root / "KernelBench"):
-        folders = {
-            int(match[1]): folder
-            for folder in (base.iterdir() if base.is_dir() else ())
-            if (match := _LEVEL.fullmatch(folder.name)) and folder.is_dir()
+        levels = {
+            int(match[1]): inner
+            for inner in (base.iterdir() if base.is_dir() else ())
+            if (match := _LEVEL.fullmatch(inner.name)) and inner.is_dir()
         }
-        for _, folder in sorted(folders.items()):
-            files = sorted(file for file in folder.glob("*.py") if split_stem(file.stem))
-            if files:
-                yield folder, files
+        for level, inner in sorted(levels.items()):
+            contents: list[tuple[str, bytes]] = []
+            tasks: list[_Task] = []
+            for file in sorted(inner.glob("*.py")):
+                named = split_stem(file.stem)
+                if named is not None:
+                    data = sources.read_bytes(file, folder)
+                    contents.append((file.name, data))
+                    tasks.append(_make_task(sources.decode(data, file), level, *named, f"{file}"))
+            if tasks:
+                yield _Group(name=inner.name, content=sources.digest(contents), tasks=tasks)
 
 
-def _folder(where: Path, files: list[Path], root: Path) -> _Group:
-    level = _LEVEL.fullmatch(where.name)
-    assert level is not None
-    contents = [(file, sources.read_bytes(file, root)) for file in files]
-    tasks: list[_Task] = []
-    for file, data in contents:
-        named = split_stem(file.stem)
-        assert named is not None
-        tasks.append(_task(sources.decode(data, file), int(level[1]), *named, f"{file}"))
-    content = sources.digest((file.name, data) for file, data in contents)
-    return _Group(name=where.name, content=content, tasks=tasks)
-
-
-def _parquet(file: Path, root: Path) -> _Group:
+def _read_parquet(file: Path, root: Path) -> _Group:
     """Read a Parquet file of the Hub dataset, checking value by value."""
-    data = sources.read_bytes(file, root)
+    content = sources.digest([(file.name, sources.read_bytes(file, root))])
     tasks: list[_Task] = []
-    rows = (row for batch in _batches(file, data) for row in batch.to_pylist())
-    for number, row in enumerate(rows, start=1):
+    batches = parquet.read_batches(file, dict.fromkeys(_COLUMNS, True), 64)
+    for number, row in enumerate((row for batch in batches for row in batch), start=1):
         where = f"{file}, row {number}"
         code, level, name, problem_id = (row[column] for column in _COLUMNS)
         if not (isinstance(code, str) and isinstance(name, str)):
@@ -176,34 +167,11 @@ def _parquet(file: Path, root: Path) -> _Group:
         if not (0 < level < 1000 and 0 < problem_id < 1_000_000):
             raise ImportFailed(f"{where}: there is no level {level}, problem {problem_id}")
         named = split_stem(name.removesuffix(".py"))
-        tasks.append(_task(code, level, problem_id, named[1] if named else name, where))
-    return _Group(name=file.stem, content=sources.digest([(file.name, data)]), tasks=tasks)
+        tasks.append(_make_task(code, level, problem_id, named[1] if named else name, where))
+    return _Group(name=file.stem, content=content, tasks=tasks)
 
 
-def _task(code: str, level: int, problem_id: int, title: str, where: str) -> _Task:
+def _make_task(code: str, level: int, problem_id: int, title: str, where: str) -> _Task:
     sources.check_task(code, where)
     family = task_families.classify_family(code)
     return _Task(code=code, level=level, problem_id=problem_id, title=title, family=family)
-
-
-def _batches(file: Path, data: bytes) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        opened = pq.ParquetFile(pa.BufferReader(data))
-        missing = [name for name in _COLUMNS if name not in opened.schema_arrow.names]
-        if missing:
-            raise ImportFailed(
-                f"{file} has no column {', '.join(missing)}",
-                f"The Hub dataset's columns are {', '.join(_COLUMNS)}.",
-            )
-        size = 0
-        for batch in opened.iter_batches(batch_size=64, columns=list(_COLUMNS)):
-            size += batch.nbytes
-            if size > _UNPACKED_BYTES:
-                raise ImportFailed(f"{file} unpacks to more than {_UNPACKED_BYTES >> 20} MiB")
-            batch.validate(full=True)
-            yield batch
-    except (pa.ArrowException, OSError) as error:
-        raise ImportFailed(f"{file} cannot be read as Parquet: {error}") from error

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.kernelbench_results import Entry, parse_entry
+from store.importers.reading.kernelbench_results import parse_entry
 from store.importers.reading.rows import Attempt, BundleRows
 from store.importers.reading.tasks import SuiteTasks
 
@@ -81,18 +81,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             f"{root} holds no levelN/MODEL/problem_P/sample_S/kernel.json or log.json",
             "Name a checkout of kernelbench-samples, or a folder inside it such as baseline_eval.",
         )
-    tasks = _find_tasks(lake, config.suite_revision)
-    source = "ScalingIntelligence/kernelbench-samples"
-    yield from pieces.Import(lake, NAME, config, source=source).read(
-        (
-            pieces.open_documents(name, files, root, partial(_parse, root=root))
-            for name, files in sorted(groups.items())
-        ),
-        lambda: partial(_add, tasks),
-    )
-
-
-def _find_tasks(lake: store.Lake, revision: str | None) -> SuiteTasks:
+    revision = config.suite_revision
     known = lake.run(
         "FROM task_labels WHERE suite = $1 AND suite_revision = $2 LIMIT 1", [SUITE, revision]
     ).rows()
@@ -102,7 +91,15 @@ def _find_tasks(lake: store.Lake, revision: str | None) -> SuiteTasks:
             "the tasks later: import them first, with `store import kernelbench`.",
             revision,
         )
-    return SuiteTasks(lake, SUITE, revision if known else None)
+    tasks = SuiteTasks(lake, SUITE, revision if known else None)
+    source = "ScalingIntelligence/kernelbench-samples"
+    yield from pieces.Import(lake, NAME, config, source=source).read(
+        (
+            pieces.open_documents(name, files, root, partial(_parse, root=root))
+            for name, files in sorted(groups.items())
+        ),
+        lambda: partial(_add, tasks),
+    )
 
 
 def _parse(file: Path, root: Path) -> Iterable[Fields]:
@@ -160,13 +157,10 @@ def _add(tasks: SuiteTasks, rows: BundleRows, sample: Fields) -> None:
         for one in listed or [result]:
             if "correct" in one.values or "correctness" in one.values:
                 entry = parse_entry(problem, {"sample_id": number, **one.values}, one.where)
-                _add_verdict(rows, attempt, entry, sample.where)
-
-
-def _add_verdict(rows: BundleRows, attempt: Attempt, entry: Entry, where: str) -> None:
-    shown = "/".join(Path(where).parts[-6:])
-    rows.add_verdict(
-        attempt, evaluator=EVALUATOR, gpu=entry.hardware, quote=shown, **entry.verdict()
-    )
-    quote = f"mean runtime in {shown}: {json.dumps(entry.latency_ms)} ms on {entry.hardware}"
-    rows.add_claim(attempt, "latency_ms", entry.latency_ms, quote, gpu=entry.hardware)
+                gpu, latency_ms = entry.hardware, entry.latency_ms
+                shown = "/".join(Path(sample.where).parts[-6:])
+                rows.add_verdict(
+                    attempt, evaluator=EVALUATOR, gpu=gpu, quote=shown, **entry.verdict()
+                )
+                quote = f"mean runtime in {shown}: {json.dumps(latency_ms)} ms on {gpu}"
+                rows.add_claim(attempt, "latency_ms", latency_ms, quote, gpu=gpu)

@@ -74,6 +74,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             lake.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     files = sorted(path.glob("*.parquet")) if path is not None and path.is_dir() else []
     files = [file for file in files if file.stem in TABLES]
@@ -98,12 +99,18 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             origin,
         )
     counts = ", ".join(f"{count} {name}" for name, count in kept.items())
+    # Rows whose kernel, task or workload is not in the lake.
+    unknown: list[str] = []
+    for part in parts:
+        rows = sum(pq.read_metadata(file).num_rows for file in part.files)
+        if rows > kept[part.table.name]:
+            unknown.append(f"{rows - kept[part.table.name]} {part.table.name}")
     # What is kept depends on the lake: more of it may be known at a later import.
     content = sources.digest((file.name, file.read_bytes()) for file in files)
     whose = () if origin is None else (origin,)
     yield Bundle(
         bundle_id=ids.content_id("measured", NAME, content, counts, *whose),
-        message=f"{NAME}: {counts}{_describe_unknown(parts)}",
+        message=f"{NAME}: {counts}" + (f"; not here: {', '.join(unknown)}" if unknown else ""),
         tables={
             part.table.name: pa.concat_tables(
                 bundle.conform(part.table, rows) for rows in part.new_rows()
@@ -168,16 +175,3 @@ def _select_known(rows: pa.Table, lake: store.Lake) -> pa.Table:
     )
     found = lake.run(f"SELECT _place FROM _measured WHERE {where} ORDER BY _place").arrow()
     return rows.take(found.column("_place"))
-
-
-def _describe_unknown(parts: list[IncomingTable]) -> str:
-    """Describe the rows whose kernel, task or workload is not in the lake."""
-    import pyarrow.parquet as pq
-
-    left_out: list[str] = []
-    for part in parts:
-        stored = sum(pq.read_metadata(file).num_rows for file in part.files)
-        unknown = stored - sum(map(len, part.fresh))
-        if unknown:
-            left_out.append(f"{unknown} {part.table.name}")
-    return f"; not here: {', '.join(left_out)}" if left_out else ""

@@ -58,7 +58,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     """
     root = sources.require_path(path, "the output folder of OpenEvolve, or a trace file")
     programs = _find_programs(root) if root.is_dir() else {}
-    traces = [root] if root.is_file() else _find_traces(root)
+    # Of a trace in two forms, both.
+    files = {file for pattern in _TRACES for file in root.rglob(pattern)}
+    traces = sorted(one for one in files if one.parent.name != "programs" and _is_trace(one))
+    traces = [root] if root.is_file() else traces
     if not programs and not traces:
         raise ImportFailed(
             f"{root} holds no evolution trace and no checkpoint",
@@ -67,17 +70,17 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     task_id = find_optional(lake, config.task)
     folder = root if root.is_dir() else root.parent
     problem = config.problem or folder.resolve().name
-    files = [_open_trace(file, root) for file in traces]
+    opened = [_open_trace(file, root) for file in traces]
     if programs:
         # The identity of a trace covers the programs that its code comes from.
         documents = pieces.open_documents("programs", list(programs.values()), root, lambda _: ())
-        files = [
+        opened = [
             replace(one, digest=sources.combine(trace=one.digest, programs=documents.digest))
-            for one in files
+            for one in opened
         ]
-        files.append(replace(documents, open=partial(_read_programs, programs, root)))
+        opened.append(replace(documents, open=partial(_read_programs, programs, root)))
     yield from pieces.Import(lake, NAME, config).read(
-        files,
+        opened,
         lambda: (
             _Adder(
                 ProgramRows(config, task_id, problem, config.entry_point),
@@ -96,34 +99,22 @@ def _is_trace(file: Path) -> bool:
     return {"child_id", "parent_id", "child_metrics"} <= detection.read_first_object(file).keys()
 
 
-def _find_traces(root: Path) -> list[Path]:
-    """Return the traces below a folder; of one in two forms, both."""
-    files = {file for pattern in _TRACES for file in root.rglob(pattern)}
-    return sorted(one for one in files if one.parent.name != "programs" and _is_trace(one))
-
-
 def _find_programs(root: Path) -> dict[str, Path]:
     """Return the newest file of each program by its id."""
-    newest: dict[str, Path] = {}
-    files = [file for file in root.rglob("*.json") if file.parent.name == "programs"]
-    for file in sorted(files, key=lambda one: (_number(one), one)):
-        newest[file.stem] = file
-    return newest
-
-
-def _number(file: Path) -> int:
-    match = _CHECKPOINT.fullmatch(file.parent.parent.name)
-    return 0 if match is None else int(match[1])
+    files: list[tuple[int, Path]] = []
+    for file in root.rglob("*.json"):
+        if file.parent.name == "programs":
+            match = _CHECKPOINT.fullmatch(file.parent.parent.name)
+            files.append((0 if match is None else int(match[1]), file))
+    return {file.stem: file for _, file in sorted(files)}
 
 
 def _open_trace(file: Path, root: Path) -> pieces.SourceFile:
     if file.suffix != ".json":
         return pieces.open_json_lines(file, root)
-
-    def parse(one: Path) -> Iterator[Fields]:
-        yield from pieces.parse_document(one, root).list("traces")
-
-    return pieces.open_documents(pieces.name_inside(file, root), [file], root, parse)
+    return pieces.open_documents(
+        None, [file], root, lambda one: pieces.parse_document(one, root).list("traces")
+    )
 
 
 def _read_programs(programs: dict[str, Path], root: Path) -> Iterator[Fields]:

@@ -87,11 +87,6 @@ def _add_source(rows: BundleRows, source: Mapping[str, Any], file: Path, weakest
     for name in ("source", "revision", "trust"):
         if not isinstance(source.get(name), str):
             raise ImportFailed(f'{file}: a source has no text for "{name}"')
-    origin = {
-        "source": source["source"],
-        "source_revision": source["revision"],
-        "license": source.get("license"),
-    }
     where = f"{file}, {source['source']} {source['revision']}"
     if source["trust"] not in TRUST:
         raise ImportFailed(f"{where}: trust is one of {', '.join(TRUST)}")
@@ -105,9 +100,8 @@ def _add_source(rows: BundleRows, source: Mapping[str, Any], file: Path, weakest
     for number, figure in enumerate(figures, start=1):
         entry = f"{where}, claim {number}"
         claim = _mapping(figure, entry)
-        policy = claim.get("policy", source.get("policy"))
         common = {
-            "policy_id": policy,
+            "policy_id": claim.get("policy", source.get("policy")),
             "gpu": claim.get("gpu"),
             "baseline": claim.get("baseline"),
             "of": claim.get("of"),
@@ -115,24 +109,22 @@ def _add_source(rows: BundleRows, source: Mapping[str, Any], file: Path, weakest
             "suite_revision": suite.get("revision"),
             "level": claim.get("level"),
             "quote": f"{claim.get('at')} [{source['trust']}]",
-            **origin,
+            "source": source["source"],
+            "source_revision": source["revision"],
+            "license": source.get("license"),
         }
-        for metric, value in _figures(claim, entry):
-            row: dict[str, Any] = {**common, "metric": metric, "value": value}
+        for name, value in claim.items():
+            if name in _ABOUT:
+                continue
+            if name not in (*_SPEEDUPS, *_COUNTS):
+                known = ", ".join((*_SPEEDUPS, *_COUNTS, *_ABOUT))
+                raise ImportFailed(f'{entry}: "{name}" is not known', f"There are: {known}.")
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not math.isfinite(value):
+                raise ImportFailed(f"{entry}: {name} is {value!a:.40}, not a number")
+            # `mean` is stored as mean_speedup, for example.
+            metric = f"{name}_speedup" if name in _SPEEDUPS else name
+            row: dict[str, Any] = {**common, "metric": metric, "value": float(value)}
             claim_id = content_id("claim", json.dumps(row, sort_keys=True))
             row |= {"claim_id": claim_id, "run_id": rows.run_id, "published_on": day}
             rows.add("claims", (claim_id,), row)
-
-
-def _figures(claim: Mapping[str, Any], where: str) -> Iterator[tuple[str, float]]:
-    """Yield metric and value of each figure: `mean` is stored as mean_speedup, for example."""
-    for name, value in claim.items():
-        if name in _ABOUT:
-            continue
-        if name not in (*_SPEEDUPS, *_COUNTS):
-            known = ", ".join((*_SPEEDUPS, *_COUNTS, *_ABOUT))
-            raise ImportFailed(f'{where}: "{name}" is not known', f"There are: {known}.")
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value):
-            raise ImportFailed(f"{where}: {name} is {value!a:.40}, not a number")
-        yield (f"{name}_speedup" if name in _SPEEDUPS else name), float(value)

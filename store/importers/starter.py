@@ -89,20 +89,51 @@ def read_suite(folder: Path = FOLDER) -> Suite:
     """Read suite.yaml and the files that it names. Raises ImportFailed if one is missing."""
     import yaml
 
-    text = sources.read_text(folder / "suite.yaml", folder)
-    stated: dict[str, Any] = yaml.safe_load(text)
+    stated: dict[str, Any] = yaml.safe_load(sources.read_text(folder / "suite.yaml", folder))
+    tasks: list[Task] = []
+    for name, task in stated["tasks"].items():
+        kernels: list[Kernel] = []
+        for kernel, label in task["kernels"].items():
+            code = sources.read_text(folder / "kernels" / name / f"{kernel}.py", folder)
+            kernels.append(
+                Kernel(
+                    name=kernel,
+                    code=code,
+                    about=ast.literal_eval(code.split("\n", 1)[0]),
+                    device=label["device"],
+                    label=label.get("label", "honest"),
+                    finding=label.get("class"),
+                    expect=tuple(label.get("expect", ["correct"])),
+                )
+            )
+        code = sources.read_text(folder / "tasks" / f"{name}.py", folder)
+        sources.check_task(code, name)
+        tasks.append(
+            Task(
+                name=name,
+                code=code,
+                title=task["title"],
+                family=task["family"],
+                level=task["level"],
+                degenerate=task.get("degenerate", False),
+                workloads=task["workloads"],
+                kernels=tuple(kernels),
+            )
+        )
     return Suite(
         name=stated["suite"],
         revision=stated["revision"],
         license=stated["license"],
         rule=stated["rule"],
         families=stated["families"],
-        tasks=tuple(_task(folder, name, task) for name, task in stated["tasks"].items()),
+        tasks=tuple(tasks),
     )
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield the suite, and the measured rows if there are any."""
+    import pyarrow.parquet as pq
+
     if path is not None:
         raise ImportFailed(
             f"the starter suite is built in and takes no path, not {path}",
@@ -111,38 +142,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     yield _suite_bundle(read_suite(), config, lake)
     files = sorted(MEASURED.glob("*.parquet"))
     if config.measured and files:
-        yield _measured_bundle(files)
-
-
-def _task(folder: Path, name: str, stated: dict[str, Any]) -> Task:
-    code = sources.read_text(folder / "tasks" / f"{name}.py", folder)
-    sources.check_task(code, name)
-    return Task(
-        name=name,
-        code=code,
-        title=stated["title"],
-        family=stated["family"],
-        level=stated["level"],
-        degenerate=stated.get("degenerate", False),
-        workloads=stated["workloads"],
-        kernels=tuple(
-            _kernel(folder / "kernels" / name, kernel, label)
-            for kernel, label in stated["kernels"].items()
-        ),
-    )
-
-
-def _kernel(folder: Path, name: str, stated: dict[str, Any]) -> Kernel:
-    code = sources.read_text(folder / f"{name}.py", folder)
-    return Kernel(
-        name=name,
-        code=code,
-        about=ast.literal_eval(code.split("\n", 1)[0]),
-        device=stated["device"],
-        label=stated.get("label", "honest"),
-        finding=stated.get("class"),
-        expect=tuple(stated.get("expect", ["correct"])),
-    )
+        content = sources.digest((file.name, file.read_bytes()) for file in files)
+        tables: dict[str, Any] = {file.stem: pq.read_table(file) for file in files}
+        counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
+        yield Bundle(
+            # It depends on the content alone, so that other options do not store a measurement
+            # twice.
+            bundle_id=ids.content_id("measured", NAME, content),
+            message=f"{NAME}, measured: {counts}",
+            tables=tables,
+        )
 
 
 def _suite_bundle(suite: Suite, config: Config, lake: store.Lake) -> Bundle:
@@ -215,17 +224,3 @@ def _add_kernel(rows: BundleRows, task: Task, task_id: str, kernel: Kernel) -> N
         "why": f"{why}: {kernel.about.partition(': ')[2] or kernel.about}",
     }
     rows.add("standings", (standing_id,), standing)
-
-
-def _measured_bundle(files: list[Path]) -> Bundle:
-    import pyarrow.parquet as pq
-
-    content = sources.digest((file.name, file.read_bytes()) for file in files)
-    tables: dict[str, Any] = {file.stem: pq.read_table(file) for file in files}
-    counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
-    # The id depends on the content alone, so that other options do not store a measurement twice.
-    return Bundle(
-        bundle_id=ids.content_id("measured", NAME, content),
-        message=f"{NAME}, measured: {counts}",
-        tables=tables,
-    )

@@ -9,8 +9,6 @@ from store.errors import ExportRefused, UnknownName
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from store.lake.reader import Lake
 
 
@@ -36,11 +34,16 @@ def read_attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, 
         ExportRefused: several revisions, or no kernel.
     """
     revision = find_revision(lake, which)
-    device = which.device or _device(lake)
-    if which.device is not None:
+    device = which.device
+    if device is None:
+        most = lake.run(
+            "SELECT device FROM outcomes GROUP BY device ORDER BY count(*) DESC, device LIMIT 1"
+        ).one()
+        device = None if most is None else str(most["device"])
+    else:
         known = [str(row["name"]) for row in lake.run("SELECT DISTINCT name FROM devices").rows()]
-        if which.device not in known:
-            raise UnknownName.among("device", which.device, known)
+        if device not in known:
+            raise UnknownName.among("device", device, known)
     rows = lake.run(
         read_sql(__file__, "attempts"),
         {
@@ -65,7 +68,7 @@ def find_revision(lake: Lake, which: Which) -> str:
     suites = {str(row["suite"]) for row in labels}
     if which.suite not in suites:
         raise UnknownName.among("suite", which.suite, sorted(suites))
-    known: Sequence[str] = [str(r["suite_revision"]) for r in labels if r["suite"] == which.suite]
+    known = [str(r["suite_revision"]) for r in labels if r["suite"] == which.suite]
     if which.suite_revision is None:
         if len(known) > 1:
             raise ExportRefused(
@@ -76,10 +79,3 @@ def find_revision(lake: Lake, which: Which) -> str:
     if which.suite_revision not in known:
         raise UnknownName.among(f"revision of {which.suite}", which.suite_revision, known)
     return which.suite_revision
-
-
-def _device(lake: Lake) -> str | None:
-    row = lake.run(
-        "SELECT device FROM outcomes GROUP BY device ORDER BY count(*) DESC, device LIMIT 1"
-    ).one()
-    return None if row is None else str(row["device"])

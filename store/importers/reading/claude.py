@@ -22,6 +22,7 @@ MAX_OPEN_BYTES = 64 << 20
 """Steps that wait for the results of their calls; beyond this, the oldest is yielded without."""
 TAIL_BYTES = 1 << 20
 HARNESS = "claude-code"
+MOST_TOKENS = 2**53
 
 
 def read_file(file: Path, **known: Any) -> Iterator[Fields]:
@@ -31,9 +32,9 @@ def read_file(file: Path, **known: Any) -> Iterator[Fields]:
 
     Raises ImportFailed for a line that is malformed.
     """
-    about = _read_session(file) | {name: one for name, one in known.items() if one}
-    waiting: dict[str, _Call] = {}
-    """Calls without a result, by their id."""
+    about = _read_session(file) | {name: value for name, value in known.items() if value}
+    waiting: dict[str, tuple[dict[str, Any], _Step]] = {}
+    """Calls without a result and their steps, by the id of the call."""
     steps: deque[_Step] = deque()
     held = number = 0
     number_of: dict[str, int] = {}
@@ -44,14 +45,21 @@ def read_file(file: Path, **known: Any) -> Iterator[Fields]:
         message = line.inner("message")
         if role not in ("user", "assistant") or not message.values:
             continue
-        blocks = _list_blocks(message)
+        content = message.values.get("content")
+        blocks = message.list("content") if isinstance(content, list) else []
         share = size
         for block in blocks:
-            if _attach_result(block, waiting, share):
+            if block.text("type") != "tool_result":
+                continue
+            call, step = waiting.pop(block.text("tool_use_id") or "", (None, None))
+            if call is not None and step is not None:
+                call["result"] = read_content(block.values.get("content"))
+                call["is_error"] = bool(block.flag("is_error"))
+                step.size += share
                 held, share = held + share, 0
-        if role == "user" and all(one.text("type") == "tool_result" for one in blocks):
+        if role == "user" and all(block.text("type") == "tool_result" for block in blocks):
             blocks = []
-            if isinstance(message.values.get("content"), list):
+            if isinstance(content, list):
                 continue
         identity = message.text("id") if role == "assistant" else None
         held += size
@@ -64,13 +72,46 @@ def read_file(file: Path, **known: Any) -> Iterator[Fields]:
             ):
                 held -= steps[0].size
                 yield steps.popleft().finish(waiting)
-            started = _start(line, message, role, number, number_of, about)
+            usage, parent = message.inner("usage"), number_of.get(line.text("parentUuid") or "")
+            read = [
+                usage.whole(f"{kind}input_tokens", MOST_TOKENS) or 0
+                for kind in ("", "cache_read_", "cache_creation_")
+            ]
+            started: dict[str, Any] = {
+                "session": about,
+                "step": number,
+                "parent": parent if parent is not None and parent != number - 1 else None,
+                "role": role,
+                "content": content if isinstance(content, str) else None,
+                "reasoning": None,
+                "model": message.text("model"),
+                "at": line.values.get("timestamp"),
+                "prompt_tokens": sum(read) or None,
+                "completion_tokens": usage.whole("output_tokens", MOST_TOKENS),
+                "calls": [],
+            }
             step = _Step(values=started, where=where, size=size)
             steps.append(step)
             number += 1
         message_id = identity
         for block in blocks:
-            _add_block(step, block, waiting)
+            kind, text = block.text("type"), block.values.get("text")
+            if kind == "text":
+                step.join("content", text)
+            elif kind in ("thinking", "reasoning"):
+                step.join("reasoning", block.values.get("thinking") or text)
+            elif kind == "image":
+                step.join("content", "[image]")
+            elif kind == "tool_use":
+                name = block.text("id")
+                call = {
+                    "id": name,
+                    "tool": block.text("name"),
+                    "arguments": block.values.get("input"),
+                }
+                step.values["calls"].append(call)
+                if name is not None:
+                    waiting[name] = (call, step)
         name = line.text("uuid")
         if name is not None:
             number_of[name] = cast("int", step.values["step"])
@@ -112,80 +153,17 @@ class _Step:
         """Return whether a call has no result yet."""
         return any("result" not in call for call in self.values["calls"])
 
-    def finish(self, waiting: dict[str, _Call]) -> Fields:
+    def join(self, name: str, text: Any) -> None:
+        """Append a text to those of the step, on a line of its own."""
+        if isinstance(text, str) and text:
+            before = self.values[name]
+            self.values[name] = f"{before}\n{text}" if before else text
+
+    def finish(self, waiting: dict[str, Any]) -> Fields:
         """Return the step; results that come later are left out."""
         for call in self.values["calls"]:
             waiting.pop(call["id"] or "", None)
         return Fields(values=self.values, where=self.where, size=self.size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Call:
-    """A call without a result, with its step."""
-
-    values: dict[str, Any]
-    step: _Step
-
-
-def _start(
-    line: Fields,
-    message: Fields,
-    role: str,
-    number: int,
-    number_of: dict[str, int],
-    about: dict[str, Any],
-) -> dict[str, Any]:
-    usage = message.inner("usage")
-    parent = number_of.get(line.text("parentUuid") or "")
-    content = message.values.get("content")
-    read = [
-        usage.whole(name, 2**53) or 0
-        for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    ]
-    return {
-        "session": about,
-        "step": number,
-        "parent": parent if parent is not None and parent != number - 1 else None,
-        "role": role,
-        "content": content if isinstance(content, str) else None,
-        "reasoning": None,
-        "model": message.text("model"),
-        "at": line.values.get("timestamp"),
-        "prompt_tokens": sum(read) or None,
-        "completion_tokens": usage.whole("output_tokens", 2**53),
-        "calls": [],
-    }
-
-
-def _add_block(step: _Step, block: Fields, waiting: dict[str, _Call]) -> None:
-    values = step.values
-    kind = block.text("type")
-    if kind == "text":
-        values["content"] = _join(values["content"], block.values.get("text"))
-    elif kind in ("thinking", "reasoning"):
-        text = block.values.get("thinking") or block.values.get("text")
-        values["reasoning"] = _join(values["reasoning"], text)
-    elif kind == "tool_use":
-        identity = block.text("id")
-        call = {"id": identity, "tool": block.text("name"), "arguments": block.values.get("input")}
-        values["calls"].append(call)
-        if identity is not None:
-            waiting[identity] = _Call(values=call, step=step)
-    elif kind == "image":
-        values["content"] = _join(values["content"], "[image]")
-
-
-def _attach_result(block: Fields, waiting: dict[str, _Call], size: int) -> bool:
-    """Add a result to its call; return whether there is one that waits for it."""
-    if block.text("type") != "tool_result":
-        return False
-    call = waiting.pop(block.text("tool_use_id") or "", None)
-    if call is None:
-        return False
-    call.values["result"] = read_content(block.values.get("content"))
-    call.values["is_error"] = bool(block.flag("is_error"))
-    call.step.size += size
-    return True
 
 
 def read_content(content: Any) -> str | None:
@@ -203,17 +181,6 @@ def read_content(content: Any) -> str | None:
             kind = str(cast("dict[str, Any]", part).get("type"))
             parts.append(text if isinstance(text, str) else f"[{kind[:40]}]")
     return "\n".join(parts)
-
-
-def _list_blocks(message: Fields) -> list[Fields]:
-    content = message.values.get("content")
-    return message.list("content") if isinstance(content, list) else []
-
-
-def _join(before: Any, text: Any) -> str | None:
-    if not isinstance(text, str) or not text:
-        return cast("str | None", before)
-    return text if not before else f"{before}\n{text}"
 
 
 def _read_result(file: Path) -> dict[str, Any]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from store.errors import ImportFailed
+from store.foreign.fields import clean
 from store.importers.kernelbench import split_stem
 from store.importers.reading import sources
+from store.importers.reading.flashinfer import require_object
 from store.schema.baselines import list_baselines
 
 Mapping: TypeAlias = "dict[str, Any]"
@@ -50,47 +53,46 @@ class Entry:
 
     def verdict(self) -> Mapping:
         """Return the columns of an evaluation that state its result."""
-        status, reason = self._status()
+        metadata = self.metadata
+        names = " ".join(str(metadata.get(f"{key}_name", "")) for key in _CRASHES)
+        issue = str(metadata.get("correctness_issue", ""))
+        status, reason = "incorrect", "unspecified"
+        if self.correct and self.compiled:
+            status, reason = "correct", None
+        elif any(metadata.get(key) for key in _CRASHES):
+            status, reason = "crash", "out_of_memory" if "OutOfMemory" in names else "exception"
+        elif not self.compiled:
+            status = "compile_error"
+        elif "shape mismatch" in issue:
+            reason = "incorrect_shape"
+        elif "Output mismatch" in issue:
+            reason = "incorrect_numerical"
+        keys = [*_CRASHES, "compilation_error", "other_error", "error_message", "correctness_issue"]
+        if not self.correct:
+            keys.append("correctness_trials")
+        message = next((text for key in keys if (text := _line(metadata.get(key)))), None)
         details = {
             key: value
-            for key, value in self.metadata.items()
+            for key, value in metadata.items()
             if key not in ("hardware", "device", "correctness_trials")
         }
         flags = [
             flag for flag in ("excessive_speedup", "error_during_performance") if details.get(flag)
         ]
+        stated = details.get("max_difference")
+        listed: list[Any] = stated if isinstance(stated, list) else [stated]
+        errors: list[float] = []
+        for value in listed:  # numbers, or texts of numbers
+            with suppress(TypeError, ValueError, OverflowError):
+                errors.append(float(value))
         return {
             "status": status,
             "reason": reason,
-            "message": self._message(),
-            "log": _clean(json.dumps(details, indent=1))[:LOG_CHARACTERS] if details else None,
+            "message": message and message[:MESSAGE_CHARACTERS],
+            "log": clean(json.dumps(details, indent=1))[:LOG_CHARACTERS] if details else None,
             "flags": flags or None,
-            "max_abs_error": _largest(details.get("max_difference")),
+            "max_abs_error": max(filter(math.isfinite, errors), default=None),
         }
-
-    def _status(self) -> tuple[str, str | None]:
-        names = " ".join(str(self.metadata.get(f"{key}_name", "")) for key in _CRASHES)
-        crashed = any(self.metadata.get(key) for key in _CRASHES)
-        if self.correct and self.compiled:
-            return "correct", None
-        if crashed:
-            return "crash", "out_of_memory" if "OutOfMemory" in names else "exception"
-        if not self.compiled:
-            return "compile_error", "unspecified"
-        issue = str(self.metadata.get("correctness_issue", ""))
-        if "shape mismatch" in issue:
-            return "incorrect", "incorrect_shape"
-        if "Output mismatch" in issue:
-            return "incorrect", "incorrect_numerical"
-        return "incorrect", "unspecified"
-
-    def _message(self) -> str | None:
-        keys = (*_CRASHES, "compilation_error", "other_error", "error_message")
-        for key in (*keys, "correctness_issue", "correctness_trials"):
-            text = _line(self.metadata.get(key))
-            if text and not (self.correct and key == "correctness_trials"):
-                return text[:MESSAGE_CHARACTERS]
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,7 @@ def parse_entries(text: str, file: Path) -> list[Entry]:
     Raises ImportFailed for anything that is not {problem: [{sample_id, compiled, correctness}]}.
     """
     found: list[Entry] = []
-    for problem, value in _object(sources.parse_json(text, file), f"{file}").items():
+    for problem, value in require_object(sources.parse_json(text, file), f"{file}").items():
         where = f"{file}, problem {problem!a:.20}"
         if not re.fullmatch(r"[0-9]{1,6}", problem):
             raise ImportFailed(f"{where} is no number", "The keys are problem numbers.")
@@ -141,26 +143,26 @@ def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
             f"Add --baseline-kind: {', '.join(list_baselines())}.",
         )
     figures: dict[tuple[int, int], tuple[str, str, float]] = {}
-    for level, named in _object(sources.parse_json(text, file), f"{file}").items():
+    for level, named in require_object(sources.parse_json(text, file), f"{file}").items():
         match = re.fullmatch(r"level_?([0-9]{1,3})", level)
         if match is None:
             raise ImportFailed(f"{file}: {level!a:.40} is no level", "The keys are level1, level2.")
-        for name, value in _object(named, f"{file}, {level}").items():
+        for name, value in require_object(named, f"{file}, {level}").items():
             where = f"{file}, {level}, {name!a:.80}"
             problem = split_stem(name.removesuffix(".py"))
             if problem is None:
                 raise ImportFailed(f"{where} is no name of a problem", "They are like 12_Name.py.")
-            stats = _object(value, where)
+            stats = require_object(value, where)
             mean_ms = _read_positive(stats.get("mean"))
             if mean_ms is not None:
                 key = (int(match[1]), problem[0])
-                figures[key] = (_clean(name), _line(stats.get("hardware")), mean_ms)
+                figures[key] = (clean(name), _line(stats.get("hardware")), mean_ms)
     return Baseline(name=file.name, kind=kind or known or "", figures=figures)
 
 
 def parse_entry(problem_id: int, value: Any, where: str) -> Entry:
     """Return one verdict; raises ImportFailed if it does not say whether the kernel is correct."""
-    fields = _object(value, where)
+    fields = require_object(value, where)
     sample_id = fields.get("sample_id", 0)
     if not isinstance(sample_id, int) or not 0 <= sample_id < 1_000_000:
         raise ImportFailed(f"{where}: sample_id is {sample_id!a:.40}, no sample number")
@@ -176,7 +178,7 @@ def parse_entry(problem_id: int, value: Any, where: str) -> Entry:
         sample_id=sample_id,
         compiled=compiled,
         correct=correct,
-        metadata=_object(metadata, f"{where}, metadata"),
+        metadata=require_object(metadata, f"{where}, metadata"),
         latency_ms=runtime if correct and compiled else None,
         text=json.dumps(fields, sort_keys=True),
     )
@@ -191,12 +193,6 @@ def _flag(fields: Mapping, names: tuple[str, ...], where: str) -> bool:
     raise ImportFailed(f"{where} says no {' or '.join(names)}")
 
 
-def _object(value: Any, where: str) -> Mapping:
-    if not isinstance(value, dict):
-        raise ImportFailed(f"{where} is {type(value).__name__} where an object is wanted")
-    return cast("Mapping", value)
-
-
 def _read_positive(value: Any) -> float | None:
     """Return a measured time; KernelBench writes -1.0 if it did not measure."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -208,24 +204,8 @@ def _read_positive(value: Any) -> float | None:
     return number if math.isfinite(number) and number > 0 else None
 
 
-def _largest(values: Any) -> float | None:
-    """Return the largest finite number of a list of numbers or texts of numbers."""
-    numbers: list[float] = []
-    for value in cast("list[Any]", values) if isinstance(values, list) else [values]:
-        try:
-            numbers.append(float(value))
-        except (TypeError, ValueError, OverflowError):
-            continue
-    return max((number for number in numbers if math.isfinite(number)), default=None)
-
-
 def _line(value: Any) -> str:
     """Return a value as one clean line of text."""
     if value is None:
         return ""
-    return " ".join(_clean(value if isinstance(value, str) else json.dumps(value)).split())
-
-
-def _clean(text: str) -> str:
-    """Return text that can be stored: JSON escapes may contain lone surrogates and NUL."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    return " ".join(clean(value if isinstance(value, str) else json.dumps(value)).split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,12 +35,6 @@ def find(root: Path) -> list[Path]:
     return found
 
 
-def digest(file: Path) -> str:
-    """Return the sha256 of a file's bytes."""
-    with open(file, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
 def column_names(file: Path) -> list[str]:
     """Return the names of a file's columns."""
     return list(_open(file).schema_arrow.names)
@@ -49,33 +42,43 @@ def column_names(file: Path) -> list[str]:
 
 def read_distinct(file: Path, column: str) -> list[str]:
     """Return the distinct texts of a column, in order; raises ImportFailed if it is missing."""
-    opened = _open(file)
-    _require(file, opened, [column])
-    found: dict[str, None] = {}
-    for batch in _iterate_batches(file, opened, [column], 10_000):
-        found |= {
-            value: None for value in batch.column(0).to_pylist() if isinstance(value, str) and value
-        }
-    return sorted(found)
+    texts = {
+        row[column]: None
+        for batch in read_batches(file, {column: True}, 10_000)
+        for row in batch
+        if isinstance(row[column], str) and row[column]
+    }
+    return sorted(texts)
 
 
 def read_batches(
-    file: Path, wanted: Mapping[str, bool], rows: int
+    file: Path, columns: Mapping[str, bool], rows: int
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield rows in batches of at most `rows`, and of about BATCH_BYTES at most.
 
-    `wanted` states for each column whether it is required; other missing columns are None.
+    `columns` states for each column whether it is required; other missing columns are None.
 
     Raises:
         ImportFailed: the file is not Parquet or truncated, or a required column is missing.
     """
+    import pyarrow as pa
+
     opened = _open(file)
-    _require(file, opened, [name for name, required in wanted.items() if required])
-    rows = min(rows, _count_rows(opened, BATCH_BYTES))
-    there = [name for name in wanted if name in opened.schema_arrow.names]
-    missing: dict[str, Any] = {name: None for name in wanted if name not in there}
-    for batch in _iterate_batches(file, opened, there, rows):
-        yield [row | missing for row in batch.to_pylist()]
+    names = opened.schema_arrow.names
+    for name, is_required in columns.items():
+        if is_required and name not in names:
+            raise ImportFailed(f"{file} has no column {name}", f"It has {', '.join(names[:20])}.")
+    meta = opened.metadata
+    stated = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
+    # Rows of mean length, by the metadata, that take BATCH_BYTES.
+    most = max(1, BATCH_BYTES * max(meta.num_rows, 1) // max(stated, 1))
+    present = [name for name in columns if name in names]
+    missing: dict[str, Any] = {name: None for name in columns if name not in names}
+    try:
+        for batch in opened.iter_batches(batch_size=min(rows, most), columns=present):
+            yield [row | missing for row in batch.to_pylist()]
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ImportFailed(f"{file} cannot be read: {error}") from error
 
 
 def _open(file: Path) -> pq.ParquetFile:
@@ -87,28 +90,3 @@ def _open(file: Path) -> pq.ParquetFile:
         return pq.ParquetFile(file, buffer_size=BUFFER_BYTES)
     except (pa.ArrowException, OSError) as error:
         raise ImportFailed(f"{file} cannot be read as Parquet: {error}") from error
-
-
-def _count_rows(opened: pq.ParquetFile, size: int) -> int:
-    """Return how many rows of mean length, by the metadata, take `size` bytes; at least 1."""
-    meta = opened.metadata
-    stated = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
-    return max(1, size * max(meta.num_rows, 1) // max(stated, 1))
-
-
-def _iterate_batches(
-    file: Path, opened: pq.ParquetFile, names: list[str], rows: int
-) -> Iterator[Any]:
-    import pyarrow as pa
-
-    try:
-        yield from opened.iter_batches(batch_size=rows, columns=names)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ImportFailed(f"{file} cannot be read: {error}") from error
-
-
-def _require(file: Path, opened: pq.ParquetFile, names: list[str]) -> None:
-    there = opened.schema_arrow.names
-    for name in names:
-        if name not in there:
-            raise ImportFailed(f"{file} has no column {name}", f"It has {', '.join(there[:20])}.")

@@ -104,7 +104,8 @@ def read_task_path(path: Path) -> TaskFile:
     defined = _list_defined(_read_text(path, folder), path)
     if {"ref_kernel", "generate_input"} <= defined:
         return _read_gpu_mode(folder, path)
-    if path.name == "reference.py" and _has_shapes(folder):
+    has_shapes = (folder / "shapes.py").is_file() or (folder / "problem.yaml").is_file()
+    if path.name == "reference.py" and has_shapes:
         return _read_kernelbench_hard(folder)
     return _read_kernelbench(path)
 
@@ -145,10 +146,9 @@ def _read_folder(folder: Path) -> TaskFile:
 def _read_kernelbench(file: Path) -> TaskFile:
     code = _read_text(file, file.parent)
     defined = _list_defined(code, file)
-    missing = sorted({"Model", "get_inputs"} - defined)
-    if missing:
-        raise UnknownFormat(file, f"it does not define {' and '.join(missing)}")
-    code = _add_init_inputs(code, defined)
+    _require_defined(file, defined, "Model", "get_inputs")
+    if "get_init_inputs" not in defined:
+        code = f"{code.rstrip()}\n\n\ndef get_init_inputs():\n    return []\n"
     return TaskFile(code=code, format="KernelBench", arguments=count_arguments(code))
 
 
@@ -285,9 +285,7 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
     file = folder / "func_forward.py"
     code = _read_text(file, folder)
     defined = _list_defined(code, file)
-    missing = sorted({"Model", "get_inputs", "forward_fn"} - defined)
-    if missing:
-        raise UnknownFormat(file, f"it does not define {' and '.join(missing)}")
+    _require_defined(file, defined, "Model", "get_inputs", "forward_fn")
     settings: dict[str, dict[str, Any]] = {}
     tolerance = dict(_ROBUST_TOLERANCE)
     config = folder / "config_forward.json"
@@ -368,9 +366,7 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
     reference = folder / (reference.name if reference is not None else "reference.py")
     code = _read_text(reference, folder)
     defined = _list_defined(code, reference)
-    missing = sorted({"ref_kernel", "generate_input"} - defined)
-    if missing:
-        raise UnknownFormat(reference, f"it does not define {' and '.join(missing)}")
+    _require_defined(reference, defined, "ref_kernel", "generate_input")
     settings: dict[str, dict[str, Any]] = {}
     about = folder / "task.yml"
     listed = {"task.py": folder / "task.py", "utils.py": folder / "utils.py"}
@@ -504,12 +500,6 @@ def _add_tolerance(code: str, tolerance: Mapping[str, Any]) -> tuple[str, str]:
     return f"{code.rstrip()}\n\n\nTASK_TOLERANCE = {dict(tolerance)!r}\n", words
 
 
-def _add_init_inputs(code: str, defined: set[str]) -> str:
-    if "get_init_inputs" in defined:
-        return code
-    return f"{code.rstrip()}\n\n\ndef get_init_inputs():\n    return []\n"
-
-
 def _name_settings(kind: str, settings: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {f"{kind}_{number}": one for number, one in enumerate(settings, 1)}
 
@@ -540,15 +530,17 @@ def _list_defined(code: str, file: Path) -> set[str]:
     return names
 
 
+def _require_defined(file: Path, defined: set[str], *names: str) -> None:
+    missing = sorted(set(names) - defined)
+    if missing:
+        raise UnknownFormat(file, f"it does not define {' and '.join(missing)}")
+
+
 def _is_kernelbench(file: Path) -> bool:
     try:
         return {"Model", "get_inputs"} <= _list_defined(_read_text(file, file.parent), file)
     except FlywheelError:
         return False
-
-
-def _has_shapes(folder: Path) -> bool:
-    return (folder / "shapes.py").is_file() or (folder / "problem.yaml").is_file()
 
 
 def _count_parameters(code: str, name: str) -> int | None:
