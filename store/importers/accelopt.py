@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import store
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import Fields
@@ -24,10 +25,6 @@ from store.importers.reading import detection, flashinfer, pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "accelopt"
 RESULTS, PLANS = "executor_results.json", "planner_results.json"
@@ -51,7 +48,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the candidates in bundles, in the order of the iterations.
 
     Raises ImportFailed if there is no result file, or one is malformed.

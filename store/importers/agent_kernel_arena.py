@@ -16,17 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import store
 from store.errors import ImportFailed
 from store.foreign import yaml_text
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "agent-kernel-arena"
 RESULT, TASK = "task_result.yaml", "config.yaml"
@@ -51,7 +48,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the results of each run in bundles.
 
     Raises ImportFailed if there is no result, or a file is malformed.

@@ -13,19 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store.errors import ImportFailed
-from store.foreign.fields import NOTHING_STORED
+from store.foreign.fields import NOTHING_STORED, Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.claude import read_content
 from store.importers.reading.sessions import SessionOrigin, SessionRows
 from store.importers.reading.tasks import find_optional
-
-if TYPE_CHECKING:
-    import store
-    from store.foreign.fields import Fields
-    from store.writing.bundle import Bundle
 
 NAME = "atif"
 VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(2, 9))
@@ -49,7 +45,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield each trajectory in a bundle or several.
 
     Raises ImportFailed if there is no trajectory, or one is malformed or of another version.

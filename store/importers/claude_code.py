@@ -9,20 +9,15 @@ read them before you publish a lake.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import store
 from store.importers.reading import claude, detection, pieces, sources
 from store.importers.reading.sessions import SessionOrigin, SessionRows
 from store.importers.reading.tasks import find_optional
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "claude-code"
 _TYPES = ("user", "assistant", "system", "summary", "queue-operation", "file-history-snapshot")
@@ -47,7 +42,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield each session in a bundle or several.
 
     Raises ImportFailed if there is no session, or a line is malformed.

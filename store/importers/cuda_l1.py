@@ -19,18 +19,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import store
 from store.code import task_families
 from store.code.python_syntax import parse_python
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows, decide_splits
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "cuda-l1"
 IMPORTER_VERSION = 2
@@ -88,7 +85,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield one bundle per file.
 
     Raises ImportFailed if the path has no file of the release, or a line is malformed.

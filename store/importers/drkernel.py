@@ -14,17 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import store
 from store.errors import ImportFailed
+from store.foreign.fields import Fields
 from store.importers.kernelbook import adapt_task
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows
-
-if TYPE_CHECKING:
-    import store
-    from store.foreign.fields import Fields
-    from store.writing.bundle import Bundle
 
 NAME = "drkernel"
 POLICY = "drkernel-coldstart"
@@ -57,7 +53,7 @@ def recognize(path: Path) -> str | None:
     )
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of each file in bundles.
 
     Raises ImportFailed if a file is neither form, or a row is malformed.

@@ -12,17 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import detection, flashinfer, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "flashinfer-trace"
 EVALUATOR = "flashinfer-bench"
@@ -59,7 +56,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield a bundle per definition, with its workloads, solutions and traces.
 
     Raises ImportFailed if the folder has no definition, or a file is malformed; the message names

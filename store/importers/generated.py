@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import store
 from store import ids
 from store.errors import ImportFailed
 from store.generated.writing import families as families_module
@@ -22,10 +23,6 @@ from store.generated.writing import words
 from store.generated.writing.task import Kernel, Task
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "generated"
 IMPORTER_VERSION = 1
@@ -66,7 +63,7 @@ class Config:
     has on another side are skipped."""
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield a bundle for every 64 tasks.
 
     Raises:
@@ -105,7 +102,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         yield _bundle(reading, chunk, config)
 
 
-def _bundle(reading: pieces.Import, chunk: list[tuple[str, Task]], config: Config) -> Bundle:
+def _bundle(reading: pieces.Import, chunk: list[tuple[str, Task]], config: Config) -> store.Bundle:
     languages = _LANGUAGES[config.kernels]
     picked = [
         (family, task, [kernel for kernel in task.kernels if kernel.language in languages])

@@ -14,17 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import store
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "k-search"
 SOLUTIONS, WORLD_MODEL = "solution_db.jsonl", "world_model.json"
@@ -64,7 +60,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the solutions of each search in bundles.
 
     Raises ImportFailed if there are no solutions, or a file is malformed.

@@ -14,18 +14,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.programs import ProgramOrigin, ProgramRows
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "kernelagent"
 DATABASE, PROBLEM, RESULT = "program_database.json", "problem.txt", "result.json"
@@ -55,7 +52,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield each database and each session in a bundle or several.
 
     Raises ImportFailed if there is neither, or a file is malformed.

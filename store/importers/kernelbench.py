@@ -10,17 +10,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import store
 from store.code import task_families
 from store.errors import ImportFailed
 from store.foreign.parquet import check_files
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "kernelbench"
 SUITE = "kernelbench"
@@ -49,7 +45,7 @@ def recognize(path: Path) -> str | None:
     return detection.find_columns(path, "code", "level", "name", "problem_id")
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield one bundle per level folder or Parquet file.
 
     Raises ImportFailed if the path has neither, or a task is malformed.

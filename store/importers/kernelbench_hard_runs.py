@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import store
 from store.errors import ImportFailed
 from store.foreign import yaml_text
 from store.foreign.fields import Fields
@@ -25,10 +26,6 @@ from store.importers.reading import claude, detection, pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows
 from store.importers.reading.sessions import SessionRows
 from store.importers.reading.tasks import SuiteTasks
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +59,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield each run in a bundle or several.
 
     Raises ImportFailed if there is no run, or a file is malformed.

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import store
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import detection, pieces, sources
@@ -21,10 +21,6 @@ from store.importers.reading import kernelbench_results as results
 from store.importers.reading.kernelbench_results import Baseline, Entry
 from store.importers.reading.rows import Attempt, BundleRows, gpu_name
 from store.schema.baselines import Baseline as BaselineName
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +76,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the run as one bundle, without the evaluations that the lake has already.
 
     Raises ImportFailed if a task is not in the lake, or a file is malformed.

@@ -18,18 +18,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.kernelbench_results import parse_entry
 from store.importers.reading.rows import Attempt, BundleRows
 from store.importers.reading.tasks import SuiteTasks
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +60,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the samples of each model and level in bundles.
 
     Raises ImportFailed if the folder has no samples, or a sample is malformed.

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store.errors import ImportFailed
 from store.foreign import csv_text
 from store.foreign.fields import Fields
@@ -23,10 +24,6 @@ from store.importers.kernelbench import split_stem
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import SuiteTasks
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "kernelbench-v3-runs"
 RESULTS = "results.csv"
@@ -55,7 +52,7 @@ def recognize(path: Path) -> str | None:
     )
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of results.csv in bundles.
 
     Raises ImportFailed if a row is malformed, or the solution it names is missing.

@@ -17,15 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import store
+from store.foreign.fields import Fields
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows
-
-if TYPE_CHECKING:
-    import store
-    from store.foreign.fields import Fields
-    from store.writing.bundle import Bundle
 
 NAME = "kernelbook"
 POLICY = "torch-inductor"
@@ -68,7 +65,7 @@ def recognize(path: Path) -> str | None:
     return detection.find_columns(path, "python_code", "triton_code", "entry_point")
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of each file in bundles.
 
     Raises ImportFailed if a file is not KernelBook, or a row is malformed.

@@ -18,16 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import store
+from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows
-
-if TYPE_CHECKING:
-    import store
-    from store.foreign.fields import Fields
-    from store.writing.bundle import Bundle
 
 NAME = "kernelbot"
 RECIPROCITY = "LicenseRef-GPU-MODE-Researcher-Reciprocity-2026-06-09"
@@ -62,7 +58,7 @@ def recognize(path: Path) -> str | None:
     return detection.find_columns(path, "submission_id", "leaderboard_id", "runner", "code")
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the submissions of each file in bundles.
 
     Raises ImportFailed if a file is no export of kernelbot, or a row is malformed.

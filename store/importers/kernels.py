@@ -11,17 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import store
 from store.code import entry_points, task_families
 from store.errors import ImportFailed, UnknownName
 from store.ids import content_id
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import ENTRY_PATH, BundleRows, decide_splits
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "kernels"
 TASK_FILE = "task.py"
@@ -63,7 +59,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield one bundle per task.
 
     Raises ImportFailed if the folder has another layout, or a file cannot be read.

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import store
 from store import ids
 from store.errors import ImportFailed
 from store.foreign import parquet
@@ -31,7 +32,6 @@ from store.writing.bundle import Bundle
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    import store
     from store.hub.incoming import IncomingTable
 
 log = logging.getLogger(__name__)

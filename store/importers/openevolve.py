@@ -14,18 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.programs import ProgramOrigin, ProgramRows, list_parents_first
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "openevolve"
 _TRACES = ("*.jsonl", "*.jsonl.gz", "*.json")
@@ -51,7 +48,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the steps of each trace, then the other programs of the checkpoints, in bundles.
 
     Raises ImportFailed if there is neither, or a file is malformed.

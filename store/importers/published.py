@@ -12,18 +12,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import yaml
 
+import store
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "published"
 BUILT_IN = Path(__file__).with_suffix(".yaml")
@@ -41,7 +38,7 @@ class Config:
     """Weakest kind of source to import: the authors' text, their abstract, or notes and news."""
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield one bundle for the file of figures.
 
     Raises ImportFailed if the file is malformed; the message names the figure.

@@ -13,17 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import store
 from store.errors import ImportFailed
 from store.foreign import csv_text
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "robust-kbench"
 POLICY = "robust-kbench"
@@ -57,7 +53,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of results.csv in bundles.
 
     Raises ImportFailed if the file is missing, or a row is malformed.

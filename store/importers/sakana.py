@@ -15,17 +15,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store.code import task_families
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +72,7 @@ def recognize(path: Path) -> str | None:
     return detection.find_columns(path, "PyTorch_Code_Module", "CUDA_Code")
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield one bundle per thousand rows of each file.
 
     Raises ImportFailed if a file is not Parquet or lacks a required column, or a row names an

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import store
 from store.errors import ImportFailed
 from store.foreign import json_text, sqlite
 from store.foreign.fields import Fields
@@ -21,10 +21,6 @@ from store.importers.reading import detection, pieces, sources
 from store.importers.reading.programs import SCORE, ProgramOrigin, ProgramRows
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "shinka"
 TABLE = "programs"
@@ -51,7 +47,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the programs of each database in bundles.
 
     Raises ImportFailed if there is no database, or it is damaged or exceeds the limits.

@@ -18,17 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import store
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import NOTHING_STORED, Fields
 from store.importers.reading import detection, flashinfer, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +63,7 @@ def recognize(path: Path) -> str | None:
     return detection.find_columns(path, "axes", "reference", "workloads")
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the problems in bundles, each with its workloads, solutions and verdicts.
 
     Raises ImportFailed if there is no problem, or a file is malformed.

@@ -11,16 +11,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store import ids
 from store.errors import ImportFailed
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
-
-if TYPE_CHECKING:
-    import store
 
 NAME = "starter"
 FOLDER = Path(__file__).parent.parent / "starter"

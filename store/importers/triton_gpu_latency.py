@@ -15,15 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import store
+from store.foreign.fields import Fields
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows
-
-if TYPE_CHECKING:
-    import store
-    from store.foreign.fields import Fields
-    from store.writing.bundle import Bundle
 
 NAME = "triton-gpu-latency"
 POLICY = "makora"
@@ -50,7 +47,7 @@ def recognize(path: Path) -> str | None:
     return "columns x and y" if {"x", "y"} <= columns <= allowed else None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the programs of each file in bundles.
 
     Raises ImportFailed if a file has no columns x and y, or a row is malformed.

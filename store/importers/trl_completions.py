@@ -16,17 +16,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import store
 from store import ids
 from store.errors import ImportFailed
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +46,7 @@ def recognize(path: Path) -> str | None:
     return detection.find_columns(path, "step", "prompt", "completion")
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield one bundle per file.
 
     Raises ImportFailed if a file is not a log of completions, or no row has a known task.

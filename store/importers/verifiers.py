@@ -15,8 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import store
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import NOTHING_STORED, Fields, clean
@@ -25,10 +26,6 @@ from store.importers.reading.claude import read_content
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.sessions import SessionOrigin, SessionRows
 from store.importers.reading.tasks import find_optional
-
-if TYPE_CHECKING:
-    import store
-    from store.writing.bundle import Bundle
 
 NAME = "verifiers"
 TRACE_VERSION = 1
@@ -50,7 +47,7 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rollouts of each file in bundles.
 
     Raises ImportFailed if there is no file, or a line is malformed or of another version.
