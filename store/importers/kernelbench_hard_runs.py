@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import store
 from store.errors import ImportFailed
@@ -157,7 +157,10 @@ def _annotate(rows: BundleRows, attempt: Attempt, note: Fields) -> None:
         return
     quotes = note.list("quotes") or [Fields(values={"text": body}, where=note.where)]
     for quote in quotes:
-        line = _first_line(quote) if quote.text("file") == "solution.py" else None
+        lines: Any = quote.values.get("lines")
+        line = lines[0] if isinstance(lines, list) and lines else None
+        is_line = isinstance(line, int) and 0 < line < 2**31
+        line = line if is_line and quote.text("file") == "solution.py" else None
         text = quote.prose("text") or quote.prose("label")
         finding_id = content_id(
             "finding", NAME, *attempt.place, attempt.kernel_id, verdict, str(line), text
@@ -173,12 +176,3 @@ def _annotate(rows: BundleRows, attempt: Attempt, note: Fields) -> None:
             "quote": text,
         }
         rows.add("findings", (finding_id,), finding)
-
-
-def _first_line(quote: Fields) -> int | None:
-    """Return the first of the lines that a quote names, or None."""
-    lines = quote.values.get("lines")
-    if not isinstance(lines, list) or not lines:
-        return None
-    first = cast("list[Any]", lines)[0]
-    return first if isinstance(first, int) and 0 < first < 2**31 else None

@@ -82,8 +82,36 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     Raises ImportFailed if a task is not in the lake, or a file is malformed.
     """
     folder = sources.require_path(path, "a run folder of KernelBench")
-    revision = _require_revision(config, lake)
-    files = _kernel_files(folder)
+    labels = lake.run(
+        "SELECT DISTINCT suite_revision, level, problem_id, task_id FROM task_labels "
+        "WHERE suite = $1 ORDER BY ALL",
+        [SUITE],
+    ).rows()
+    known, revision = sorted({str(row["suite_revision"]) for row in labels}), config.suite_revision
+    if revision is None or revision not in known:
+        there = f"The lake has {', '.join(known)}." if known else "The lake has none."
+        raise ImportFailed(
+            f"no tasks of KernelBench {revision}"
+            if revision
+            else "the revision of KernelBench is not said",
+            f"{there} Import its tasks first (store import kernelbench CHECKOUT --revision R), "
+            "then add --suite-revision R.",
+        )
+    texts: dict[tuple[int, int], list[str]] = {}
+    for row in labels:
+        if row["suite_revision"] == revision:
+            texts.setdefault((row["level"], row["problem_id"]), []).append(row["task_id"])
+    files = {
+        _Sample(*map(int, match.groups())): file
+        for file in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _KERNEL.fullmatch(file.name))
+    }
+    if not files:
+        raise ImportFailed(
+            f"{folder} is no run folder: it holds no level_L_problem_P_sample_S_kernel.py",
+            "Name one folder of KernelBench's runs/, such as runs/my_run.",
+        )
+    files = dict(sorted(files.items()))
     contents = {sample: sources.read_bytes(file, folder) for sample, file in files.items()}
     prompts = {
         sample: sources.read_bytes(prompt, folder)
@@ -116,13 +144,24 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         if verdicts:
             entries = results.parse_entries(sources.decode(verdicts, judged), judged)
         by_sample = _assign(entries, list(files), judged)
-        tasks = _tasks(lake, revision, files)
         for sample, data in contents.items():
+            task_id = _choose_task(texts, revision, sample, files[sample])
             code = sources.decode(data, files[sample])
-            prompt = prompts.get(sample)
-            shown = None if prompt is None else sources.decode(prompt, folder / sample.prompt_name)
-            task_id = tasks[sample.level, sample.problem_id]
-            attempt = _add_attempt(rows, policy, sample, task_id, code, shown)
+            kernel_id = rows.add_code(code if code.strip() else None)
+            messages: list[dict[str, str]] = []
+            if sample in prompts:
+                prompt = sources.decode(prompts[sample], folder / sample.prompt_name)
+                messages = [{"role": "user", "content": prompt}]
+            attempt = rows.add_attempt(
+                [policy, task_id, str(sample.sample_id), kernel_id],
+                policy=policy,
+                task_id=task_id,
+                kernel_id=kernel_id,
+                prompt_id=rows.add_prompt(messages, task_id),
+                group_id=content_id("group", NAME, policy, task_id),
+                sample_index=sample.sample_id,
+                parse_error="the kernel file is empty" if kernel_id is None else None,
+            )
             for entry in by_sample[sample]:
                 _add_verdict(rows, config, baseline, attempt, sample, entry)
         metrics = [row["metric"] for row in rows.tables.get("claims", {}).values()]
@@ -138,24 +177,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
     reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
     yield reading.make_bundle(f"{policy} {content}", f"{NAME} {policy}", policy, add)
-
-
-def _add_attempt(
-    rows: BundleRows, policy: str, sample: _Sample, task_id: str, code: str, prompt: str | None
-) -> Attempt:
-    """Add an attempt, with its kernel if the file is not empty."""
-    kernel_id = rows.add_code(code if code.strip() else None)
-    messages = [] if prompt is None else [{"role": "user", "content": prompt}]
-    return rows.add_attempt(
-        [policy, task_id, str(sample.sample_id), kernel_id],
-        policy=policy,
-        task_id=task_id,
-        kernel_id=kernel_id,
-        prompt_id=rows.add_prompt(messages, task_id),
-        group_id=content_id("group", NAME, policy, task_id),
-        sample_index=sample.sample_id,
-        parse_error="the kernel file is empty" if kernel_id is None else None,
-    )
 
 
 def _add_verdict(
@@ -204,39 +225,6 @@ def _add_verdict(
         )
 
 
-def _require_revision(config: Config, lake: store.Lake) -> str:
-    known = [
-        str(row["suite_revision"])
-        for row in lake.run(
-            "SELECT DISTINCT suite_revision FROM task_labels WHERE suite = $1 ORDER BY ALL",
-            [SUITE],
-        ).rows()
-    ]
-    if config.suite_revision in known:
-        return str(config.suite_revision)
-    said = config.suite_revision
-    there = f"The lake has {', '.join(known)}." if known else "The lake has none."
-    raise ImportFailed(
-        f"no tasks of KernelBench {said}" if said else "the revision of KernelBench is not said",
-        f"{there} Import its tasks first (store import kernelbench CHECKOUT --revision R), "
-        "then add --suite-revision R.",
-    )
-
-
-def _kernel_files(folder: Path) -> dict[_Sample, Path]:
-    found = {
-        _Sample(int(match[1]), int(match[2]), int(match[3])): file
-        for file in (folder.iterdir() if folder.is_dir() else ())
-        if (match := _KERNEL.fullmatch(file.name))
-    }
-    if not found:
-        raise ImportFailed(
-            f"{folder} is no run folder: it holds no level_L_problem_P_sample_S_kernel.py",
-            "Name one folder of KernelBench's runs/, such as runs/my_run.",
-        )
-    return dict(sorted(found.items()))
-
-
 def _assign(entries: list[Entry], samples: list[_Sample], file: Path) -> dict[_Sample, list[Entry]]:
     """Assign each verdict to its kernel; the file states problem and sample, but not the level."""
     by_place: dict[tuple[int, int], list[_Sample]] = {}
@@ -261,26 +249,17 @@ def _assign(entries: list[Entry], samples: list[_Sample], file: Path) -> dict[_S
     return assigned
 
 
-def _tasks(
-    lake: store.Lake, revision: str, samples: dict[_Sample, Path]
-) -> dict[tuple[int, int], str]:
-    """Return the task of every (level, problem) that the samples need."""
-    known: dict[tuple[int, int], list[str]] = {}
-    for row in lake.run(
-        "SELECT DISTINCT level, problem_id, task_id FROM task_labels "
-        "WHERE suite = $1 AND suite_revision = $2 ORDER BY ALL",
-        [SUITE, revision],
-    ).rows():
-        known.setdefault((row["level"], row["problem_id"]), []).append(row["task_id"])
-    for sample, file in samples.items():
-        texts = known.get((sample.level, sample.problem_id), [])
-        if len(texts) != 1:
-            what = "is not in the lake" if not texts else f"has {len(texts)} texts in the lake"
-            raise ImportFailed(
-                f"{file.name}: level {sample.level} problem {sample.problem_id} of KernelBench "
-                f"{revision} {what}",
-                f"Import that level first: store import kernelbench CHECKOUT --revision {revision}"
-                if not texts
-                else "Name a suite revision under which one checkout alone was imported.",
-            )
-    return {place: texts[0] for place, texts in known.items()}
+def _choose_task(
+    texts: dict[tuple[int, int], list[str]], revision: str, sample: _Sample, file: Path
+) -> str:
+    """Return the one task of a level and problem."""
+    known = texts.get((sample.level, sample.problem_id), [])
+    if len(known) == 1:
+        return known[0]
+    raise ImportFailed(
+        f"{file.name}: level {sample.level} problem {sample.problem_id} of KernelBench {revision} "
+        + (f"has {len(known)} texts in the lake" if known else "is not in the lake"),
+        "Name a suite revision under which one checkout alone was imported."
+        if known
+        else f"Import that level first: store import kernelbench CHECKOUT --revision {revision}",
+    )

@@ -121,7 +121,14 @@ def _rename_model(code: str) -> str:
 
 def _add(config: Config, rows: BundleRows, row: Fields) -> None:
     """Add the task and the kernel of a row."""
-    rows = rows.under(_read_license(row) or config.license)
+    stated = row.values.get("licenses")
+    if isinstance(stated, list):
+        # All licenses of a row apply.
+        named = sorted({str(one).strip() for one in cast("list[Any]", stated) if one})
+        license = " AND ".join(named)
+    else:
+        license = row.text("licenses") if isinstance(stated, str) else None
+    rows = rows.under(license or config.license)
     entry_point, code = row.require_text("entry_point"), row.code("python_code")
     repository, module = row.text("repo_name") or "unknown", row.text("module_name") or entry_point
     name = row.text("uuid") or f"{repository}/{module}"
@@ -141,14 +148,3 @@ def _add(config: Config, rows: BundleRows, row: Fields) -> None:
         problem=f"{repository}/{module}",
         kernel_id=kernel_id,
     )
-
-
-def _read_license(row: Fields) -> str | None:
-    """Return the licenses of a row as one SPDX expression: all of them apply."""
-    value = row.values.get("licenses")
-    if isinstance(value, str):
-        return row.text("licenses")
-    if not isinstance(value, list):
-        return None
-    named = sorted({str(one).strip() for one in cast("list[Any]", value) if one})
-    return " AND ".join(named) or None

@@ -160,7 +160,11 @@ def _candidates(folder: Path) -> dict[str, dict[str, Path]]:
             files = {
                 file.relative_to(entry).as_posix(): file
                 for file in sorted(entry.rglob("*"))
-                if not file.is_dir() and not _is_hidden(file.relative_to(entry))
+                if not file.is_dir()
+                and not any(
+                    part.startswith(".") or part == "__pycache__"
+                    for part in file.relative_to(entry).parts
+                )
             }
             if ENTRY_PATH not in files:
                 raise ImportFailed(
@@ -175,7 +179,3 @@ def _candidates(folder: Path) -> dict[str, dict[str, Path]]:
             raise ImportFailed(f"{folder} holds {name}.py and {name}/", "Rename one of them.")
         found[name] = files
     return found
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)

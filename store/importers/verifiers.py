@@ -24,7 +24,7 @@ from store.foreign.fields import NOTHING_STORED, Fields, clean
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.claude import read_content
 from store.importers.reading.rows import BundleRows
-from store.importers.reading.sessions import SessionOrigin, SessionRows
+from store.importers.reading.sessions import MOST_TOKENS, SessionOrigin, SessionRows
 from store.importers.reading.tasks import find_optional
 
 NAME = "verifiers"
@@ -122,7 +122,7 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
             "at": node.values.get("timestamp"),
             "given": not node.flag("sampled"),
             "prompt_tokens": _sum([used], "prompt_tokens", "cached_input_tokens"),
-            "completion_tokens": used.whole("completion_tokens", 2**53),
+            "completion_tokens": used.whole("completion_tokens", MOST_TOKENS),
             "calls": [_read_call(call, answers) for call in message.list("tool_calls")],
         }
         yield Fields(values=values, where=node.where, size=size)
@@ -157,7 +157,10 @@ def _read_session(trace: Fields, episode: Fields) -> dict[str, Any]:
 
 def _sum(usages: list[Fields], *names: str) -> int | None:
     counts = [
-        count for one in usages for name in names if (count := one.whole(name, 2**53)) is not None
+        count
+        for one in usages
+        for name in names
+        if (count := one.whole(name, MOST_TOKENS)) is not None
     ]
     return sum(counts) if counts else None
 

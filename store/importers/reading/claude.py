@@ -16,13 +16,13 @@ from typing import Any, cast
 
 from store.foreign import json_text
 from store.foreign.fields import Fields
+from store.importers.reading.sessions import MOST_TOKENS
 
 MAX_OPEN_STEPS = 1_000
 MAX_OPEN_BYTES = 64 << 20
 """Steps that wait for the results of their calls; beyond this, the oldest is yielded without."""
 TAIL_BYTES = 1 << 20
 HARNESS = "claude-code"
-MOST_TOKENS = 2**53
 
 
 def read_file(file: Path, **known: Any) -> Iterator[Fields]:

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from store.commandline.members import Member, find_members
+from store.commandline.members import find_members
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import json_text
 
@@ -45,7 +45,16 @@ def detect(path: Path) -> list[Match]:
         raise ImportFailed(f"{path} does not exist", "Check the path.")
     found: list[Match] = []
     for name, member in sorted(find_members("store.importers").items()):
-        seen = _ask(member, path)
+        # An importer of the user that fails is reported and skipped.
+        try:
+            recognize = getattr(member.load(), "recognize", None)
+            seen = None if recognize is None else recognize(path)
+        except FlywheelError as error:
+            log.warning("%s: %s", member.name, error.message)
+            continue
+        except OSError as error:
+            log.warning("%s cannot read %s: %s", member.name, path, error)
+            continue
         if seen is not None:
             found.append(Match(importer=name, seen=seen))
     return found
@@ -126,15 +135,3 @@ def read_columns(path: Path) -> set[str]:
 def find_columns(path: Path, *names: str) -> str | None:
     """Return the columns in words if a Parquet file, or one below a folder, has all of them."""
     return f"columns {', '.join(names)}" if set(names) <= read_columns(path) else None
-
-
-def _ask(member: Member, path: Path) -> str | None:
-    """Return what one importer sees; an importer of the user that fails is reported and skipped."""
-    try:
-        recognize = getattr(member.load(), "recognize", None)
-        return None if recognize is None else recognize(path)
-    except FlywheelError as error:
-        log.warning("%s: %s", member.name, error.message)
-    except OSError as error:
-        log.warning("%s cannot read %s: %s", member.name, path, error)
-    return None

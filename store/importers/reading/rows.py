@@ -17,16 +17,17 @@ from store.code import features, task_families
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import sources
+from store.schema import catalog
 from store.writing.bundle import Bundle
 from store.writing.run_record import make_end, make_run
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     import store
 
 ENTRY_PATH = "kernel.py"
 """Path of every kernel of one file, so that equal kernels with other file names are equal."""
+_TEXTS = ("kernel_id", "code", "path", "other_files")
+"""Columns of a kernel from which its features are read."""
 _GPU = re.compile(r"\b(?:(?:RTX|GTX|MI|A|B|GB|GH|H|L|P|T|V)(?: )?A?[0-9]+[A-Z]*(?: Ti)?)\b")
 
 
@@ -406,6 +407,8 @@ class BundleRows:
 
     def make_bundle(self, message: str, *, config: Any, what: str) -> Bundle:
         """Return all rows as a bundle, with the run and the features of the kernels."""
+        import pyarrow as pa
+
         run = make_run(
             kind="import",
             name=self.importer,
@@ -417,7 +420,11 @@ class BundleRows:
         self.add("run_ends", (self.run_id,), make_end(self.run_id))
         tables: dict[str, Any] = {name: list(rows.values()) for name, rows in self.tables.items()}
         if "kernels" in tables:
-            tables["kernel_features"] = features.extract_features(_texts(tables["kernels"]))
+            columns = catalog.load().table("kernels").arrow_schema
+            schema = pa.schema([columns.field(name) for name in _TEXTS])
+            texts = [{name: row[name] for name in _TEXTS} for row in tables["kernels"]]
+            kernels = pa.Table.from_pylist(texts, schema=schema)
+            tables["kernel_features"] = features.extract_features(kernels)
         return Bundle(bundle_id=self.run_id, message=message, tables=tables)
 
 
@@ -463,14 +470,3 @@ def _classify(code: str) -> str | None:
 
 def _select_stated(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in columns.items() if value is not None}
-
-
-def _texts(kernels: list[dict[str, Any]]) -> pa.Table:
-    import pyarrow as pa
-
-    from store.schema import catalog
-
-    schema = catalog.load().table("kernels").arrow_schema
-    texts = pa.schema([schema.field(name) for name in ("kernel_id", "code", "path", "other_files")])
-    rows = [{name: row[name] for name in texts.names} for row in kernels]
-    return pa.Table.from_pylist(rows, schema=texts)

@@ -95,7 +95,11 @@ def run_import(
         for group in _collect_groups(module.read(path, config, lake)):
             # The importer's reader is pinned: it does not see the bundles of this import.
             with writer.reader() as newest:
-                known = _find_stored(newest, group)
+                rows = newest.run(
+                    "SELECT bundle_id FROM ingest_log WHERE bundle_id IN (SELECT unnest($1))",
+                    [[one.bundle_id for one in group]],
+                ).rows()
+            known = {row["bundle_id"] for row in rows}
             fresh = {one.bundle_id: one for one in group if one.bundle_id not in known}
             refused |= _store_group(writer, list(fresh.values()))
             for one in group:
@@ -110,13 +114,14 @@ def run_import(
                     progress(one.message, is_stored)
     if refused:
         raise next(iter(refused.values()))
+    counts: Counter[str] = Counter()
     with writer.reader() as lake:
-        return ImportSummary(
-            files=len(stored),
-            skipped=skipped,
-            rows=_count_added(lake, stored),
-            snapshot=lake.snapshot,
-        )
+        for row in lake.run(
+            "SELECT row_counts FROM ingest_log WHERE bundle_id IN (SELECT unnest($1))", [stored]
+        ).rows():
+            counts.update(cast("dict[str, int]", json.loads(row["row_counts"])))
+        added = {table: count for table, count in counts.items() if count}
+        return ImportSummary(files=len(stored), skipped=skipped, rows=added, snapshot=lake.snapshot)
 
 
 def run_command(
@@ -203,21 +208,3 @@ def _store_group(writer: store.Writer, bundles: list[Bundle]) -> dict[str, RowsR
             log.warning("refused %s: %s", one.message, error.message)
             refused[one.bundle_id] = error
     return refused
-
-
-def _find_stored(lake: Lake, bundles: list[Bundle]) -> set[str]:
-    rows = lake.run(
-        "SELECT bundle_id FROM ingest_log WHERE bundle_id IN (SELECT unnest($1))",
-        [[one.bundle_id for one in bundles]],
-    ).rows()
-    return {str(row["bundle_id"]) for row in rows}
-
-
-def _count_added(lake: Lake, bundle_ids: list[str]) -> dict[str, int]:
-    logged = lake.run(
-        "SELECT row_counts FROM ingest_log WHERE bundle_id IN (SELECT unnest($1))", [bundle_ids]
-    ).rows()
-    total: Counter[str] = Counter()
-    for row in logged:
-        total.update(cast("dict[str, int]", json.loads(row["row_counts"])))
-    return {table: count for table, count in total.items() if count}
