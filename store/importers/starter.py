@@ -90,22 +90,22 @@ def read_suite(folder: Path = FOLDER) -> Suite:
     stated: dict[str, Any] = yaml.safe_load(sources.read_text(folder / "suite.yaml", folder))
     tasks: list[Task] = []
     for name, task in stated["tasks"].items():
+        code = sources.read_text(folder / "tasks" / f"{name}.py", folder)
+        sources.check_task(code, name)
         kernels: list[Kernel] = []
         for kernel, label in task["kernels"].items():
-            code = sources.read_text(folder / "kernels" / name / f"{kernel}.py", folder)
+            text = sources.read_text(folder / "kernels" / name / f"{kernel}.py", folder)
             kernels.append(
                 Kernel(
                     name=kernel,
-                    code=code,
-                    about=ast.literal_eval(code.split("\n", 1)[0]),
+                    code=text,
+                    about=ast.literal_eval(text.split("\n", 1)[0]),
                     device=label["device"],
                     label=label.get("label", "honest"),
                     finding=label.get("class"),
                     expect=tuple(label.get("expect", ["correct"])),
                 )
             )
-        code = sources.read_text(folder / "tasks" / f"{name}.py", folder)
-        sources.check_task(code, name)
         tasks.append(
             Task(
                 name=name,
