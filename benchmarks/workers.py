@@ -1,13 +1,14 @@
 """Overhead of a candidate, and kernels per minute by the number of parallel judges.
 
-python benchmarks/workers.py [--rounds N] [--workers 1 2 4]
+python benchmarks/workers.py [--rounds N] [--workers 1 2 4] [--ways pool ray]
 
 Both sides import the same trivial candidate, make its module and call it once on the same inputs.
 The fresh interpreter has no sandbox, no judge and no checks. Rounds alternate; the table shows
 medians. Then `evaluators run` judges the same third of the starter suite with each number of
 judges, each time in a new lake and without builds: one run with --workers N, N runs of one lake,
 and one run on a Ray cluster of N nodes where Ray is installed. Each of N runs and each Ray node is
-bound to one core, like a host of its own. Judges that share a core slow each other down.
+bound to one core, like a host of its own. Judges that share a core slow each other down. The
+load is that of the machine when a run ends, over one minute. With --rounds 0 only runs are measured.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ def judge(lake: Path, cache: Path, options: list[str], hosts: int = 0) -> float:
     """Start a run, or one on each of some hosts; return the seconds until the last one ends."""
     line = [
         *(sys.executable, "-m", "evaluators", "run", "--lake", str(lake), "--device", "cpu"),
-        *("--where", SAMPLE, "--calls", "8", "--no-robustness", "--no-diagnosis", *options),
+        *("--where", SAMPLE, "--calls", "8", "--no-robustness", "--no-diagnosis"),
+        *("--draw-shapes", "0", *options),
     ]
     env = {**os.environ, "FLYWHEEL_CACHE": str(cache), "RAY_USAGE_STATS_ENABLED": "0"}
     begin = time.perf_counter()
@@ -181,10 +183,15 @@ def judge_in_one_run(lake: Path, cache: Path, workers: int) -> float:
     return judge(lake, cache, ["--workers", str(workers)])
 
 
+NAMES = {
+    "pool": "one run with --workers N",
+    "runs": "N runs of one lake",
+    "ray": "one run on N Ray nodes",
+}
 WAYS: dict[str, Callable[[Path, Path, int], float]] = {
-    "one run with --workers N": judge_in_one_run,
-    "N runs of one lake": lambda lake, cache, n: judge(lake, cache, [], hosts=n),
-    "one run on N Ray nodes": judge_on_ray,
+    "pool": judge_in_one_run,
+    "runs": lambda lake, cache, n: judge(lake, cache, [], hosts=n),
+    "ray": judge_on_ray,
 }
 
 
@@ -193,7 +200,7 @@ def count_verdicts(lake: Path) -> tuple[int, int]:
     query = (
         "SELECT count(*) AS kernels, count(*) FILTER (n > 1) AS twice "
         "FROM (SELECT count(*) AS n FROM evaluations SEMI JOIN (FROM devices WHERE kind = 'cpu') "
-        "USING (device_id) GROUP BY kernel_id, task_id)"
+        "USING (device_id) WHERE protocol IS DISTINCT FROM 'shape' GROUP BY kernel_id, task_id)"
     )
     with store.open(str(lake)) as opened:
         row = opened.sql(query).one()
@@ -201,10 +208,10 @@ def count_verdicts(lake: Path) -> tuple[int, int]:
     return row["kernels"], row["twice"]
 
 
-def throughput(counts: list[int]) -> None:
+def throughput(counts: list[int], ways: list[str]) -> None:
     """Print kernels per minute for each way and number of judges."""
-    print("| way | N | kernels | judged twice | s | kernels/min | ratio to one judge |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    print("| way | N | kernels | judged twice | s | kernels/min | ratio to one judge | load |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     has_ray = importlib.util.find_spec("ray") is not None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -214,7 +221,8 @@ def throughput(counts: list[int]) -> None:
             check=True,
             capture_output=True,
         )
-        for way, run in WAYS.items():
+        for way in ways:
+            run = WAYS[way]
             if run is judge_on_ray and not has_ray:
                 continue
             first = 0.0
@@ -229,8 +237,8 @@ def throughput(counts: list[int]) -> None:
                 each = kernels / took * 60
                 first = first or each
                 print(
-                    f"| {way} | {count} | {kernels} | {twice} | {took:.1f} | {each:.1f} "
-                    f"| {each / first:.2f} |",
+                    f"| {NAMES[way]} | {count} | {kernels} | {twice} | {took:.1f} | {each:.1f} "
+                    f"| {each / first:.2f} | {os.getloadavg()[0]:.0f} |",
                     flush=True,
                 )
 
@@ -243,7 +251,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--workers", type=int, nargs="+", default=sorted({1, cores}))
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     given = parser.parse_args()
+    if not given.rounds:
+        throughput(given.workers, given.ways)
+        return
     rounds = given.rounds
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {}
@@ -274,7 +286,7 @@ def main() -> None:
         print(f"| {name} | {figure * 1e3:.1f} | {slow * 1e3:.1f} | {figure / base:.3f} |")
     ratio = base / middle["worker from a warm fork server"]
     print(f"\na worker from a fork server takes 1/{ratio:.0f} of the time of a fresh interpreter\n")
-    throughput(given.workers)
+    throughput(given.workers, given.ways)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,11 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
         drain_s
             Seconds that judges may take to finish when the server ends.
         """
-        _require_packages()
+        if find_spec("starlette") is None or find_spec("uvicorn") is None:
+            raise FlywheelError(
+                "`evaluators serve` needs starlette and uvicorn",
+                "Install them: pip install 'kernel-flywheel[serve]'",
+            )
         import store
         from evaluators.service import server
 
@@ -163,12 +167,3 @@ def _open(common: Common) -> Any:
     location = store.Location.of(common.lake)
     location.require()
     return Database(location)
-
-
-def _require_packages() -> None:
-    """Raise FlywheelError where the extra `serve` is not installed."""
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise FlywheelError(
-            "`evaluators serve` needs starlette and uvicorn",
-            "Install them: pip install 'kernel-flywheel[serve]'",
-        )

@@ -134,7 +134,7 @@ class Client:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._deadline_s
-        body = json.dumps(_write_request(task, kernel) | self._options).encode()
+        body = json.dumps(write_request(task, kernel) | self._options).encode()
         failure, judgement_id, attempt = "no answer", "", 0
         while (left_s := until - loop.time()) > 0:
             wait = f"wait={min(_WAIT_S, left_s):.1f}"
@@ -252,7 +252,8 @@ def read_judgement(view: Mapping[str, Any]) -> Judgement:
     )
 
 
-def _write_request(task: str, kernel: Kernel | str) -> dict[str, Any]:
+def write_request(task: str, kernel: Kernel | str) -> dict[str, Any]:
+    """Return the fields of a request that name its task and kernel."""
     if isinstance(kernel, str):
         return {"task": task, "code": kernel}
     files: Sequence[dict[str, str]] = [{"path": path, "code": code} for path, code in kernel.files]

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from evaluators.service.access import Access, Caller, read_json
-from evaluators.service.client import Kernel, read_judgement
+from evaluators.service.client import read_judgement, write_request
 from evaluators.service.completions import Rule, Scored, check_rule, parse_kernel, score_judgement
 from evaluators.service.queue import Row
 from evaluators.service.submission import Refused, Submission, parse_submission
@@ -84,7 +84,7 @@ class FrameworkRoutes:
         kernel = parse_kernel(text)
         if kernel is None:
             return Scored(reward=0.0, status="no_code")
-        fields = {"task": task, **_write_kernel(kernel)}
+        fields = write_request(task, kernel)
         device_class = request.query_params.get("device_class")
         if device_class is not None:
             fields["device_class"] = device_class
@@ -131,8 +131,3 @@ def _read_response(value: Any) -> str:
     if not texts:
         raise Refused(422, "invalid", "response has no message with a text")
     return texts[-1]
-
-
-def _write_kernel(kernel: Kernel) -> Row:
-    files = [{"path": path, "code": code} for path, code in kernel.files]
-    return {"code": kernel.code, "path": kernel.path, "files": files}

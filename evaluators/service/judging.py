@@ -201,7 +201,16 @@ class _Session:
 
     def run(self) -> None:
         """Judge until the service ends, or judges that are gone may have recovered."""
+        try:
+            self._judge()
+        except _Stopped:
+            pass
+        except Exception as error:
+            self.failure, self._judging.is_partial = error, True
+
+    def _judge(self) -> None:
         devices = {judge.row["device_id"]: judge.row for judge in self._judges}
+        self._queue.release(self.device_class)
         self._queue.add_devices(list(devices.values()))
         settle = contract.find_settle(self._evaluator)
         try:
@@ -220,13 +229,9 @@ class _Session:
                     answer |= {"fault": result.fault[:2000], "is_lost": True, "unfit": unfit}
                 self._queue.answer(judgement_id, answer)
                 self._held.remove(judgement_id)
-        except _Stopped:
-            pass
-        except Exception as error:
-            self.failure = error
         finally:
             self._queue.remove_devices(list(devices))
-            self._queue.release(list(self._held))
+            self._queue.release(self.device_class)
 
     def _read_batches(self) -> Iterator[list[Case]]:
         """Yield what can be claimed now, which may be nothing."""

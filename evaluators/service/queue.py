@@ -190,20 +190,43 @@ class Queue:
                 if found is None or found["state"] in ("fault", "cancelled"):
                     self._check_room(connection, client, len(changed))
                     self._join_shares(connection, client, ticket.device_class)
-                    self._insert(connection, ticket)
+                    connection.execute(
+                        "DELETE FROM judgements WHERE judgement_id = ?", [ticket.judgement_id]
+                    )
+                    connection.execute(
+                        "INSERT INTO judgements (judgement_id, task_id, kernel_id, device_class,"
+                        " policy, state, kernel, submitted_at, queue_limit_s, judge_limit_s)"
+                        " VALUES (?, ?, ?, ?, ?, 'new', ?, ?, ?, ?)",
+                        [
+                            ticket.judgement_id,
+                            ticket.task_id,
+                            ticket.submission.kernel_id,
+                            ticket.device_class,
+                            ticket.policy,
+                            json.dumps(ticket.submission.kernel),
+                            time.time(),
+                            ticket.submission.queue_limit_s,
+                            ticket.judge_limit_s,
+                        ],
+                    )
                     changed.append(ticket.judgement_id)
-                self._add_request(connection, client, ticket)
+                connection.execute(
+                    "INSERT INTO requests VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
+                    " SET priority = max(priority, excluded.priority)",
+                    [ticket.judgement_id, client, ticket.submission.priority],
+                )
+                connection.execute(
+                    "UPDATE judgements SET queue_limit_s = max(queue_limit_s, ?),"
+                    " judge_limit_s = max(judge_limit_s, ?) WHERE judgement_id = ?",
+                    [ticket.submission.queue_limit_s, ticket.judge_limit_s, ticket.judgement_id],
+                )
         if changed:
             self._notify(changed)
         return ids
 
     def read(self, judgement_ids: Sequence[str]) -> dict[str, Row]:
         """Return the public form of judgments by id; unknown ids are left out."""
-        marks = ", ".join("?" * len(judgement_ids))
-        rows = self._database.read(
-            f"SELECT * FROM judgements WHERE judgement_id IN ({marks})", list(judgement_ids)
-        )
-        return {row["judgement_id"]: _describe(row) for row in rows}
+        return {row["judgement_id"]: _describe(row) for row in self.list_rows(judgement_ids)}
 
     def find_stale(self, judgement_ids: Sequence[str], oldest_s: float) -> list[str]:
         """Return those that are done and whose verdict was read from the lake before a time."""
@@ -448,15 +471,15 @@ class Queue:
         self._notify([judgement_id])
         return True
 
-    def release(self, judgement_ids: Sequence[str]) -> None:
-        """Queue claimed cases again that nobody judges."""
+    def release(self, device_class: str) -> None:
+        """Queue the claimed cases of a class of devices again, whose judges have none in hand."""
         with self._database.transaction() as connection:
-            connection.executemany(
+            rows = connection.execute(
                 "UPDATE judgements SET state = 'queued', started_at = NULL"
-                " WHERE judgement_id = ? AND state = 'claimed'",
-                [[judgement_id] for judgement_id in judgement_ids],
-            )
-        self._notify(judgement_ids)
+                " WHERE device_class = ? AND state = 'claimed' RETURNING judgement_id",
+                [device_class],
+            ).fetchall()
+        self._notify([row["judgement_id"] for row in rows])
 
     def expire(self) -> None:
         """Give up what waits or is judged for too long."""
@@ -506,7 +529,9 @@ class Queue:
             f"{waiting} judgements wait, and the queue takes {self._most}",
             "Send it again after the seconds in Retry-After.",
         )
-        refused.retry_after_s = _estimate_pause_s(connection)
+        # After this time a full queue has shrunk by a few judgments.
+        mean_s = _read_mean(connection)
+        refused.retry_after_s = math.ceil(min(max(2 * mean_s, 1.0), _LONGEST_PAUSE_S))
         raise refused
 
     def _join_shares(self, connection: sqlite3.Connection, client: str, device_class: str) -> None:
@@ -530,42 +555,6 @@ class Queue:
             " SET used_s = max(used_s, excluded.used_s)",
             [client, device_class, level],
         )
-
-    def _insert(self, connection: sqlite3.Connection, ticket: Ticket) -> None:
-        connection.execute("DELETE FROM judgements WHERE judgement_id = ?", [ticket.judgement_id])
-        connection.execute(
-            "INSERT INTO judgements (judgement_id, task_id, kernel_id, device_class, policy, state,"
-            " kernel, submitted_at, queue_limit_s, judge_limit_s)"
-            " VALUES (?, ?, ?, ?, ?, 'new', ?, ?, ?, ?)",
-            [
-                ticket.judgement_id,
-                ticket.task_id,
-                ticket.submission.kernel_id,
-                ticket.device_class,
-                ticket.policy,
-                json.dumps(ticket.submission.kernel),
-                time.time(),
-                ticket.submission.queue_limit_s,
-                ticket.judge_limit_s,
-            ],
-        )
-
-    def _add_request(self, connection: sqlite3.Connection, client: str, ticket: Ticket) -> None:
-        connection.execute(
-            "INSERT INTO requests VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
-            " SET priority = max(priority, excluded.priority)",
-            [ticket.judgement_id, client, ticket.submission.priority],
-        )
-        connection.execute(
-            "UPDATE judgements SET queue_limit_s = max(queue_limit_s, ?),"
-            " judge_limit_s = max(judge_limit_s, ?) WHERE judgement_id = ?",
-            [ticket.submission.queue_limit_s, ticket.judge_limit_s, ticket.judgement_id],
-        )
-
-
-def _estimate_pause_s(connection: sqlite3.Connection) -> int:
-    """Return after how many seconds a full queue has had time to shrink by a few judgments."""
-    return math.ceil(min(max(2 * _read_mean(connection), 1.0), _LONGEST_PAUSE_S))
 
 
 def _describe(row: Mapping[str, Any]) -> Row:

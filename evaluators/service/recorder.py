@@ -28,12 +28,11 @@ from evaluators.scheduling.leased_cases import name_verdict
 from evaluators.scheduling.pool import make_verdict, select_verdicts
 from evaluators.scheduling.run import append_results, record_evaluation
 from evaluators.service.queue import Outcome, Queue, Row
+from evaluators.service.submission import extract_row_features
 from store.errors import RowsRejected
 from store.ids import content_id
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from store.lake.leases import Leases
 
 log = logging.getLogger(__name__)
@@ -120,7 +119,9 @@ class Recorder:
         new = self._queue.list_in("new", _MOST)
         again = self._queue.list_rows([self._stale.pop() for _ in range(len(self._stale))])
         self._record_devices(writer)
-        self._release_ended(leases)
+        # What clients have withdrawn and what was given up.
+        for judgement_id in self._leased.keys() - self._queue.find_live():
+            leases.release(self._leased.pop(judgement_id))
         if not (answered or new or again):
             return
         outcomes: list[Outcome] = []
@@ -128,7 +129,10 @@ class Recorder:
         new = self._append_kernels(writer, new, outcomes)
         writer.flush()
         with writer.reader() as lake:
-            for (device_class, policy), rows in _group([*new, *answered, *again]).items():
+            groups: dict[tuple[str, str | None], list[Row]] = {}
+            for row in (*new, *answered, *again):
+                groups.setdefault((row["device_class"], row["policy"]), []).append(row)
+            for (device_class, policy), rows in groups.items():
                 decided = self._decide(lake, device_class, policy, rows, faults)
                 outcomes += self._lease(writer, leases, lake.snapshot, device_class, decided)
         self._queue.settle(outcomes)
@@ -193,26 +197,29 @@ class Recorder:
             found = lake.run("SELECT kernel_id FROM kernels SEMI JOIN submitted USING (kernel_id)")
             known = {row["kernel_id"] for row in found.rows()}
         rows = [row for row in new if row["kernel_id"] not in known]
-        refused = _spool(writer, {row["judgement_id"]: self._make_bundle(row) for row in rows})
-        for judgement_id, error in refused.items():
-            why = f"the lake refuses the kernel: {error.rule}"
-            outcomes.append(_fail(judgement_id, "kernel_refused", why))
+        bundles = {row["judgement_id"]: self._make_bundle(row) for row in rows}
+        refused: set[str] = set()
+        try:
+            writer.append_all(list(bundles.values()), wait=False)
+        except RowsRejected:
+            # The error is that of one bundle. Those that are spooled already are stored only once.
+            for judgement_id, bundle in bundles.items():
+                try:
+                    writer.append_all([bundle], wait=False)
+                except RowsRejected as error:
+                    refused.add(judgement_id)
+                    why = f"the lake refuses the kernel: {error.rule}"
+                    outcomes.append(_fail(judgement_id, "kernel_refused", why))
         return [row for row in new if row["judgement_id"] not in refused]
 
     def _make_bundle(self, row: Row) -> store.Bundle:
-        import pyarrow as pa
-
         kernel = json.loads(row["kernel"])
         policy_id = f"client {row['client']}"
         generation_id = content_id("submission", row["client"], row["kernel_id"], row["task_id"])
-        schema = store.catalog.load().table("kernels").arrow_schema
-        names = ("kernel_id", "code", "path", "other_files")
-        wanted = pa.schema([schema.field(name) for name in names])
-        texts = pa.Table.from_pylist([{name: kernel[name] for name in names}], schema=wanted)
         tables = {
             "policies": [{"policy_id": policy_id, "name": row["client"], "kind": "script"}],
             "kernels": [kernel],
-            "kernel_features": store.extract_features(texts).to_pylist(),
+            "kernel_features": extract_row_features(kernel),
             "generations": [
                 {
                     "generation_id": generation_id,
@@ -240,7 +247,9 @@ class Recorder:
         wanted = list(dict.fromkeys((row["kernel_id"], row["task_id"]) for row in rows))
         verdicts = select_verdicts(lake, self._evaluator, devices, policy, wanted)
         standing = {(one["kernel_id"], one["task_id"]): one for one in verdicts.to_pylist()}
-        cases = self._read_cases(lake, verdicts, devices)
+        unknown = verdicts.filter([one is None for one in verdicts["evaluation_id"].to_pylist()])
+        read = read_cases(lake, unknown, devices[0]["name"])
+        cases = {(case.kernel_id, case.task_id): case for case in read}
         outcomes: list[Outcome] = []
         for row in rows:
             pair = (row["kernel_id"], row["task_id"])
@@ -272,14 +281,6 @@ class Recorder:
                 )
         return outcomes
 
-    def _read_cases(
-        self, lake: store.Lake, verdicts: pa.Table, devices: Sequence[Row]
-    ) -> dict[tuple[str, str], Case]:
-        """Return the cases of those that have no verdict, by kernel and task."""
-        unknown = verdicts.filter([one is None for one in verdicts["evaluation_id"].to_pylist()])
-        read = read_cases(lake, unknown, devices[0]["name"])
-        return {(case.kernel_id, case.task_id): case for case in read}
-
     def _lease(
         self,
         writer: store.Writer,
@@ -289,6 +290,7 @@ class Recorder:
         outcomes: Sequence[Outcome],
     ) -> list[Outcome]:
         """Return the outcomes that hold; what a run of the same lake judges stays new for now."""
+        devices = self._rows_of(device_class)
         kept, taken = list[Outcome](), list[Outcome]()
         for one in outcomes:
             if one.is_retry:  # its next verdict has another name
@@ -296,7 +298,7 @@ class Recorder:
             if one.case is None or one.judgement_id in self._leased:
                 kept.append(one)
                 continue
-            names = self._name_verdicts(device_class, one.case)
+            names = sorted({name_verdict(self._evaluator, row, one.case) for row in devices})
             held = leases.take(names)
             if len(held) == len(names):
                 self._leased[one.judgement_id] = names
@@ -307,16 +309,6 @@ class Recorder:
         # it was read, the next tick reads these again, and holds their leases then.
         return [*kept, *taken] if not taken or writer.flush() == snapshot else kept
 
-    def _name_verdicts(self, device_class: str, case: Case) -> list[str]:
-        """Return the names of a case's next verdict on the devices of a class."""
-        devices = self._rows_of(device_class)
-        return sorted({name_verdict(self._evaluator, device, case) for device in devices})
-
-    def _release_ended(self, leases: Leases) -> None:
-        """Release what clients have withdrawn and what was given up."""
-        for judgement_id in self._leased.keys() - self._queue.find_live():
-            leases.release(self._leased.pop(judgement_id))
-
     def _rows_of(self, device_class: str) -> list[Row]:
         devices = self._queue.list_devices()
         return [one["row"] for one in devices if one["device_class"] == device_class]
@@ -325,27 +317,5 @@ class Recorder:
 _NO_WORKLOAD = "the task has no workload for this kind of device"
 
 
-def _spool(writer: store.Writer, bundles: Mapping[str, store.Bundle]) -> dict[str, RowsRejected]:
-    """Spool bundles; return what is wrong with those that break a rule, by their names."""
-    refused: dict[str, RowsRejected] = {}
-    try:
-        writer.append_all(list(bundles.values()), wait=False)
-    except RowsRejected:
-        # The error is that of one bundle. Those that are spooled already are stored only once.
-        for name, bundle in bundles.items():
-            try:
-                writer.append_all([bundle], wait=False)
-            except RowsRejected as error:
-                refused[name] = error
-    return refused
-
-
 def _fail(judgement_id: str, reason: str, message: str) -> Outcome:
     return Outcome(judgement_id=judgement_id, state="fault", reason=reason, message=message)
-
-
-def _group(rows: Iterable[Row]) -> dict[tuple[str, str | None], list[Row]]:
-    groups: dict[tuple[str, str | None], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["device_class"], row["policy"]), []).append(row)
-    return groups

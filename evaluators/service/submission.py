@@ -114,6 +114,17 @@ def _read_kernel(given: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
+def extract_row_features(kernel: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the row of `kernel_features` of a row of `kernels`."""
+    import pyarrow as pa
+
+    schema = store.catalog.load().table("kernels").arrow_schema
+    names = ("kernel_id", "code", "path", "other_files")
+    columns = pa.schema([schema.field(name) for name in names])
+    texts = pa.Table.from_pylist([{name: kernel.get(name) for name in names}], schema=columns)
+    return store.extract_features(texts).to_pylist()
+
+
 def _read_path(given: Mapping[str, object], taken: Collection[str]) -> str:
     path = str(_read_text(given, "path", 200))
     if not _PLAIN_PATH.fullmatch(path) or path in taken:

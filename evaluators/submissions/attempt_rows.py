@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import store
+from evaluators.service.submission import extract_row_features
 from store.code.entry_points import choose_stored
 from store.errors import FlywheelError, UnknownName
 from store.mcp.desk import IssuedPrompt
@@ -67,17 +68,6 @@ class Attempt:
     parent_generation_id: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Place:
-    """Where an attempt belongs: its session, what the session has so far, and its parent."""
-
-    session_id: str
-    is_new: bool = False
-    steps: int = 0
-    turns: int = 0
-    parent: str | None = None
-
-
 def make_rows(lake: Lake, run_id: str, submission: Submission) -> tuple[Attempt, Tables]:
     """Return the attempt of a submission, and its rows.
 
@@ -90,43 +80,73 @@ def make_rows(lake: Lake, run_id: str, submission: Submission) -> tuple[Attempt,
         UnknownName: there is no such task, parent or session.
     """
     task_id = store.find_task(lake, submission.task)["task_id"]
-    place = _find_place(lake, task_id, submission)
-    kernel = _make_kernel_row(submission.code)
+    parent: Mapping[str, Any] = {"session_id": None, "generation_id": None}
+    if submission.parent is not None:
+        parent = _find_parent(lake, task_id, submission.parent)
+    session_id: str | None = submission.session or parent["session_id"]
+    is_new, steps, turns = session_id is None, 0, 0
+    if session_id is None:
+        session_id = store.ids.uuid7()
+    else:
+        row = lake.run(store.read_sql(__file__, "session"), {"session_id": session_id}).one()
+        if row is None:
+            raise UnknownName(
+                f'no session "{session_id}"', "Leave the session out; the answer names a new one."
+            )
+        steps, turns = row["steps"], row["turns"]
+    entry_point = choose_stored(submission.code)
+    kernel = {
+        "kernel_id": store.ids.kernel_id({PATH: submission.code}, PATH, entry_point),
+        "code": submission.code,
+        "path": PATH,
+        "entry_point": entry_point,
+        "source": SOURCE,
+    }
     attempt = Attempt(
         generation_id=store.ids.uuid7(),
         kernel_id=kernel["kernel_id"],
         task_id=task_id,
-        session_id=place.session_id,
-        turn=place.turns,
-        parent_generation_id=place.parent,
+        session_id=session_id,
+        turn=turns,
+        parent_generation_id=parent["generation_id"],
     )
     policy_id = submission.author.strip()
     shared = {"run_id": run_id, "policy_id": policy_id, "task_id": task_id, "source": SOURCE}
-    session = {"session_id": place.session_id, "harness": submission.client, **shared}
     generation = {
         "generation_id": attempt.generation_id,
         "kernel_id": attempt.kernel_id,
-        "trajectory_id": place.session_id,
-        "turn": place.turns,
-        "parent_generation_id": place.parent,
+        "trajectory_id": session_id,
+        "turn": turns,
+        "parent_generation_id": attempt.parent_generation_id,
         "design": submission.note,
         **shared,
-        **_describe_prompt(submission.prompt),
     }
+    prompts: list[dict[str, Any]] = []
+    if (prompt := submission.prompt) is not None:
+        generation |= {
+            "prompt_id": prompt.prompt_id,
+            "exemplar_kernel_ids": list(prompt.exemplar_kernel_ids),
+            "exemplar_scores": list(prompt.exemplar_scores),
+            "lake_id": prompt.lake_id,
+            "snapshot_id": prompt.snapshot_id,
+        }
+        names = ("prompt_id", "messages", "template_hash", "task_id", "purpose")
+        prompts = [{name: getattr(prompt, name) for name in names}]
     step = {
-        "session_id": place.session_id,
-        "step": place.steps,
+        "session_id": session_id,
+        "step": steps,
         "role": "assistant",
         "content": submission.note,
         "model": policy_id,
         "generation_id": attempt.generation_id,
     }
+    session = {"session_id": session_id, "harness": submission.client, **shared}
     return attempt, {
         "policies": [{"policy_id": policy_id, "name": policy_id, "kind": "model"}],
         "kernels": [kernel],
-        "kernel_features": _extract_features(kernel),
-        "sessions": [session] if place.is_new else [],
-        "prompts": [] if submission.prompt is None else [_make_prompt_row(submission.prompt)],
+        "kernel_features": extract_row_features(kernel),
+        "sessions": [session] if is_new else [],
+        "prompts": prompts,
         "generations": [generation],
         "session_steps": [step],
     }
@@ -141,18 +161,6 @@ def find_attempt(lake: Lake, generation_id: str) -> Attempt:
             "Give the generation_id that submit_kernel or list_attempts named.",
         )
     return Attempt(**row)
-
-
-def _find_place(lake: Lake, task_id: str, submission: Submission) -> _Place:
-    parent = None if submission.parent is None else _find_parent(lake, task_id, submission.parent)
-    session_id: str | None = submission.session or (
-        None if parent is None else parent["session_id"]
-    )
-    before: str | None = None if parent is None else parent["generation_id"]
-    if session_id is None:
-        return _Place(session_id=store.ids.uuid7(), is_new=True, parent=before)
-    steps, turns = _count_steps(lake, session_id)
-    return _Place(session_id=session_id, steps=steps, turns=turns, parent=before)
 
 
 def _find_parent(lake: Lake, task_id: str, wanted: str) -> Mapping[str, Any]:
@@ -174,59 +182,3 @@ def _find_parent(lake: Lake, task_id: str, wanted: str) -> Mapping[str, Any]:
             "list_attempts names the attempts at a task.",
         )
     return row
-
-
-def _count_steps(lake: Lake, session_id: str) -> tuple[int, int]:
-    """Return the number of steps and of attempts of a session; raises UnknownName."""
-    row = lake.run(store.read_sql(__file__, "session"), {"session_id": session_id}).one()
-    if row is None:
-        raise UnknownName(
-            f'no session "{session_id}"', "Leave the session out; the answer names a new one."
-        )
-    return row["steps"], row["turns"]
-
-
-def _make_kernel_row(code: str) -> dict[str, Any]:
-    entry_point = choose_stored(code)
-    return {
-        "kernel_id": store.ids.kernel_id({PATH: code}, PATH, entry_point),
-        "code": code,
-        "path": PATH,
-        "entry_point": entry_point,
-        "source": SOURCE,
-    }
-
-
-def _extract_features(kernel: Mapping[str, Any]) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
-    from store import catalog, extract_features
-
-    schema = catalog.load().table("kernels").arrow_schema
-    names = ("kernel_id", "code", "path", "other_files")
-    wanted = pa.schema([schema.field(name) for name in names])
-    return extract_features(
-        pa.Table.from_pylist([{name: kernel.get(name) for name in names}], schema=wanted)
-    ).to_pylist()
-
-
-def _make_prompt_row(prompt: IssuedPrompt) -> dict[str, Any]:
-    return {
-        "prompt_id": prompt.prompt_id,
-        "messages": prompt.messages,
-        "template_hash": prompt.template_hash,
-        "task_id": prompt.task_id,
-        "purpose": prompt.purpose,
-    }
-
-
-def _describe_prompt(prompt: IssuedPrompt | None) -> dict[str, Any]:
-    if prompt is None:
-        return {}
-    return {
-        "prompt_id": prompt.prompt_id,
-        "exemplar_kernel_ids": list(prompt.exemplar_kernel_ids),
-        "exemplar_scores": list(prompt.exemplar_scores),
-        "lake_id": prompt.lake_id,
-        "snapshot_id": prompt.snapshot_id,
-    }
