@@ -8,7 +8,7 @@ medians. Then `evaluators run` judges the same third of the starter suite with e
 judges, each time in a new lake and without builds: one run with --workers N, N runs of one lake,
 and one run on a Ray cluster of N nodes where Ray is installed. Each of N runs and each Ray node is
 bound to one core, like a host of its own. Judges that share a core slow each other down. The
-load is that of the machine when a run ends, over one minute. With --rounds 0 only runs are measured.
+load is that of the machine in the minute before a run ends. --rounds 0 measures the runs alone.
 """
 
 from __future__ import annotations
