@@ -23,7 +23,7 @@ from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import Builder
 from evaluators.service.queue import Queue
 from evaluators.worker.builds.cache import Builds, default_root
-from store.errors import DeviceUnavailable, SandboxFailed
+from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Judging:
                     return
                 pause_s = SICK_S if time.monotonic() - began > _LONGEST_SICK_S else 2 * pause_s
                 pause_s = min(pause_s, _LONGEST_SICK_S)
-                is_known = isinstance(error, DeviceUnavailable | SandboxFailed)
+                is_known = isinstance(error, DeviceUnavailable | HostUnfit | SandboxFailed)
                 log.warning("%s; tried again in %d s", error, pause_s, exc_info=not is_known)
                 until = time.monotonic() + pause_s
                 while time.monotonic() < until and not self.is_ending:

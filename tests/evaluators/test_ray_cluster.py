@@ -24,6 +24,7 @@ from judge_services import Service, wait_until
 from slow_evaluator import KERNELS, count_verdicts
 
 import store
+from evaluators import Pool
 from evaluators.scheduling import ray_cluster
 
 pytest.importorskip("ray", reason="Ray is not installed")
@@ -287,6 +288,15 @@ def test_without_a_device_left_a_run_ends_and_the_next_one_continues(
     slow_evaluator.make_sick(Path.cwd(), [])
     assert run_again(lake, cluster) == KERNELS - stored
     assert count_verdicts(lake) == [1] * KERNELS
+
+
+def test_a_pool_judges_on_a_cluster(cluster: Any, lake: str) -> None:
+    with store.open(lake) as opened:
+        rows = opened.sql("SELECT kernel_id, task_id FROM generations LIMIT 2").rows()
+    pairs = [(row["kernel_id"], row["task_id"]) for row in rows]
+    with Pool(lake, "cpu", evaluator="slow", workers=2, ray=cluster.address) as pool:
+        verdicts = pool.judge(pairs)
+    assert [verdicts[pair].status for pair in pairs] == ["correct"] * 2
 
 
 def test_actors_judge_the_starter_suite(cluster: Any, lake_url: str) -> None:
