@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from evaluators.judging.config import Config
 from evaluators.judging.flags import UNRANKED
-from evaluators.judging.known_verdicts import KnownVerdict, is_same_by_flags
 from evaluators.judging.other_shapes import ShapeRows, judge_shapes
 from evaluators.judging.outcome import (
+    KnownVerdict,
     Outcome,
     build_shared_columns,
     build_tables,
@@ -244,13 +244,53 @@ def _name_policy(config: Config) -> str:
 
 
 def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None:
-    """Return the verdict on this candidate by another policy that holds for this one, or None."""
+    """Return the verdict on this candidate by another policy that holds for this one, or None.
+
+    Eager tells in its own worker whether the flags of the policy change its answers, and the
+    candidate in a fresh process under these flags, which answers the first questions again. Where
+    either fails, judging it in full says how.
+    """
+    from evaluators.judging.baseline_workers import Sizes
+    from evaluators.judging.calls.candidate import Candidate
+    from evaluators.judging.calls.input_seeds import repeat_question
+    from evaluators.judging.case import Evidence
+    from evaluators.memory.tensors import compute_fingerprint
+    from evaluators.references.task import ReferenceFailed
+    from evaluators.references.weight_seed import WEIGHT_SEED
+    from evaluators.worker.handle import Failed
+
     [policy] = config.policy
     known = bench.known.find(case, policy, replace(config, policy=()))
     if known is None:
         return None
-    limits, deadlines = _build_limits(config, bench.device), _build_deadlines(config)
-    return known if is_same_by_flags(known, case, bench, policy, limits, deadlines) else None
+    limits = _build_limits(config, bench.device)
+    deadlines = _build_deadlines(config)
+    patient = replace(deadlines, first_call_s=deadlines.total_s, call_s=deadlines.total_s)
+    try:
+        with bench.lock.hold_shared():
+            reference = bench.open_reference(case.task_code, json.loads(case.axes))
+            if reference.depends_on_tf32():
+                return None
+            reference.reset()
+            first, *others = known.seeds[: len(known.answers)]
+            question = repeat_question(reference, first)
+            sizes = Sizes.of(question.inputs, question.expected.value, reference.least_bytes)
+            worker = bench.start_candidate(case.files, sizes, limits, patient, policy)
+            try:
+                candidate = Candidate(worker, reference, Evidence(), policy)
+                worker.load(case.path, case.entry_point, {})
+                places = reference.places_tensors
+                parameters = worker.construct(WEIGHT_SEED, reference.arguments, places=places)
+                candidate.adopt_weights(parameters)
+                answers = [compute_fingerprint(candidate.call(0, question, first=True))]
+                for seed in others:
+                    question = repeat_question(reference, seed)
+                    answers.append(compute_fingerprint(candidate.call(0, question)))
+            finally:
+                worker.end()
+    except (Failed, ReferenceFailed, SandboxFailed):
+        return None
+    return known if answers == known.answers else None
 
 
 def _restate(known: KnownVerdict, config: Config, wall_s: float) -> dict[str, list[dict[str, Any]]]:

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -40,8 +40,7 @@ from evaluators.judging.baseline_workers import (
 from evaluators.judging.candidate_starter import CandidateStarter
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.device_trial import find_gpu_fault
-from evaluators.judging.known_verdicts import KnownVerdicts
-from evaluators.judging.outcome import TimePart, hold
+from evaluators.judging.outcome import KnownVerdicts, TimePart, hold
 from evaluators.judging.worker_setup import WorkerSetup
 from evaluators.references.shapes import Shapes
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
@@ -60,15 +59,38 @@ _BASELINE_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 30, open_files=1024
 The limits of a candidate do not apply to them."""
 _LEFT_OUT_ON_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
 """Parts of the isolation that are left out, in two steps, until a worker can use a GPU."""
-_OF_TASK = (
-    *("_task", "_reference", "_floor", "_baselines", "_starting", "_baseline_sizes"),
-    *("unavailable", "known", "shapes", "_task_server", "_baseline_servers"),
-)
-"""Attributes that belong to the task at hand: a fork server has one worker at a time."""
 HOST_TRIAL_S = 60.0
 """Seconds for which the result of a trial of the host holds."""
 TRIAL_PAUSE_S = 2.0
 """Seconds between two trials of a device that fails."""
+
+
+@dataclass
+class _TaskAtHand:
+    """A task, its workers, and what is known for it alone. A fork server has one worker at a time.
+
+    Another task replaces all but the fork servers.
+    """
+
+    server: ForkServer
+    """Forks the worker of the task's reference."""
+    baseline_servers: list[ForkServer] = field(default_factory=list[ForkServer])
+    key: tuple[str, str] = ("", "{}")
+    """Its code and axes."""
+    reference: Reference | None = None
+    baselines: BaselineWorkers | None = None
+    starting: list[Future[WorkerHandle]] = field(default_factory=list[Future[WorkerHandle]])
+    """Workers of baselines that are starting."""
+    baseline_sizes: Sizes = field(default_factory=lambda: Sizes(0, 0))
+    floor: Floor | None = None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+    """Baselines that are unavailable, each with the reason."""
+    known: KnownVerdicts = field(default_factory=KnownVerdicts)
+    """Verdicts that may hold by another policy."""
+    shapes: dict[tuple[int | str, ...], Shapes] = field(
+        default_factory=dict[tuple[int | str, ...], Shapes]
+    )
+    """Other shapes, by the number of shapes to draw and the named ones."""
 
 
 class Bench:
@@ -99,33 +121,20 @@ class Bench:
             """The `devices` row of this bench."""
             self.clocks = fingerprint.Clocks(device)
             self._share = SharedDevice(
-                self.lock, device, lambda: not all(f.done() for f in self._starting)
+                self.lock, device, lambda: not all(f.done() for f in self._task.starting)
             )
             self._setup = WorkerSetup(device, self._share, template)
         self._environment: dict[str, str] = {}
-        self._task_server = ForkServer(self._setup.template)  # the first that is needed
-        self._baseline_servers: list[ForkServer] = []
+        self._task = _TaskAtHand(ForkServer(self._setup.template))  # the first that is needed
         self.candidates = CandidateStarter(self._setup, builds)
         """Starts the candidates' workers."""
         self._side = ThreadPoolExecutor(2, "bench")
-        self._starting: list[Future[WorkerHandle]] = []
-        self._task = ("", "{}")
-        self._reference: Reference | None = None
-        self._baselines: BaselineWorkers | None = None
-        self._baseline_sizes = Sizes(0, 0)
-        self._floor: Floor | None = None
-        self.known = KnownVerdicts()
-        """Verdicts of the task at hand that may hold by another policy."""
-        self.shapes: dict[tuple[int | str, ...], Shapes] = {}
-        """Other shapes of the task at hand, by the number of shapes to draw and the named ones."""
-        self._servers_aside: tuple[ForkServer, list[ForkServer]] | None = None
-        """Fork servers of the task's and the baselines' workers at other shapes."""
+        self._task_aside: _TaskAtHand | None = None
+        """The fork servers of other shapes of a task."""
         self._built_for: tuple[str, str] | None = None
         """Task whose builds of candidates are used, if it is not the one at hand."""
         self._host_trials: dict[host.Need, tuple[float, str | None]] = {}
         """When the host built something of its own, and what was wrong."""
-        self.unavailable: dict[str, str] = {}
-        """Baselines that are unavailable for the current task, each with the reason."""
         if device == "cuda":
             with contextlib.suppress(SandboxFailed):  # the trial says why
                 self.candidates.server.wait_ready()
@@ -144,9 +153,9 @@ class Bench:
             self.end_baselines()
         self._end_reference()
         self._side.shutdown()
-        task_server, baseline_servers = self._servers_aside or (self._task_server, [])
-        for server in (self._task_server, task_server, *self._baseline_servers, *baseline_servers):
-            server.close()
+        for task in filter(None, (self._task, self._task_aside)):
+            for server in (task.server, *task.baseline_servers):
+                server.close()
         self.candidates.close()
         self._setup.template.close()
         self._memory_hold.close()
@@ -179,32 +188,43 @@ class Bench:
         Raises ReferenceFailed, SandboxFailed.
         """
         self._set_task(code, axes)
-        if self._reference is None or not self._reference.is_alive:
+        if self._task.reference is None or not self._task.reference.is_alive:
             self._end_reference()
-            if not self._task_server.is_alive:
-                self._task_server.close()
-                self._task_server = ForkServer(self._setup.template, self._environment)
-            self._reference = Reference(
+            if not self._task.server.is_alive:
+                self._task.server.close()
+                self._task.server = ForkServer(self._setup.template, self._environment)
+            self._task.reference = Reference(
                 code,
                 axes,
                 self.device,
-                self._task_server,
+                self._task.server,
                 self._setup.threads,
                 convolution_tf32=self._setup.policy == "torch_default",
             )
-        return self._reference
+        return self._task.reference
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """Baselines that are unavailable for the task at hand, each with the reason."""
+        return self._task.unavailable
+
+    @property
+    def known(self) -> KnownVerdicts:
+        """Verdicts of the task at hand that may hold by another policy."""
+        return self._task.known
+
+    @property
+    def shapes(self) -> dict[tuple[int | str, ...], Shapes]:
+        """Other shapes of the task at hand, by the number of shapes to draw and the named ones."""
+        return self._task.shapes
 
     def _set_task(self, code: str, axes: Mapping[str, Any]) -> None:
         """End the workers of the last task if this is another one."""
         key = (code, json.dumps(axes, sort_keys=True))
-        if self._task != key:
-            self._task = key
+        if self._task.key != key:
             self._end_reference()
             self.end_baselines()
-            self.unavailable = {}
-            self.known = KnownVerdicts()
-            self.shapes = {}
-            self._floor = None
+            self._task = _TaskAtHand(self._task.server, self._task.baseline_servers, key)
 
     @contextlib.contextmanager
     def set_task_aside(self) -> Generator[None]:
@@ -212,12 +232,10 @@ class Bench:
 
         Candidates take the builds that they have made for the task's own shape.
         """
-        kept = {name: vars(self)[name] for name in _OF_TASK}
-        self._built_for = self._task
-        self._task, self._reference, self._floor = ("", "{}"), None, None
-        self._baselines, self._starting = None, []
-        aside = self._servers_aside or (ForkServer(self._setup.template, self._environment), [])
-        self._task_server, self._baseline_servers = aside
+        own = self._task
+        if self._task_aside is None:
+            self._task_aside = _TaskAtHand(ForkServer(self._setup.template, self._environment))
+        self._task, self._built_for = self._task_aside, own.key
         try:
             yield
         finally:
@@ -226,13 +244,13 @@ class Bench:
             self._end_reference()
             with contextlib.suppress(SandboxFailed):
                 self.end_baselines()
-            self._servers_aside = (self._task_server, self._baseline_servers)
-            self._built_for = None
-            vars(self).update(kept)
+            at_shape = self._task
+            self._task_aside = _TaskAtHand(at_shape.server, at_shape.baseline_servers)
+            self._task, self._built_for = own, None
 
     def _end_reference(self) -> None:
         """End the worker of the task at hand."""
-        held, self._reference = self._reference, None
+        held, self._task.reference = self._task.reference, None
         if held is not None:
             held.close()
 
@@ -242,7 +260,7 @@ class Bench:
         if policy != self._setup.policy and self.device == "cuda":
             self._end_reference()
             self.end_baselines()
-            self.unavailable = {}
+            self._task.unavailable = {}
         self._setup.policy = policy
 
     def expect_candidate(
@@ -250,7 +268,7 @@ class Bench:
     ) -> None:
         """Begin to start a candidate of a task for `start_candidate`. Raises SandboxFailed."""
         self._set_task(code, axes)
-        self.candidates.expect(files, self._built_for or self._task, limits)
+        self.candidates.expect(files, self._built_for or self._task.key, limits)
 
     def step_aside(self, expect: Callable[[], None]) -> None:
         """Let a judge that waits to time have the device, while no worker of this one starts.
@@ -264,7 +282,7 @@ class Bench:
 
     def await_starts(self) -> None:
         """Wait until no worker is starting."""
-        wait(self._starting)
+        wait(self._task.starting)
 
     def start_candidate(
         self,
@@ -275,7 +293,7 @@ class Bench:
         policy: Policy | None = None,
     ) -> WorkerHandle:
         """Start a candidate's worker with the flags of a policy. Raises SandboxFailed."""
-        built_for = self._built_for or self._task
+        built_for = self._built_for or self._task.key
         return self.candidates.start(files, built_for, sizes, limits, deadlines, policy)
 
     def _relax_isolation(self) -> None:
@@ -292,8 +310,8 @@ class Bench:
             time.sleep(TRIAL_PAUSE_S)
             self._environment = {isolation.WITHOUT: ",".join(parts)} if parts else {}
             self.candidates.restart(self._environment)
-            self._task_server.close()
-            self._task_server = ForkServer(self._setup.template, self._environment)
+            self._task.server.close()
+            self._task.server = ForkServer(self._setup.template, self._environment)
             fault = self.find_device_fault()
         if fault is not None:
             self.close()
@@ -353,12 +371,12 @@ class Bench:
         judged.
         """
         self.open_reference(task.code, task.axes)
-        if self._baseline_sizes != task.sizes:
+        if self._task.baseline_sizes != task.sizes:
             self.end_baselines()
-        if self._baselines is None and not self._starting:
-            self._baseline_sizes = task.sizes
+        if self._task.baselines is None and not self._task.starting:
+            self._task.baseline_sizes = task.sizes
             self.warm_up(names)
-            self._starting = self._start_reference_workers(task, range(2))
+            self._task.starting = self._start_reference_workers(task, range(2))
 
     def start_baselines(
         self,
@@ -378,32 +396,32 @@ class Bench:
                 baselines, so that a judge that times does not wait for all of them.
         """
         reference = self.open_reference(task.code, task.axes)
-        self.unavailable |= explain_unimplemented(names)
+        self.unavailable.update(explain_unimplemented(names))
         available = implementations.list_baselines(self.device)
         wanted = [name for name in reversed(available) if name in names]
         while True:
-            if self._baselines is None or self._baseline_sizes != task.sizes:
+            if self._task.baselines is None or self._task.baseline_sizes != task.sizes:
                 with time_part(self.lock.hold_shared()):
                     self.expect_baselines(task, names)
-                    starting, self._starting = self._starting, []
+                    starting, self._task.starting = self._task.starting, []
                     main, control = await_workers(starting)
-                self._baselines = BaselineWorkers(main, control, prepared={"eager": 0.0})
-            known = {*self._baselines.prepared, *self.unavailable}
+                self._task.baselines = BaselineWorkers(main, control, prepared={"eager": 0.0})
+            known = {*self._task.baselines.prepared, *self.unavailable}
             name = next((name for name in wanted if name not in known), None)
             if name is None:
-                return self._baselines
-            if name in list_own_processes(wanted) and name not in self._baselines.owned:
+                return self._task.baselines
+            if name in list_own_processes(wanted) and name not in self._task.baselines.owned:
                 number = 2 + list_own_processes(available).index(name)
                 with time_part(self.lock.hold_shared()):
                     self.warm_up(names)
-                    [self._baselines.owned[name]] = await_workers(
+                    [self._task.baselines.owned[name]] = await_workers(
                         self._start_reference_workers(task, [number])
                     )
             try:
-                worker = self._baselines.get_worker(name)
+                worker = self._task.baselines.get_worker(name)
                 with time_part(self.lock.hold_shared()):
                     seconds = prepare_baseline(worker, name, reference, self._setup.policy)
-                self._baselines.prepared[name] = seconds
+                self._task.baselines.prepared[name] = seconds
             except SizesExceeded:
                 raise  # all workers are started again, with more memory
             except (Failed, ReferenceFailed) as failed:
@@ -415,13 +433,13 @@ class Bench:
 
     def warm_up(self, names: Sequence[str] = ("eager",)) -> None:
         """Start the fork servers of some baselines, with torch imported once for all servers."""
-        for ended in [server for server in self._baseline_servers if not server.is_alive]:
+        for ended in [server for server in self._task.baseline_servers if not server.is_alive]:
             ended.close()
-            self._baseline_servers.remove(ended)
-        while len(self._baseline_servers) < 2 + count_own_processes(self.device, names):
+            self._task.baseline_servers.remove(ended)
+        while len(self._task.baseline_servers) < 2 + count_own_processes(self.device, names):
             server = start_server(self.device, names, self._setup.template, self._environment)
             server.begin()
-            self._baseline_servers.append(server)
+            self._task.baseline_servers.append(server)
 
     def _start_reference_workers(
         self, task: BaselineTask, numbers: Iterable[int]
@@ -431,8 +449,10 @@ class Bench:
         arguments, places = reference.arguments, reference.places_tensors
         deadlines = replace(task.deadlines, import_s=task.deadlines.build_s, total_s=math.inf)
 
+        servers = self._task.baseline_servers
+
         def start(number: int) -> WorkerHandle:
-            server = self._baseline_servers[number]
+            server = servers[number]
             files = {TASK_FILE: task.code}
             started = self._setup.start(server, files, _BASELINE_LIMITS, task.sizes)
             worker = self._setup.prepare(started, task.sizes, deadlines, trusted=True)
@@ -443,14 +463,14 @@ class Bench:
 
     def compute_floor(self) -> Floor:
         """Return the least times of a call at the task at hand; none on a processor."""
-        if self._floor is None and self._reference is not None:
-            self._floor = compute_floor(
-                self._reference.count([secrets.randbits(48), secrets.randbits(48)]),
+        if self._task.floor is None and self._task.reference is not None:
+            self._task.floor = compute_floor(
+                self._task.reference.count([secrets.randbits(48), secrets.randbits(48)]),
                 cache_bytes=self.row["l2_bytes"] or 0,
                 bandwidth=self.clocks.read_bandwidth(),
                 float_peak=self.clocks.read_float_peak(),
             )
-        return self._floor or Floor()
+        return self._task.floor or Floor()
 
     def compute_peaks(self) -> Peaks:
         """Return the peaks of the device: NVML's figures, or those that a processor reaches."""
@@ -486,7 +506,7 @@ class Bench:
 
         The workers are those of the candidate and of the baselines, unless these run already.
         """
-        is_new = self._baselines is None and not self._starting
+        is_new = self._task.baselines is None and not self._task.starting
         if self.device != "cuda" or self.has_memory_alone or not is_new:
             return
         state = self.open_reference(task.code, task.axes).state()
@@ -529,11 +549,11 @@ class Bench:
 
     def end_baselines(self) -> None:
         """End the baselines' workers, so that the next session starts new ones."""
-        starting, self._starting = self._starting, []
+        starting, self._task.starting = self._task.starting, []
         for future in starting:
             with contextlib.suppress(ReferenceFailed, SandboxFailed):  # nothing is left of it
                 future.result().end()
-        held, self._baselines = self._baselines, None
+        held, self._task.baselines = self._task.baselines, None
         if held is not None:
             for worker in held.workers:
                 worker.end()
@@ -542,7 +562,7 @@ class Bench:
 def _find_needs(case: Case, device: str) -> set[host.Need]:
     """Return what a kernel and its task need of the host."""
     task = {f"task/{TASK_FILE}": case.task_code}
-    return host.find_needs({case.path: case.code, **dict(case.other_files), **task}, device)
+    return host.find_needs({**case.files, **task}, device)
 
 
 def _describe_trial(need: host.Need, why: str) -> HostUnfit:

@@ -242,7 +242,7 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     size = max(layout(values)[1], ALIGN_BYTES)
     folder = scratch / "work"
     (folder / "tmp").mkdir(parents=True)
-    write_files(folder, {case.path: case.code, **dict(case.other_files)})
+    write_files(folder, case.files)
     inbox = scratch / "inbox"
     with open(inbox, "w+b") as file:
         file.truncate(size)

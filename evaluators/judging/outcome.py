@@ -13,12 +13,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from evaluators.device.lock import Hold
-from evaluators.judging.case import Evidence
+from evaluators.judging.case import Case, Evidence, Policy
 from evaluators.judging.reasons import CAUSES, SUSPECT_CONFIDENCE
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
-    from evaluators.judging.case import Case
     from evaluators.judging.comparison.result import Comparison
     from evaluators.sandbox.worker_process import Ended
 
@@ -60,7 +59,7 @@ class Outcome(Evidence):
     """Signs of a hack in the text and the calls; rows without evaluation_id."""
 
     def holds_by_bits(self) -> bool:
-        """Whether the verdict holds by another policy of `known_verdicts.ALIKE` for equal bits.
+        """Whether the verdict holds by another policy of `ALIKE` for equal bits.
 
         Eager computes in full float32 then, no session waits to be measured again, and no baseline
         failed or was wrong: one that is wrong in TF32 may be right without it.
@@ -103,6 +102,54 @@ class Outcome(Evidence):
 
     def _add(self, part: str, seconds: float) -> None:
         self.parts_s[part] = round(self.parts_s.get(part, 0.0) + seconds, 4)
+
+
+ALIKE: frozenset[Policy] = frozenset({"torch_default", "fp32_strict"})
+"""Policies that compare answers by the same rule where eager computes in full float32."""
+_MOST_KNOWN = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownVerdict:
+    """A correct verdict, and what tells whether it holds for another policy."""
+
+    policy: Policy
+    options: Any
+    """The evaluator's other options, which have to be the same."""
+    tables: Mapping[str, list[dict[str, Any]]]
+    """The rows."""
+    seeds: list[int]
+    """Input seeds of the first questions."""
+    answers: list[str]
+    """Fingerprints of the answers to them."""
+
+
+@dataclass
+class KnownVerdicts:
+    """Verdicts by one policy that may hold for another one, so that nothing is judged twice.
+
+    Two policies are alike if they compare answers by the same rule, as torch_default and
+    fp32_strict do where eager computes in full float32. They then differ in one flag of a GPU, TF32
+    in convolutions. A verdict by one holds for the other if the flag changes neither the answers of
+    eager nor those of the candidate, bit by bit.
+    """
+
+    _by_case: dict[tuple[str, ...], KnownVerdict] = field(
+        default_factory=dict[tuple[str, ...], KnownVerdict]
+    )
+
+    def add(self, case: Case, known: KnownVerdict) -> None:
+        """Add the verdict on a kernel; forget the oldest one where there are many."""
+        while len(self._by_case) >= _MOST_KNOWN:
+            del self._by_case[next(iter(self._by_case))]
+        self._by_case[(*case.task_key, case.kernel_id, case.code)] = known
+
+    def find(self, case: Case, policy: Policy, options: Any) -> KnownVerdict | None:
+        """Return the verdict on a kernel that may hold for a policy, or None."""
+        known = self._by_case.get((*case.task_key, case.kernel_id, case.code))
+        if known is None or known.policy == policy or known.options != options:
+            return None
+        return known if {known.policy, policy} <= ALIKE else None
 
 
 def build_tables(

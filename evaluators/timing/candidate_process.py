@@ -395,7 +395,7 @@ def _diagnose(
 
 def _collect_files(case: Case) -> dict[str, str]:
     """Return every file of the kernel by its path; raises Failed for one outside its folder."""
-    files = {case.path: case.code, **dict(case.other_files)}
+    files = case.files
     outside = find_outside_files(files)
     if outside:
         message = f"a file of the kernel is called {outside[0]!r:.200}"
