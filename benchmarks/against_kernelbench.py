@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import store
-from evaluators.timing.plan import CLOCKS
+from evaluators.timing.session import CLOCKS
 
 THEIRS = """
 import json, sys, types

@@ -94,9 +94,9 @@ def iterate_kernels(device: str) -> Iterator[Kernel]:
 
 def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     """Make the calls of the full protocol without timing; returns what they say."""
-    from evaluators.judging.baseline_workers import BaselineTask
-    from evaluators.judging.calls.input_seeds import draw_question
     from evaluators.judging.calls.protocol import CorrectnessProtocol
+    from evaluators.judging.calls.verdict_calls import draw_question
+    from evaluators.judging.workers import BaselineTask
     from evaluators.references.task import ReferenceFailed
     from evaluators.references.weight_seed import WEIGHT_SEED
     from evaluators.sandbox.launcher import Limits

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from evaluators.judging.case import Case
     from evaluators.sandbox.launcher import Limits
     from evaluators.timing.candidate_process import Options
-    from evaluators.timing.plan import Plan
+    from evaluators.timing.session import Plan
     from evaluators.worker.handle import Deadlines
 
 VERSION = 10
@@ -250,10 +250,9 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     candidate in a fresh process under these flags, which answers the first questions again. Where
     either fails, judging it in full says how.
     """
-    from evaluators.judging.baseline_workers import Sizes
-    from evaluators.judging.calls.candidate import Candidate
-    from evaluators.judging.calls.input_seeds import repeat_question
+    from evaluators.judging.calls.verdict_calls import Candidate, repeat_question
     from evaluators.judging.case import Evidence
+    from evaluators.judging.workers import Sizes
     from evaluators.memory.tensors import compute_fingerprint
     from evaluators.references.task import ReferenceFailed
     from evaluators.references.weight_seed import WEIGHT_SEED
@@ -359,7 +358,7 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
 def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) -> None:
     """Read the candidate's text, measure it, and measure a surprising win once more."""
     from evaluators.audit import detect
-    from evaluators.timing.rows import mark_disturbed
+    from evaluators.timing.session import mark_disturbed
     from evaluators.timing.surprising_wins import is_confirmed, is_surprising, rank_sessions
     from evaluators.worker.handle import Failed
 
@@ -447,7 +446,7 @@ def _build_options(case: Case, config: Config, device: str, calls: int) -> Optio
 def build_plan(case: Case, config: Config, device: str) -> Plan:
     """Return how long and how finely to measure a case."""
     from evaluators.timing.intervals import read_fallback_spreads
-    from evaluators.timing.plan import Plan
+    from evaluators.timing.session import Plan
 
     on_gpu = device == "cuda"
     most = max(config.blocks, _FEWEST_BLOCKS)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from evaluators.judging.flags import REASONS
 from evaluators.judging.other_shapes import name_outcome
-from evaluators.judging.reasons import REASONS
 from evaluators.timing.intervals import classify_speedup
 from evaluators.timing.surprising_wins import (
     compute_speedups,

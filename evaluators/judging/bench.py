@@ -24,11 +24,16 @@ from evaluators.device.lock import DeviceLock
 from evaluators.device.roofline import Floor, compute_floor
 from evaluators.device.sharing import SharedDevice
 from evaluators.diagnosis.bottleneck import Peaks, peaks
-from evaluators.judging import host, host_trial
-from evaluators.judging.baseline_workers import (
+from evaluators.judging import host, trials
+from evaluators.judging.case import Case, Policy
+from evaluators.judging.outcome import KnownVerdicts, TimePart, hold
+from evaluators.judging.trials import find_gpu_fault
+from evaluators.judging.workers import (
     TASK_FILE,
     BaselineTask,
     BaselineWorkers,
+    CandidateStarter,
+    WorkerSetup,
     await_workers,
     count_own_processes,
     explain_unimplemented,
@@ -37,11 +42,6 @@ from evaluators.judging.baseline_workers import (
     prepare_baseline,
     start_server,
 )
-from evaluators.judging.candidate_starter import CandidateStarter
-from evaluators.judging.case import Case, Policy
-from evaluators.judging.device_trial import find_gpu_fault
-from evaluators.judging.outcome import KnownVerdicts, TimePart, hold
-from evaluators.judging.worker_setup import WorkerSetup
 from evaluators.references.shapes import Shapes
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
 from evaluators.sandbox import isolation
@@ -358,7 +358,7 @@ class Bench:
             tried, why = self._host_trials.get(need, (-math.inf, None))
             if time.monotonic() - tried > HOST_TRIAL_S:
                 with self.lock.hold_shared():
-                    why = host_trial.find_build_fault(self.start_candidate, need, brief=brief)
+                    why = trials.find_build_fault(self.start_candidate, need, brief=brief)
                 self._host_trials[need] = (time.monotonic(), why)
             if why is not None:
                 return _describe_trial(need, why)

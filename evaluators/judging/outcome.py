@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from evaluators.device.lock import Hold
 from evaluators.judging.case import Case, Evidence, Policy
-from evaluators.judging.reasons import CAUSES, SUSPECT_CONFIDENCE
+from evaluators.judging.flags import CAUSES, SUSPECT_CONFIDENCE
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:

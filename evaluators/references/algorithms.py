@@ -16,8 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from evaluators.references.operation_mode import OperationMode
-from evaluators.references.steps import is_step
+from evaluators.references.recorded_operations import OperationMode, is_step
 
 Kind: TypeAlias = Literal["convolution", "product", "attention", "sum", "step", "half"]
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")

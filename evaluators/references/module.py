@@ -31,18 +31,29 @@ from evaluators.memory.tensors import (
 )
 from evaluators.memory.values import call, describe_value, list_arguments, tensors_of
 from evaluators.references.algorithms import RoundedFactors, find_kinds, iterate_algorithms
-from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.eager_error import EagerError, measure_errors
-from evaluators.references.generators import GENERATORS, read_generators, seed_generators
-from evaluators.references.imported_file import import_file, place_new_tensors
+from evaluators.references.imported_file import (
+    GENERATORS,
+    import_file,
+    place_new_tensors,
+    read_generators,
+    seed_generators,
+)
 from evaluators.references.module_tensors import (
     iterate_held,
     move_module,
     share_storages,
     widen_module,
 )
+from evaluators.references.recorded_operations import (
+    Choice,
+    StepRecorder,
+    add_exact_values,
+    find_margins,
+    iterate_moved,
+    record,
+)
 from evaluators.references.rules import name_inputs, report_rules
-from evaluators.references.steps import StepRecorder, find_margins, iterate_moved
 from evaluators.references.weight_seed import WEIGHT_SEED
 
 _ALGORITHMS_LIMIT_S = 2.0

@@ -20,16 +20,18 @@ from evaluators.device.roofline import Counts
 from evaluators.memory.tensors import has_same_bits
 from evaluators.memory.values import tensors_of
 from evaluators.processes.text import make_readable
-from evaluators.references.choices import Choice, read_choice
 from evaluators.references.connection import (
     CALL_LIMIT_S,
+    ModuleState,
     ReferenceFailed,
     SizesExceeded,
     TaskConnection,
+    read_state,
+    split_pages,
 )
 from evaluators.references.eager_error import EagerError
+from evaluators.references.recorded_operations import Choice, read_choice
 from evaluators.references.rules import NO_RULES, TaskRules, read_rules
-from evaluators.references.state import ModuleState, read_state, split_pages
 from evaluators.sandbox.launcher import ForkServer
 
 __all__ = [

@@ -16,14 +16,13 @@ from typing import Any, NoReturn
 
 from evaluators.device.roofline import Floor
 from evaluators.diagnosis.bottleneck import analysis, share
-from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls.input_seeds import Question, draw_question, repeat_question
 from evaluators.judging.calls.protocol import CorrectnessProtocol
+from evaluators.judging.calls.verdict_calls import Question, draw_question, repeat_question
 from evaluators.judging.case import Case, Policy
-from evaluators.judging.comparison.pieces import flatten, widen
-from evaluators.judging.comparison.tolerance import measure_algorithms
+from evaluators.judging.comparison.tolerance import flatten, measure_algorithms, widen
 from evaluators.judging.outcome import Outcome, build_shared_columns
+from evaluators.judging.workers import BaselineTask, BaselineWorkers
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import is_inexact, tensors_of
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded, has_same_bits
@@ -31,14 +30,21 @@ from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.failures import lacks_memory
 from evaluators.sandbox.folders import find_outside_files
 from evaluators.sandbox.launcher import Limits
-from evaluators.timing.checks.baseline_drift import check_eager_alone, prepare_eager_alone
-from evaluators.timing.checks.output_checks import KeptAnswers
-from evaluators.timing.checks.roofline_check import check_floor
-from evaluators.timing.input_pool import spare_memory
-from evaluators.timing.measurement import measure, prepare_pool
-from evaluators.timing.plan import Plan, Sources
-from evaluators.timing.rows import iterate_timing_rows, mark_disturbed
-from evaluators.timing.session import Session
+from evaluators.timing.checks import KeptAnswers, check_floor
+from evaluators.timing.measurement import (
+    check_eager_alone,
+    measure,
+    prepare_eager_alone,
+    prepare_pool,
+)
+from evaluators.timing.session import (
+    Plan,
+    Session,
+    Sources,
+    iterate_timing_rows,
+    mark_disturbed,
+    spare_memory,
+)
 from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 
 _ANSWERS = 50

@@ -3,29 +3,321 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
+import os
 import random
 import secrets
+import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.host_load import read_load
-from evaluators.judging.baseline_workers import BaselineWorkers
-from evaluators.timing.arms import SessionArm, list_arms, set_calls
-from evaluators.timing.checks import latency_check, noise_control
-from evaluators.timing.checks.cpu_watch import CpuWatch
-from evaluators.timing.checks.output_checks import OutputChecks
-from evaluators.timing.input_pool import InputPool
-from evaluators.timing.pinned_cores import PinnedCores
-from evaluators.timing.plan import CLOCKS, Plan, Sources, count_most_calls
-from evaluators.timing.session import EMPTY, EMPTY_KERNEL, Session
-from evaluators.timing.stopping_rule import should_stop
-from evaluators.timing.warm_up import EMPTY_CALLS, warm_up
+from evaluators.device.placement import pick_fast_cores
+from evaluators.judging.workers import BaselineWorkers
+from evaluators.memory.tensors import copy_value, tensors_of
+from evaluators.references.task import has_same_bits
+from evaluators.timing.checks import CpuWatch, OutputChecks, mark_noise, reject_early_work
+from evaluators.timing.intervals import NORMAL, bound_median
+from evaluators.timing.session import (
+    CLOCKS,
+    EAGER_CONTROL,
+    EMPTY,
+    EMPTY_KERNEL,
+    InputPool,
+    Plan,
+    Session,
+    SessionArm,
+    Sources,
+    count_most_calls,
+    list_arms,
+    set_calls,
+)
 from evaluators.worker.baselines import BASELINES
 from evaluators.worker.handle import Failed, LaunchBlocked, Manner, Sample, WorkerHandle
 from store.schema.clocks import Clock
+
+_PROBE_S = 0.01
+
+
+class PinnedCores:
+    """Pins the workers of a session, which never run at the same time, to one core.
+
+    Cores of one host may differ in speed, up to 1.9 times, for seconds. So the fastest core is
+    chosen before each block, and all arms of a block have the same one. The judge, which watches
+    the gate meanwhile, has the next one. Without workers it pins nothing.
+    """
+
+    def __init__(self, workers: Sequence[WorkerHandle]) -> None:
+        """Take the workers, that of the kernel first."""
+        self._workers = workers
+        self._allowed = os.sched_getaffinity(0)
+        self._chosen: set[int] = set()
+        self.has_held = True
+        """Whether every block had its cores, and the kernel stayed on the one it was given."""
+
+    def __enter__(self) -> Self:
+        """Return it; `choose` pins."""
+        return self
+
+    def choose(self) -> None:
+        """Choose the cores of the next block."""
+        if not self._workers or not self.has_held:
+            return
+        os.sched_setaffinity(0, self._allowed)
+        self._note_moves()
+        fast = pick_fast_cores(sorted(self._allowed), seconds=_PROBE_S) or ()
+        self._chosen, own = {*fast[:1]}, {*fast[1:]}
+        self.has_held &= bool(own) and all([each.pin(self._chosen) for each in self._workers])
+        if self.has_held:
+            os.sched_setaffinity(0, own)
+
+    def _note_moves(self) -> None:
+        self.has_held &= not self._chosen or self._workers[0].is_pinned(self._chosen)
+
+    def __exit__(self, *_: object) -> None:
+        """Let the judge and the workers use every core again."""
+        if self._workers:
+            self._note_moves()
+            os.sched_setaffinity(0, self._allowed)
+            for worker in self._workers:
+                worker.pin(self._allowed)
+
+
+# The stopping rule of a session: it ends once every baseline is known well enough.
+#
+# The rule is applied after 20, 40, 80 and 160 blocks (`Plan.looks`), or when the time is up.
+# `timing.intervals` explains how several looks affect the level of the intervals.
+
+
+def should_stop(session: Session, plan: Plan, elapsed_s: float) -> bool:
+    """Whether a session may stop: every baseline is known well enough, or the time is up.
+
+    A baseline is known well enough if the interval of its samples is no wider than the plan allows,
+    or than what the spread of sessions adds: however many blocks follow, they would make the whole
+    interval at most 29 % narrower, and another session does more in that time.
+    """
+    blocks = len(session.readings)
+    if elapsed_s > plan.limit_s:
+        return True
+    if blocks < plan.looks[0]:
+        return False
+    if elapsed_s > plan.budget_s:
+        return True
+    if blocks not in plan.looks:
+        return False
+    half_width = max(plan.half_width, NORMAL * plan.spreads[session.clock])
+    intervals = map(session.bound_ratio, session.baselines)
+    return all(high - low <= 2 * half_width for low, _, high in intervals)
+
+
+EMPTY_CALLS = 12
+"""Samples of the empty arm in a warm-up."""
+_CALLS = 3
+_ROUNDS = 3
+_CLOSE_ENOUGH = 2.0
+"""A sample may be shorter by this factor where another clock has told how long a call takes."""
+_BURST_ENOUGH = 1.25
+"""The same in a burst."""
+_SLOW_SAMPLE_MS = 20.0
+_LONGEST_SAMPLE_MS = 100.0
+_CHECKED_SHARE = 1 / 3
+_OVERHEAD_SPREADS = 10.0
+"""A sample takes this many times the spread of the cost of passing values."""
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """The result of a warm-up."""
+
+    loops: Mapping[str, int]
+    """Calls of a sample, by arm."""
+    empty: Mapping[str, Sequence[Sample]]
+    """Samples of the empty arms with as many calls; none if they were not timed with as many."""
+
+
+def warm_up(
+    arms: dict[str, SessionArm],
+    pool: InputPool,
+    checks: OutputChecks,
+    plan: Plan,
+    *,
+    cold: bool,
+    in_burst: bool,
+    similar: Session | None,
+) -> WarmUp:
+    """Warm up every arm, and choose how many calls make a sample; the pool then holds as many sets.
+
+    In a burst the kernel has its own number: every arm's sample takes as long, so that what is cold
+    after a pause adds the same share. Otherwise only eager's time sets the number; a slow kernel
+    lowers it, but gains nothing by that. The first call of a sample takes longer than the others,
+    so the numbers are tested and raised until samples take as long as they should.
+
+    The answers of all calls of a sample must exist afterwards, unless each is read before the next:
+    the kernel's arm is replaced by one that copies its answers if a later call would overwrite
+    them.
+
+    similar: A session of the same arms by another clock. The first number is chosen by its times,
+    and a short warm-up is enough.
+    """
+    keeps_all = in_burst or not cold
+    loops, calls = dict.fromkeys(arms, 1), _CALLS
+    enough = _BURST_ENOUGH if in_burst else 1.0
+    choose = _choose_calls if in_burst else _choose_loops
+    call_ms: Mapping[str, float] | None = None
+    if similar is not None:
+        call_ms = similar.compute_medians()
+        calls = 1
+        if pool.device == "cpu":
+            enough = math.inf
+        elif not in_burst:
+            enough = _CLOSE_ENOUGH
+        loops = choose(arms, call_ms, plan.sample_ms, pool)
+    for _ in range(_ROUNDS):
+        pool.calls = max(loops.values())
+        if in_burst and call_ms is not None:
+            set_calls(arms, loops, _pace_arms(arms, call_ms))
+        if keeps_all and pool.calls > 1:
+            _copy_overwritten_answers(arms, pool)
+        times = _take_samples(arms, pool, checks, calls, cold=cold)
+        call_ms = times.call_ms
+        wanted = choose(arms, call_ms, max(plan.sample_ms, times.least_ms), pool)
+        if all(wanted[name] <= enough * count for name, count in loops.items()):
+            return WarmUp(loops, times.empty)
+        loops = wanted
+        calls = 1 if in_burst else calls
+    pool.calls = max(loops.values())
+    if in_burst and call_ms is not None:
+        set_calls(arms, loops, _pace_arms(arms, call_ms))
+    if keeps_all:
+        _copy_overwritten_answers(arms, pool)
+    return WarmUp(loops, {})
+
+
+def _pace_arms(arms: Iterable[str], call_ms: Mapping[str, float]) -> dict[str, float]:
+    """Return the time of a call by which the burst of each arm is paced: the kernel's own, or that
+    of the fastest other arm."""
+    alone = ("kernel", EMPTY_KERNEL)
+    others_ms = min(ms for name, ms in call_ms.items() if name not in (*alone, EMPTY))
+    return {name: call_ms["kernel"] if name in alone else others_ms for name in arms}
+
+
+def _choose_calls(
+    arms: Iterable[str], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
+) -> dict[str, int]:
+    """Return the calls of a burst of each arm."""
+    return {
+        name: max(1, min(math.ceil(sample_ms / max(ms, 1e-3)), pool.count_affordable()))
+        for name, ms in _pace_arms(arms, call_ms).items()
+    }
+
+
+def _choose_loops(
+    arms: Iterable[str], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
+) -> dict[str, int]:
+    """Return the calls of a sample, the same for all arms, so that all find equally cold caches.
+
+    Only eager's time decides, so a kernel cannot influence how it is measured.
+    """
+    eager_ms = max(call_ms["eager"], 1e-3)
+    wanted, slow = math.ceil(sample_ms / eager_ms), math.floor(_SLOW_SAMPLE_MS / eager_ms)
+    loops = max(1, min(wanted, pool.count_affordable(), slow))
+    return dict.fromkeys(arms, _limit_loops(loops, call_ms["kernel"]))
+
+
+def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> None:
+    """Copy the kernel's answers after each call if a later call overwrites them.
+
+    All answers must exist when some are drawn for checking. The copies count as the kernel's time,
+    and as eager's if that overwrites its answers too. A tensor that eager also returns several
+    times and that keeps its value, such as a weight, is not copied.
+    """
+    slots = pool.refill()
+    both = [arms["kernel"], arms["eager"]]
+    for arm in both:
+        arm.take(slots if arm.calls is None else slots[-max(2, arm.calls) :])
+    kernel, eager = (arm.worker for arm in both)
+    if not kernel.outputs_overlap():
+        return
+    copied = ["kernel"]
+    if eager.outputs_overlap():
+        last = copy_value(kernel.output(0))
+        for arm in both:
+            arm.take(slots[:1])
+        if all(map(has_same_bits, tensors_of(kernel.output(0)), tensors_of(last))):
+            return
+        copied += ["eager", EAGER_CONTROL]
+    for name in copied:
+        arms[name] = replace(arms[name], take=functools.partial(arms[name].take, copies=True))
+
+
+@dataclass(frozen=True)
+class _WarmUpTimes:
+    """Results of the warm-up, in milliseconds."""
+
+    call_ms: Mapping[str, float]
+    """Time of a call of each arm; on a GPU, that of the kernel includes the cost of passing
+    values."""
+    least_ms: float
+    """Length of a sample on a GPU at which that cost is known well enough."""
+    empty: Mapping[str, Sequence[Sample]]
+    """Samples of the empty arms."""
+
+
+def _take_samples(
+    arms: Mapping[str, SessionArm],
+    pool: InputPool,
+    checks: OutputChecks,
+    calls: int,
+    *,
+    cold: bool,
+) -> _WarmUpTimes:
+    """Take some samples of every arm, and more of the empty one.
+
+    Warm-ups are samples like any other to a kernel: their inputs are fresh and they may be checked.
+    """
+    elapsed_ns: dict[str, list[int]] = {name: [] for name in arms}
+    slots: list[int] = []
+    for _ in range(calls):
+        slots = pool.refill()
+        for name, arm in arms.items():
+            arm.call_untimed(slots)
+            sample = arm.time(slots, cold=cold)
+            elapsed_ns[name].append(sample.elapsed_ns)
+            if name == "kernel" and random.random() < _CHECKED_SHARE:
+                checks.check(sample)
+    empty: dict[str, list[Sample]] = {name: [] for name in (EMPTY, EMPTY_KERNEL) if name in arms}
+    for name, samples in empty.items():
+        for _ in range(EMPTY_CALLS // len(empty)):
+            arms[name].call_untimed(slots)
+            samples.append(arms[name].time(slots, cold=cold))
+    empty_ns = {name: sorted(one.elapsed_ns for one in empty[name]) for name in empty}
+    costs_ns = {name: statistics.median(taken) for name, taken in empty_ns.items()}
+    call_ms: dict[str, float] = {}
+    for name, arm in arms.items():
+        # A slow kernel limits the length of its samples on a GPU, whatever they contain.
+        cost_ns = costs_ns.get(EMPTY_KERNEL, 0.0) if name == "kernel" else costs_ns[EMPTY]
+        left_ns = max(statistics.median(elapsed_ns[name]) - cost_ns, 1.0 if name == "kernel" else 0)
+        call_ms[name] = left_ns / 1e6 / (arm.calls or pool.calls)
+    return _WarmUpTimes(
+        call_ms=call_ms,
+        least_ms=_OVERHEAD_SPREADS * (empty_ns[EMPTY][-2:][0] - empty_ns[EMPTY][:2][-1]) / 1e6,
+        empty=empty,
+    )
+
+
+def _limit_loops(wanted: int, kernel_ms: float) -> int:
+    """Return how many calls a sample may have, so that a slow kernel takes no longer than it may.
+
+    >>> _limit_loops(32, 0.5), _limit_loops(32, 50.0), _limit_loops(32, 500.0)
+    (32, 2, 1)
+    """
+    return min(wanted, max(1, math.floor(_LONGEST_SAMPLE_MS / kernel_ms)))
+
 
 _FEWEST_CHECKED = 3
 """Blocks of the first look whose outputs are checked, whatever is drawn."""
@@ -107,7 +399,7 @@ def _measure(
             session.further.append(_measure_further(block, clock, plan, session, cores))
     if not cores.has_held:
         session.flags.add("unpinned")
-    latency_check.reject_early_work(session)
+    reject_early_work(session)
     watch.reject_busy()
     if checks.is_unverified:
         session.flags.add("timed_outputs_unverified")
@@ -119,7 +411,7 @@ def _measure(
         session.mark_disturbed()
     if kernel.device == "cuda" and session.clock != "gpu":
         session.flags.add("timed_end_to_end")
-    noise_control.mark_noise(session, plan.noise)
+    mark_noise(session, plan.noise)
     return session
 
 
@@ -320,3 +612,61 @@ class Block:
         if is_gated and self._empty[EMPTY].has_early_report(sample.rounds, time_more):
             message = "a call is reported as done before the GPU can have turned to it"
             raise Failed("rejected", "timer_mismatch", message)
+
+
+_DRIFT = math.log(1.03)
+_BLOCKS = (7, 12)
+"""Fewest and most blocks of eager alone."""
+
+
+def prepare_eager_alone(
+    session: Session, baselines: BaselineWorkers, sources: Sources
+) -> InputPool:
+    """Return the input pool of `check_eager_alone`. Other judges may use the device meanwhile."""
+    pool = InputPool(sources.draw, (baselines.main, baselines.control))
+    pool.refill()
+    pool.draw_ahead(_BLOCKS[1] * session.inner_loops["eager"])
+    return pool
+
+
+def check_eager_alone(
+    session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan, pool: InputPool
+) -> None:
+    """Time eager again without the kernel's process; flag and distrust a difference of 3 %.
+
+    Call this after that process has ended: anything that it did to the device has slowed only the
+    interleaved samples. The two eager processes still take turns, as before.
+    """
+    try:
+        alone_ms = _time_eager_alone(session, baselines, sources, plan, pool)
+    except LaunchBlocked:  # a machine that is far slower now
+        session.mark_disturbed()
+        return
+    low, _, high = _bound_log_median(
+        [session.raw_ms["eager"][block] for block in session.list_kept_blocks()]
+    )
+    alone_low, _, alone_high = _bound_log_median(alone_ms)
+    if low > alone_high + _DRIFT or high < alone_low - _DRIFT:
+        session.mark_disturbed()
+        session.flags.add("baseline_drift")
+
+
+def _time_eager_alone(
+    session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan, pool: InputPool
+) -> list[float]:
+    """Return samples of eager that take turns only with its second process, in milliseconds."""
+    alone = BaselineWorkers(baselines.main, baselines.control)
+    alone.prepared["eager"] = 0.0
+    block = Block(alone, None, sources, pool, random.Random(secrets.randbits(64)))
+    again = block.begin(session.clock, plan, session.inner_loops["eager"], similar=session)
+    begin = time.monotonic()
+    fewest, most = _BLOCKS
+    for number in range(most):
+        if number >= fewest and time.monotonic() - begin > plan.budget_s / 4:
+            break
+        block.measure(again, is_checked=False)
+    return again.raw_ms["eager"]
+
+
+def _bound_log_median(samples_ms: list[float]) -> tuple[float, float, float]:
+    return bound_median([math.log(sample) for sample in samples_ms])

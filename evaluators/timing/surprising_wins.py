@@ -17,7 +17,7 @@ from evaluators.timing.intervals import (
     read_fallback_spreads,
     widen,
 )
-from evaluators.timing.rows import mark_disturbed
+from evaluators.timing.session import mark_disturbed
 
 Rows: TypeAlias = Sequence[dict[str, Any]]
 """Rows of `timings` of one session, those of the clock that ranks first."""

@@ -30,8 +30,7 @@ from evaluators.memory.tensors import (
 )
 from evaluators.memory.values import call, split_arguments, spread_pair
 from evaluators.processes import messages
-from evaluators.references.generators import seed_generators
-from evaluators.references.imported_file import import_file, place_new_tensors
+from evaluators.references.imported_file import import_file, place_new_tensors, seed_generators
 from evaluators.references.module_tensors import move_module
 from evaluators.worker.builds import failures
 from evaluators.worker.builds.pretended_gpu import call_without_data, pretend_gpu

@@ -15,9 +15,8 @@ from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import count_threads
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls.input_seeds import draw_question
 from evaluators.judging.calls.protocol import CorrectnessProtocol
-from evaluators.judging.calls.verdict_calls import MOST_CALLS
+from evaluators.judging.calls.verdict_calls import MOST_CALLS, draw_question
 from evaluators.judging.case import Case, Evidence
 from evaluators.judging.flags import FLAGS
 from evaluators.memory.tensors import layout

@@ -11,8 +11,12 @@ import torch
 
 from evaluators.judging.case import Policy
 from evaluators.judging.comparison.outputs import compare
-from evaluators.judging.comparison.precision_class import is_below
-from evaluators.judging.comparison.tolerance import TOLERANCE, get_tolerance, measure_algorithms
+from evaluators.judging.comparison.tolerance import (
+    TOLERANCE,
+    get_tolerance,
+    is_below,
+    measure_algorithms,
+)
 from evaluators.references.algorithms import RoundedFactors
 from evaluators.references.module import TaskModule
 from evaluators.references.task import Expected, Reference

@@ -13,10 +13,8 @@ import torch
 from evaluators.judging.bench import Bench
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
-from evaluators.timing.arms import SessionArm
-from evaluators.timing.plan import Plan
-from evaluators.timing.session import EAGER_CONTROL, EMPTY, EMPTY_KERNEL
-from evaluators.timing.warm_up import warm_up
+from evaluators.timing.measurement import warm_up
+from evaluators.timing.session import EAGER_CONTROL, EMPTY, EMPTY_KERNEL, Plan, SessionArm
 from evaluators.worker.handle import Deadlines, Failed, Sample, Sizes, WorkerHandle
 
 Start = Callable[[str], WorkerHandle]

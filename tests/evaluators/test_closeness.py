@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.judging.case import Policy
-from evaluators.judging.comparison.closeness import is_close
-from evaluators.judging.comparison.outputs import compare
+from evaluators.judging.comparison.outputs import compare, is_close
 from evaluators.judging.comparison.result import merge_comparisons
 from evaluators.references.task import Expected
 

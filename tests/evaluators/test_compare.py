@@ -15,11 +15,10 @@ from example_counts import count_examples
 from hypothesis import given, settings
 
 from evaluators.judging.case import Policy
-from evaluators.judging.comparison import pieces
+from evaluators.judging.comparison import tolerance
 from evaluators.judging.comparison.outputs import compare, is_same_answer
-from evaluators.judging.comparison.precision_class import is_below
-from evaluators.judging.comparison.tolerance import TF32_TOLERANCE, TOLERANCE
-from evaluators.references.choices import Choice, add_exact_values, record
+from evaluators.judging.comparison.tolerance import TF32_TOLERANCE, TOLERANCE, is_below
+from evaluators.references.recorded_operations import Choice, add_exact_values, record
 from evaluators.references.task import Expected
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3)
@@ -83,12 +82,12 @@ def test_pieces_change_nothing(shape: list[int], seed: int, piece: int) -> None:
     near = wanted.value * (1 + 1e-6)
     far = wanted.value + 1
     whole = [compare(wanted, near), compare(wanted, far)]
-    usual = pieces.CHUNK
-    pieces.CHUNK = piece
+    usual = tolerance.CHUNK
+    tolerance.CHUNK = piece
     try:
         parts = [compare(wanted, near), compare(wanted, far)]
     finally:
-        pieces.CHUNK = usual
+        tolerance.CHUNK = usual
     for one, other in zip(whole, parts, strict=True):
         assert (one.reason, one.message) == (other.reason, other.message)
         assert one.max_scaled_error == pytest.approx(other.max_scaled_error)

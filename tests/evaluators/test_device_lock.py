@@ -22,8 +22,7 @@ import pytest
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls.candidate import Candidate
-from evaluators.judging.calls.input_seeds import draw_question
+from evaluators.judging.calls.verdict_calls import Candidate, draw_question
 from evaluators.judging.case import Case, Evidence
 from evaluators.judging.outcome import Outcome
 from evaluators.references.weight_seed import WEIGHT_SEED

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.judging import host, host_trial
+from evaluators.judging import host, trials
 from evaluators.judging.bench import Bench
 from evaluators.judging.host import Need
 from store.errors import HostUnfit
@@ -181,7 +181,7 @@ def test_a_failed_build_is_the_hosts_fault_where_its_own_build_fails_too(
     monkeypatch.setenv("CXX", write_program(tmp_path / "c++", ONLY_SMALL))
     assert find_fault("cpp") is None
     with Bench("cpu", template=template) as bench:
-        why = host_trial.find_build_fault(bench.start_candidate, "cpp", brief=True)
+        why = trials.find_build_fault(bench.start_candidate, "cpp", brief=True)
     assert "Error building extension" in str(why)
 
 

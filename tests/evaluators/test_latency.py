@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evaluators.sandbox.failures import Failed
-from evaluators.timing.checks.latency_check import reject_early_work
+from evaluators.timing.checks import reject_early_work
 from evaluators.timing.session import EMPTY, Session
 from store.schema.clocks import Clock
 

@@ -14,10 +14,10 @@ import torch
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls import robustness_calls
+from evaluators.judging.calls import protocol
 from evaluators.judging.case import Case
 from evaluators.judging.comparison import outputs
-from evaluators.judging.comparison.failures import ComparisonFailed
+from evaluators.judging.comparison.result import ComparisonFailed
 from evaluators.processes.memory_use import MACHINE_IS_SHORT
 from evaluators.references.task import Expected
 from evaluators.sandbox.failures import Failed
@@ -64,14 +64,14 @@ def test_an_unexpected_error_costs_its_case_alone_and_is_traced(
 def test_an_error_in_a_robustness_call_ends_that_call_with_a_note(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    genuine = robustness_calls.has_same_bits
+    genuine = protocol.has_same_bits
     calls: list[int] = []
 
     def fail_at_first(*values: Any) -> bool:
         calls.append(1)
         return fail() if len(calls) == 1 else genuine(*values)
 
-    monkeypatch.setattr(robustness_calls, "has_same_bits", fail_at_first)
+    monkeypatch.setattr(protocol, "has_same_bits", fail_at_first)
     row = judge_code(right_candidate)
     assert row["status"] == "correct"
     assert row["equivalent"] is None

@@ -11,7 +11,7 @@ import pytest
 from evaluators.judging.bench import Bench
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
-from evaluators.timing.pinned_cores import PinnedCores
+from evaluators.timing.measurement import PinnedCores
 from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle
 
 THREADED = """

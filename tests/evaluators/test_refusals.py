@@ -12,7 +12,7 @@ from evaluators.cli import verdict_text
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
-from evaluators.judging.reasons import CAUSES, REASONS
+from evaluators.judging.flags import CAUSES, REASONS
 from store.schema import catalog
 
 TASK = """

@@ -20,23 +20,24 @@ from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
 from evaluators.device.roofline import Floor, compute_floor, count_moved_bytes, count_work
 from evaluators.judge import Config, judge, remeasure, settle
-from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
+from evaluators.judging.workers import BaselineTask, BaselineWorkers
 from evaluators.references.task import Reference
-from evaluators.timing import candidate_process
-from evaluators.timing.checks import noise_control
-from evaluators.timing.checks.baseline_drift import check_eager_alone, prepare_eager_alone
-from evaluators.timing.checks.cpu_watch import CpuWatch
-from evaluators.timing.checks.noise_control import is_disturbed, mark_noise
-from evaluators.timing.checks.output_checks import KeptAnswers
-from evaluators.timing.checks.roofline_check import check_floor
-from evaluators.timing.input_pool import InputPool
+from evaluators.timing import candidate_process, checks
+from evaluators.timing.checks import CpuWatch, KeptAnswers, check_floor, is_disturbed, mark_noise
 from evaluators.timing.intervals import classify_speedup, read_fallback_spreads, widen
-from evaluators.timing.plan import CLOCKS, Plan, Sources
-from evaluators.timing.rows import iterate_timing_rows
-from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
-from evaluators.timing.stopping_rule import should_stop
+from evaluators.timing.measurement import check_eager_alone, prepare_eager_alone, should_stop
+from evaluators.timing.session import (
+    CLOCKS,
+    EAGER_CONTROL,
+    EMPTY,
+    InputPool,
+    Plan,
+    Session,
+    Sources,
+    iterate_timing_rows,
+)
 from evaluators.timing.surprising_wins import compute_speedups, is_confirmed, is_surprising
 from evaluators.worker import baselines as implementations
 from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
@@ -667,8 +668,8 @@ def patient_task(task: str) -> str:
 @pytest.fixture
 def ignore_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every session count, since a busy machine's rank nowhere and are not looked at twice."""
-    monkeypatch.setattr(noise_control, "is_disturbed", lambda *_: False)
-    monkeypatch.setattr(noise_control, "is_contended", lambda _: False)
+    monkeypatch.setattr(checks, "is_disturbed", lambda *_: False)
+    monkeypatch.setattr(checks, "is_contended", lambda _: False)
     monkeypatch.setattr(candidate_process, "check_eager_alone", lambda *_: None)
 
 

@@ -6,22 +6,320 @@ everything except the corners at the same address, so memorized answers fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+import random
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 
-from evaluators.judging.calls.candidate import Candidate
-from evaluators.judging.calls.input_seeds import Question, draw_question, draw_seed
 from evaluators.judging.calls.input_variations import replace_interior
-from evaluators.judging.calls.precision_record import PrecisionRecord
-from evaluators.judging.comparison.error_text import describe_change, describe_inputs
-from evaluators.judging.comparison.outputs import compare, is_same_answer
-from evaluators.judging.comparison.result import Comparison, merge_comparisons
+from evaluators.judging.case import Evidence, Policy
+from evaluators.judging.comparison.outputs import compare, is_same_answer, pair_outputs
+from evaluators.judging.comparison.result import (
+    Comparison,
+    describe_change,
+    describe_inputs,
+    describe_largest_error,
+    is_whole,
+    merge_comparisons,
+)
+from evaluators.judging.comparison.tolerance import (
+    compute_rms,
+    explain_policy,
+    is_below,
+    rank_class,
+)
 from evaluators.memory.tensors import compute_fingerprint, layout, tensors_of
-from evaluators.references.task import ReferenceFailed, has_same_bits
-from evaluators.worker.handle import Failed
+from evaluators.references.recorded_operations import Choice
+from evaluators.references.task import (
+    Expected,
+    Reference,
+    ReferenceFailed,
+    call_seed,
+    has_same_bits,
+    join_answer,
+)
+from evaluators.worker.handle import Failed, Parameter, WorkerHandle
+
+_SEED_BITS = 48
+
+
+@dataclass(frozen=True)
+class Question:
+    """Inputs with the expected answer."""
+
+    inputs: list[Any]
+    expected: Expected
+    seed: int
+    """Seed of the random numbers of the call; the candidate may know it."""
+
+
+def draw_seed() -> int:
+    """Return a new secret seed of inputs."""
+    return secrets.randbits(_SEED_BITS)
+
+
+def draw_question(
+    reference: Reference,
+    evidence: Evidence,
+    change: Callable[[list[Any]], list[Any]] | None = None,
+) -> Question:
+    """Return a question under a new secret seed, which the evidence records.
+
+    change: makes the inputs of the question from those of the seed.
+
+    Raises ReferenceFailed.
+    """
+    seed = draw_seed()
+    evidence.seeds.append(seed)
+    return repeat_question(reference, seed, change)
+
+
+def repeat_question(
+    reference: Reference, seed: int, change: Callable[[list[Any]], list[Any]] | None = None
+) -> Question:
+    """Return the question of a seed; see `draw_question`. Raises ReferenceFailed."""
+    inputs = reference.inputs(seed)
+    if change is not None:
+        inputs = change(inputs)
+    return Question(inputs, reference.answer(inputs, call_seed(seed)), call_seed(seed))
+
+
+STRIDED_SLOT = 1000
+"""Slot of the inputs with gaps; its storage stays strided, so no other call may use it."""
+_DEATHS = ("signal", "early_exit", "malformed_output")
+
+
+class Candidate:
+    """Calls a candidate and compares its answers. Methods raise Failed and ReferenceFailed."""
+
+    def __init__(
+        self, worker: WorkerHandle, reference: Reference, evidence: Evidence, policy: Policy
+    ) -> None:
+        self.worker = worker
+        self.reference = reference
+        self.evidence = evidence
+        self.policy: Policy = policy
+        self.known_state: list[str] = []
+        """Parameters and buffers of the task that the candidate has by name and shape."""
+        self.missing_parameters: list[str] = []
+        """Parameters of the task that the candidate lacks, or cannot take from outside."""
+        self.moving_state: list[str] = []
+        """Parameters and buffers that the task's calls change, known after the verdict calls."""
+        self.is_lost = False
+        """Whether the last call that decides no verdict has ended or hung the worker process."""
+        self.last_fault = ""
+        """What is wrong with the answer of the last call that decides no verdict, if anything."""
+        self.usual: list[float] = []
+        """Root mean square of each tensor of an ordinary answer."""
+        self._aside_s = 0.0
+
+    def read_clock(self) -> float:
+        """Return seconds of a clock that stops while other judges have the device."""
+        return time.perf_counter() - self._aside_s
+
+    def adopt_weights(self, parameters: Sequence[Parameter]) -> None:
+        """Give the candidate the task's own weights where it has them by name and shape.
+
+        parameters: those that the candidate's module lists.
+        """
+        state = self.reference.state()
+        shapes = {parameter.name: parameter.shape for parameter in parameters}
+        self.known_state = [name for name, v in state.items() if shapes.get(name) == tuple(v.shape)]
+        self.missing_parameters = sorted(self.reference.parameters() - set(self.known_state))
+        if not self.missing_parameters:
+            try:
+                self.restore_weights()
+            except Failed as failed:
+                # A module may name what cannot be written; it has its weights from the seed.
+                if (failed.status, failed.reason) != ("crash", "exception"):
+                    raise
+                self.missing_parameters = self.known_state
+        if self.missing_parameters:
+            names = ", ".join(self.missing_parameters)
+            self.note("parameters_renamed", f"no counterpart of {names:.200}")
+
+    def note(self, flag: str, what: str) -> None:
+        """Raise a flag that costs the candidate its rank, and note what shows it the first time."""
+        if not any(note.startswith(f"{flag}: ") for note in self.evidence.notes):
+            self.evidence.notes.append(f"{flag}: {what}")
+        self.evidence.flags.add(flag)
+
+    def restore_weights(self) -> None:
+        """Give the candidate the task's own weights and buffers again."""
+        state = self.reference.state()
+        self.worker.adopt({name: state[name] for name in self.known_state})
+
+    def call(
+        self, slot: int, question: Question, *, first: bool = False, strided: bool = False
+    ) -> Any:
+        """Return the candidate's answer to a question, asked in a slot of its memory.
+
+        The inputs that the task changes are a part of it.
+
+        A judge that waits to time a kernel has the device first: the calls of a large task together
+        take minutes.
+        """
+        self._aside_s += self.worker.step_aside()
+        self.worker.require_room(question.expected.value)
+        is_copied = self.reference.keeps_inputs
+        self.worker.fill(slot, question.inputs, strided=strided, copied=is_copied)
+        if self.reference.draws:
+            self.worker.reseed(question.seed)
+        output = self.worker.call(slot, first=first)
+        changed = question.expected.changed
+        return join_answer(output, self.worker.inputs(slot) if changed else [], changed)
+
+    def compare(
+        self, question: Question, output: Any, usual: Sequence[float] | None = None
+    ) -> Comparison:
+        """Compare an output with the expected one."""
+
+        def read_choices() -> Sequence[Choice]:
+            return self.reference.choices(question.inputs, question.seed)
+
+        return compare(question.expected, output, self.policy, read_choices, usual)
+
+    def try_call(
+        self, question: Question, *, strided: bool = False, special: bool = False
+    ) -> Comparison | None:
+        """Make a call that decides no verdict; None where it fails.
+
+        Args:
+            question: What to ask.
+            strided: With gaps in the memory of the inputs.
+            special: Whether answers may be far smaller than usual ones.
+        """
+        output = self.try_output(STRIDED_SLOT if strided else 0, question, strided=strided)
+        if output is None:
+            return None
+        comparison = self.compare(
+            question, output[0], self.get_usual(question) if special else None
+        )
+        self.last_fault = comparison.message or ""
+        return comparison
+
+    def get_usual(self, question: Question) -> Sequence[float] | None:
+        """Return the size of ordinary answers; None for an answer of another number of tensors."""
+        return self.usual if len(self.usual) == len(question.expected.exact) else None
+
+    def try_output(
+        self, slot: int, question: Question, *, strided: bool = False
+    ) -> tuple[Any] | None:
+        """Return the output of a call that decides no verdict, in a tuple; None where it fails."""
+        try:
+            return (self.call(slot, question, strided=strided),)
+        except Failed as failed:
+            self.is_lost = failed.status == "timeout" or failed.reason in _DEATHS
+            self.last_fault = f"the call fails: {failed.message}"
+            return None
+
+    def keeps_answer(self, before: tuple[Any] | None, question: Question) -> bool:
+        """Whether the candidate answers a question by the same bits as the one before it.
+
+        before: The output of the call before, in a tuple; None if it failed.
+        """
+        after = None if before is None else self.try_output(0, question)
+        if before is None or after is None:
+            return False
+        numbers = pair_outputs(question.expected, after[0])
+        shown = "; ".join(describe_largest_error(number) for number in numbers[:1])
+        self.last_fault = f"no bit of the answer changes, though the task's does: {shown}"
+        pairs = zip(tensors_of(before[0]), tensors_of(after[0]), strict=False)
+        return all(has_same_bits(one, other) for one, other in pairs)
+
+    def is_right(self, question: Question) -> bool:
+        """Whether the candidate answers a question rightly; the call decides no verdict."""
+        comparison = self.try_call(question)
+        return comparison is not None and comparison.reason is None
+
+
+# The precision class of a candidate, from its verdict calls and its robustness calls.
+#
+# Two of the robustness calls show the precision. Rounding errors average out in long sums of
+# positive products, but not with random signs or with few large inputs.
+
+MOST_ROUNDING = 0.25
+"""Norm of the error over that of the answer up to which it counts as rounding."""
+DRAWS_OF_FEW = 5
+"""Number of answers with few elements that show the precision together."""
+_FEW_ELEMENTS = 16
+
+
+@dataclass
+class PrecisionRecord:
+    """Precision classes of a candidate's calls."""
+
+    verdict_classes: list[str | None] = field(default_factory=list[str | None])
+    robustness_classes: list[str | None] = field(default_factory=list[str | None])
+    """Classes of the calls that show the precision; None for a wrong answer."""
+    eager_class: str | None = None
+    """Lowest class of the eager reference in these calls."""
+    lowest_class: str | None = None
+    """The lowest class that ranks, by these calls."""
+    has_few_elements: bool = False
+    """Whether an answer has so few elements that it may be right by chance."""
+
+    def measure_answer(self, answer: Any) -> None:
+        """Record how many elements an answer of the task has."""
+        sizes = [tensor.numel() for tensor in tensors_of(answer) if not is_whole(tensor)]
+        self.has_few_elements = 0 < sum(sizes) < _FEW_ELEMENTS
+
+    def note_eager(self, comparison: Comparison | None) -> None:
+        """Note the class of the eager reference in a call, and what ranks by it."""
+        if comparison is not None:
+            self.lowest_class = max(self.lowest_class, comparison.lowest_class, key=rank_class)
+            self.eager_class = max(self.eager_class, comparison.eager_class, key=rank_class)
+
+    def classify(self, evidence: Evidence, policy: Policy) -> None:
+        """Set the precision class: the middle one of the verdict calls, or a worse one seen later.
+
+        A candidate whose answers are wrong for random signs and uneven inputs has no trustworthy
+        class.
+        """
+        classes = sorted(self.verdict_classes, key=rank_class)
+        usual = classes[len(classes) // 2] if classes else None
+        if usual is None:
+            return
+        worst = max([usual, *self.robustness_classes], key=rank_class)
+        comparison: Comparison = evidence.comparison
+        evidence.comparison = replace(comparison, precision_class=worst)
+        evidence.eager_class = self.eager_class
+        is_unknown = bool(self.robustness_classes) and not any(self.robustness_classes)
+        flag = "precision_below_policy"
+        if flag not in evidence.flags and (is_unknown or is_below(worst, self.lowest_class)):
+            evidence.flags.add(flag)
+            explained = explain_policy(worst, by_tf32=worst == "tf32" and policy != "allow_tf32")
+            if explained is not None and not is_unknown:
+                evidence.notes.append(f"precision: {explained}")
+
+
+def classify_rounding(comparison: Comparison | None, *, typical: bool) -> str | None:
+    """Return the precision class of an answer that is right except for rounding, else None.
+
+    typical: take the class of typical elements alone.
+    """
+    if comparison is None or comparison.rel_l2_error is None:
+        return None
+    if comparison.rel_l2_error > MOST_ROUNDING:
+        return None
+    return comparison.typical_class if typical else comparison.precision_class
+
+
+def pick_class(shown: str | None, repeated: str | None, *, has_few_elements: bool) -> str | None:
+    """Return the class of a repeated call: the better one of the two.
+
+    For answers of few elements, only the repetition counts, which combines several draws.
+    """
+    if has_few_elements:
+        return repeated
+    classes: Sequence[str] = [name for name in (shown, repeated) if name is not None]
+    return min(classes, key=rank_class) if classes else None
+
 
 _Kind: TypeAlias = Literal["own", "interior", "repeat"]
 """own: new inputs. interior: new inputs within the corners of the last ones. repeat: the same."""
@@ -323,3 +621,198 @@ def _iterate_neutral_weights(
     yield {name: torch.full_like(state[name], fill_bias(name)) for name in names}
     yield {name: torch.full_like(state[name], 0.0) for name in names}
     yield {name: torch.full_like(state[name], 1.0) for name in names}
+
+
+_COUNTER = "num_batches_tracked"
+"""A counter that no answer depends on if the momentum is given; fused kernels ignore it."""
+_PIECES = 64
+"""Pieces of a large tensor that are compared."""
+_PIECE = 256
+"""Elements of each."""
+_State = TypeVar("_State")
+_MOST_USUAL = 1.5
+"""Reading a state may take this many times as long as it does from eager: processes differ."""
+_FAR = 0.5
+"""Relative distance from the task's own state within which a state may stay as it is."""
+
+
+class StateChecks:
+    """Compares the state of a candidate's module with that of the task's own."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+        self._reference = candidate.reference
+        self._evidence = candidate.evidence
+        self._followed: dict[str, torch.Tensor] = {}
+        """What the task's own calls change, in the shapes and types of the task."""
+        self._before: dict[str, torch.Tensor] | None = None
+        """The candidate's values of these before the calls that come next."""
+        self._can_follow: bool | None = None
+        """Whether state and inputs determine the next state; None if not known yet."""
+        self._usual_ns: list[int] = []
+        """Times of reading the same state from eager."""
+
+    def compare_after_verdict(self) -> None:
+        """Flag parameters and buffers that differ from the task's own after the same calls."""
+        before, current = self._reference.state(), self._reference.current_state()
+        now = {name: value for name, value in current.items() if name in before}
+        if current.keys() != before.keys():  # a call adds or removes buffers
+            self._evidence.flags.add("timed_outputs_unverified")
+        parameters = self._reference.parameters()
+        changed = {name for name, value in now.items() if not has_same_bits(before[name], value)}
+        self._candidate.moving_state = sorted(changed & {*self._candidate.known_state})
+        wanted: dict[str, torch.Tensor] = {}
+        large: dict[str, torch.Tensor] = {}
+        lacking: list[str] = []
+        room = CHEAP_BYTES
+        # First what calls change, then buffers, then parameters.
+        for name in sorted(
+            now, key=lambda name: (name not in changed, name in parameters, now[name].nbytes)
+        ):
+            if name not in self._candidate.known_state:
+                if name in changed - parameters and not _is_counter(name):
+                    lacking.append(name)
+            elif self._candidate.missing_parameters and name in parameters:
+                continue
+            elif now[name].nbytes <= room:
+                room -= now[name].nbytes
+                wanted[name] = now[name]
+            else:
+                large[name] = now[name]
+                if name in changed:
+                    self._evidence.flags.add("timed_outputs_unverified")
+        # The answers of later calls show whether the candidate keeps what they depend on.
+        if lacking and self._reference.shows_only_in_evaluation(lacking):
+            names = ", ".join(lacking)
+            self._note_difference(f"{names} changes in the task's own calls, and is not there")
+        given = self._read(lambda: self._candidate.worker.current_state(wanted))
+        if given is not None:
+            self._compare(wanted, given, "the calls")
+            self._followed = {name: value for name, value in wanted.items() if name in changed}
+            self._compare_samples(large)
+
+    def _compare_samples(self, large: Mapping[str, torch.Tensor]) -> None:
+        """Compare secret pieces of tensors that are too large to be read whole."""
+        draw = random.Random(secrets.randbits(64))
+        pieces = [
+            (name, draw.randrange(value.numel() - _PIECE + 1), _PIECE)
+            for name, value in large.items()
+            for _ in range(_PIECES)
+            if value.numel() >= _PIECE
+        ]
+        values = self._read(lambda: self._candidate.worker.read_pieces(pieces))
+        if not values:
+            return
+        wanted: dict[str, list[torch.Tensor]] = {name: [] for name, _, _ in pieces}
+        given: dict[str, list[torch.Tensor]] = {name: [] for name, _, _ in pieces}
+        for (name, start, count), value in zip(pieces, values, strict=True):
+            wanted[name].append(large[name].reshape(-1)[start : start + count])
+            given[name].append(value.to(large[name].dtype))
+        self._compare(
+            {name: torch.cat(parts) for name, parts in wanted.items()},
+            {name: torch.cat(parts) for name, parts in given.items()},
+            "the calls",
+        )
+
+    def follow(self, calls: Sequence[list[Any]], eager: WorkerHandle) -> int:
+        """Flag a state after timed calls that differs from the task's own after the same calls.
+
+        It is read after every sample, so the candidate cannot tell which samples are checked. A
+        module can put off updates until its state is read. Reading it that takes longer than it
+        does from eager counts as time of the sample.
+
+        Args:
+            calls: Inputs of the calls since the last time, to check them; empty otherwise.
+            eager: A worker that runs the task's own module.
+
+        Returns the nanoseconds that count.
+        """
+        is_unverified = not self._reference.repeatable
+        if not self._followed or is_unverified or self._can_follow is False:
+            return 0
+        begin_ns = time.perf_counter_ns()
+        now = self._read(lambda: self._candidate.worker.current_state(self._followed))
+        read_ns = time.perf_counter_ns() - begin_ns
+        begin_ns = time.perf_counter_ns()
+        eager.current_state(self._followed)
+        self._usual_ns.append(time.perf_counter_ns() - begin_ns)
+        if now is not None and self._before is not None and calls:
+            wanted = self._update(self._before, calls)
+            if self._can_follow is None:
+                again = self._update(self._before, calls)
+                self._can_follow = wanted.keys() == now.keys() and all(
+                    has_same_bits(wanted[name], again[name]) for name in wanted
+                )
+            if self._can_follow and not self._is_out_of_reach(self._before, wanted):
+                self._compare(wanted, now, "timed calls")
+            else:
+                self._evidence.flags.add("timed_outputs_unverified")
+        self._before = now
+        return max(0, read_ns - round(_MOST_USUAL * statistics.median(self._usual_ns)))
+
+    def _is_out_of_reach(
+        self, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
+    ) -> bool:
+        """Whether calls leave a value as it is that is far from the task's own.
+
+        A candidate that has set a buffer to NaN or to a huge sum need not update it any more.
+
+        Args:
+            before: The candidate's values before some calls.
+            after: What the task's own module makes of them in these calls.
+        """
+        for name, own in self._followed.items():
+            if _is_counter(name) or is_whole(own):
+                continue
+            moved = compare(_make_expected(after[name]), before[name], self._candidate.policy)
+            if moved.reason is None:
+                wide = _widen(own)
+                difference = (_widen(before[name]) - wide).abs()
+                if not bool((difference <= _FAR * (wide.abs() + compute_rms(wide))).all()):
+                    return True
+        return False
+
+    def _update(
+        self, state: Mapping[str, torch.Tensor], calls: Sequence[list[Any]]
+    ) -> dict[str, torch.Tensor]:
+        """Return what the task's own module makes of a state in some calls."""
+        self._reference.load(state)
+        for inputs in calls:
+            self._reference.value(inputs)
+        now = self._reference.current_state()
+        return {name: now[name] for name in state if name in now}
+
+    def _read(self, read: Callable[[], _State]) -> _State | None:
+        """Return the candidate's state; None where its own code refuses to give it."""
+        try:
+            return read()
+        except Failed as failed:
+            if (failed.status, failed.reason) != ("crash", "exception"):
+                raise
+            self._note_difference(f"it cannot be read: {failed.message}")
+            return None
+
+    def _compare(
+        self, wanted: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor], when: str
+    ) -> None:
+        for name, value in wanted.items():
+            if _is_counter(name):
+                continue
+            comparison = compare(_make_expected(value), given[name], self._candidate.policy)
+            if comparison.reason is not None:
+                self._note_difference(f"{name}: {comparison.message}", when)
+
+    def _note_difference(self, difference: str, when: str = "the calls") -> None:
+        self._candidate.note("state_differs", f"state after {when}: {difference}")
+
+
+def _is_counter(name: str) -> bool:
+    return name.rpartition(".")[2] == _COUNTER
+
+
+def _make_expected(value: torch.Tensor) -> Expected:
+    return Expected(value, [None if is_whole(value) else _widen(value)])
+
+
+def _widen(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)

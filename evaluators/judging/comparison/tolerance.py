@@ -25,15 +25,128 @@ first count as without error for the precision, the others only if they are fewe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from evaluators.judging.case import Policy
-from evaluators.judging.comparison.pieces import CHUNK, flatten, widen
+from evaluators.memory.tensors import tensors_of
 from evaluators.references.eager_error import RELATIVE_LEVELS as RELATIVE_LEVELS
-from evaluators.references.task import Reference
+from evaluators.references.eager_error import EagerError
+from evaluators.references.task import Expected, Reference
+
+CHUNK = 1 << 23
+"""Elements of a piece."""
+
+
+@dataclass(frozen=True)
+class OutputTensor:
+    """One tensor of an output beside the expected one."""
+
+    index: int
+    """Place of the tensor in the output."""
+    wanted: torch.Tensor
+    """The eager reference's answer."""
+    exact: torch.Tensor
+    """The reference's answer in double precision."""
+    given: torch.Tensor
+    """The candidate's answer."""
+    algorithms: EagerError | None = None
+    """Largest error of eager by the other algorithms that the policy allows."""
+    slack: torch.Tensor | None = None
+    """How much another rounding step changes each element: by eager's own error of the value before
+    it, and by the tolerance of that value."""
+    name: str | None = None
+    """What messages call it, if not by its place."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all pieces together may be kept in memory."""
+        return self.wanted.numel() <= CHUNK // 2  # a complex element is two
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of one output beside its answer; not finite answers are 0 in `r64` and `error`."""
+
+    start: int
+    """Number of its first element."""
+    finite: int
+    """How many elements of the reference are finite."""
+    r64: torch.Tensor
+    error: torch.Tensor
+    misplaced: torch.Tensor | None
+    """Where an element is not finite and the reference's is, or inversely; None where all are."""
+    eager_error: float
+    """Largest error of the eager reference."""
+    eager_by_element: torch.Tensor
+    """Error of every element of the eager reference."""
+    slack: torch.Tensor | None = None
+    """See `OutputTensor`."""
+
+
+def iterate_pieces(output: OutputTensor) -> Iterator[Piece]:
+    """Yield the pieces of an output in order, with the errors of the output and of eager."""
+    flat = [flatten(tensor) for tensor in (output.wanted, output.exact, output.given)]
+    steps = None if output.slack is None else output.slack.reshape(2, -1)
+    for start in range(0, flat[0].numel(), CHUNK):
+        w, x, g = (tensor[start : start + CHUNK] for tensor in flat)
+        w, x, g = widen(w), widen(x.to(w.device)), widen(g.to(w.device))
+        slack = None if steps is None else steps[:, start : start + CHUNK].to(w.device)
+        if all(_is_finite(tensor) for tensor in (w, x, g)):
+            eager = (w - x).abs_()
+            yield Piece(
+                start=start,
+                finite=w.numel(),
+                r64=x,
+                error=(g - x).abs_(),
+                misplaced=None,
+                eager_error=_find_largest(eager, slack),
+                eager_by_element=eager,
+                slack=slack,
+            )
+            continue
+        finite = w.isfinite()
+        # The double precision answer may be infinite where the reference's own is not.
+        r64 = torch.where(finite, torch.where(x.isfinite(), x, w), 0.0)
+        eager = torch.where(finite, (w - r64).abs(), 0.0)
+        yield Piece(
+            start=start,
+            finite=int(finite.sum()),
+            r64=r64,
+            error=torch.where(finite, (g - r64).abs(), 0.0),
+            misplaced=(g.isnan() != w.isnan()) | (w.isinf() & (g != w)) | (finite & g.isinf()),
+            eager_error=_find_largest(eager, slack),
+            eager_by_element=eager,
+            slack=slack,
+        )
+
+
+def _find_largest(error: torch.Tensor, slack: torch.Tensor | None) -> float:
+    """Return the largest error that no rounding step explains."""
+    return max(0.0, float((error if slack is None else error - slack[1]).max()))
+
+
+def flatten(tensor: torch.Tensor) -> torch.Tensor:
+    """Return all elements in order; a complex one is two."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.reshape(-1)
+
+
+def widen(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in double precision; numbers that are packed by two, by their bytes."""
+    if tensor.dtype is torch.float4_e2m1fn_x2:
+        tensor = tensor.view(torch.uint8)
+    return tensor.to(torch.float64)
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """Whether all elements are finite; a NaN among them is an extreme."""
+    return all(math.isfinite(float(extreme)) for extreme in tensor.aminmax())
+
 
 TOLERANCE = {
     torch.float64: 1e-10,
@@ -131,3 +244,140 @@ def compute_rms(tensor: torch.Tensor | None) -> float:
         squares += float(torch.where(is_known, piece, 0.0).square().sum())
         finite += int(is_known.sum())
     return math.sqrt(squares / finite) if finite else 0.0
+
+
+# The precision class of an answer: fp32, tf32, fp16, bf16, fp8 or lower, by its errors.
+#
+# The class depends on the whole answer, not on its worst element: the norm of the error and the
+# upper quartile of the relative error, each compared with that of the eager reference. The class
+# of an answer in half precision or less is that of its element type if its errors are of eager's
+# size.
+
+_EPS = torch.finfo(torch.float32).eps
+EAGER_ERRORS: dict[Policy, int] = {"torch_default": 32, "fp32_strict": 32, "allow_tf32": 4}
+"""How many times the eager reference's error still counts as its precision. Another order of
+summation may have 32 times the error of a blocked one. If eager itself rounds to TF32, an error
+that large would mean another format."""
+_FEWEST_TERMS = 4096
+_MOST_FULL = 6e-5
+"""Long sums alone cannot explain an error above this in full precision; rounding one factor of a
+product to TF32 or half precision gives 2e-4."""
+# Upper ends of the relative error that formats of lower precision leave behind: both factors of a
+# product rounded to 11 bits leave 3e-4, cut off 1e-3; rounded to 8 bits 2.3e-3; as 8-bit floats
+# 4e-2, as scaled 8-bit integers 6e-3 to 2e-2. The upper quartile may be 2.4 times as large.
+_CLASSES = (("tf32", 1.5e-3), ("bf16", 1.2e-2), ("fp8", 0.15))
+_RANKS = {"": 0, "fp32": 1, "tf32": 2, "fp16": 2, "bf16": 3, "fp8": 4, "lower": 5}
+_LOW_CLASSES = {torch.float16: "fp16", torch.complex32: "fp16", torch.bfloat16: "bf16"}
+_LOW_EAGER_ERRORS = 2.5
+"""How many times eager's error keeps the class of an element type below float32. Sums in 8 parts
+that are rounded and added in it leave 2.4 times a single rounding; 8-bit integers in blocks of 32
+terms leave 3.4 times with one factor and 4.7 times with both."""
+QUARTILE_OF_EVEN = 2.41
+"""Upper quartile of the relative error if errors are spread evenly, over the norm of the error: the
+upper quartile of the ratio of two normal numbers."""
+_SIZES = {
+    "tf32": "TF32's or fp16's",
+    "fp16": "fp16's",
+    "bf16": "bf16's",
+    "fp8": "fp8's or int8's",
+}
+_LOWEST_ALLOWED: dict[Policy, str] = {
+    "torch_default": "fp32",
+    "fp32_strict": "fp32",
+    "allow_tf32": "tf32",
+}
+
+
+def get_low_class(dtype: torch.dtype) -> str | None:
+    """Return the class of an element type with less precision than float32; None for others.
+
+    >>> get_low_class(torch.bfloat16), get_low_class(torch.float8_e5m2), get_low_class(torch.float)
+    ('bf16', 'fp8', None)
+    """
+    if dtype.is_floating_point and dtype.itemsize == 1:
+        return "fp8"
+    return _LOW_CLASSES.get(dtype)
+
+
+def classify_error(
+    error: float, eager_error: float, dtype: torch.dtype, policy: Policy, terms: int
+) -> str:
+    """Return the class of a relative error, given that of the eager reference.
+
+    Args:
+        error: The relative error.
+        eager_error: That of eager.
+        dtype: Element type of the answer.
+        policy: Precision that is allowed for float32.
+        terms: The most terms of a sum in the answer (`count_terms`).
+    """
+    low = get_low_class(dtype)
+    if low is not None:
+        full = max(_LOW_EAGER_ERRORS * eager_error, torch.finfo(dtype).eps / 2)
+        return _find_class(error, full, low)
+    long_sum = _bound_full_precision(terms)
+    if policy == "torch_default" and classify_eager(eager_error, terms) != "fp32":
+        eager_error = 0.0  # Eager rounds more than float32, so its error shows nothing about it.
+    full = max(EAGER_ERRORS[policy] * eager_error, long_sum)
+    return _find_class(error, full)
+
+
+def classify_eager(error: float, terms: int) -> str:
+    """Return the class of the eager reference's own relative error.
+
+    >>> classify_eager(1e-7, 64), classify_eager(3e-4, 64)
+    ('fp32', 'tf32')
+    """
+    return _find_class(error, _bound_full_precision(terms))
+
+
+def _bound_full_precision(terms: int) -> float:
+    return min(_MOST_FULL, _EPS * math.sqrt(max(_FEWEST_TERMS, terms)))
+
+
+def _find_class(error: float, full: float, own: str = "fp32") -> str:
+    lower = [(name, bound) for name, bound in _CLASSES if _RANKS[name] > _RANKS[own]]
+    return next((name for name, bound in ((own, full), *lower) if error <= bound), "lower")
+
+
+def count_terms(expected: Expected) -> int:
+    """Return how many terms the longest sum of an answer may have, as far as shapes tell."""
+    answers = max((t.numel() for t in tensors_of(expected.value)), default=0)
+    inputs = [t for t in tensors_of(list(expected.inputs)) if t.is_floating_point()]
+    return max((max(*t.shape, t.numel() // max(1, answers), 1) for t in inputs), default=1)
+
+
+def find_lowest_class(dtype: torch.dtype, policy: Policy, eager_class: str | None) -> str:
+    """Return the lowest class that ranks: under torch_default, eager's own if that is lower.
+
+    >>> find_lowest_class(torch.float32, "fp32_strict", "tf32")
+    'fp32'
+    >>> find_lowest_class(torch.float32, "torch_default", "tf32")
+    'tf32'
+    >>> find_lowest_class(torch.bfloat16, "fp32_strict", None)
+    'bf16'
+    """
+    lowest = get_low_class(dtype) or _LOWEST_ALLOWED[policy]
+    return max(lowest, eager_class or "", key=rank_class) if policy == "torch_default" else lowest
+
+
+def is_below(precision_class: str | None, lowest_class: str | None) -> bool:
+    """Whether a precision class is lower than the lowest one that ranks."""
+    return lowest_class is not None and rank_class(precision_class) > rank_class(lowest_class)
+
+
+def explain_policy(precision_class: str | None, *, by_tf32: bool) -> str | None:
+    """Describe an error by the policy that accepts it; None for one that is not rounding.
+
+    by_tf32: Whether the policy allow_tf32 accepts it.
+    """
+    size = _SIZES.get(precision_class or "")
+    if size is None:
+        return None
+    accepting = "--policy allow_tf32 would accept" if by_tf32 else "no policy accepts"
+    return f"{accepting} this error: it has the size of {size}"
+
+
+def rank_class(precision_class: str | None) -> int:
+    """Return the place of a precision class, the most precise first; that of none is 0."""
+    return _RANKS[precision_class or ""]

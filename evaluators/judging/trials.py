@@ -1,18 +1,22 @@
-"""A trial of the host after a kernel has failed: whether code that is known to be right builds.
-
-It runs in a worker like the kernel's, so it meets the same compilers, folders and limits.
-"""
+"""Trials after a failure: whether right code builds, and whether the device still works."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
 
+import torch
+
 from evaluators.judging.host import Need
 from evaluators.references.task import ReferenceFailed
+from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 from store.errors import SandboxFailed
+
+# A trial of the host after a kernel has failed: whether code that is known to be right builds.
+#
+# It runs in a worker like the kernel's, so it meets the same compilers, folders and limits.
 
 _FILE = "host_trial.py"
 _BUILD = """
@@ -81,3 +85,46 @@ def find_build_fault(
     finally:
         worker.end()
     return "a file that raises an error is imported"
+
+
+_DEVICE_FILE = "task.py"
+_PRODUCT = 1 << 28
+_TRIAL = """
+import torch
+
+
+class Model:
+    def __call__(self):
+        ones = torch.ones(1 << 28, dtype=torch.float32, device="cuda").view(1 << 14, 1 << 14)
+        return (ones[:4096, :1024] @ ones[:1024, :1024]).double().sum().view(1) / 16
+"""
+_DEVICE_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=256, cpu_s=60)
+_DEVICE_PATIENCE = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=60)
+
+
+def find_gpu_fault(
+    start: Callable[[Mapping[str, str], Sizes, Limits, Deadlines], WorkerHandle],
+) -> str | None:
+    """Multiply matrices in a fresh worker; returns what is wrong with the GPU, if anything.
+
+    This process also waits for its own work on the GPU: a fault of the device would have broken its
+    context as well.
+
+    start: starts a worker for a candidate's files; raises SandboxFailed.
+    """
+    try:
+        worker = start({_DEVICE_FILE: _TRIAL}, Sizes(0, 64), _DEVICE_LIMITS, _DEVICE_PATIENCE)
+    except SandboxFailed as failed:
+        return f"no worker can use it: {failed.message}"
+    try:
+        worker.load(_DEVICE_FILE, "Model", {})
+        worker.construct(WEIGHT_SEED, [])
+        worker.fill(0, [])
+        if int(worker.call(0, first=True)) != _PRODUCT:
+            return "it multiplies matrices wrongly"
+        torch.cuda.synchronize()
+    except (Failed, ReferenceFailed, RuntimeError) as failed:
+        return f"it does not answer: {failed}"
+    finally:
+        worker.end()
+    return None

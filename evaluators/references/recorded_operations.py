@@ -1,0 +1,481 @@
+"""Recorded operations of a module's call: those that round to steps, and those that choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class OperationMode(TorchDispatchMode):
+    """A dispatch mode without torch's guard against compiling it, which imports the compiler.
+
+    That takes seconds in every new process. The calls that these modes see are not compiled.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+# Operations that round to steps: which other step an error of the value before them explains.
+#
+# An honest kernel computes the value before a rounding operation with an error of its own, and
+# where that value is next to an edge, it takes the neighbouring step. Inputs and answers do not
+# show this. Therefore the module's own call is recorded: each operation whose result is constant
+# between edges, with the values before it. The module then runs again in double precision with
+# these values moved by their tolerance, and the answers show what another step changes, also
+# behind further operations.
+
+_MOST_STEPS = 16
+_MOST_BYTES = 1 << 30
+_ROUNDING = ("round", "floor", "ceil", "trunc", "sign", "sgn", "bucketize", "searchsorted")
+_FAKE_QUANTIZE = "fake_quantize_per_"
+_COMPARISONS = ("gt", "ge", "lt", "le")
+_QUOTIENTS = ("floor_divide", "div")
+_CASTS = ("_to_copy", "copy")
+_NARROW_BYTES = 2
+_EAGER_QUARTILES = 16.0
+"""How many upper quartiles of eager's own error a value may be off: four times the largest error of
+a million normal ones. The largest itself may be that of a value after another step."""
+_MOST_AT_EDGES = 1 / 4
+"""Largest share of values within a sixteenth of their tolerance of an edge. If more are, the task
+computes values at the edges, or its steps are finer than the tolerance."""
+_SIGNS = (-1 / 16, 1 / 16)
+_MOST_ALONE = 4
+"""Up to as many steps, the values before each are moved alone as well."""
+_RANDOM_PAIRS = 2
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation that rounds."""
+
+    name: str
+    value: torch.Tensor
+    """The values before it."""
+    apply: Callable[[torch.Tensor], Any]
+    """Returns the operation's result for other values."""
+
+
+def is_step(func: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation rounds floating values to steps."""
+    return _read_step(func, args, kwargs) is not None
+
+
+def find_margins(
+    own: Sequence[Step], double: Sequence[Step], limits: Mapping[str, float]
+) -> list[list[torch.Tensor]]:
+    """Return how far each value before a step may be off: by eager's own error, and by tolerance.
+
+    Nothing where no value may.
+
+    Args:
+        own: Steps of a call in the task's own precision.
+        double: The same steps in double precision.
+        limits: Relative tolerance by the name of an element type.
+    """
+    forms = [[(step.name, step.value.shape) for step in steps] for steps in (own, double)]
+    if not own or forms[0] != forms[1]:
+        return []
+    pairs = [_find_margin(o, d, limits) for o, d in zip(own, double, strict=True)]
+    by_eager, by_limit = map(list, zip(*pairs, strict=True))
+    return [by_eager, by_limit] if any(bool(margin.any()) for margin in by_limit) else []
+
+
+def iterate_moved(margins: Sequence[torch.Tensor], *, apart: bool) -> Iterator[OperationMode]:
+    """Yield modes in which values before steps are moved: all up, all down, and at random.
+
+    apart: Whether to move more at random, and the values before each step alone as well. Two moves
+        may cancel in an element of the answer, where one of them alone shows.
+    """
+    sets = [list(margins)]
+    if apart and 1 < len(margins) <= _MOST_ALONE:
+        for moved in range(len(margins)):
+            sets.append([m if n == moved else torch.zeros_like(m) for n, m in enumerate(margins)])
+    draws = torch.Generator().manual_seed(0)
+    for _ in range(_RANDOM_PAIRS if apart else 1):
+        signs = [torch.randint(0, 2, m.shape, generator=draws) * 2 - 1 for m in margins]
+        sets.append([m * s.to(m.device) for m, s in zip(margins, signs, strict=True)])
+    for each in sets:
+        yield _Mover(each)
+        yield _Mover([-margin for margin in each])
+
+
+class StepRecorder(OperationMode):
+    """Records the operations that round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps: list[Step] = []
+        self._is_complete = True
+        self._held_bytes = 0
+
+    def list_steps(self) -> list[Step]:
+        """Return the operations in order; none if they are too many or too large."""
+        return self._steps if self._is_complete else []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        step = _read_step(func, args, kwargs or {})
+        if step is not None and self._is_complete:
+            self._held_bytes += step.value.nbytes
+            self._is_complete = len(self._steps) < _MOST_STEPS and self._held_bytes <= _MOST_BYTES
+            value = step.value.detach().clone()
+            self._steps.append(Step(step.name, value, step.apply))
+        return func(*args, **(kwargs or {}))
+
+
+class _Mover(OperationMode):
+    """Moves the values before each step."""
+
+    def __init__(self, moves: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._moves = iter(moves)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        step = _read_step(func, args, kwargs)
+        move = None if step is None else next(self._moves, None)
+        if step is None or move is None or move.shape != step.value.shape:
+            return func(*args, **kwargs)
+        moved = step.apply(step.value + move.to(step.value.device))
+        if func._schema.is_mutable:
+            return args[0].copy_(moved)
+        return moved
+
+
+def _read_step(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Step | None:
+    """Return an operation that rounds floating values, with these; None for others."""
+    name, _, overload = str(func).removeprefix("aten.").partition(".")
+    base = name if name in _CASTS else name.rstrip("_")
+    if not args or overload.endswith("out"):
+        return None
+
+    def make_step(value: Any, apply: Callable[[torch.Tensor], Any]) -> Step | None:
+        return Step(name, value, apply) if _is_floating(value) and value.numel() else None
+
+    value, rest = args[0], args[1:]
+    if base == "searchsorted":
+        return make_step(args[1], lambda moved: func(args[0], moved, *args[2:], **kwargs))
+    if base in _ROUNDING or base.startswith(_FAKE_QUANTIZE):
+        function = getattr(getattr(torch.ops.aten, base), overload)
+        return make_step(value, lambda moved: function(moved, *rest, **kwargs))
+    if base in _COMPARISONS:
+        if not _is_floating(value) or not (_is_floating(rest[0]) or overload == "Scalar"):
+            return None
+        compare = getattr(torch.ops.aten, base).Scalar
+        return make_step(value - rest[0], lambda moved: compare(moved, 0))
+    if base in _QUOTIENTS:
+        mode = "floor" if base == "floor_divide" else kwargs.get("rounding_mode")
+        if mode is None or not _is_floating(value):
+            return None
+        return make_step(value / rest[0], torch.floor if mode == "floor" else torch.trunc)
+    if base in _CASTS:
+        target = args[0].dtype if base == "copy" else kwargs.get("dtype")
+        value = args[1] if base == "copy" else args[0]
+        if target is not None and _is_narrow(target, value):
+            device = kwargs.get("device") or value.device
+            return make_step(value, lambda moved: moved.to(device, target))
+    return None
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _is_narrow(target: torch.dtype, value: Any) -> bool:
+    """Whether a cast of floating values rounds them to far fewer: whole numbers or short floats."""
+    if not _is_floating(value) or target in (torch.bool, value.dtype) or target.is_complex:
+        return False
+    return not target.is_floating_point or target.itemsize <= min(
+        _NARROW_BYTES, value.dtype.itemsize - 1
+    )
+
+
+def _find_margin(
+    own: Step, double: Step, limits: Mapping[str, float]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return how far the values before a step may be off, by eager's own error and by tolerance.
+
+    Zeros where the step explains nothing.
+    """
+    exact = double.value
+    error = (own.value.to(exact.device, exact.dtype) - exact).abs().nan_to_num(0.0, 0.0, 0.0)
+    size = exact.abs().nan_to_num(0.0, 0.0, 0.0)
+    flat = error.reshape(-1)
+    quartile = float(flat.kthvalue(max(1, round(0.75 * flat.numel()))).values)
+    limit = limits.get(str(own.value.dtype), 0.0)
+    by_eager = torch.full_like(error, _EAGER_QUARTILES * quartile)
+    by_limit = by_eager + limit * (size + size.square().mean().sqrt())
+    # What eager computes without error, a kernel does too, such as whole numbers at an edge.
+    has_error = (error > 0) & exact.isfinite()
+    result = double.apply(exact)
+
+    def limit_edges(margin: torch.Tensor) -> torch.Tensor | None:
+        margin = torch.where(has_error, margin, 0.0)
+        near = sum(_count_changes(double.apply(exact + s * margin), result) for s in _SIGNS)
+        return margin if near <= _MOST_AT_EDGES * exact.numel() else None
+
+    least = limit_edges(by_eager)
+    least = torch.zeros_like(error) if least is None else least
+    most = limit_edges(by_limit)
+    return least, least if most is None else most
+
+
+def _count_changes(one: Any, other: Any) -> int:
+    """Count the elements in which two results differ."""
+    if isinstance(one, tuple):
+        one, other = one[0], other[0]
+    return int((one.to(torch.float64) != other.to(torch.float64)).sum())
+
+
+# Indices that a task's module chooses: from which numbers, and which other index is as good.
+#
+# Of several equal numbers, a kernel may choose another than torch does. Inputs and indices do not
+# show whether it may: the compared numbers can be any function of the inputs, and a constant input
+# would explain every index. Therefore the module's own call is recorded: each operation that
+# chooses, with the numbers that it chose from.
+
+_MOST_CHOICES = 16
+_MOST_CHOSEN_BYTES = 1 << 30
+_EAGER_ERRORS = 4
+"""Numbers within this multiple of the module's own error count as equal."""
+_FEWEST_TIED = 2
+_ONE_IN_TIED = 4
+_HALF_TIED = 2
+_OPERATIONS = (
+    "argmax",
+    "argmin",
+    "max.dim",
+    "min.dim",
+    "median.dim",
+    "nanmedian.dim",
+    "kthvalue",
+    "mode",
+    "topk",
+    "sort",
+    "sort.stable",
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One operation that chooses indices."""
+
+    places: torch.Tensor
+    """Indices that it chose, in the operation's own shape."""
+    values: torch.Tensor
+    """Numbers that it chose from."""
+    dim: int
+    """Dimension along which it chose."""
+    ordered: bool = True
+    """Whether the order of several indices counts."""
+    exact: torch.Tensor | None = None
+    """The numbers in double precision, where the module runs in it."""
+
+
+def record(call: Callable[[], Any]) -> list[Choice]:
+    """Run a call and return its last 16 choices."""
+    with _Recorder() as recorder:
+        call()
+    return recorder.choices[-_MOST_CHOICES:]
+
+
+def add_exact_values(own: Sequence[Choice], double: Sequence[Choice]) -> list[Choice]:
+    """Return choices with numbers from a call in double precision that makes the same choices."""
+    if [_describe_form(one) for one in own] != [_describe_form(one) for one in double]:
+        return list(own)
+    pairs = zip(own, double, strict=True)
+    return [replace(one, exact=wide.values.to(one.values.device)) for one, wide in pairs]
+
+
+def read_choice(entry: Any) -> Choice:
+    """Return the choice that a task's worker describes by the fields of Choice in order.
+
+    Raises ValueError for other forms, since the worker runs the task's code.
+    """
+    match entry:
+        case [
+            torch.Tensor() as places,
+            torch.Tensor() as values,
+            int(dim),
+            bool(ordered),
+            None | torch.Tensor() as exact,
+        ] if 0 <= dim < values.dim():
+            kept = list(values.shape)
+            dropped = [*kept[:dim], *kept[dim + 1 :]]
+            shape = list(places.shape)
+            alike = shape == dropped or (
+                len(shape) == len(kept)
+                and [*shape[:dim], *shape[dim + 1 :]] == dropped
+                and shape[dim] <= kept[dim]
+            )
+            inside = not places.is_floating_point() and bool(
+                ((places >= 0) & (places < kept[dim])).all()
+            )
+            real = not values.is_complex() and (exact is None or exact.shape == values.shape)
+            if alike and inside and real:
+                return Choice(places, values, dim, ordered, exact)
+        case _:
+            pass
+    raise ValueError("a choice of indices is of another form")
+
+
+def explain(
+    choices: Sequence[Choice],
+    wanted: torch.Tensor,
+    given: torch.Tensor,
+    wrong: torch.Tensor,
+    *,
+    few: bool = True,
+) -> bool:
+    """Whether indices that differ where `wrong` is set are as good as the wanted ones.
+
+    One choice has to have made all the wanted indices. Each differing index has to name a number
+    equal to the chosen one, up to 4 times the error of the module's own numbers. With `few`, only a
+    few numbers may be equal: two, or a quarter of the candidates (half of them where several
+    indices are chosen). Numbers with at most two values, such as a mask, have no ties, because the
+    choice among equal ones is then the whole answer.
+    """
+    return any(_is_explained_by(one, wanted, given, wrong, few=few) for one in choices)
+
+
+class _Recorder(OperationMode):
+    """Records the operands of operations that choose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choices: list[Choice] = []
+        self._held_bytes = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = str(func).removeprefix("aten.").removesuffix(".default")
+        if name in _OPERATIONS:
+            given = {
+                argument.name: value
+                for argument, value in zip(func._schema.arguments, args, strict=False)
+            }
+            self._keep(name, {**_read_defaults(func), **given, **(kwargs or {})}, result)
+        return result
+
+    def _keep(self, name: str, given: dict[str, Any], result: Any) -> None:
+        values = given["self"]
+        if given.get("stable") or values.is_complex() or not values.numel():
+            return  # a stable answer fixes the order of equal numbers
+        dim = given.get("dim")
+        if dim is None:
+            values, dim = values.reshape(-1), 0
+        places = result if isinstance(result, torch.Tensor) else result[-1]
+        self._held_bytes += values.nbytes + places.nbytes
+        if self._held_bytes <= _MOST_CHOSEN_BYTES and values.dim():
+            ordered = bool(given.get("sorted", True))
+            copies = places.detach().clone(), values.detach().clone()
+            self.choices.append(Choice(*copies, dim % values.dim(), ordered))
+
+
+def _read_defaults(func: Any) -> dict[str, Any]:
+    return {
+        argument.name: argument.default_value
+        for argument in func._schema.arguments
+        if argument.has_default_value()
+    }
+
+
+def _describe_form(choice: Choice) -> tuple[Any, ...]:
+    return choice.places.shape, choice.values.shape, choice.dim, choice.ordered
+
+
+def _is_explained_by(
+    choice: Choice, wanted: torch.Tensor, given: torch.Tensor, wrong: torch.Tensor, *, few: bool
+) -> bool:
+    device = wanted.device
+    size = choice.values.shape[choice.dim]
+    own = _to_rows(choice.values, choice.dim).to(device, torch.float64)
+    rows = own if choice.exact is None else _to_rows(choice.exact, choice.dim).to(device)
+    slack = _EAGER_ERRORS * (own - rows).abs().nan_to_num(0.0, 0.0, 0.0).amax(1, keepdim=True)
+    rows = rows.nan_to_num(torch.inf, torch.inf, -torch.inf)  # torch sorts NaN as the largest
+    for part in _list_parts(choice, wanted.numel()):
+        if part.numel() != wanted.numel() or not torch.equal(part.reshape(-1), _to_whole(wanted)):
+            continue
+        shape = part.shape
+        ours = _to_rows(part.to(device), choice.dim)
+        theirs = _to_rows(_to_whole(torch.where(wrong, given, wanted)).reshape(shape), choice.dim)
+        if not bool(((theirs >= 0) & (theirs < size)).all()):
+            continue
+        if not _are_equal(rows, slack, ours, theirs, ordered=choice.ordered):
+            continue
+        if not few or _are_few(rows, slack, ours, theirs, ordered=choice.ordered):
+            return True
+    return False
+
+
+def _are_equal(
+    rows: torch.Tensor,
+    slack: torch.Tensor,
+    ours: torch.Tensor,
+    theirs: torch.Tensor,
+    *,
+    ordered: bool,
+) -> bool:
+    """Whether two sets of places have the same numbers, each place once."""
+    if theirs.shape[1] > 1 and bool((theirs.sort(1).values.diff(dim=1) == 0).any()):
+        return False
+    chosen, other = rows.gather(1, ours), rows.gather(1, theirs)
+    if not ordered:
+        chosen, other = chosen.sort(1).values, other.sort(1).values
+    return bool(((chosen == other) | ((chosen - other).abs() <= slack)).all())
+
+
+def _are_few(
+    rows: torch.Tensor,
+    slack: torch.Tensor,
+    ours: torch.Tensor,
+    theirs: torch.Tensor,
+    *,
+    ordered: bool,
+) -> bool:
+    """Whether few numbers equal the chosen ones, wherever another place is named."""
+    if not bool(((rows > rows.min()) & (rows < rows.max())).any()):
+        return False
+    chosen = rows.gather(1, ours)
+    ascending = rows.sort(1).values
+    low = torch.searchsorted(ascending, (chosen - slack).contiguous())
+    high = torch.searchsorted(ascending, (chosen + slack).contiguous(), right=True)
+    tied = torch.where(ours == theirs, 1, high - low) if ordered else high - low
+    one_in = _HALF_TIED if ours.shape[1] > 1 else _ONE_IN_TIED
+    return bool((tied <= max(_FEWEST_TIED, rows.shape[1] // one_in)).all())
+
+
+def _list_parts(choice: Choice, count: int) -> list[torch.Tensor]:
+    """Return the places, or their first and last part along the dimension if fewer are wanted."""
+    places = choice.places
+    if places.dim() != choice.values.dim():  # the dimension was dropped
+        return [places.unsqueeze(choice.dim)] if places.numel() == count else []
+    size = places.shape[choice.dim]
+    others = places.numel() // max(1, size)
+    if not others or count % others or not 0 < count // others <= size:
+        return []
+    kept = count // others
+    parts = [places.narrow(choice.dim, 0, kept)]
+    return parts if kept == size else [*parts, places.narrow(choice.dim, size - kept, kept)]
+
+
+def _to_rows(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return a matrix whose rows run along a dimension."""
+    moved = tensor.movedim(dim, -1)
+    return moved.reshape(-1, moved.shape[-1])
+
+
+def _to_whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the elements in order as int64."""
+    return tensor.reshape(-1).to(torch.int64)

@@ -1,1 +1,0 @@
-"""Checks of a session: noise, drift, other threads, impossible times, wrong outputs."""
