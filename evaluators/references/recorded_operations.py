@@ -365,7 +365,12 @@ class _Recorder(OperationMode):
                 argument.name: value
                 for argument, value in zip(func._schema.arguments, args, strict=False)
             }
-            self._keep(name, {**_read_defaults(func), **given, **(kwargs or {})}, result)
+            defaults = {
+                argument.name: argument.default_value
+                for argument in func._schema.arguments
+                if argument.has_default_value()
+            }
+            self._keep(name, {**defaults, **given, **(kwargs or {})}, result)
         return result
 
     def _keep(self, name: str, given: dict[str, Any], result: Any) -> None:
@@ -381,14 +386,6 @@ class _Recorder(OperationMode):
             ordered = bool(given.get("sorted", True))
             copies = places.detach().clone(), values.detach().clone()
             self.choices.append(Choice(*copies, dim % values.dim(), ordered))
-
-
-def _read_defaults(func: Any) -> dict[str, Any]:
-    return {
-        argument.name: argument.default_value
-        for argument in func._schema.arguments
-        if argument.has_default_value()
-    }
 
 
 def _describe_form(choice: Choice) -> tuple[Any, ...]:

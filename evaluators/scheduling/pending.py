@@ -60,7 +60,11 @@ def find_pending(
         UnknownName: the selected kernel or suite does not exist.
         UnsafeSQL: the selection's SQL is not one plain condition.
     """
-    kernel_id = _check_known(lake, selection)
+    if selection.suite is not None:
+        suites = [row["suite"] for row in lake.run("SELECT DISTINCT suite FROM task_labels").rows()]
+        if selection.suite not in suites:
+            raise UnknownName.among("suite", selection.suite, suites)
+    kernel_id = None if selection.kernel is None else store.find_kernel(lake, selection.kernel)
     query = read_sql(__file__, "pending_kernels")
     on_gpu = devices[0]["kind"] == "cuda"
     parameters = {
@@ -82,12 +86,3 @@ def find_pending(
     # What the user writes goes through the guard, together with our own text around it.
     guarded = f"WITH pending AS ({query}) FROM pending WHERE ({selection.where}\n) LIMIT $limit"
     return lake.sql(guarded, parameters, QueryLimits(max_rows=0)).arrow()
-
-
-def _check_known(lake: store.Lake, selection: Selection) -> str | None:
-    """Return the id of the selected kernel, if any; raises UnknownName for it and for the suite."""
-    if selection.suite is not None:
-        suites = [row["suite"] for row in lake.run("SELECT DISTINCT suite FROM task_labels").rows()]
-        if selection.suite not in suites:
-            raise UnknownName.among("suite", selection.suite, suites)
-    return None if selection.kernel is None else store.find_kernel(lake, selection.kernel)

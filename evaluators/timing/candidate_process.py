@@ -133,7 +133,11 @@ def _measure_process_with_room(
 def _measure_process(
     case: Case, bench: Bench, options: Options, outcome: Outcome
 ) -> list[dict[str, Any]]:
-    files = _collect_files(case)
+    files = case.files
+    outside = find_outside_files(files)
+    if outside:
+        message = f"a file of the kernel is called {outside[0]!r:.200}"
+        raise Failed("rejected", "forbidden_code", message)
     with contextlib.ExitStack() as starts:
         # No other judge times while a worker of this one starts: that uses the device as well.
         starts.enter_context(outcome.hold(bench.lock.hold_shared()))
@@ -397,13 +401,3 @@ def _diagnose(
     time_ms = statistics.median(session.samples_ms["kernel"])
     floor, peaks = bench.compute_floor(), bench.compute_peaks()
     outcome.analyses.append(analysis(profile, time_ms, floor, peaks, device=bench.device))
-
-
-def _collect_files(case: Case) -> dict[str, str]:
-    """Return every file of the kernel by its path; raises Failed for one outside its folder."""
-    files = case.files
-    outside = find_outside_files(files)
-    if outside:
-        message = f"a file of the kernel is called {outside[0]!r:.200}"
-        raise Failed("rejected", "forbidden_code", message)
-    return files

@@ -373,10 +373,9 @@ def reach():
     # Whatever of the judge is loaded here, or can be.
     import importlib
     for name in (
-        "judging.calls.candidate", "judging.calls.protocol", "judging.calls.verdict_calls",
-        "judging.calls.weight_checks", "judging.calls.robustness_calls",
+        "judging.calls.protocol", "judging.calls.verdict_calls",
         "judging.comparison.outputs", "judging.outcome", "judge", "timing.measurement",
-        "timing.output_checks", "timing.candidate_process", "worker.handle",
+        "timing.checks", "timing.candidate_process", "worker.handle",
         "references.task", "references.worker", "scheduling.judges.process",
     ):
         try:

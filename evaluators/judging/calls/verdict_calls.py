@@ -482,7 +482,17 @@ class VerdictCalls:
                 message = f"call {number + 1} has changed {change}"
                 raise Failed("incorrect", "input_mutated", message)
         if self._repeated is not None:
-            self._compare_repeated(self._repeated, question, output)
+            # Check whether the answer follows from the inputs, which came twice in a row.
+            again = question.expected.value
+            if self._candidate.compare(self._repeated, again).reason is not None:
+                self._reference.remembers = True
+            elif not is_same_answer(question.expected, self._repeated.expected.value, again):
+                # For example, spectral_norm comes closer to a norm in every call.
+                self._reference.remembers |= self._has_state_changed()
+            elif self._previous and not is_same_answer(
+                question.expected, self._previous[1], output
+            ):
+                self._evidence.flags.add("nondeterministic")
         self._check_previous_output(slot)
         # Of large outputs, keep the one before the first change of slots, and what a repeat needs.
         is_kept = is_inspected or number == _PLAN_CHANGES - 1
@@ -560,17 +570,6 @@ class VerdictCalls:
         now = self._candidate.worker.output(0, before=True)
         if not all(has_same_bits(a, b) for a, b in pair_tensors(output, now)):
             self._evidence.flags.add("reuses_output_buffer")
-
-    def _compare_repeated(self, before: Question, question: Question, output: Any) -> None:
-        """Check whether the answer follows from the inputs, which came twice in a row."""
-        again = question.expected.value
-        if self._candidate.compare(before, again).reason is not None:
-            self._reference.remembers = True
-        elif not is_same_answer(question.expected, before.expected.value, again):
-            # For example, spectral_norm comes closer to a norm in every call.
-            self._reference.remembers |= self._has_state_changed()
-        elif self._previous and not is_same_answer(question.expected, self._previous[1], output):
-            self._evidence.flags.add("nondeterministic")
 
     def _has_state_changed(self) -> bool:
         before, now = self._reference.state(), self._reference.current_state()

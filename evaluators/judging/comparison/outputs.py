@@ -552,7 +552,8 @@ def compare(
     terms = count_terms(expected)
     # An answer in half precision beside one in float32 shows nothing of the latter's precision.
     finest = min(map(_get_step, tensors_of(expected.value)), default=math.inf)
-    names = _name_tensors(expected)
+    changed = [f"input {number} after the call" for number in expected.changed]
+    names = [*[None] * (len(expected.exact) - len(changed)), *changed]
     for index, (wanted, exact, given) in enumerate(triples):
         if exact is None or is_whole(wanted):
             comparison = _compare_whole(
@@ -671,12 +672,6 @@ def _differ_at_most(first: torch.Tensor, second: torch.Tensor, limit: float) -> 
         if not bool((difference <= limit).all()):
             return False
     return True
-
-
-def _name_tensors(expected: Expected) -> list[str | None]:
-    """Return what messages call each tensor of an answer; None for its place."""
-    changed = [f"input {number} after the call" for number in expected.changed]
-    return [*[None] * (len(expected.exact) - len(changed)), *changed]
 
 
 def _compare_whole(

@@ -176,7 +176,16 @@ def _answer(
         case {"audit": task}:
             return _audit_task(task, bench)
         case {"look": fields, "tool": tool}:
-            return _run_tool(Case.read(fields), bench, tool)
+            from evaluators.judging.nvidia_tools import run_tool
+            from evaluators.references.task import ReferenceFailed
+
+            try:
+                with bench.lock.hold_exclusive():
+                    return {"tables": run_tool(Case.read(fields), bench, tool), "why": None}
+            except EvaluatorError as error:
+                return {"tables": {}, "why": [error.message, error.hint]}
+            except ReferenceFailed as failed:
+                return {"tables": {}, "why": [str(failed), None]}
         case {"judge": fields} if evaluator is not None:
             case = Case.read(fields)
             adjusted = contract.adjust_config(config, case)
@@ -264,19 +273,6 @@ def _remeasure(
     }
     timings = [{**row, "evaluation_id": "second"} for row in rows]
     return {"evaluations": [evaluation], "timings": timings}
-
-
-def _run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, Any]:
-    from evaluators.judging.nvidia_tools import run_tool
-    from evaluators.references.task import ReferenceFailed
-
-    try:
-        with bench.lock.hold_exclusive():
-            return {"tables": run_tool(case, bench, tool), "why": None}
-    except EvaluatorError as error:
-        return {"tables": {}, "why": [error.message, error.hint]}
-    except ReferenceFailed as failed:
-        return {"tables": {}, "why": [str(failed), None]}
 
 
 def _audit_task(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
