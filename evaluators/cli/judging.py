@@ -6,35 +6,170 @@ import dataclasses
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from evaluators.cli.agents import make_mcp
-from evaluators.cli.run_summary import count_nouns, name_devices, print_pending, print_tally
 from evaluators.cli.serving import make_serve
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
 from store.code import entry_points
 from store.commandline import echo, members
+from store.commandline.escape import quote_name
 from store.commandline.members import Common, Count, Member
 from store.commandline.progress import show_progress
 from store.errors import FlywheelError, HostUnfit, LakeNotFound, SandboxFailed
+from store.mcp.serving import Address, AgentLimits
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from mcp.server import MCPServer
+
     from evaluators.judging.case import Case
     from evaluators.scheduling.cases import KernelText, TaskText
     from evaluators.scheduling.judge_threads import Judge
     from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.scheduling.pending import Selection
     from evaluators.scheduling.prebuild import Builder
+    from evaluators.scheduling.run import Tally
+    from store.mcp.desk import Desk
+
+
+_LISTED = 10
+"""Kernels that `run --dry-run` lists."""
+
+
+def count_nouns(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> count_nouns(1, "kernel"), count_nouns(2, "kernel")
+    ('1 kernel', '2 kernels')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def name_devices(devices: Sequence[Mapping[str, Any]]) -> str:
+    """Return the names of the devices of some judges, and how many judges if there are several.
+
+    >>> name_devices([{"name": "H100"}]), name_devices([{"name": "H100"}, {"name": "H100"}])
+    ('H100', '2 x H100')
+    """
+    names = ", ".join(sorted({device["name"] for device in devices}))
+    return names if len(devices) == 1 else f"{len(devices)} x {names}"
+
+
+def print_pending(pending: pa.Table, devices: str, snapshot: int) -> None:
+    """Print what a run would judge: the number of kernels, and the first of them."""
+    for row in pending.slice(0, _LISTED).to_pylist():
+        task, path = quote_name(row["task_name"]), quote_name(row["path"])
+        echo.print_note(f"{task:28} {path:28} {row['kernel_id'][:12]}")
+    if pending.num_rows > _LISTED:
+        echo.print_note(f"… and {pending.num_rows - _LISTED} more")
+    count = count_nouns(pending.num_rows, "kernel")
+    echo.print_result(f"would judge {count} on {devices} at snapshot {snapshot}")
+
+
+def print_tally(tally: Tally, devices: str) -> None:
+    """Print what a run has appended, and how many of its kernels do not rank."""
+    if tally.elsewhere:
+        kernels = count_nouns(tally.elsewhere, "kernel")
+        be = "is" if tally.elsewhere == 1 else "are"
+        echo.print_note(f"another run is judging {kernels}, which {be} left to it")
+    for why, number in tally.unfit.items():
+        kernels, stay = count_nouns(number, "kernel"), "stays" if number == 1 else "stay"
+        echo.print_note(f"{kernels} {stay} pending: {why}")
+    if not tally.evaluations and not tally.unfit:
+        echo.print_result(f"0 pending on {devices} at snapshot {tally.snapshot}")
+        return
+    if tally.statuses:
+        statuses = (f"{status} {n}" for status, n in sorted(tally.statuses.items()))
+        echo.print_note("  ".join(statuses))
+    if tally.contended:
+        kernels, do = (
+            count_nouns(tally.contended, "kernel"),
+            "does" if tally.contended == 1 else "do",
+        )
+        echo.print_note(
+            f"{kernels} ran while this host did other work and {do} not rank. Measure again on a"
+            " quiet machine: evaluators run --contended"
+        )
+    if tally.unranked:
+        kernels = count_nouns(tally.unranked, "kernel")
+        do = "does" if tally.unranked == 1 else "do"
+        echo.print_note(
+            f'{kernels} {do} not rank by any clock. store query "FROM unranked_sessions" says why.'
+        )
+    echo.print_result(str(tally))
+
+
+_DEFAULT = Common()
+_ADDRESS = Address()
+
+
+def make_mcp(module: Evaluator) -> Callable[..., None]:
+    """Return the function of `evaluators mcp` with the options of an evaluator."""
+    defaults = module.Config()
+
+    def mcp(
+        *,
+        evaluator: str = contract.name_of(module),
+        device: str = "auto",
+        workers: int = 1,
+        address: Annotated[Address, Parameter(name="*")] = _ADDRESS,
+        config: Any = defaults,
+        common: Common = _DEFAULT,
+    ) -> None:
+        """Serve the tools of `store mcp`, and tools that submit kernels to the judge.
+
+        Every kernel that an agent submits is stored as an attempt with its author, session and
+        parent, and judged on this machine in the sandbox of `evaluators run`. An MCP client starts
+        the command and talks to it over stdio; with --port it serves streamable HTTP. docs/mcp.md
+        has examples.
+
+        Examples:
+          evaluators mcp
+          evaluators mcp --device cuda:0
+          FLYWHEEL_MCP_TOKEN=SECRET evaluators mcp --host 0.0.0.0 --port 8766
+
+        Parameters
+        ----------
+        evaluator
+            Name of the evaluator (`evaluators list`). Add --help to list its options.
+        device
+            cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU
+            if there is none.
+        workers
+            Number of judges on the CPU or on each GPU, each with its own cores.
+        """
+        import store
+        from evaluators.scheduling.pool import Pool
+        from evaluators.submissions.desk import JudgeDesk
+        from store.mcp.server import READING_ROOMS, build_server
+        from store.mcp.serving import serve
+
+        def build(desk: Desk) -> MCPServer[Any]:
+            return build_server(desk, (*READING_ROOMS, contract.ROOM))
+
+        def make_pool() -> Pool:
+            return Pool(common.lake, device, config, evaluator=evaluator, workers=workers)
+
+        contract.get_policy(config)
+        desk = JudgeDesk(
+            store.Location.of(common.lake),
+            AgentLimits(),
+            make_pool,
+            {"evaluator": evaluator, "device": device, "config": dataclasses.asdict(config)},
+        )
+        serve(desk, build, address)
+
+    return mcp
+
 
 log = logging.getLogger(__name__)
 
-_DEFAULT = Common()
 _MOST_NAMES = 12
 
 

@@ -15,8 +15,13 @@ from evaluators.scheduling import answers
 from evaluators.scheduling.contract import Evaluator, Tables, find_settle, name_of
 from evaluators.scheduling.judge_threads import Compiler, Judge, JudgedCase, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess, start_judges
-from evaluators.scheduling.leased_cases import CASES_PER_JUDGE, LeasedCases, name_verdict
-from evaluators.scheduling.pending import Selection, find_pending
+from evaluators.scheduling.pending import (
+    CASES_PER_JUDGE,
+    LeasedCases,
+    Selection,
+    find_pending,
+    name_verdict,
+)
 from evaluators.scheduling.prebuild import Builder
 from evaluators.worker.builds.cache import Builds, default_root
 from store.commandline import echo, interrupts

@@ -24,7 +24,7 @@ from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.judge_threads import JudgedCase
-from evaluators.scheduling.leased_cases import name_verdict
+from evaluators.scheduling.pending import name_verdict
 from evaluators.scheduling.pool import make_verdict, select_verdicts
 from evaluators.scheduling.run import append_results, record_evaluation
 from evaluators.service.queue import Outcome, Queue, Row

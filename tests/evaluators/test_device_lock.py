@@ -27,7 +27,7 @@ from evaluators.judging.case import Case, Evidence
 from evaluators.judging.outcome import Outcome
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
-from evaluators.scheduling.judges import channel, process
+from evaluators.scheduling.judges import process
 from evaluators.worker.handle import Deadlines, Sizes
 
 HOLDER = """
@@ -275,7 +275,7 @@ def test_an_audit_waits_while_another_judge_times(task: str) -> None:
 def test_a_command_says_that_its_judge_waits_for_its_device(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(channel, "_NOTICE_S", A_MOMENT_S)
+    monkeypatch.setattr(process, "_NOTICE_S", A_MOMENT_S)
     held = DeviceLock.of_device("cpu")
     judging = process.JudgeProcess("judge", "cpu", Config(timing_s=0.05))
     with ThreadPoolExecutor(1) as threads:

@@ -32,7 +32,6 @@ from store.errors import EvaluatorError, HostUnfit, SandboxFailed
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
     from evaluators.judging.case import Case
-    from evaluators.judging.nvidia_tools import Tool
 
 _ROOT = Path(__file__).resolve().parents[3]
 _LOST = ("crash", "timeout")
