@@ -74,7 +74,17 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
         try:
             known = _find_known(case, bench, config)
             if known is not None:
-                return _restate(known, config, time.perf_counter() - begin)
+                # Its rows with what is new; the caller gives them new ids.
+                [evaluation] = known.tables["evaluations"]
+                note = f"judged by {known.policy}, whose flags give the same answers"
+                wall_s = time.perf_counter() - begin
+                own = {
+                    "policy": _name_policy(config),
+                    "log": "\n".join(part for part in (note, evaluation["log"]) if part),
+                    "wall_s": wall_s,
+                    "parts_s": json.dumps({"flags": round(wall_s, 4)}),
+                }
+                return {**known.tables, "evaluations": [evaluation | own]}
             if case.shape:
                 options = _build_options(case, config, bench.device, config.calls)
                 outcome.timings = _measure(case, bench, options, outcome)
@@ -290,16 +300,6 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     except (Failed, ReferenceFailed, SandboxFailed):
         return None
     return known if answers == known.answers else None
-
-
-def _restate(known: KnownVerdict, config: Config, wall_s: float) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of a verdict under another policy. The caller gives them new ids."""
-    [evaluation] = known.tables["evaluations"]
-    note = f"judged by {known.policy}, whose flags give the same answers"
-    log = "\n".join(part for part in (note, evaluation["log"]) if part)
-    own = {"policy": _name_policy(config), "log": log, "wall_s": wall_s}
-    parts = {"parts_s": json.dumps({"flags": round(wall_s, 4)})}
-    return {**known.tables, "evaluations": [evaluation | own | parts]}
 
 
 def settle(

@@ -196,19 +196,18 @@ def add_to(app: App) -> list[EvaluatorCommand]:
     """Add the commands with the options of the default evaluator; return what replaces these."""
     default = contract.load_default()
     commands: list[EvaluatorCommand] = []
-    for make in (_make_run, _make_check, _make_mcp, _make_serve):
-        command = make(default)
+    for make in (_make_run, _make_check, make_mcp, make_serve):
+
+        def load_command(
+            member: Member, make: Callable[[Evaluator], Callable[..., None]] = make
+        ) -> Callable[..., None]:
+            module = contract.load(member.name)
+            return _add_options(make(module), module)
+
+        command = _add_options(make(default), default)
         app.command(command)
-        commands.append(
-            EvaluatorCommand(app, contract.ROOM, _from_member(make), verb=command.__name__)
-        )
+        commands.append(EvaluatorCommand(app, contract.ROOM, load_command, verb=command.__name__))
     return commands
-
-
-def _from_member(
-    make: Callable[[Evaluator], Callable[..., None]],
-) -> Callable[[Member], Callable[..., None]]:
-    return lambda member: make(contract.load(member.name))
 
 
 def _make_run(module: Evaluator) -> Callable[..., None]:
@@ -292,7 +291,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         else:
             judging.run_here(device, workers, selection, dry_run=dry_run)
 
-    return _add_options(run, module)
+    return run
 
 
 @dataclass(frozen=True)
@@ -462,7 +461,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         if any(tables["evaluations"][0]["status"] != "correct" for tables in answers):
             sys.exit(1)
 
-    return _add_options(check, module)
+    return check
 
 
 def _read_spreads(lake_url: str | None, device: str, version: int) -> dict[str, float]:
@@ -507,16 +506,6 @@ def _judge_patiently(judge: JudgeProcess, case: Case) -> contract.Tables:
         return judge.judge(case)
     except SandboxFailed as failed:
         return judge.build_fault(case, failed.message)
-
-
-def _make_serve(module: Evaluator) -> Callable[..., None]:
-    """Return the function of `evaluators serve` with the options of an evaluator."""
-    return _add_options(make_serve(module), module)
-
-
-def _make_mcp(module: Evaluator) -> Callable[..., None]:
-    """Return the function of `evaluators mcp` with the options of an evaluator."""
-    return _add_options(make_mcp(module), module)
 
 
 def _add_options(command: Callable[..., None], module: Evaluator) -> Callable[..., None]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from evaluators.judging.case import Case
     from evaluators.judging.config import Config
     from evaluators.judging.outcome import Outcome
-    from evaluators.references.shapes import Shape, Shapes
+    from evaluators.references.shapes import Shape
 
 Judge: TypeAlias = "Callable[[Case, Bench, Config], dict[str, list[dict[str, Any]]]]"
 ShapeOutcome: TypeAlias = Literal["held", "raises", "wrong"]
@@ -86,6 +86,7 @@ def judge_shapes(
         version: Version of the judge, which draws depend on.
         wall_s: Seconds of the verdict, of which shapes take a share.
     """
+    from evaluators.references.shapes import draw_shapes, try_shapes
     from evaluators.references.task import ReferenceFailed
 
     rows = ShapeRows()
@@ -93,14 +94,27 @@ def judge_shapes(
         with outcome.time_part("drawing", bench.lock.hold_shared()):
             asked = (config.draw_shapes, *config.axes)
             if asked not in bench.shapes:
-                bench.shapes[asked] = _find_shapes(case, bench, config, version)
+                axes = json.loads(case.axes)
+                reference = bench.open_reference(case.task_code, axes)
+                bench.shapes[asked] = (
+                    try_shapes(reference, axes, map(parse_axes, config.axes))
+                    if config.axes
+                    else draw_shapes(
+                        reference, case.task_id, axes, config.draw_shapes, version=version
+                    )
+                )
             shapes = bench.shapes[asked]
     except (EvaluatorError, ReferenceFailed) as failed:
         rows.notes.append(f"other shapes: none, {failed}"[:_MOST_NOTE])
         return rows
     rows.notes += shapes.notes
     order = sorted(shapes.accepted, key=lambda shape: (shape.elements, shape.name))
-    timed = _choose_timed(order, shapes, config)
+    timed: list[Shape] = []
+    if config.protocol != "training" and order:
+        # Those of the user's, or the drawn one nearest to the task's own.
+        own = max(shapes.own_elements, 1)
+        nearest = min(order, key=lambda shape: abs(math.log(max(shape.elements, 1) / own)))
+        timed = order if config.axes else [nearest]
     left_s, longest_s = _SHARE * wall_s, 0.0
     for number, shape in enumerate(order):
         if number and left_s < longest_s and not config.axes:
@@ -118,26 +132,6 @@ def judge_shapes(
         left_s -= took_s
         longest_s = max(longest_s, 0.0 if is_timed else took_s)
     return rows
-
-
-def _find_shapes(case: Case, bench: Bench, config: Config, version: int) -> Shapes:
-    from evaluators.references.shapes import draw_shapes, try_shapes
-
-    axes = json.loads(case.axes)
-    reference = bench.open_reference(case.task_code, axes)
-    if config.axes:
-        return try_shapes(reference, axes, map(parse_axes, config.axes))
-    return draw_shapes(reference, case.task_id, axes, config.draw_shapes, version=version)
-
-
-def _choose_timed(order: list[Shape], shapes: Shapes, config: Config) -> list[Shape]:
-    """Return the shapes to time: that of the user's, or the drawn one nearest to the task's own."""
-    if config.protocol == "training" or not order:
-        return []
-    if config.axes:
-        return order
-    own = max(shapes.own_elements, 1)
-    return [min(order, key=lambda shape: abs(math.log(max(shape.elements, 1) / own)))]
 
 
 def _judge_shape(

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -168,6 +168,24 @@ def build_tables(
     log = "\n".join(
         part for part in (outcome.detail, *outcome.notes, ended.log if ended else "") if part
     )
+    message = outcome.message
+    causes = [
+        finding
+        for finding in outcome.findings
+        if finding["detector"] in CAUSES.get(outcome.reason or "", ())
+        and finding["confidence"] >= SUSPECT_CONFIDENCE
+    ]
+    if message is not None and causes:  # the line of the kernel in which a detector sees the cause
+        cause = max(causes, key=lambda finding: finding["confidence"])
+        quote = cause["quote"].strip()[:_MOST_QUOTE]
+        message = f"{message}; see line {cause['line']} ({cause['detector']}): {quote}"
+    figures: dict[str, Any] = dict.fromkeys((*_FIGURES, "precision_class"))
+    comparison: Comparison | None = outcome.comparison
+    if outcome.status in _COMPARED and comparison is not None:
+        figures["precision_class"] = comparison.precision_class
+        for name in _FIGURES:
+            figure = getattr(comparison, name)
+            figures[name] = figure if figure is not None and math.isfinite(figure) else None
     evaluation_id = uuid7()
     row = {
         **shared,
@@ -175,18 +193,24 @@ def build_tables(
         **evaluation,
         "status": outcome.status,
         "reason": outcome.reason,
-        "message": _name_line(outcome),
+        "message": message,
         "log": log[:LOG_LIMIT] or None,
         "flags": sorted(outcome.flags),
         "equivalent": outcome.is_equivalent() if outcome.status == "correct" else None,
         "seeds": outcome.seeds,
-        **_build_figures(outcome),
+        **figures,
         "custom_kernel_share": outcome.custom_kernel_share,
         "build_s": outcome.build_s,
         "parts_s": json.dumps(outcome.parts_s),
         "peak_memory_bytes": ended.peak_memory_bytes if ended else None,
     }
-    findings = _iterate_findings(outcome, shared["kernel_id"], evaluation["evaluator_version"])
+    now = datetime.now(UTC).isoformat()
+    findings = [{**finding, "created_at": now} for finding in outcome.findings]
+    if outcome.status == "rejected" and outcome.reason != "forbidden_code":  # the calls show it
+        version = evaluation["evaluator_version"]
+        findings.append(
+            _build_rejection(shared["kernel_id"], outcome.reason, outcome.message, version)
+        )
     return {
         "evaluations": [row],
         "timings": [{**timing, "evaluation_id": evaluation_id} for timing in outcome.timings],
@@ -239,39 +263,6 @@ def fail_evaluation(
     return {**tables, "evaluations": [row], "findings": findings, **emptied}
 
 
-def _name_line(outcome: Outcome) -> str | None:
-    """Return the message, with the line of the kernel in which a detector sees the cause."""
-    causes = [
-        row
-        for row in outcome.findings
-        if row["detector"] in CAUSES.get(outcome.reason or "", ())
-        and row["confidence"] >= SUSPECT_CONFIDENCE
-    ]
-    if outcome.message is None or not causes:
-        return outcome.message
-    cause = max(causes, key=lambda row: row["confidence"])
-    quote = cause["quote"].strip()[:_MOST_QUOTE]
-    return f"{outcome.message}; see line {cause['line']} ({cause['detector']}): {quote}"
-
-
-def _build_figures(outcome: Outcome) -> dict[str, Any]:
-    """Return the error figures of a case; none if the answers were not compared."""
-    comparison: Comparison | None = outcome.comparison
-    if outcome.status not in _COMPARED or comparison is None:
-        return dict.fromkeys((*_FIGURES, "precision_class"))
-    figures = {name: _drop_infinite(getattr(comparison, name)) for name in _FIGURES}
-    return {**figures, "precision_class": comparison.precision_class}
-
-
-def _iterate_findings(outcome: Outcome, kernel_id: str, version: int) -> Iterator[dict[str, Any]]:
-    """Yield the findings in the text, and a rejection, which the calls have shown."""
-    now = datetime.now(UTC).isoformat()
-    for row in outcome.findings:
-        yield {**row, "created_at": now}
-    if outcome.status == "rejected" and outcome.reason != "forbidden_code":
-        yield _build_rejection(kernel_id, outcome.reason, outcome.message, version)
-
-
 def _build_rejection(
     kernel_id: str, reason: str | None, message: str | None, version: int
 ) -> dict[str, Any]:
@@ -285,7 +276,3 @@ def _build_rejection(
         "confidence": 1.0,
         "created_at": datetime.now(UTC).isoformat(),
     }
-
-
-def _drop_infinite(figure: float | None) -> float | None:
-    return figure if figure is not None and math.isfinite(figure) else None

@@ -219,22 +219,18 @@ class LeasedCases:
         taken = self._leases.take(names)
         skipped += [at for at, name in zip(chosen, names, strict=True) if name not in taken]
         mine = rows.filter(pa.array([name in taken for name in names], pa.bool_()))
-        cases = self._read_unchanged(mine, taken)[: self._left]
+        # A run commits its verdicts before it releases their cases, so they are all visible now.
+        self.commit()
+        with self._writer.reader() as lake:
+            read = list(read_cases(lake, mine, self._device["name"]))
+        # An evaluation that was added since gives a case another number of earlier ones, and so
+        # another name. It may be one that counts for nothing here.
+        cases = [case for case in read if self._name(case) in taken][: self._left]
         kept = {self._name(case) for case in cases}
         changed = taken - kept if len(cases) < self._left else set[str]()
         skipped += [at for at, name in zip(chosen, names, strict=True) if name in changed]
         self._leases.release(taken - kept)
         return cases
-
-    def _read_unchanged(self, rows: pa.Table, taken: set[str]) -> list[Case]:
-        """Return the cases of rows, without those that were evaluated since they were found."""
-        # A run commits its verdicts before it releases their cases, so they are all visible now.
-        self.commit()
-        with self._writer.reader() as lake:
-            read = list(read_cases(lake, rows, self._device["name"]))
-        # An evaluation that was added since gives a case another number of earlier ones, and so
-        # another name. It may be one that counts for nothing here.
-        return [case for case in read if self._name(case) in taken]
 
     def _name(self, case: Case) -> str:
         return name_verdict(self._evaluator, self._device, case)

@@ -210,7 +210,12 @@ def _prepare(
         expect()
         reference = bench.open_reference(case.task_code, axes)
         bench.step_aside(expect)
-        reference = _measure_algorithms(reference, case, bench, options.policy)
+        try:
+            measure_algorithms(reference, options.policy)
+        except ReferenceFailed:
+            # The first answer tells whether the task fails. If not, eager's own errors count alone.
+            reference = bench.open_reference(case.task_code, axes)
+            reference.leave_out_algorithms()
         bench.step_aside(expect)
         reference.reset()
         first, answer_s = _ask_reference(reference, outcome)
@@ -222,19 +227,6 @@ def _prepare(
     )
     task = BaselineTask(case.task_code, axes, sizes, deadlines)
     return _Setup(reference, first, outcome.seeds[-1], task)
-
-
-def _measure_algorithms(
-    reference: Reference, case: Case, bench: Bench, policy: Policy
-) -> Reference:
-    """Measure eager's other algorithms; returns the reference, a new one if the worker is lost."""
-    try:
-        measure_algorithms(reference, policy)
-    except ReferenceFailed:
-        # The first answer tells whether the task fails. If not, eager's own errors count alone.
-        reference = bench.open_reference(case.task_code, json.loads(case.axes))
-        reference.leave_out_algorithms()
-    return reference
 
 
 def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, float]:

@@ -88,7 +88,8 @@ def mark_noise(session: Session, noise: float) -> None:
     for measured in (session, *session.further):
         if session.disturbed or is_disturbed(measured, noise):
             measured.mark_disturbed()
-        measured.noisy |= session.noisy or _is_wide(measured)
+        low, _, high = measured.bound_ratio("eager", EAGER_CONTROL)
+        measured.noisy |= session.noisy or high - low > 2 * _WIDE
         if measured.is_unresolved("kernel") or measured.is_unresolved("eager"):
             measured.flags.add("below_resolution")
         measured.noisy |= measured.is_unresolved("eager")
@@ -105,11 +106,6 @@ def is_disturbed(session: Session, noise: float) -> bool:
     bound = math.log(noise)
     low, _, high = session.bound_ratio("eager", EAGER_CONTROL)
     return low > bound or high < -bound
-
-
-def _is_wide(session: Session) -> bool:
-    low, _, high = session.bound_ratio("eager", EAGER_CONTROL)
-    return high - low > 2 * _WIDE
 
 
 def check_host_load(session: Session) -> None:

@@ -56,13 +56,16 @@ def main(fd: int) -> None:
     if order["evaluator"] is not None:
         evaluator = contract.load(order["evaluator"])
         config = evaluator.Config(**order["config"])
+    evaluator_folders: list[str] = []
+    if evaluator is not None and evaluator.__file__ is not None:
+        evaluator_folders.append(str(Path(evaluator.__file__).absolute().parent))
     builds = default_root()
     make_folders(builds)
     os.environ["HOME"] = os.environ["TMPDIR"]
     isolation.confine_judge(
         read=[
             *(str(_ROOT / name) for name in ("evaluators", "store", "catalog.yaml")),
-            *_folders_of(evaluator),
+            *evaluator_folders,
             str(builds),
         ],
         write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
@@ -149,13 +152,6 @@ def _leave() -> NoReturn:
     sys.stderr.flush()
     isolation.end_helpers()
     os._exit(0)
-
-
-def _folders_of(evaluator: contract.Evaluator | None) -> list[str]:
-    """Return the folder of an evaluator's file, which the process reads."""
-    if evaluator is None or evaluator.__file__ is None:
-        return []
-    return [str(Path(evaluator.__file__).absolute().parent)]
 
 
 def _send(stream: io.BufferedRWPair, message: Mapping[str, Any]) -> None:

@@ -147,7 +147,9 @@ class Channel:
             begin = time.monotonic()
             try:
                 wait_s = _DEVICE_LIMIT_S if self._told_to_wait else _NOTICE_S
-                message = self._receive_message(wait_s if waits else left_s)
+                message = json.loads(self._receive_line(wait_s if waits else left_s))
+            except (ValueError, RecursionError) as error:
+                raise SandboxFailed("the judge process sent a malformed message") from error
             except TimeoutError:
                 if not waits:
                     raise SandboxFailed("the judge process is stuck", _HINT) from None
@@ -202,15 +204,8 @@ class Channel:
         self._lock.close()
         self._memory_lock.close()
 
-    def _receive_message(self, limit_s: float) -> Any:
-        """Return the next message, of any form. Raises TimeoutError, SandboxFailed."""
-        try:
-            return json.loads(self._receive_line(limit_s))
-        except (ValueError, RecursionError) as error:
-            raise SandboxFailed("the judge process sent a malformed message") from error
-
     def _receive_line(self, limit_s: float) -> bytes:
-        """Return the next line of the process, within a time and of a moderate length."""
+        """Return the next line of the process, of a moderate length. Raises TimeoutError."""
         until = time.monotonic() + limit_s
         searched = 0
         while (end := self._received.find(b"\n", searched)) < 0:
