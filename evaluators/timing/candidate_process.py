@@ -10,7 +10,7 @@ import secrets
 import statistics
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ from evaluators.judging.calls.verdict_calls import Question, draw_question, repe
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.comparison.tolerance import flatten, measure_algorithms, widen
 from evaluators.judging.outcome import Outcome, build_shared_columns
-from evaluators.judging.workers import BaselineTask, BaselineWorkers
+from evaluators.judging.workers import BaselineTask
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import is_inexact, tensors_of
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded, has_same_bits
@@ -133,44 +133,134 @@ def _measure_process_with_room(
 def _measure_process(
     case: Case, bench: Bench, options: Options, outcome: Outcome
 ) -> list[dict[str, Any]]:
+    """Start a process of the candidate, build it, check its answers and time it, in this order."""
     files = case.files
     outside = find_outside_files(files)
     if outside:
         message = f"a file of the kernel is called {outside[0]!r:.200}"
         raise Failed("rejected", "forbidden_code", message)
+    axes = json.loads(case.axes)
     with contextlib.ExitStack() as starts:
         # No other judge times while a worker of this one starts: that uses the device as well.
         starts.enter_context(outcome.hold(bench.lock.hold_shared()))
         starts.callback(bench.await_starts)
         bench.set_policy(options.policy)
+
+        # The reference answers its first question, which sets sizes and deadlines.
+        expect = functools.partial(
+            bench.expect_candidate, case.task_code, axes, files, options.limits
+        )
         try:
-            setup = _prepare(case, files, bench, options, outcome)
+            with outcome.time_part("reference", bench.lock.hold_shared()):
+                expect()
+                reference = bench.open_reference(case.task_code, axes)
+                bench.step_aside(expect)
+                try:
+                    measure_algorithms(reference, options.policy)
+                except ReferenceFailed:
+                    # The first answer tells whether the task fails. If not, eager's own errors
+                    # count alone.
+                    reference = bench.open_reference(case.task_code, axes)
+                    reference.leave_out_algorithms()
+                bench.step_aside(expect)
+                reference.reset()
+                first, answer_s = _ask_reference(reference, outcome)
+                first_seed = outcome.seeds[-1]
+            sizes = Sizes.of(first.inputs, first.expected.value, reference.least_bytes)
         except BaseException:
             bench.candidates.end_expected()
             raise
+        deadlines = replace(
+            options.deadlines,
+            first_call_s=options.deadlines.first_call_s + _ANSWERS * answer_s,
+            call_s=max(options.deadlines.call_s, _ANSWERS * answer_s),
+        )
+        task = BaselineTask(case.task_code, axes, sizes, deadlines)
+
         with outcome.time_part("start"):
-            task = setup.task
             if case.shape != "answers":
                 bench.require_memory(task, options.baselines)
                 bench.expect_baselines(task, options.baselines)
-            arm = bench.start_candidate(files, task.sizes, options.limits, task.deadlines)
+            arm = bench.start_candidate(files, sizes, options.limits, deadlines)
         try:
-            protocol = _judge_answers(arm, setup, case, bench, options, outcome)
+            # A constructor may use the GPU.
+            with outcome.time_part("build", bench.lock.hold_shared()) as held:
+                arm.excuse(held.waited_s)
+                begin = time.perf_counter()
+                arm.load(case.path, case.entry_point, {})
+                places = reference.places_tensors
+                parameters = arm.construct(WEIGHT_SEED, reference.arguments, places=places)
+                seconds = time.perf_counter() - begin - held.aside_s
+            outcome.build_s = (outcome.build_s or 0.0) + seconds
+
+            with outcome.time_part("verdict", bench.lock.hold_shared()) as held:
+                arm.excuse(held.waited_s)
+                protocol = CorrectnessProtocol(arm, reference, outcome, options.policy)
+                protocol.adopt_weights(parameters)
+                protocol.make_verdict_calls(first, options.calls)
             if case.shape == "answers":
                 return []
             starts.close()
-            session, baselines, sources = _measure_worker(
-                arm, setup, protocol, bench, options, outcome
+
+            begin = time.perf_counter()
+            time_part = functools.partial(outcome.time_part, "baselines")
+            baselines = bench.start_baselines(task, options.baselines, time_part)
+            arm.excuse(time.perf_counter() - begin)
+            answers = KeptAnswers(protocol.check_timed_output, spare_memory(bench.device))
+            sources = Sources(
+                reference.input_sets, answers.keep, bench.clocks.read, protocol.follow_state
             )
+            try:
+                with outcome.time_part("warm_up", bench.lock.hold_shared()) as held:
+                    arm.excuse(held.waited_s)
+                    # The bandwidth of a processor is unknown; a diagnosis counts the work there.
+                    floor = bench.compute_floor() if bench.device == "cuda" else Floor()
+                    pool = prepare_pool(arm, baselines, sources, options.plan)
+                with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:
+                    arm.excuse(held.waited_s)
+                    try:
+                        session = measure(arm, baselines, sources, options.plan, pool)
+                        check_floor(session, floor)
+                        arm.check_clocks()
+                    except Failed:
+                        answers.compare()  # a wrong answer before it says more
+                        raise
+                with outcome.time_part("timed_answers", bench.lock.hold_shared()) as held:
+                    arm.excuse(held.waited_s)
+                    answers.compare()
+            except Exception as error:
+                if bench.has_memory_alone and len(baselines.prepared) > 1 and lacks_memory(error):
+                    raise BaselinesTooLarge(f"the memory does not hold them: {error}") from error
+                raise
+
+            with outcome.time_part("robustness", bench.lock.hold_shared()) as held:
+                arm.excuse(held.waited_s)
+                if options.robustness and not protocol.make_robustness_calls(baselines.main):
+                    bench.end_baselines()
+                    baselines = bench.start_baselines(task)
+            with outcome.time_part("diagnosis", bench.lock.hold_shared()) as held:
+                arm.excuse(held.waited_s)
+                if options.profile:
+                    _diagnose(arm, reference, bench, session, outcome)
+            del pool  # its tensors take memory
         except Failed as failed:
             if failed.status in ("incorrect", "rejected"):
+                # A verdict against a kernel needs to know whether the task answers its first
+                # question alike when asked again. A slow task, or a fast one on a busy host, has
+                # answered it only once.
                 with outcome.time_part("reference", bench.lock.hold_shared()):
-                    _require_seeded(setup)
+                    if reference.is_unseeded is None:
+                        reference.reset()
+                        again = repeat_question(reference, first_seed)
+                        reference.is_unseeded = _is_other_answer(first, again)
+                    if reference.is_unseeded:
+                        _refuse_unseeded()
             raise
         finally:
             is_over = isinstance(sys.exception(), SystemExit)  # of the judge, which waits no more
             with outcome.time_part("end", None if is_over else bench.lock.hold_shared()):
                 outcome.ended = arm.end()
+
     if not session.disturbed and case.shape is None:
         with outcome.time_part("warm_up", bench.lock.hold_shared()):
             pool = prepare_eager_alone(session, baselines, sources)
@@ -186,47 +276,6 @@ def _measure_process(
     ]
     shared = build_shared_columns(case, bench.row["device_id"])
     return list(iterate_timing_rows(session, shared))
-
-
-@dataclass(frozen=True)
-class _Setup:
-    """Inputs of a process of the candidate."""
-
-    reference: Reference
-    first: Question
-    """The question of the first call."""
-    first_seed: int
-    """The secret seed of its inputs."""
-    task: BaselineTask
-
-
-def _prepare(
-    case: Case, files: Mapping[str, str], bench: Bench, options: Options, outcome: Outcome
-) -> _Setup:
-    """Start the reference and ask it the first question, which sets sizes and deadlines."""
-    axes = json.loads(case.axes)
-    expect = functools.partial(bench.expect_candidate, case.task_code, axes, files, options.limits)
-    with outcome.time_part("reference", bench.lock.hold_shared()):
-        expect()
-        reference = bench.open_reference(case.task_code, axes)
-        bench.step_aside(expect)
-        try:
-            measure_algorithms(reference, options.policy)
-        except ReferenceFailed:
-            # The first answer tells whether the task fails. If not, eager's own errors count alone.
-            reference = bench.open_reference(case.task_code, axes)
-            reference.leave_out_algorithms()
-        bench.step_aside(expect)
-        reference.reset()
-        first, answer_s = _ask_reference(reference, outcome)
-    sizes = Sizes.of(first.inputs, first.expected.value, reference.least_bytes)
-    deadlines = replace(
-        options.deadlines,
-        first_call_s=options.deadlines.first_call_s + _ANSWERS * answer_s,
-        call_s=max(options.deadlines.call_s, _ANSWERS * answer_s),
-    )
-    task = BaselineTask(case.task_code, axes, sizes, deadlines)
-    return _Setup(reference, first, outcome.seeds[-1], task)
 
 
 def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, float]:
@@ -250,21 +299,6 @@ def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, fl
     return first, answer_s
 
 
-def _require_seeded(setup: _Setup) -> None:
-    """Raise ReferenceFailed if the task answers its first question differently when asked again.
-
-    A verdict against a kernel needs to know. A slow task, or a fast one on a busy host, has
-    answered the question only once.
-    """
-    reference = setup.reference
-    if reference.is_unseeded is None:
-        reference.reset()
-        again = repeat_question(reference, setup.first_seed)
-        reference.is_unseeded = _is_other_answer(setup.first, again)
-    if reference.is_unseeded:
-        _refuse_unseeded()
-
-
 def _refuse_unseeded() -> NoReturn:
     detail = "the task answers the same inputs differently under the same seed"
     raise ReferenceFailed(refuse_limit("entropy", detail))
@@ -283,94 +317,6 @@ def _is_other_answer(one: Question, other: Question) -> bool:
         if float((a - b).norm()) > _MOST_UNLIKE * float(a.norm()):
             return True
     return False
-
-
-def _measure_worker(
-    arm: WorkerHandle,
-    setup: _Setup,
-    protocol: CorrectnessProtocol,
-    bench: Bench,
-    options: Options,
-    outcome: Outcome,
-) -> tuple[Session, BaselineWorkers, Sources]:
-    """Time the candidate, compare answers of timed calls, and look for flags."""
-
-    begin = time.perf_counter()
-    time_part = functools.partial(outcome.time_part, "baselines")
-    baselines = bench.start_baselines(setup.task, options.baselines, time_part)
-    arm.excuse(time.perf_counter() - begin)
-    answers = KeptAnswers(protocol.check_timed_output, spare_memory(bench.device))
-    sources = Sources(
-        setup.reference.input_sets, answers.keep, bench.clocks.read, protocol.follow_state
-    )
-    with _blame_baselines(bench, baselines):
-        with outcome.time_part("warm_up", bench.lock.hold_shared()) as held:
-            arm.excuse(held.waited_s)
-            # The bandwidth of a processor is unknown; a diagnosis counts the work there.
-            floor = bench.compute_floor() if bench.device == "cuda" else Floor()
-            pool = prepare_pool(arm, baselines, sources, options.plan)
-        with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:
-            arm.excuse(held.waited_s)
-            try:
-                session = measure(arm, baselines, sources, options.plan, pool)
-                check_floor(session, floor)
-                arm.check_clocks()
-            except Failed:
-                answers.compare()  # a wrong answer before it says more
-                raise
-        with outcome.time_part("timed_answers", bench.lock.hold_shared()) as held:
-            arm.excuse(held.waited_s)
-            answers.compare()
-    with outcome.time_part("robustness", bench.lock.hold_shared()) as held:
-        arm.excuse(held.waited_s)
-        if options.robustness and not protocol.make_robustness_calls(baselines.main):
-            bench.end_baselines()
-            baselines = bench.start_baselines(setup.task)
-    with outcome.time_part("diagnosis", bench.lock.hold_shared()) as held:
-        arm.excuse(held.waited_s)
-        if options.profile:
-            _diagnose(arm, setup.reference, bench, session, outcome)
-    return session, baselines, sources
-
-
-@contextlib.contextmanager
-def _blame_baselines(bench: Bench, baselines: BaselineWorkers) -> Generator[None]:
-    """Raise BaselinesTooLarge where baselines other than eager leave too little memory."""
-    try:
-        yield
-    except Exception as error:
-        if bench.has_memory_alone and len(baselines.prepared) > 1 and lacks_memory(error):
-            raise BaselinesTooLarge(f"the memory does not hold them: {error}") from error
-        raise
-
-
-def _judge_answers(
-    arm: WorkerHandle,
-    setup: _Setup,
-    case: Case,
-    bench: Bench,
-    options: Options,
-    outcome: Outcome,
-) -> CorrectnessProtocol:
-    """Build the candidate and make its verdict calls."""
-
-    # A constructor may use the GPU.
-    with outcome.time_part("build", bench.lock.hold_shared()) as held:
-        arm.excuse(held.waited_s)
-        begin = time.perf_counter()
-        arm.load(case.path, case.entry_point, {})
-        reference = setup.reference
-        parameters = arm.construct(
-            WEIGHT_SEED, reference.arguments, places=reference.places_tensors
-        )
-        seconds = time.perf_counter() - begin - held.aside_s
-    outcome.build_s = (outcome.build_s or 0.0) + seconds
-    with outcome.time_part("verdict", bench.lock.hold_shared()) as held:
-        arm.excuse(held.waited_s)
-        protocol = CorrectnessProtocol(arm, setup.reference, outcome, options.policy)
-        protocol.adopt_weights(parameters)
-        protocol.make_verdict_calls(setup.first, options.calls)
-    return protocol
 
 
 def _diagnose(
