@@ -26,7 +26,8 @@ from typing import Any
 
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.case import Case, Evidence
+from evaluators.judging.case import Case
+from evaluators.judging.evidence import Evidence
 from store.importers import starter
 
 ADVERSARIAL = Path(__file__).parents[1] / "tests/evaluators/adversarial"

@@ -17,15 +17,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evaluators.judging.config import Config
-from evaluators.judging.flags import UNRANKED
-from evaluators.judging.other_shapes import ShapeRows, judge_shapes
-from evaluators.judging.outcome import (
+from evaluators.judging.evidence import (
+    Evidence,
     KnownVerdict,
-    Outcome,
     build_shared_columns,
     build_tables,
     fail_evaluation,
 )
+from evaluators.judging.flags import UNRANKED
+from evaluators.judging.other_shapes import ShapeRows, judge_shapes
 from store.code.entry_points import DEFAULT
 from store.errors import HostUnfit, SandboxFailed
 
@@ -66,9 +66,9 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
 
     begin = time.perf_counter()
     config = _apply_protocol(config, case)
-    outcome = Outcome()
+    evidence = Evidence()
     if case.entry_point != DEFAULT:
-        outcome.notes.append(f"entry point {case.entry_point}")
+        evidence.notes.append(f"entry point {case.entry_point}")
     bench.require_host(case)
     try:
         try:
@@ -87,9 +87,9 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
                 return {**known.tables, "evaluations": [evaluation | own]}
             if case.shape:
                 options = _build_options(case, config, bench.device, config.calls)
-                outcome.timings = _measure(case, bench, options, outcome)
+                evidence.timings = _measure(case, bench, options, evidence)
             else:
-                _judge_beside_others(case, bench, config, outcome)
+                _judge_beside_others(case, bench, config, evidence)
         except Exception as failed:
             if unfit := bench.blame_host(case, failed):
                 raise unfit from failed
@@ -97,41 +97,41 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     except HostUnfit:
         raise
     except Failed as failed:
-        outcome.status, outcome.reason = failed.status, failed.reason
-        outcome.message, outcome.detail = failed.message, failed.detail
+        evidence.status, evidence.reason = failed.status, failed.reason
+        evidence.message, evidence.detail = failed.message, failed.detail
     except ReferenceFailed as failed:
-        outcome.status, outcome.reason = "evaluator_error", failed.reason
-        outcome.message = str(failed)
+        evidence.status, evidence.reason = "evaluator_error", failed.reason
+        evidence.message = str(failed)
         bench.end_baselines()
     except SandboxFailed as failed:
-        outcome.status, outcome.reason = "evaluator_error", "sandbox_failed"
-        outcome.message = failed.message
+        evidence.status, evidence.reason = "evaluator_error", "sandbox_failed"
+        evidence.message = failed.message
     except Exception as error:
         # A fault of the judge's own ends this case and no other one, which gets fresh workers.
         bench.end_workers()
         lines = str(error).strip().splitlines() or [""]
-        outcome.status, outcome.reason = "evaluator_error", "internal"
-        outcome.message = f"{type(error).__name__}: {lines[0]}"[:_MESSAGE_LIMIT]
-        outcome.detail = traceback.format_exc()
-    if outcome.status != "correct":
-        outcome.timings, outcome.analyses, outcome.custom_kernel_share = [], [], None
-    if outcome.ended is not None and outcome.ended.strays:
-        outcome.flags.add("left_processes")
+        evidence.status, evidence.reason = "evaluator_error", "internal"
+        evidence.message = f"{type(error).__name__}: {lines[0]}"[:_MESSAGE_LIMIT]
+        evidence.detail = traceback.format_exc()
+    if evidence.status != "correct":
+        evidence.timings, evidence.analyses, evidence.custom_kernel_share = [], [], None
+    if evidence.ended is not None and evidence.ended.strays:
+        evidence.flags.add("left_processes")
     if case.weak:
-        outcome.flags.add("weak_task")
+        evidence.flags.add("weak_task")
     wall_s = time.perf_counter() - begin
     others = ShapeRows()
-    if outcome.status == "correct" and not case.shape and (config.draw_shapes or config.axes):
+    if evidence.status == "correct" and not case.shape and (config.draw_shapes or config.axes):
         try:
             others = judge_shapes(
-                case, bench, config, outcome, judge, version=VERSION, wall_s=wall_s
+                case, bench, config, evidence, judge, version=VERSION, wall_s=wall_s
             )
         except Exception as error:  # a fault of the judge's own does not cost the verdict
             bench.end_workers()
             others.notes.append(
                 f"other shapes: none, {type(error).__name__}: {error}"[:_MESSAGE_LIMIT]
             )
-        outcome.notes += others.notes
+        evidence.notes += others.notes
     evaluation = {
         "evaluator": "judge",
         "evaluator_version": VERSION,
@@ -139,36 +139,36 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
         "protocol": "shape" if case.shape else config.protocol,
         "sandbox_level": bench.sandbox_level,
         "sandbox_missing": bench.sandbox_missing,
-        "wall_s": wall_s + outcome.parts_s.get("drawing", 0.0),
+        "wall_s": wall_s + evidence.parts_s.get("drawing", 0.0),
     }
     shared = build_shared_columns(case, bench.row["device_id"])
-    tables = build_tables(outcome, evaluation, shared, f"torch.profiler {bench.row['torch']}")
-    if outcome.holds_by_bits():
+    tables = build_tables(evidence, evaluation, shared, f"torch.profiler {bench.row['torch']}")
+    if evidence.holds_by_bits():
         [policy] = config.policy
         known = KnownVerdict(
             policy=policy,
             options=replace(config, policy=()),
             tables=tables,
-            seeds=outcome.seeds,
-            answers=outcome.answers,
+            seeds=evidence.seeds,
+            answers=evidence.answers,
         )
         bench.known.add(case, known)
     return others.add_to(tables)
 
 
-def _judge_beside_others(case: Case, bench: Bench, config: Config, outcome: Outcome) -> None:
+def _judge_beside_others(case: Case, bench: Bench, config: Config, evidence: Evidence) -> None:
     """Judge a case; where it lacks memory beside other judges, judge it again alone."""
 
     def attempt(shortage: str | None) -> None:
         if shortage is None:
-            _judge_sessions(case, bench, config, outcome)
+            _judge_sessions(case, bench, config, evidence)
             return
         notes = [*notes_before, f"judged again alone: {shortage}"]
-        vars(outcome).update(vars(Outcome(notes=notes)))
+        vars(evidence).update(vars(Evidence(notes=notes)))
         # The system may have ended a compiler of the builder, too.
-        _judge_sessions(replace(case, build=None), bench, config, outcome)
+        _judge_sessions(replace(case, build=None), bench, config, evidence)
 
-    notes_before = list(outcome.notes)
+    notes_before = list(evidence.notes)
     _try_alone_if_short(bench, attempt)
 
 
@@ -261,7 +261,6 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     either fails, judging it in full says how.
     """
     from evaluators.judging.calls.verdict_calls import Candidate, repeat_question
-    from evaluators.judging.case import Evidence
     from evaluators.judging.workers import Sizes
     from evaluators.memory.tensors import compute_fingerprint
     from evaluators.references.task import ReferenceFailed
@@ -349,13 +348,13 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     options = replace(options, plan=replace(options.plan, further_blocks=0))
     rows: list[dict[str, Any]] = []
     for _ in range(_SECOND_SESSIONS):
-        rows = _try_alone_if_short(bench, lambda _: _measure(case, bench, options, Outcome()))
+        rows = _try_alone_if_short(bench, lambda _: _measure(case, bench, options, Evidence()))
         if not ranks_nothing(rows):
             break
     return rows
 
 
-def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) -> None:
+def _judge_sessions(case: Case, bench: Bench, config: Config, evidence: Evidence) -> None:
     """Read the candidate's text, measure it, and measure a surprising win once more."""
     from evaluators.audit import detect
     from evaluators.timing.session import mark_disturbed
@@ -363,38 +362,40 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) 
     from evaluators.worker.handle import Failed
 
     files = [{"path": path, "code": code} for path, code in case.other_files]
-    outcome.findings = detect.search_kernel(case.code, files, case.kernel_id)
-    hostile = detect.select_refused(outcome.findings)
+    evidence.findings = detect.search_kernel(case.code, files, case.kernel_id)
+    hostile = detect.select_refused(evidence.findings)
     if hostile:
         message = f"line {hostile[0]['line']} is not run: {hostile[0]['quote']}"
         raise Failed("rejected", "forbidden_code", message[:_MESSAGE_LIMIT])
     if case.build is not None:
-        outcome.build_s = case.build["seconds"]
+        evidence.build_s = case.build["seconds"]
         if case.build["failure"]:
             raise Failed(**case.build["failure"])
     options = _build_options(case, config, bench.device, config.calls)
-    first = _measure(case, bench, options, outcome)
-    outcome.timings = first
-    has_own_work = config.kernels == "any" or outcome.custom_kernel_share
-    if not has_own_work or outcome.flags & UNRANKED:
-        outcome.timings = mark_disturbed(first)
+    first = _measure(case, bench, options, evidence)
+    evidence.timings = first
+    has_own_work = config.kernels == "any" or evidence.custom_kernel_share
+    if not has_own_work or evidence.flags & UNRANKED:
+        evidence.timings = mark_disturbed(first)
         return
     if not (bench.freezes or case.trusted or config.rank_unfrozen):
-        outcome.flags.add("not_frozen")
-        outcome.timings = mark_disturbed(first)
+        evidence.flags.add("not_frozen")
+        evidence.timings = mark_disturbed(first)
         return
     if not is_surprising(first, case.best_speedup):
         return
     second: list[dict[str, Any]] = []
     if case.sessions == "both":
-        with outcome.time_part("second_session"):
+        with evidence.time_part("second_session"):
             second = remeasure(case, bench, config)
     flag = "confirmed_win" if is_confirmed(first, second) else "unconfirmed_win"
-    outcome.flags.add(flag)
-    outcome.timings = rank_sessions(first, second)
+    evidence.flags.add(flag)
+    evidence.timings = rank_sessions(first, second)
 
 
-def _measure(case: Case, bench: Bench, options: Options, outcome: Outcome) -> list[dict[str, Any]]:
+def _measure(
+    case: Case, bench: Bench, options: Options, evidence: Evidence
+) -> list[dict[str, Any]]:
     """Measure a candidate as `measure_candidate` does; an accusation has to repeat.
 
     A sign of cheating may be luck, such as a rounding error or a busy device. It counts only if a
@@ -404,27 +405,27 @@ def _measure(case: Case, bench: Bench, options: Options, outcome: Outcome) -> li
     from evaluators.timing.candidate_process import measure_candidate
     from evaluators.worker.handle import Failed
 
-    before = copy.deepcopy(outcome)
+    before = copy.deepcopy(evidence)
     try:
-        return measure_candidate(case, bench, options, outcome)
+        return measure_candidate(case, bench, options, evidence)
     except Failed as failed:
         if failed.reason not in _REPEATED:
             raise
         sign = f"{failed.reason}: {failed.message}"
-    seeds = outcome.seeds
-    vars(outcome).update(vars(before))
+    seeds = evidence.seeds
+    vars(evidence).update(vars(before))
     # What shows in some calls only must not pass because fewer are looked at.
     options = replace(options, plan=replace(options.plan, checked_share=1.0))
     note = f"a fresh process does not repeat on other inputs: {sign}"
     try:
-        return measure_candidate(case, bench, options, outcome)
+        return measure_candidate(case, bench, options, evidence)
     except Failed as failed:
         if failed.reason in _REPEATED:
             note = f"a process before it showed on other inputs: {sign}"
         raise
     finally:
-        outcome.seeds = [*seeds, *outcome.seeds]
-        outcome.notes.append(note)
+        evidence.seeds = [*seeds, *evidence.seeds]
+        evidence.notes.append(note)
 
 
 def _build_options(case: Case, config: Config, device: str, calls: int) -> Options:

@@ -74,9 +74,9 @@ def print_pending(pending: pa.Table, devices: str, snapshot: int) -> None:
 
 def print_tally(tally: Tally, devices: str) -> None:
     """Print what a run has appended, and how many of its kernels do not rank."""
-    if tally.elsewhere:
-        kernels = count_nouns(tally.elsewhere, "kernel")
-        be = "is" if tally.elsewhere == 1 else "are"
+    if tally.left_to_others:
+        kernels = count_nouns(tally.left_to_others, "kernel")
+        be = "is" if tally.left_to_others == 1 else "are"
         echo.print_note(f"another run is judging {kernels}, which {be} left to it")
     for why, number in tally.unfit.items():
         kernels, stay = count_nouns(number, "kernel"), "stays" if number == 1 else "stay"

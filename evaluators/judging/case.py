@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
-from evaluators.judging.flags import NONEQUIVALENT
 from store.code.entry_points import DEFAULT
 from store.schema.clocks import Clock
 
@@ -99,31 +98,3 @@ class Case:
 
 
 _FIELDS = frozenset(field.name for field in fields(Case))
-
-
-@dataclass(kw_only=True)
-class Evidence:
-    """What the calls have shown so far."""
-
-    seeds: list[int] = field(default_factory=list)
-    """Input seeds, secret until the verdict."""
-    flags: set[str] = field(default_factory=set)
-    comparison: Any = None
-    """The worst Comparison so far, or the one that failed."""
-    notes: list[str] = field(default_factory=list[str])
-    """Lines for the row's log."""
-    answers: list[str] = field(default_factory=list[str])
-    """Fingerprints of the answers to the first questions."""
-    eager_class: str | None = None
-    """Lowest precision class of the eager reference in the calls that show the precision."""
-    compared_as_function: bool = False
-    """Whether every check for a different function has run to its end."""
-
-    def is_equivalent(self) -> bool | None:
-        """Whether the candidate computes the same function as the task's module.
-
-        None where no flag denies it and not every check has run.
-        """
-        if self.flags & NONEQUIVALENT:
-            return False
-        return True if self.compared_as_function else None

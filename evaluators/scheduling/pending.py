@@ -164,7 +164,7 @@ class LeasedCases:
         self._left = most if selection.limit is None else min(selection.limit, most)
         self.total = self._left
         """Cases that this run would judge if no other run takes any."""
-        self.elsewhere = 0
+        self.left_to_others = 0
         """Cases that other runs are judging; known once every batch is read."""
 
     def read_batches(self) -> Iterator[list[Case]]:
@@ -180,7 +180,7 @@ class LeasedCases:
                 if cases:
                     yield cases
             positions = self._find_again(skipped) if skipped and self._left else []
-        self.elsewhere = len(positions)
+        self.left_to_others = len(positions)
 
     def finish(self, case: Case) -> None:
         """Note that the verdict on a case is spooled."""

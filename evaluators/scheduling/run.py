@@ -49,7 +49,7 @@ class Tally:
     """Kernels whose session shared its host with other work."""
     unranked: int = 0
     """Other kernels without a session that ranks by any clock."""
-    elsewhere: int = 0
+    left_to_others: int = 0
     """Kernels that other runs are judging."""
     unfit: dict[str, int] = field(default_factory=dict[str, int])
     """Kernels that this host cannot judge and that stay pending, by what it lacks."""
@@ -259,7 +259,7 @@ def run(
             finally:
                 with interrupts.wait_for("the commit of the verdicts"):
                     cases.commit()
-        tally.snapshot, tally.elsewhere = record.snapshot, cases.elsewhere
+        tally.snapshot, tally.left_to_others = record.snapshot, cases.left_to_others
     return tally
 
 

@@ -21,7 +21,7 @@ from evaluators.judging.calls.protocol import CorrectnessProtocol
 from evaluators.judging.calls.verdict_calls import Question, draw_question, repeat_question
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.comparison.tolerance import flatten, measure_algorithms, widen
-from evaluators.judging.outcome import Outcome, build_shared_columns
+from evaluators.judging.evidence import Evidence, build_shared_columns
 from evaluators.judging.workers import BaselineTask
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import is_inexact, tensors_of
@@ -50,11 +50,11 @@ from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 _ANSWERS = 50
 """A call may take as long as this many answers of the reference, double precision included."""
 _COLD_S = 3.0
+"""Most seconds that a process spends on loading libraries for its first answer."""
 _COMPARED = 1 << 22
 """Elements of two answers to the same inputs that are compared, at most."""
 _MOST_UNLIKE = 0.1
 """Norm of the difference of two answers to the same inputs, as a share of their norm, at most."""
-"""Most seconds that a process spends on loading libraries for its first answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class BaselinesTooLarge(Exception):
 
 
 def measure_candidate(
-    case: Case, bench: Bench, options: Options, outcome: Outcome
+    case: Case, bench: Bench, options: Options, evidence: Evidence
 ) -> list[dict[str, Any]]:
     """Judge the answers of one process of the candidate, then time it.
 
@@ -93,32 +93,32 @@ def measure_candidate(
     against eager alone, and does not rank.
 
     Returns the rows of its session, without evaluation_id. Raises Failed, ReferenceFailed,
-    SandboxFailed; `outcome` then keeps what was seen before.
+    SandboxFailed; `evidence` then keeps what was seen before.
     """
-    before = copy.deepcopy(outcome)
+    before = copy.deepcopy(evidence)
     try:
-        return _measure_process_with_room(case, bench, options, outcome)
+        return _measure_process_with_room(case, bench, options, evidence)
     except BaselinesTooLarge as large:
         why = str(large)
     # Not in the handler: the error keeps the tensors of its frames.
     bench.end_baselines()
-    vars(outcome).update(vars(before))
-    outcome.flags.add("fewer_baselines")
-    outcome.notes.append(f"baselines other than eager: none, {why}")
+    vars(evidence).update(vars(before))
+    evidence.flags.add("fewer_baselines")
+    evidence.notes.append(f"baselines other than eager: none, {why}")
     eager = replace(options, baselines=("eager",))
-    rows = _measure_process_with_room(case, bench, eager, outcome)
+    rows = _measure_process_with_room(case, bench, eager, evidence)
     # Otherwise a candidate could take the memory itself to avoid the hardest baseline.
     return mark_disturbed(rows)
 
 
 def _measure_process_with_room(
-    case: Case, bench: Bench, options: Options, outcome: Outcome
+    case: Case, bench: Bench, options: Options, evidence: Evidence
 ) -> list[dict[str, Any]]:
     """Judge and time a process, another one where its memory is too small for a later call."""
-    before = copy.deepcopy(outcome)
+    before = copy.deepcopy(evidence)
     for _ in range(_MOST_SIZES - 1):
         try:
-            return _measure_process(case, bench, options, outcome)
+            return _measure_process(case, bench, options, evidence)
         except SizesExceeded as exceeded:
             reference = bench.open_reference(case.task_code, json.loads(case.axes))
             inputs, answer = reference.least_bytes
@@ -126,12 +126,12 @@ def _measure_process_with_room(
                 max(inputs, 2 * exceeded.input_bytes),
                 max(answer, 2 * exceeded.answer_bytes),
             )
-            vars(outcome).update(vars(copy.deepcopy(before)))
-    return _measure_process(case, bench, options, outcome)
+            vars(evidence).update(vars(copy.deepcopy(before)))
+    return _measure_process(case, bench, options, evidence)
 
 
 def _measure_process(
-    case: Case, bench: Bench, options: Options, outcome: Outcome
+    case: Case, bench: Bench, options: Options, evidence: Evidence
 ) -> list[dict[str, Any]]:
     """Start a process of the candidate, build it, check its answers and time it, in this order."""
     files = case.files
@@ -142,7 +142,7 @@ def _measure_process(
     axes = json.loads(case.axes)
     with contextlib.ExitStack() as starts:
         # No other judge times while a worker of this one starts: that uses the device as well.
-        starts.enter_context(outcome.hold(bench.lock.hold_shared()))
+        starts.enter_context(evidence.hold(bench.lock.hold_shared()))
         starts.callback(bench.await_starts)
         bench.set_policy(options.policy)
 
@@ -151,7 +151,7 @@ def _measure_process(
             bench.expect_candidate, case.task_code, axes, files, options.limits
         )
         try:
-            with outcome.time_part("reference", bench.lock.hold_shared()):
+            with evidence.time_part("reference", bench.lock.hold_shared()):
                 expect()
                 reference = bench.open_reference(case.task_code, axes)
                 bench.step_aside(expect)
@@ -164,8 +164,8 @@ def _measure_process(
                     reference.leave_out_algorithms()
                 bench.step_aside(expect)
                 reference.reset()
-                first, answer_s = _ask_reference(reference, outcome)
-                first_seed = outcome.seeds[-1]
+                first, answer_s = _ask_reference(reference, evidence)
+                first_seed = evidence.seeds[-1]
             sizes = Sizes.of(first.inputs, first.expected.value, reference.least_bytes)
         except BaseException:
             bench.candidates.end_expected()
@@ -177,25 +177,25 @@ def _measure_process(
         )
         task = BaselineTask(case.task_code, axes, sizes, deadlines)
 
-        with outcome.time_part("start"):
+        with evidence.time_part("start"):
             if case.shape != "answers":
                 bench.require_memory(task, options.baselines)
                 bench.expect_baselines(task, options.baselines)
             arm = bench.start_candidate(files, sizes, options.limits, deadlines)
         try:
             # A constructor may use the GPU.
-            with outcome.time_part("build", bench.lock.hold_shared()) as held:
+            with evidence.time_part("build", bench.lock.hold_shared()) as held:
                 arm.excuse(held.waited_s)
                 begin = time.perf_counter()
                 arm.load(case.path, case.entry_point, {})
                 places = reference.places_tensors
                 parameters = arm.construct(WEIGHT_SEED, reference.arguments, places=places)
                 seconds = time.perf_counter() - begin - held.aside_s
-            outcome.build_s = (outcome.build_s or 0.0) + seconds
+            evidence.build_s = (evidence.build_s or 0.0) + seconds
 
-            with outcome.time_part("verdict", bench.lock.hold_shared()) as held:
+            with evidence.time_part("verdict", bench.lock.hold_shared()) as held:
                 arm.excuse(held.waited_s)
-                protocol = CorrectnessProtocol(arm, reference, outcome, options.policy)
+                protocol = CorrectnessProtocol(arm, reference, evidence, options.policy)
                 protocol.adopt_weights(parameters)
                 protocol.make_verdict_calls(first, options.calls)
             if case.shape == "answers":
@@ -203,7 +203,7 @@ def _measure_process(
             starts.close()
 
             begin = time.perf_counter()
-            time_part = functools.partial(outcome.time_part, "baselines")
+            time_part = functools.partial(evidence.time_part, "baselines")
             baselines = bench.start_baselines(task, options.baselines, time_part)
             arm.excuse(time.perf_counter() - begin)
             answers = KeptAnswers(protocol.check_timed_output, spare_memory(bench.device))
@@ -211,12 +211,12 @@ def _measure_process(
                 reference.input_sets, answers.keep, bench.clocks.read, protocol.follow_state
             )
             try:
-                with outcome.time_part("warm_up", bench.lock.hold_shared()) as held:
+                with evidence.time_part("warm_up", bench.lock.hold_shared()) as held:
                     arm.excuse(held.waited_s)
                     # The bandwidth of a processor is unknown; a diagnosis counts the work there.
                     floor = bench.compute_floor() if bench.device == "cuda" else Floor()
                     pool = prepare_pool(arm, baselines, sources, options.plan)
-                with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:
+                with evidence.time_part("timing", bench.lock.hold_exclusive()) as held:
                     arm.excuse(held.waited_s)
                     try:
                         session = measure(arm, baselines, sources, options.plan, pool)
@@ -225,7 +225,7 @@ def _measure_process(
                     except Failed:
                         answers.compare()  # a wrong answer before it says more
                         raise
-                with outcome.time_part("timed_answers", bench.lock.hold_shared()) as held:
+                with evidence.time_part("timed_answers", bench.lock.hold_shared()) as held:
                     arm.excuse(held.waited_s)
                     answers.compare()
             except Exception as error:
@@ -233,22 +233,22 @@ def _measure_process(
                     raise BaselinesTooLarge(f"the memory does not hold them: {error}") from error
                 raise
 
-            with outcome.time_part("robustness", bench.lock.hold_shared()) as held:
+            with evidence.time_part("robustness", bench.lock.hold_shared()) as held:
                 arm.excuse(held.waited_s)
                 if options.robustness and not protocol.make_robustness_calls(baselines.main):
                     bench.end_baselines()
                     baselines = bench.start_baselines(task)
-            with outcome.time_part("diagnosis", bench.lock.hold_shared()) as held:
+            with evidence.time_part("diagnosis", bench.lock.hold_shared()) as held:
                 arm.excuse(held.waited_s)
                 if options.profile:
-                    _diagnose(arm, reference, bench, session, outcome)
+                    _diagnose(arm, reference, bench, session, evidence)
             del pool  # its tensors take memory
         except Failed as failed:
             if failed.status in ("incorrect", "rejected"):
                 # A verdict against a kernel needs to know whether the task answers its first
                 # question alike when asked again. A slow task, or a fast one on a busy host, has
                 # answered it only once.
-                with outcome.time_part("reference", bench.lock.hold_shared()):
+                with evidence.time_part("reference", bench.lock.hold_shared()):
                     if reference.is_unseeded is None:
                         reference.reset()
                         again = repeat_question(reference, first_seed)
@@ -258,19 +258,19 @@ def _measure_process(
             raise
         finally:
             is_over = isinstance(sys.exception(), SystemExit)  # of the judge, which waits no more
-            with outcome.time_part("end", None if is_over else bench.lock.hold_shared()):
-                outcome.ended = arm.end()
+            with evidence.time_part("end", None if is_over else bench.lock.hold_shared()):
+                evidence.ended = arm.end()
 
     if not session.disturbed and case.shape is None:
-        with outcome.time_part("warm_up", bench.lock.hold_shared()):
+        with evidence.time_part("warm_up", bench.lock.hold_shared()):
             pool = prepare_eager_alone(session, baselines, sources)
-        with outcome.time_part("eager_alone", bench.lock.hold_exclusive()):
+        with evidence.time_part("eager_alone", bench.lock.hold_exclusive()):
             check_eager_alone(session, baselines, sources, options.plan, pool)
-    outcome.flags |= session.flags
+    evidence.flags |= session.flags
     prepared = [(name, seconds) for name, seconds in baselines.prepared.items() if seconds]
     missing = [(n, why) for n, why in bench.unavailable.items() if n in options.baselines]
-    outcome.lacks_baseline = bool(missing)
-    outcome.notes += [
+    evidence.lacks_baseline = bool(missing)
+    evidence.notes += [
         *(f"baseline {name}: prepared in {seconds:.1f} s" for name, seconds in prepared),
         *(f"baseline {name}: none, {why}" for name, why in missing),
     ]
@@ -278,7 +278,7 @@ def _measure_process(
     return list(iterate_timing_rows(session, shared))
 
 
-def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, float]:
+def _ask_reference(reference: Reference, evidence: Evidence) -> tuple[Question, float]:
     """Return the first question, and the seconds of its answer.
 
     A new process answers twice and the second answer counts, unless the first took so long that
@@ -286,12 +286,12 @@ def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, fl
     """
     is_new = reference.changed is None  # known after the first answer
     begin = time.perf_counter()
-    first = draw_question(reference, outcome)
+    first = draw_question(reference, evidence)
     answer_s = time.perf_counter() - begin
     if is_new and answer_s < _COLD_S:
         reference.reset()
         begin = time.perf_counter()
-        before, first = first, repeat_question(reference, outcome.seeds[-1])
+        before, first = first, repeat_question(reference, evidence.seeds[-1])
         answer_s = time.perf_counter() - begin
         reference.is_unseeded = _is_other_answer(before, first)
     if reference.is_unseeded:
@@ -320,7 +320,7 @@ def _is_other_answer(one: Question, other: Question) -> bool:
 
 
 def _diagnose(
-    arm: WorkerHandle, reference: Reference, bench: Bench, session: Session, outcome: Outcome
+    arm: WorkerHandle, reference: Reference, bench: Bench, session: Session, evidence: Evidence
 ) -> None:
     """Profile a call, the last one of a worker, and store the results."""
 
@@ -328,14 +328,14 @@ def _diagnose(
         arm.fill(0, reference.inputs(secrets.randbits(48)))
         profile = arm.profile(0)
     except Failed as failed:
-        outcome.notes.append(f"profile: none, {failed.message}")
+        evidence.notes.append(f"profile: none, {failed.message}")
         return
     if bench.device == "cuda" and not profile.kernels:
-        outcome.notes.append("profile: none, it saw no kernel")
+        evidence.notes.append("profile: none, it saw no kernel")
         return
-    outcome.custom_kernel_share = share(profile, bench.device)
-    if outcome.custom_kernel_share == 0:
-        outcome.flags.add("no_custom_kernel")
+    evidence.custom_kernel_share = share(profile, bench.device)
+    if evidence.custom_kernel_share == 0:
+        evidence.flags.add("no_custom_kernel")
     time_ms = statistics.median(session.samples_ms["kernel"])
     floor, peaks = bench.compute_floor(), bench.compute_peaks()
-    outcome.analyses.append(analysis(profile, time_ms, floor, peaks, device=bench.device))
+    evidence.analyses.append(analysis(profile, time_ms, floor, peaks, device=bench.device))

@@ -17,7 +17,8 @@ from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.calls.protocol import CorrectnessProtocol
 from evaluators.judging.calls.verdict_calls import MOST_CALLS, draw_question
-from evaluators.judging.case import Case, Evidence
+from evaluators.judging.case import Case
+from evaluators.judging.evidence import Evidence
 from evaluators.judging.flags import FLAGS
 from evaluators.memory.tensors import layout
 from evaluators.references.task import Reference

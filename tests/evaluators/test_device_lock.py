@@ -23,8 +23,8 @@ from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.calls.verdict_calls import Candidate, draw_question
-from evaluators.judging.case import Case, Evidence
-from evaluators.judging.outcome import Outcome
+from evaluators.judging.case import Case
+from evaluators.judging.evidence import Evidence
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.scheduling.judges import process
@@ -460,7 +460,7 @@ def test_a_lock_of_a_judge_that_was_killed_is_released_by_the_process_that_start
 def test_waiting_for_other_judges_is_a_part_of_its_own() -> None:
     holder = Holder("shared", "gpu-a")
     assert holder.has_it(60)
-    lock, outcome = DeviceLock.of(["gpu-a"]), Outcome()
+    lock, outcome = DeviceLock.of(["gpu-a"]), Evidence()
     threading.Timer(A_MOMENT_S, holder.let_go).start()
     with outcome.time_part("timing", lock.hold_exclusive()) as held:
         pass

@@ -374,7 +374,7 @@ def reach():
     import importlib
     for name in (
         "judging.calls.protocol", "judging.calls.verdict_calls",
-        "judging.comparison.outputs", "judging.outcome", "judge", "timing.measurement",
+        "judging.comparison.outputs", "judging.evidence", "judge", "timing.measurement",
         "timing.checks", "timing.candidate_process", "worker.handle",
         "references.task", "references.worker", "scheduling.judges.process",
     ):

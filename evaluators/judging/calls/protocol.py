@@ -38,7 +38,7 @@ from evaluators.judging.calls.verdict_calls import (
     pair_tensors,
     pick_class,
 )
-from evaluators.judging.case import Evidence, Policy
+from evaluators.judging.case import Policy
 from evaluators.judging.comparison.outputs import (
     compare,
     find_departure,
@@ -63,6 +63,7 @@ from evaluators.judging.comparison.tolerance import (
     measure_algorithms,
     rank_class,
 )
+from evaluators.judging.evidence import Evidence
 from evaluators.judging.flags import FLAGS
 from evaluators.memory.tensors import change_elements, layout, tensors_of
 from evaluators.references.eager_error import EagerError

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import torch
 
 from evaluators.judging.calls.input_variations import replace_interior
-from evaluators.judging.case import Evidence, Policy
+from evaluators.judging.case import Policy
 from evaluators.judging.comparison.outputs import compare, is_same_answer, pair_outputs
 from evaluators.judging.comparison.result import (
     Comparison,
@@ -33,6 +33,7 @@ from evaluators.judging.comparison.tolerance import (
     is_below,
     rank_class,
 )
+from evaluators.judging.evidence import Evidence
 from evaluators.memory.tensors import compute_fingerprint, layout, tensors_of
 from evaluators.references.recorded_operations import Choice
 from evaluators.references.task import (

@@ -240,7 +240,7 @@ def _remeasure(
     evaluator: contract.Evaluator, case: Case, bench: Bench, config: Any
 ) -> contract.Tables:
     """Return the timings of a second session, and an evaluation that says how it ended."""
-    from evaluators.judging.outcome import build_shared_columns
+    from evaluators.judging.evidence import build_shared_columns
     from evaluators.references.task import ReferenceFailed
     from evaluators.sandbox.failures import Failed
 

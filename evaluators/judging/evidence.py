@@ -1,4 +1,4 @@
-"""The outcome of a case, and the rows of tables that it becomes."""
+"""The evidence of a case, and the rows of tables that it becomes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from evaluators.device.lock import Hold
-from evaluators.judging.case import Case, Evidence, Policy
-from evaluators.judging.flags import CAUSES, SUSPECT_CONFIDENCE
+from evaluators.judging.case import Case, Policy
+from evaluators.judging.flags import CAUSES, NONEQUIVALENT, SUSPECT_CONFIDENCE
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
@@ -37,9 +37,22 @@ def hold(device: AbstractContextManager[Hold] | None) -> AbstractContextManager[
 
 
 @dataclass(kw_only=True)
-class Outcome(Evidence):
-    """The results of a case so far; becomes one row of evaluations."""
+class Evidence:
+    """What a case has shown so far; becomes one row of evaluations."""
 
+    seeds: list[int] = field(default_factory=list)
+    """Input seeds, secret until the verdict."""
+    flags: set[str] = field(default_factory=set)
+    comparison: Any = None
+    """The worst Comparison so far, or the one that failed."""
+    notes: list[str] = field(default_factory=list[str])
+    """Lines for the row's log."""
+    answers: list[str] = field(default_factory=list[str])
+    """Fingerprints of the answers to the first questions."""
+    eager_class: str | None = None
+    """Lowest precision class of the eager reference in the calls that show the precision."""
+    compared_as_function: bool = False
+    """Whether every check for a different function has run to its end."""
     status: str = "correct"
     reason: str | None = None
     message: str | None = None
@@ -57,6 +70,15 @@ class Outcome(Evidence):
     """Seconds by part of the judgment."""
     findings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Signs of a hack in the text and the calls; rows without evaluation_id."""
+
+    def is_equivalent(self) -> bool | None:
+        """Whether the candidate computes the same function as the task's module.
+
+        None where no flag denies it and not every check has run.
+        """
+        if self.flags & NONEQUIVALENT:
+            return False
+        return True if self.compared_as_function else None
 
     def holds_by_bits(self) -> bool:
         """Whether the verdict holds by another policy of `ALIKE` for equal bits.
@@ -153,26 +175,26 @@ class KnownVerdicts:
 
 
 def build_tables(
-    outcome: Outcome, evaluation: Mapping[str, Any], shared: Mapping[str, Any], author: str
+    evidence: Evidence, evaluation: Mapping[str, Any], shared: Mapping[str, Any], author: str
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of a case by table, without their run_id.
 
     Args:
-        outcome: What is known of the case.
-        evaluation: Columns of the row of `evaluations` that the outcome does not know: evaluator,
+        evidence: What is known of the case.
+        evaluation: Columns of the row of `evaluations` that the evidence does not know: evaluator,
             evaluator_version, policy, sandbox_level, sandbox_missing, wall_s.
         shared: Columns that all rows of the case have.
         author: Author of the rows of `analyses`.
     """
-    ended = outcome.ended
+    ended = evidence.ended
     log = "\n".join(
-        part for part in (outcome.detail, *outcome.notes, ended.log if ended else "") if part
+        part for part in (evidence.detail, *evidence.notes, ended.log if ended else "") if part
     )
-    message = outcome.message
+    message = evidence.message
     causes = [
         finding
-        for finding in outcome.findings
-        if finding["detector"] in CAUSES.get(outcome.reason or "", ())
+        for finding in evidence.findings
+        if finding["detector"] in CAUSES.get(evidence.reason or "", ())
         and finding["confidence"] >= SUSPECT_CONFIDENCE
     ]
     if message is not None and causes:  # the line of the kernel in which a detector sees the cause
@@ -180,8 +202,8 @@ def build_tables(
         quote = cause["quote"].strip()[:_MOST_QUOTE]
         message = f"{message}; see line {cause['line']} ({cause['detector']}): {quote}"
     figures: dict[str, Any] = dict.fromkeys((*_FIGURES, "precision_class"))
-    comparison: Comparison | None = outcome.comparison
-    if outcome.status in _COMPARED and comparison is not None:
+    comparison: Comparison | None = evidence.comparison
+    if evidence.status in _COMPARED and comparison is not None:
         figures["precision_class"] = comparison.precision_class
         for name in _FIGURES:
             figure = getattr(comparison, name)
@@ -191,33 +213,33 @@ def build_tables(
         **shared,
         "evaluation_id": evaluation_id,
         **evaluation,
-        "status": outcome.status,
-        "reason": outcome.reason,
+        "status": evidence.status,
+        "reason": evidence.reason,
         "message": message,
         "log": log[:LOG_LIMIT] or None,
-        "flags": sorted(outcome.flags),
-        "equivalent": outcome.is_equivalent() if outcome.status == "correct" else None,
-        "seeds": outcome.seeds,
+        "flags": sorted(evidence.flags),
+        "equivalent": evidence.is_equivalent() if evidence.status == "correct" else None,
+        "seeds": evidence.seeds,
         **figures,
-        "custom_kernel_share": outcome.custom_kernel_share,
-        "build_s": outcome.build_s,
-        "parts_s": json.dumps(outcome.parts_s),
+        "custom_kernel_share": evidence.custom_kernel_share,
+        "build_s": evidence.build_s,
+        "parts_s": json.dumps(evidence.parts_s),
         "peak_memory_bytes": ended.peak_memory_bytes if ended else None,
     }
     now = datetime.now(UTC).isoformat()
-    findings = [{**finding, "created_at": now} for finding in outcome.findings]
-    if outcome.status == "rejected" and outcome.reason != "forbidden_code":  # the calls show it
+    findings = [{**finding, "created_at": now} for finding in evidence.findings]
+    if evidence.status == "rejected" and evidence.reason != "forbidden_code":  # the calls show it
         version = evaluation["evaluator_version"]
         findings.append(
-            _build_rejection(shared["kernel_id"], outcome.reason, outcome.message, version)
+            _build_rejection(shared["kernel_id"], evidence.reason, evidence.message, version)
         )
     return {
         "evaluations": [row],
-        "timings": [{**timing, "evaluation_id": evaluation_id} for timing in outcome.timings],
+        "timings": [{**timing, "evaluation_id": evaluation_id} for timing in evidence.timings],
         "findings": [{**finding, "evaluation_id": evaluation_id} for finding in findings],
         "analyses": [
             {**analysis, "kernel_id": shared["kernel_id"], "author": author}
-            for analysis in outcome.analyses
+            for analysis in evidence.analyses
         ],
     }
 
