@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from evaluators.cli import diagnose, findings, judging, serving
+from evaluators.cli import findings, judging, serving
 from evaluators.scheduling import contract
 from store.commandline import echo, members
 from store.commandline.escape import escape_terminal, quote_name
@@ -34,7 +34,6 @@ Each candidate runs in a sandboxed process, which does not compute its own verdi
 members.add_list(app, "evaluators")
 _judging_commands = judging.add_to(app)
 findings.add_to(app)
-diagnose.add_to(app)
 serving.add_to(app)
 
 

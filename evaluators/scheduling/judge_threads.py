@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from evaluators.judging.case import Case
 from evaluators.scheduling.contract import Settle, Tables
+from evaluators.scheduling.prebuild import Builder
 from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, HostUnfit
 
@@ -46,14 +47,6 @@ class Judge(Protocol):
 
     def restart(self) -> None:
         """Start another process after SandboxFailed."""
-        ...
-
-
-class Compiler(Protocol):
-    """A process that compiles candidates ahead."""
-
-    def build(self, case: Case) -> dict[str, Any]:
-        """Return seconds, hit and failure of a build. Raises SandboxFailed."""
         ...
 
 
@@ -206,7 +199,7 @@ class _JobQueue:
 def judge_cases(
     batches: Iterable[Sequence[Case]],
     judges: Sequence[Judge],
-    builders: Sequence[Compiler],
+    builders: Sequence[Builder],
     settle: Settle | None = None,
 ) -> Generator[JudgedCase]:
     """Judge cases and yield their results in the order in which they are finished.
@@ -276,7 +269,7 @@ def judge_cases(
         )
 
 
-def _build_ahead(jobs: _JobQueue, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
+def _build_ahead(jobs: _JobQueue, builder: Builder, results: queue.SimpleQueue[Any]) -> None:
     """Compile cases until none is left; the thread of one builder."""
     try:
         while (alike := jobs.next_build()) is not None:

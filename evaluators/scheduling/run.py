@@ -13,7 +13,7 @@ import store
 from evaluators.device.placement import Place
 from evaluators.scheduling import answers
 from evaluators.scheduling.contract import Evaluator, Tables, find_settle, name_of
-from evaluators.scheduling.judge_threads import Compiler, Judge, JudgedCase, judge_cases
+from evaluators.scheduling.judge_threads import Judge, JudgedCase, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess, start_judges
 from evaluators.scheduling.pending import (
     CASES_PER_JUDGE,
@@ -207,7 +207,7 @@ def run(
     lake_url: str | None,
     evaluator: Evaluator,
     judges: Sequence[Judge],
-    builders: Sequence[Compiler],
+    builders: Sequence[Builder],
     config: Any,
     selection: Selection,
     progress: Progress,

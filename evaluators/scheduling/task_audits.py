@@ -8,31 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import store
 from evaluators.judging.weak_tasks import VERSION
+from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.worker.resource_watch import read_free_memory
 from store import read_sql
 from store.dossier.names import read_task_names
 from store.errors import RowsRejected, SandboxFailed
-
-
-class Auditor(Protocol):
-    """A process that audits tasks on one device."""
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The `devices` row."""
-        ...
-
-    def audit(self, task: Mapping[str, Any], limit_s: float) -> tuple[dict[str, Any] | None, str]:
-        """Return the row of `task_audits`, or None and the reason. Raises SandboxFailed."""
-        ...
-
-    def restart(self) -> None:
-        """Start another process after SandboxFailed."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -98,7 +82,7 @@ def find_pending(
 
 def run(
     lake_url: str | None,
-    auditors: Sequence[Auditor],
+    auditors: Sequence[JudgeProcess],
     task: str | None = None,
     limit_s: float = 600.0,
     report: Callable[[Result, int, int], None] = lambda *_: None,
@@ -136,14 +120,14 @@ def run(
 
 
 def _audit_side_by_side(
-    tasks: Sequence[dict[str, Any]], auditors: Sequence[Auditor], limit_s: float
+    tasks: Sequence[dict[str, Any]], auditors: Sequence[JudgeProcess], limit_s: float
 ) -> Iterator[Result]:
     """Yield the results of tasks as they come, one task at a time for each auditor.
 
     Tasks that cannot be run are tried again one by one at the end, when they have the memory of the
     device for themselves.
     """
-    free: queue.SimpleQueue[Auditor] = queue.SimpleQueue()
+    free: queue.SimpleQueue[JudgeProcess] = queue.SimpleQueue()
     for auditor in auditors:
         free.put(auditor)
     stopped = threading.Event()
