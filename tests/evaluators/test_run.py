@@ -275,9 +275,9 @@ def test_a_verdict_on_an_alike_device_of_another_host_counts(lake_with_kernels: 
         writer.append({"devices": [judged], "evaluations": rows}, "verdicts")
     assert not list_pending(lake_with_kernels, alike)
     assert len(list_pending(lake_with_kernels, updated)) == len(kernels)
-    names = {name_verdict(judge, device, kernels[0]) for device in (judged, alike)}
+    names = {name_verdict(judge, device, Case.read(kernels[0])) for device in (judged, alike)}
     assert len(names) == 1
-    assert name_verdict(judge, updated, kernels[0]) not in names
+    assert name_verdict(judge, updated, Case.read(kernels[0])) not in names
 
 
 def test_texts_beside_a_release_come_after_the_kernels_of_their_task(
