@@ -64,14 +64,14 @@ def test_an_unexpected_error_costs_its_case_alone_and_is_traced(
 def test_an_error_in_a_robustness_call_ends_that_call_with_a_note(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    genuine = protocol.has_same_bits
+    genuine = protocol.draw_seed
     calls: list[int] = []
 
-    def fail_at_first(*values: Any) -> bool:
+    def fail_at_first() -> int:
         calls.append(1)
-        return fail() if len(calls) == 1 else genuine(*values)
+        return fail() if len(calls) == 1 else genuine()
 
-    monkeypatch.setattr(protocol, "has_same_bits", fail_at_first)
+    monkeypatch.setattr(protocol, "draw_seed", fail_at_first)
     row = judge_code(right_candidate)
     assert row["status"] == "correct"
     assert row["equivalent"] is None
