@@ -25,7 +25,8 @@ from evaluators.device.identity import select_alike
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract, ray_cluster
 from evaluators.scheduling.cases import choose_leaders, read_cases
-from evaluators.scheduling.judge_threads import Compiler, Judge, judge_cases
+from evaluators.scheduling.judge_threads import Judge, judge_cases
+from evaluators.scheduling.prebuild import Builder
 from evaluators.scheduling.run import append_result, open_judges, record_evaluation
 from store import read_sql
 from store.errors import EvaluatorError, FlywheelError, UnknownName
@@ -182,7 +183,7 @@ class Pool(Requests):
             config = self._evaluator.Config() if self._config is None else self._config
             self._policy = contract.get_policy(config)
             self._protocol: str | None = getattr(config, "protocol", None)
-            opened: AbstractContextManager[tuple[Sequence[Judge], Sequence[Compiler]]]
+            opened: AbstractContextManager[tuple[Sequence[Judge], Sequence[Builder]]]
             if self._ray is None:
                 layout = self._layout
                 opened = open_judges(self._name, layout.places, layout.builders, config)
