@@ -6,7 +6,7 @@ Each side runs in a separate process, so its time includes the start-up and its 
 separately. `pipeline` is `pipelines run contrastive-batch`: it renders prompts, checks them against
 the rules, writes and records them. `bare SQL` is one hand-written DuckDB statement over the lake's
 Parquet files that draws the same kernels and only fetches their texts. The program asserts that
-both drew the same kernels. `pipeline, first` runs with an empty view cache (store/lake/cache) and
+both drew the same kernels. `pipeline, first` runs with an empty view cache (docs/benchmarks.md) and
 fills it. `JSONL` does the job with `datasets` on the same history as JSON lines.
 """
 

@@ -3,8 +3,8 @@
 python benchmarks/queries.py --lake DIR          (a lake of benchmarks/generate.py)
 
 Both sides alternate in one process. The program compares their answers, then their best times. The
-first query on a large lake fills the view cache (store/lake/cache): `first` is the query on a copy
-with an empty cache; later queries use the filled cache.
+first query on a large lake fills the view cache (store/lake/view_cache.py): `first` is the query on
+a copy with an empty cache; later queries use the filled cache.
 """
 
 from __future__ import annotations

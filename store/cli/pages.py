@@ -121,14 +121,14 @@ def report(
     """
     import store
     from store.commandline.outputs import write_folder
-    from store.report.page import contents, render
+    from store.explore.report import build_report, write_report
 
     begun = time.monotonic()
     with (
         store.open(common.lake, at, include=including.views()) as lake,
         write_folder(out, "store report") as folder,
     ):
-        written = render.write_page(contents.build_page(lake, run), folder)
+        written = write_report(build_report(lake, run), folder)
         snapshot = lake.snapshot
     html = out / written.html.name
     echo.print_result(

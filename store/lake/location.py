@@ -213,7 +213,7 @@ class Location(ABC):
 
     @property
     def derived(self) -> Path:
-        """Folder of kept answers (`store.lake.cache.view_cache`); may be deleted at any time."""
+        """Folder of kept answers (`store.lake.view_cache`); may be deleted at any time."""
         return self.root / "derived"
 
     @property

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.bounds import read_bounds
-from store.lake import exclusions, stored_tables, user_sql
+from store.lake import exclusions, user_sql, view_cache
 from store.lake.attachment import attach, connect, resolve_snapshot
-from store.lake.cache import leaders, view_cache
 from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.host.scratch import choose_scratch
 from store.lake.limits import QueryLimits
@@ -67,20 +66,14 @@ class Lake:
             """Number of the snapshot that is read."""
             self._connection.execute("DETACH newest")
             attach(self._connection, location, snapshot=self.snapshot)
-            self._stored = stored_tables.read_tables(self._connection, location, self.snapshot)
+            self._texts = ViewTexts(
+                self._connection, location, self.snapshot, self.catalog, self._prepare
+            )
         self._known = (*self.catalog.tables, *list_views())
         self._prepared_names: set[str] = set()
         self._included = frozenset(include) ^ exclusions.EMPTY_BY_DEFAULT
         self._counts: dict[str, int] = {}
-        self._texts = ViewTexts(
-            self._connection, location, self.catalog, self._stored, self._prepare
-        )
-        self._view_cache = view_cache.ViewCache(
-            self._connection,
-            location,
-            self.snapshot,
-            self.bounds.spill_bytes,
-        )
+        self._view_cache = view_cache.ViewCache(self._connection, location, self.snapshot)
         self._lock_down()
         # A repeated query is not parsed again.
         self._guarded = functools.lru_cache(QUESTIONS)(
@@ -223,8 +216,6 @@ class Lake:
                 continue
             self._prepared_names.add(name)
             is_table = name in self.catalog.tables
-            if is_table and self._copy_inlined(name):
-                continue
             kind, body = self._texts.build_table(name) if is_table else self._build_view(name)
             with hold_inlined_rows(self.location):
                 self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
@@ -235,13 +226,12 @@ class Lake:
         Creates the views that it needs. A view that the cache would keep on a large lake becomes a
         table on a small one: planning every mention of it takes longer than computing its rows.
         """
-        sources = [self._stored.get(table) for table in leaders.list_sources(name)]
-        small = all(table is None or table.is_small for table in sources)
+        sources = [self._texts.stored.get(one) for one in view_cache.SOURCES.get(name, ())]
+        is_small = bool(sources) and all(table is None or table.is_small for table in sources)
         kept = self.find_cached(name) if sources else None
         asked = kept or self._texts.build_query(name)
         asked = f"SELECT * FROM ({asked}\n) WHERE false" if name in self._included else asked
-        few = name in leaders.LEADERS if kept else sources and small
-        return "TABLE" if few or name in leaders.SMALL_VIEWS else "VIEW", asked
+        return "TABLE" if is_small or name in view_cache.STORED_VIEWS else "VIEW", asked
 
     def find_cached(self, name: str, *, make: bool = True) -> str | None:
         """Return SQL that reads a view from its cache, or None without one.
@@ -249,22 +239,15 @@ class Lake:
         Views over few rows have no cache. With `make`, a missing cache is written.
         """
         question = self._texts.build_question(name)
-        if sum(self._stored[table].rows for table in question.tables) < view_cache.LARGE_ROWS:
+        rows = sum(self._texts.stored[table].rows for table in question.tables)
+        if rows < view_cache.LARGE_ROWS:
             return None
         with hold_inlined_rows(self.location):
-            if name not in leaders.LEADERS:
-                return self._view_cache.find_sql(question, make=make)
-            self._prepare(
-                user_sql.list_names(self._connection, read_view(name))
-                - {leaders.LEADERS[name].rows}
-            )
-            return leaders.find_leading_sql(
-                self._connection, self._view_cache, question, read_view(name), make=make
-            )
+            return self._view_cache.find_sql(question, make=make)
 
     def write_cached_views(self) -> None:
         """Write all views that the cache lacks at this snapshot, without a limit of time."""
-        for name in (*view_cache.SOURCES, *leaders.LEADERS):
+        for name in view_cache.SOURCES:
             self.find_cached(name)
 
     def count_stale_rows(self, name: str) -> int:
@@ -274,7 +257,7 @@ class Lake:
             return 0
         question, whole, stale = self._texts.build_question(name), self._texts.build_query(name), 0
         # In parts, which limits the memory.
-        for condition, live in self._view_cache.compute_parts(question, whole):
+        for condition, live in self._view_cache.list_parts(question, whole):
             row = self.run(
                 f"WITH kept AS (SELECT * FROM ({kept}\n) WHERE {condition}), "
                 f"live AS ({live}\n) SELECT count(*) AS rows FROM "
@@ -283,11 +266,6 @@ class Lake:
             assert row is not None
             stale += int(row["rows"])
         return stale
-
-    def _copy_inlined(self, name: str) -> bool:
-        table, stored = self.catalog.tables[name], self._stored.get(name)
-        with hold_inlined_rows(self.location):
-            return stored_tables.copy_inlined(self._connection, table, stored, self.snapshot)
 
     def _lock_down(self) -> None:
         folders = quote_values((self.location.files.url, str(self.location.derived)))

@@ -1,36 +1,46 @@
-"""SQL that computes views from the tables of a snapshot: all their rows, or some."""
+"""The tables of a snapshot, and SQL that computes views from them: all their rows, or some."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from store.lake import user_sql
-from store.lake.cache import leaders, view_cache
-from store.lake.cache.kept_files import NewKeys, ViewQuestion
-from store.lake.cache.task_parts import DividedView
+from store.lake import user_sql, view_cache
 from store.lake.location import Location
-from store.lake.sql_files import list_views, read_view
-from store.lake.stored_tables import StoredTable, build_table, list_columns
+from store.lake.sql_files import list_views, read_sql, read_view
+from store.lake.view_cache import NewKeys, ViewQuestion
 from store.schema.catalog import Catalog
 
 if TYPE_CHECKING:
     import duckdb
 
+SMALL_ROWS = 20_000
+_SMALL_BYTES = 4_000_000
 _LAKE_TABLE = re.compile(r"\blake\.main\.(\w+)")
-_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTable:
+    """A table that has rows at a snapshot."""
+
+    columns: frozenset[str]
+    rows: int
+    """Rows of the newest snapshot; an older one has no more."""
+    is_small: bool
+    """Whether a copy of its rows fits into memory easily."""
 
 
 class ViewTexts:
-    """Builds the SQL of views over the tables of one snapshot.
+    """Builds the SQL of tables and views at one snapshot.
 
     Args:
-        connection: Where the SQL will be run.
-        location: Where the data files are.
+        connection: Where the lake is attached at the snapshot, and the SQL will be run.
+        location: Where the lake is.
+        snapshot: The snapshot that is read.
         catalog: The tables, with the columns that views may name.
-        stored: The tables that have rows at the snapshot.
         prepare: Creates the tables and views of these names on the connection.
     """
 
@@ -38,20 +48,36 @@ class ViewTexts:
         self,
         connection: duckdb.DuckDBPyConnection,
         location: Location,
+        snapshot: int,
         catalog: Catalog,
-        stored: Mapping[str, StoredTable],
         prepare: Callable[[Set[str]], None],
     ) -> None:
         self._connection = connection
-        self._location = location
         self._catalog = catalog
-        self._stored = stored
         self._prepare = prepare
         self._known = {*catalog.tables, *list_views()}
+        # A literal, because DuckDB would import pandas for a parameter, which takes half a second.
+        query = read_sql(__file__, "stored").replace("$snapshot", str(snapshot))
+        self.stored = {
+            table: StoredTable(
+                columns=frozenset(columns),
+                rows=rows,
+                is_small=rows <= SMALL_ROWS and size <= _SMALL_BYTES,
+            )
+            for table, columns, rows, size in connection.execute(location.qualify(query)).fetchall()
+        }
+        """The tables that have rows at the snapshot."""
 
     def build_table(self, name: str) -> tuple[str, str]:
-        """Return whether to create a table as a VIEW or a TABLE, and SQL for it."""
-        return build_table(self._catalog.tables[name], self._stored.get(name), self._location)
+        """Return whether to create a table of the snapshot as a VIEW or a TABLE, and SQL for it.
+
+        What the snapshot is too old to have reads as typed NULLs. Small tables are copied, which
+        takes one scan instead of one per mention in a view.
+        """
+        stored, listed = self.stored.get(name), self._list_columns(name)
+        if stored is None:
+            return "VIEW", f"SELECT {listed} WHERE false"
+        return "TABLE" if stored.is_small else "VIEW", f"SELECT {listed} FROM lake.main.{name}"
 
     def build_query(self, name: str) -> str:
         """Return SQL that computes a view from the tables, and prepare what it reads."""
@@ -68,7 +94,7 @@ class ViewTexts:
             for one in dependencies
         ]
         for table in view_cache.FIGURES:
-            if table not in dependencies or table not in self._stored:
+            if table not in dependencies or table not in self.stored:
                 continue
             # Rows never change, so their keys identify them.
             self._prepare({table})
@@ -77,10 +103,9 @@ class ViewTexts:
             made_of.append(repr(rows.fetchall()))
         return ViewQuestion(
             view=name,
-            tables=tuple(table for table in leaders.list_sources(name) if table in self._stored),
-            text="\n".join([*made_of, leaders.describe_leaders(name)]),
+            tables=tuple(table for table in view_cache.SOURCES[name] if table in self.stored),
+            text="\n".join(made_of),
             build_query=functools.partial(self._build_rows, name),
-            divide=functools.partial(self._divide, name),
         )
 
     def list_dependencies(self, view: str) -> list[str]:
@@ -92,75 +117,30 @@ class ViewTexts:
         return [*found, view]
 
     def _build_rows(self, name: str, new: NewKeys | None) -> str:
-        """Return SQL for the rows of a view, or of those that its first rows are chosen from.
-
-        They are all rows, or those of new keys.
-        """
-        view = leaders.LEADERS[name].rows if name in leaders.LEADERS else name
-        if new is None and name in leaders.LEADERS:
-            self._prepare({view})
-            return f"SELECT * FROM temp.{view}"
+        """Return SQL for the rows of a view: all, or those of new keys."""
         if new is None:
             return self.build_query(name)
-        self._prepare(set(self.list_dependencies(view)) & set(self._catalog.tables))
-        rows = {
+        dependencies = self.list_dependencies(name)
+        tables = [one for one in dependencies if one in self._catalog.tables]
+        self._prepare(set(tables))
+        # The view over other rows of its tables, with the views that it reads inside.
+        texts = {
             table: new.build_rows(table, self._list_columns(table), self.build_table(table)[1])
             for table in new.later
         }
-        return self._inline(view, rows)
-
-    def _divide(self, name: str) -> DividedView | None:
-        """Return how to compute a view from files with rows of its tables.
-
-        None for a view that reads cached views, which are ordered by parts already.
-        """
-        dependencies = self.list_dependencies(name)
-        cached = {*view_cache.SOURCES, *leaders.LEADERS} - {name}
-        if name in leaders.LEADERS or cached & set(dependencies):
-            return None
-        # Every column that the view could need is named in it, or is a column of its answer.
-        texts = [read_view(one) for one in dependencies if one not in self._catalog.tables]
-        answer = self._connection.execute(f"DESCRIBE {self.build_query(name)}").fetchall()
-        words = {*_WORD.findall("\n".join(texts)), *(str(column) for column, *_ in answer)}
-        tables = {
-            table: [one for one in self._catalog.tables[table].columns if one in words]
-            for table in leaders.list_sources(name)
-            if table in self._stored
-        }
-
-        def build(relations: Mapping[str, str | None]) -> str:
-            rows = {
-                table: self._pad_columns(table, columns, relations[table])
-                for table, columns in tables.items()
-            }
-            return self._inline(name, rows, "NOT MATERIALIZED")
-
-        return DividedView(
-            rows={
-                table: f"SELECT {_list_names(columns)} FROM ({self.build_table(table)[1]})"
-                for table, columns in tables.items()
-            },
-            build_query=build,
-        )
-
-    def _pad_columns(self, name: str, columns: list[str], relation: str | None) -> str:
-        """Return SQL for all columns of a table, where a relation has some of them."""
-        table = self._catalog.tables[name]
-        if relation is None:
-            return f"SELECT {list_columns(table, None)} WHERE false"
-        there = StoredTable(columns=frozenset(columns), files=None, inlined=None, rows=0, bytes=0)
-        return f"SELECT {list_columns(table, there)} FROM {relation}"
-
-    def _inline(self, view: str, rows: Mapping[str, str], how: str = "") -> str:
-        """Return SQL of a view over other rows of tables, with the views that it reads inside."""
-        views = (one for one in self.list_dependencies(view) if one not in self._catalog.tables)
-        texts = {**rows, **{one: read_view(one) for one in views}}
-        asked = texts.pop(view)
-        listed = ", ".join(f"{name} AS {how} ({text}\n)" for name, text in texts.items())
+        texts |= {one: read_view(one) for one in dependencies if one not in tables}
+        asked = texts.pop(name)
+        listed = ", ".join(f"{one} AS ({text}\n)" for one, text in texts.items())
         return f"SELECT * FROM (WITH {listed} SELECT * FROM ({asked}\n))"
 
     def _list_columns(self, name: str) -> str:
-        return list_columns(self._catalog.tables[name], self._stored.get(name))
+        """Return a table's columns as SQL, with typed NULLs for columns that the snapshot lacks."""
+        table, stored = self._catalog.tables[name], self.stored.get(name)
+        there = frozenset[str]() if stored is None else stored.columns
+        return ", ".join(
+            f'"{c.name}"' if c.name in there else f'NULL::{c.type} AS "{c.name}"'
+            for c in table.columns.values()
+        )
 
     def _replace_mention(self, mention: re.Match[str]) -> str:
         """Return SQL for `lake.main.TABLE` in a view: its rows, each with DuckLake's `snapshot_id`.
@@ -169,10 +149,6 @@ class ViewTexts:
         """
         name = mention[1]
         listed = self._list_columns(name)
-        if name not in self._stored:
+        if name not in self.stored:
             return f"(SELECT {listed}, NULL::BIGINT AS snapshot_id WHERE false)"
         return f"(SELECT {listed}, snapshot_id FROM lake.main.{name})"
-
-
-def _list_names(columns: list[str]) -> str:
-    return ", ".join(f'"{one}"' for one in columns)

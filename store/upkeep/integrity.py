@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 from store import faults
 from store.commandline.progress import Progress, ignore_progress
 from store.errors import CatalogError, FlywheelError, summarize_error
-from store.lake import checksums
+from store.lake import checksums, view_cache
 from store.lake.attachment import find_newest_snapshot, list_filled_tables
-from store.lake.cache import view_cache
-from store.lake.cache.leaders import LEADERS
 from store.lake.checksums import RESTORE, Comparison, Damage, DataFile
 from store.lake.location import Location
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.lake.stored_tables import SMALL_ROWS
+from store.lake.view_texts import SMALL_ROWS
 from store.schema import catalog as catalogs
 from store.schema import migrate
 from store.schema.catalog import Catalog
@@ -65,7 +63,7 @@ def inspect(
     The catalog database; data files of every snapshot against the checksums taken when they were
     committed; ids against what they are the hash of; keys, references and checks of all rows; row
     counts against ingest_log (lost, doubled or torn bundles); answers that are kept
-    (`store.lake.cache`) against the tables; rejected bundles in the spool. Damage is reported
+    (`store.lake.view_cache`) against the tables; rejected bundles in the spool. Damage is reported
     like a broken rule, and tables that are still readable are checked.
 
     Without `full`, what an earlier check on this host has found whole (`check_record`) is not read
@@ -284,7 +282,7 @@ def _check_view_cache(location: Location) -> list[Problem]:
     advice = f"Delete {location.derived}; it is made anew."
     problems: list[Problem] = []
     with Lake(location) as reader:
-        for view in (*view_cache.SOURCES, *LEADERS):
+        for view in view_cache.SOURCES:
             rule = "kept answers are those of the tables"
             try:
                 count = reader.count_stale_rows(view)

@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable
 from store.lake import checksums
-from store.lake.attachment import WRITE_DATA_PATH, attach, connect, find_newest_snapshot
+from store.lake.attachment import (
+    WRITE_DATA_PATH,
+    attach,
+    connect,
+    find_newest_snapshot,
+    list_filled_tables,
+)
 from store.lake.checksums import hash_file
 from store.lake.data_files.files import NewFiles
 from store.lake.host.durable_file import rename_durably
@@ -28,7 +34,6 @@ from store.lake.location import METADATA, FolderLocation, Location
 from store.lake.reader import Lake
 from store.lake.server.location import ServerLocation
 from store.lake.sql_files import read_sql
-from store.lake.stored_tables import read_tables
 from store.schema import catalog as catalogs
 from store.schema import migrate
 from store.upkeep import check_record, database
@@ -79,7 +84,7 @@ def compact(location: Location) -> Compaction:
 
     Holds the lake's lock, so that no commit is under way; readers are not disturbed. Checksums of
     new files are recorded, and of older ones that have none. Answers that views keep
-    (`store.lake.cache.view_cache`) are brought up to date after that.
+    (`store.lake.view_cache`) are brought up to date after that.
 
     Raises FlywheelError, with nothing changed, where a file that would be merged is damaged: the
     merged file would hide that.
@@ -313,7 +318,7 @@ def _require_whole(connection: duckdb.DuckDBPyConnection, location: Location) ->
 def _flush(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
     """Write inlined rows to files, except the checksums of these."""
     # DuckLake takes milliseconds per column to plan the scan of a table without rows.
-    tables = read_tables(connection, location, find_newest_snapshot(connection))
+    tables = sorted(list_filled_tables(connection, location))
     calls = [
         f"CALL ducklake_flush_inlined_data('lake', table_name => '{name}')"
         for name in tables

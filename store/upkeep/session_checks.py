@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.lake.sql_files import read_sql
-from store.lake.view_texts import read_view
+from store.lake.sql_files import read_sql, read_view
 from store.schema import row_checks
 from store.schema.catalog import Catalog
 from store.schema.device_names import NAME_RULE

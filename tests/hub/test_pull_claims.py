@@ -10,6 +10,7 @@ import pytest
 from hub.server import HubServer
 
 import store
+from store.explore.report import build_section
 from store.headlines import story
 from store.hub.client import Hub
 from store.hub.edition import Options
@@ -17,7 +18,6 @@ from store.hub.publish import publish
 from store.hub.pull import pull
 from store.importers import cuda_l1, published
 from store.importers.reading.run import run_import
-from store.report import claims as reported
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 TASK = """class Model:
@@ -63,7 +63,7 @@ def read_figures(url: str) -> tuple[dict[str, int], list[Any], list[Any]]:
     with store.open(url) as lake:
         [counted] = lake.sql(COUNTS).rows()
         steps = [step.rows.to_pylist() for step in story.read_story(lake).steps]
-        exhibits = [one.answer.rows for one in reported.build_section(lake).exhibits]
+        exhibits = [one.rows for one in build_section(lake, "claims").exhibits]
     return counted, steps, exhibits
 
 

@@ -18,7 +18,7 @@ from pipelines.contract import Request
 from pipelines.datasets import materialize
 from pipelines.selection.scores import find_device_kind
 from store.errors import DatasetError, EmptyDataset, UnknownName
-from store.lake.cache import view_cache
+from store.lake import view_cache
 from store.lake.location import Location
 
 GOLDEN = Path(__file__).parent / "golden"

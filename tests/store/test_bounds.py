@@ -22,9 +22,9 @@ from store.bounds import read_bounds
 from store.errors import FlywheelError
 from store.guard.query_process import QueryProcess
 from store.lake.attachment import connect
-from store.lake.cache.kept_files import copy_rows
 from store.lake.limits import QueryLimits
 from store.lake.sql_files import name_query
+from store.lake.view_cache import copy_rows
 
 SETTINGS = (
     "SELECT current_setting('memory_limit') AS memory, "
@@ -226,7 +226,7 @@ def test_an_error_of_a_writer_names_the_bound_the_option_and_what_asked(
     monkeypatch.setenv("FLYWHEEL_SPILL_GB", "0.005")
     with closing(connect()) as connection, pytest.raises(FlywheelError) as error, faults.at("x"):
         copy_rows(connection, query, scratch / "rows.parquet")
-    module = "store/lake/cache/kept_files.py"
+    module = "store/lake/view_cache.py"
     assert error.value.message == f"a query of {module} needs more than {bound}"
     assert option in str(error.value.hint)
 

@@ -296,9 +296,9 @@ def test_what_is_exceeded_or_for_another_gpu_does_not_fall(measured_lake: store.
 
 
 def test_the_report_counts_as_the_view_does(measured_lake: store.Lake) -> None:
-    from store.report import claims
+    from store.explore.report import build_section
 
-    answers = {one.answer.name: one.answer for one in claims.build_section(measured_lake).exhibits}
+    answers = {one.name: one for one in build_section(measured_lake, "claims").exhibits}
     checked = {(row["source"], row["gpu"]): row for row in answers["claims_checked"].rows}
     ours = checked["others", "A100"]
     assert (ours["judged"], ours["holds"], ours["exceeded"], ours["falls"]) == (2, 0, 1, 1)

@@ -15,10 +15,10 @@ import pytest
 from explorer_lakes import crawl, open_client, write_lake
 
 import store
+from store.explore.report import build_report, write_report
 from store.explore.server import decisions
 from store.explore.server.serve import make_app
 from store.lake.location import Location
-from store.report.page import contents, render
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 AXE = Path.home() / ".cache" / "kernel-flywheel-tests" / "node_modules" / "axe-core" / "axe.min.js"
@@ -197,8 +197,8 @@ def find_serious(page: Any) -> list[tuple[str, str]]:
 def report(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the address of the report of that lake."""
     with store.open(str(lake)) as opened:
-        page = contents.build_page(opened)
-    return render.write_page(page, tmp_path_factory.mktemp("report")).html.as_uri()
+        page = build_report(opened)
+    return write_report(page, tmp_path_factory.mktemp("report")).html.as_uri()
 
 
 MEDIANS = """() => [...document.querySelectorAll("thead th")]

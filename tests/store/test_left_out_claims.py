@@ -10,9 +10,8 @@ import builders as b
 import pytest
 
 import store
+from store.explore.report import Section, build_section
 from store.headlines import story
-from store.report import claims, distribution, summary, transfer
-from store.report.page.section import Section
 
 HONEST, RENAMED, CONSTANT, WRONG, WEAK_AND_WRONG = (
     "level3/35", "level1/12", "level2/83", "level3/41", "level3/42",
@@ -82,7 +81,7 @@ def lake(lake_url: str) -> Iterator[store.Lake]:
 
 
 def answers_of(section: Section) -> dict[str, list[dict[str, Any]]]:
-    return {exhibit.answer.name: exhibit.answer.rows for exhibit in section.exhibits}
+    return {exhibit.name: exhibit.rows for exhibit in section.exhibits}
 
 
 def compare(lake: store.Lake, device: str = "A100") -> dict[str, tuple[Any, ...]]:
@@ -135,7 +134,7 @@ def test_case_studies_say_why_a_claim_is_not_compared(lake: store.Lake) -> None:
 def test_cross_gpu_and_its_chart_leave_both_out(lake: store.Lake, lake_url: str) -> None:
     names = "SELECT task, ratio FROM cross_gpu ORDER BY task"
     assert lake.sql(names).rows() == [{"task": HONEST, "ratio": 2.0}]
-    shown = answers_of(transfer.build_section(lake))
+    shown = answers_of(build_section(lake, "transfer"))
     assert [(row["speedup_a"], row["speedup_b"]) for row in shown["transfer_points"]] == [(2, 4)]
     assert [row["n"] for row in shown["transfer"]] == [1]
     with store.open(lake_url, include=("nonequivalent", "weak_tasks")) as opened:
@@ -154,14 +153,14 @@ def test_the_headline_counts_both_in_columns_of_their_own(lake: store.Lake) -> N
 
 
 def test_the_report_counts_both_in_words_of_their_own(lake: store.Lake) -> None:
-    shown = answers_of(claims.build_section(lake))
+    shown = answers_of(build_section(lake, "claims"))
     row = next(one for one in shown["claims_checked"] if one["device"] == "A100")
     assert (row["judged"], row["holds"], row["exceeded"], row["falls"]) == (5, 1, 0, 1)
     assert (row["wrong"], row["another function"], row["weak"]) == (1, 1, 2)
     assert (row["no quiet session"], row["n"]) == (0, 1)
     assert {one["outcome"] for one in shown["claims_points"]} == {"holds", "faster here"}
     assert [one["task"] for one in shown["claims_fallen"]] == [WRONG]
-    tiles = answers_of(summary.build_section(lake))["summary"]
+    tiles = answers_of(build_section(lake, "summary"))["summary"]
     # Of the five claims, that of the honest kernel and that of the wrong one can be decided.
     assert [
         (tile["figure"], tile["meaning"]) for tile in tiles if "on A100, " in tile["meaning"]
@@ -175,7 +174,7 @@ def test_the_report_counts_both_in_words_of_their_own(lake: store.Lake) -> None:
 
 
 def test_the_report_says_how_many_weak_tasks_its_distributions_leave_out(lake: store.Lake) -> None:
-    exhibits = {one.answer.name: one.answer for one in distribution.build_section(lake).exhibits}
+    exhibits = {one.name: one for one in build_section(lake, "distribution").exhibits}
     for name in ("ecdf", "quantiles"):
         answer = exhibits[name]
         assert {row["n"] for row in answer.rows} == {1}

@@ -19,11 +19,17 @@ from hypothesis import strategies as st
 
 import store
 from store.errors import UnknownName
+from store.explore.report import (
+    Report,
+    ask,
+    build_report,
+    build_section,
+    compose,
+    panel,
+    write_report,
+)
 from store.rendering import charts
 from store.rendering import text as text_module
-from store.report import best, claims, findings, techniques
-from store.report.page import contents, render
-from store.report.page.section import ask
 from store.upkeep import history
 
 ROOT = Path(__file__).parents[2]
@@ -114,32 +120,32 @@ def plain_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(plain_lake: Path) -> render.Page:
+def page(plain_lake: Path) -> Report:
     """Return the plain lake's report."""
     with store.open(str(plain_lake)) as lake:
-        return contents.build_page(lake)
+        return build_report(lake)
 
 
 @pytest.fixture(scope="module")
-def report_folder(page: render.Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report_folder(page: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that the plain lake's report is written to."""
-    return render.write_page(page, tmp_path_factory.mktemp("written")).html.parent
+    return write_report(page, tmp_path_factory.mktemp("written")).html.parent
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the report of a lake whose every free text is hostile."""
     folder = tmp_path_factory.mktemp("hostile")
-    sections = (claims, findings, best)
+    sections = ("claims", "findings", "best")
     with store.open(str(lake_of(folder / "lake", rows(hostile=True)))) as lake:
-        page = render.build_page(lake, NAME, [one.build_section(lake) for one in sections])
-        render.write_page(page, folder / "out")
+        page = compose(lake, NAME, [build_section(lake, one) for one in sections])
+        write_report(page, folder / "out")
     return folder / "out"
 
 
 def report(lake: Path, out: Path, run: str | None = None) -> Path:
     with store.open(str(lake)) as opened:
-        render.write_page(contents.build_page(opened, run), out)
+        write_report(build_report(opened, run), out)
     return out
 
 
@@ -194,7 +200,7 @@ def test_the_page_runs_nothing_and_fetches_nothing(report_folder: Path) -> None:
 
 
 def test_every_exhibit_has_its_sql_and_every_anchor_its_place(
-    report_folder: Path, page: render.Page
+    report_folder: Path, page: Report
 ) -> None:
     text = (report_folder / "report.html").read_text("utf-8")
     reader = Reader(text)
@@ -202,7 +208,7 @@ def test_every_exhibit_has_its_sql_and_every_anchor_its_place(
     assert len(ids) == len(set(ids))
     for _, attributes in reader.tags:
         assert attributes.get("href") is None or str(attributes["href"])[1:] in ids
-    answers = [exhibit.answer for section in page.sections for exhibit in section.exhibits]
+    answers = [exhibit for section in page.sections for exhibit in section.exhibits]
     # What a reader copies from the page is what was asked.
     assert sql_of(text) == [answer.sql for answer in answers]
     assert all(answer.rows for answer in answers)
@@ -220,15 +226,15 @@ def test_a_report_at_a_tag_knows_the_names_given_since_and_none_removed(
         history.add_tag(writer, name, snapshot, f"note on {name}")
     history.remove_tag(writer, "gone", None)
     with writer.reader("v1") as lake:
-        page = contents.build_page(lake)
+        page = build_report(lake)
     assert page.tags == ["v1"]
     (tags,) = (
-        exhibit.answer
+        exhibit
         for section in page.sections
         for exhibit in section.exhibits
-        if exhibit.answer.name == "tags"
+        if exhibit.name == "tags"
     )
-    assert [(row["tag"], row["snapshot"], row["note"]) for row in tags.rows] == [
+    assert [(row["tag"], row["snapshot_id"], row["note"]) for row in tags.rows] == [
         ("v1", snapshot, "note on v1")
     ]
 
@@ -351,7 +357,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain_lake: Path, tmp_path: Path
     assert "A100 eager 12 12 12 11 2 10,800 3,600 24.0" in text
     assert f"{12 * 1200 / 11:,.0f} {24 / 11:#.3g}" in text
     with store.open(str(plain_lake)) as lake:
-        rows = ask(lake, "run_best_so_far", run=run).rows
+        rows = ask(lake, panel("run_best_so_far", run=run)).rows
     # A kernel that loses to its baseline takes nothing away from what there is.
     for _, arm in itertools.groupby(rows, lambda row: (row["device"], row["baseline"])):
         reached = [row["geomean_at_least_1"] for row in arm]
@@ -370,7 +376,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain_lake: Path, tmp_path: Path
     for file in out.rglob("*.*"):
         assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
     with store.open(str(plain_lake)) as lake, pytest.raises(UnknownName, match='no run "'):
-        contents.build_page(lake, "nothing")
+        build_report(lake, "nothing")
 
 
 def test_an_empty_lake_says_what_would_fill_each_section(empty_lake: Path, tmp_path: Path) -> None:
@@ -389,8 +395,8 @@ def test_each_baseline_has_a_chart_of_techniques(tmp_path: Path) -> None:
         b.features(kernel, ["fusion", "vectorised", "streams"]) for kernel in content["kernels"]
     ]
     with store.open(str(lake_of(tmp_path / "lake", content))) as lake:
-        section = techniques.build_section(lake)
-    titles = [figure.title for figure in section.exhibits[0].figures]
+        section = build_section(lake, "techniques")
+    titles = [figure.title for figure in section.exhibits[0].charts]
     assert titles == ["A100, eager", "H100, eager", "A100, compile", "H100, compile"]
 
 

@@ -226,7 +226,7 @@ def test_another_function_is_not_ranked_unless_it_is_asked_for(another_url: str)
 
 
 def test_a_ranked_kernel_is_shown_with_the_checks_that_it_fails(another_url: str) -> None:
-    from store.report.best import build_section
+    from store.explore.report import build_section, list_kernels
 
     names = {b.kernel(name)["kernel_id"]: name for name, _, _ in ANOTHER}
     with store.open(another_url) as lake:
@@ -240,9 +240,9 @@ def test_a_ranked_kernel_is_shown_with_the_checks_that_it_fails(another_url: str
         }
         [best] = rows(lake, "FROM best_kernels")
         assert (names[best["kernel_id"]], best["fragile"]) == ("rounds", ["fails_signed"])
-        table, _, code = build_section(lake).exhibits
-        assert [row["fragile"] for row in table.answer.rows] == ["fails_signed"]
-        assert code.listings[0].facts["fragile"] == "fails_signed"
+        table, _, code = build_section(lake, "best").exhibits
+        assert [row["fragile"] for row in table.rows] == ["fails_signed"]
+        assert next(list_kernels(code))["facts"]["fragile"] == "fails_signed"
 
 
 def test_leaderboard_reads_missing_values_in_both_ways(board: store.Lake) -> None:

@@ -39,6 +39,8 @@ class Chart:
 
     svg: str
     title: str = ""
+    name: str = ""
+    """Its file beside the Markdown of a report, where it is unique."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,11 @@ class Panel:
     table: Literal["open", "folded", "none"] = "open"
     hidden: Sequence[str] = ()
     """Columns that the table leaves out."""
+    count_charts: Callable[[list[Row]], int] | None = None
+    """In a report: returns the number of groups of rows that have charts; it tells how many are
+    left out."""
+    split: Sequence[str] | None = None
+    """In a report: one table for each group of rows with equal values here; None is no table."""
     is_required: bool = False
     """Whether the panel is shown without rows, with a sentence about what adds some."""
     is_wide: bool = True

@@ -13,7 +13,7 @@ from store.lake import sql_files
 from store.rendering.questions import Value, bind
 
 SQL = Path(__file__).parent.parent / "sql"
-REPORT = SQL.parent.parent / "report" / "sql"
+REPORT = SQL / "report"
 """Questions of the report; those without placeholders are also the console's examples."""
 _LAST_ORDER = re.compile(r"(?s)(.*\nORDER BY )(?!.*\nORDER BY )")
 

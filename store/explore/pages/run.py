@@ -19,9 +19,10 @@ _TABS = (
     Tab(name="evaluations", label="Evaluations"),
     Tab(name="options", label="Options"),
 )
-_SAMPLING = ("training", "rollout")
+SAMPLING = ("training", "rollout")
 """Kinds of runs with attempts by step."""
 _MOST_CHARTS = 6
+_MOST_DEVICES = 3
 
 
 async def build(view: View) -> Page:
@@ -50,7 +51,7 @@ async def build(view: View) -> Page:
         ]
     elif tab == "options":
         panels = [Panel(name="options", values=values), Panel(name="products", values=values)]
-    elif run["kind"] in _SAMPLING:
+    elif run["kind"] in SAMPLING:
         panels = _list_progress(run_id)
     else:  # other runs have no steps
         panels = [
@@ -106,7 +107,7 @@ def _list_progress(run_id: str) -> list[Panel]:
         chart("best_so_far", "run_best_so_far", ("device",), run_charts.draw_best),
         Panel(
             name="curve", values=values, file=REPORT / "run_curve.sql", rows=CHART_ROWS,
-            table="folded", draw=_draw_curves,
+            table="folded", draw=draw_curves,
         ),
         Panel(
             name="metrics", values=values, file=REPORT / "run_metrics.sql", rows=5 * CHART_ROWS,
@@ -129,14 +130,19 @@ def _draw_groups(
     ][:_MOST_CHARTS]
 
 
-def _draw_curves(rows: list[Row]) -> Sequence[Chart]:
+def draw_curves(rows: list[Row], *, with_kernels: bool = False) -> Sequence[Chart]:
+    """Return charts of success and speedup by step for each device, and of the kernels so far."""
+    kinds = [
+        ("run_success", "Success", run_charts.draw_success, "share"),
+        ("run_speedup", "Speedup over eager", run_charts.draw_speedup, "geomean"),
+        ("run_kernels", "Kernels", run_charts.draw_kernels, "attempts"),
+    ]
     drawn: list[Chart] = []
-    for (device,), mine in group_rows(rows, ["device"]).items():
-        for title, draw, key in (
-            ("Success", run_charts.draw_success, "share"),
-            ("Speedup over eager", run_charts.draw_speedup, "geomean"),
-        ):
+    devices = list(group_rows(rows, ["device"]).items())[:_MOST_DEVICES]
+    for number, ((device,), mine) in enumerate(devices, start=1):
+        for kind, title, draw, key in kinds if with_kernels else kinds[:2]:
             known = [row for row in mine if row[key] is not None]
             if known:
-                drawn.append(Chart(svg=draw(title, known), title=f"{title}, {device}"))
-    return drawn[:_MOST_CHARTS]
+                name = f"{kind}-{number}"
+                drawn.append(Chart(svg=draw(name, known), title=f"{title}, {device}", name=name))
+    return drawn

@@ -37,7 +37,7 @@ async def build(view: View) -> Page:
         intro="Findings of detectors, their evidence, and what was decided.",
         choices=choices,
         panels=[
-            Panel(name="kernels", values=values, rows=15, is_required=True),
+            Panel(name="kernels", values=values | {"except": None}, rows=15, is_required=True),
             Panel(name="findings", values=values | {"confidence": confidence}, rows=10,
                   template="evidence", table="none", prepare=_show_evidence),
             Panel(name="classes"),

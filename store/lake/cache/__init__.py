@@ -1,1 +1,0 @@
-"""Files beside the lake with the rows of views; safe to delete."""

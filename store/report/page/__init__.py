@@ -1,1 +1,0 @@
-"""Renders the sections of a report as one page."""

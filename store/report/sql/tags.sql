@@ -1,8 +1,0 @@
--- Names of snapshots
--- store report --at NAME writes the report of one of them. A name is given later than its
--- snapshot, so run this query without --at.
--- Empty: No snapshot has a name yet: store tag add NAME.
-SELECT "name" AS tag, snapshot_id AS snapshot, note, since
-FROM current_tags
-ORDER BY snapshot_id DESC, "name"
-LIMIT 40
