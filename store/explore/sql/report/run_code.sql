@@ -14,7 +14,8 @@ WITH fastest AS (
 SELECT
     task_names.suite || ' ' || task_names.suite_revision AS suite, task_names."name" AS task,
     task_names.title, fastest.device, speeds.speedup, speeds.speedup_low, speeds.speedup_high,
-    speeds.n, authors.policy, array_to_string(fragile.flags, ', ') AS fragile,
+    speeds.sessions, speeds.n, authors.policy, shapes.shapes,
+    array_to_string(fragile.flags, ', ') AS fragile,
     array_to_string(features.techniques, ', ') AS techniques,
     kernels.license, kernels."path", fastest.kernel_id, fastest.task_id,
     left(kernels.code, 400000) AS code,
@@ -34,4 +35,9 @@ LEFT JOIN authors
 LEFT JOIN features ON features.kernel_id = fastest.kernel_id
 LEFT JOIN fragile
     ON fragile.kernel_id = fastest.kernel_id AND fragile.task_id = fastest.task_id
+LEFT JOIN shapes
+    ON
+        shapes.kernel_id = fastest.kernel_id
+        AND shapes.task_id = fastest.task_id
+        AND shapes.device = fastest.device
 ORDER BY fastest.speedup_low DESC, fastest.task_id
