@@ -25,7 +25,7 @@ import psycopg
 from clocks import build_clock, wait_until
 from crash import Harness, Outcome, parse_options, report
 
-from store.lake.server.location import SESSION
+from store.lake.location import SESSION
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from object_storage import BUCKET, ObjectStorage

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from store import faults
 from store.errors import FlywheelError, summarize_error
 from store.lake.attachment import attach, connect
-from store.lake.data_files.files import DataFiles, Stamp
+from store.lake.data_files import DataFiles, Stamp
 from store.lake.location import METADATA, Location
 from store.lake.sql_files import read_sql
 

@@ -20,7 +20,7 @@ from store.errors import FlywheelError
 from store.faults import replace_file
 from store.lake import checksums
 from store.lake.checksums import DataFile
-from store.lake.data_files.files import Stamp
+from store.lake.data_files import Stamp
 from store.lake.location import METADATA, Location
 from store.schema.catalog import Catalog
 

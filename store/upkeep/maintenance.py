@@ -27,12 +27,11 @@ from store.lake.attachment import (
     list_filled_tables,
 )
 from store.lake.checksums import hash_file
-from store.lake.data_files.files import NewFiles
+from store.lake.data_files import NewFiles
 from store.lake.host.durable_file import rename_durably
 from store.lake.host.inlined_rows import hold_inlined_rows, wait_for_queries
-from store.lake.location import METADATA, FolderLocation, Location
+from store.lake.location import METADATA, FolderLocation, Location, ServerLocation
 from store.lake.reader import Lake
-from store.lake.server.location import ServerLocation
 from store.lake.sql_files import read_sql
 from store.schema import catalog as catalogs
 from store.schema import migrate

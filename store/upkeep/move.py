@@ -17,7 +17,7 @@ from store import faults
 from store.errors import FlywheelError, LakeUnreachable
 from store.lake import checksums
 from store.lake.attachment import attach, connect
-from store.lake.data_files.files import DataFiles
+from store.lake.data_files import DataFiles
 from store.lake.location import FolderLocation, Location, Move
 from store.upkeep.catalog_copy import Catalog, copy_catalog, digest_lake
 from store.writing import spool

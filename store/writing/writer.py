@@ -23,7 +23,7 @@ from store.lake.attachment import (
     mark_files,
     record_data_path,
 )
-from store.lake.data_files.files import NewFiles
+from store.lake.data_files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
 from store.schema.migrate import migrate

@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.endpoint import Address, AnswerFailed, Client, Keys, Unreadable
-from store.endpoint.client import LARGEST_BYTES
+from store.endpoint import LARGEST_BYTES, Address, AnswerFailed, Client, Keys, Unreadable
 from store.errors import FlywheelError
 
 DEADLINE_S = 1.5

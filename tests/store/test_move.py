@@ -15,7 +15,7 @@ from postgres_server import PostgresServer
 
 import store
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
-from store.lake.data_files.files import FolderFiles
+from store.lake.data_files import FolderFiles
 from store.lake.location import Location
 from store.upkeep import history, integrity
 from store.upkeep import move as moves

@@ -16,7 +16,7 @@ import store
 from store.errors import FlywheelError, LakeUnreachable, UnsafeSQL
 from store.guard.query_process import QueryProcess
 from store.lake import attachment, checksums
-from store.lake.data_files.bucket import BucketFiles
+from store.lake.data_files import BucketFiles
 from store.lake.location import Location
 from store.upkeep import integrity, maintenance
 

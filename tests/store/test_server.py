@@ -27,8 +27,7 @@ from store.errors import (
     RowsRejected,
     UnsafeSQL,
 )
-from store.lake.location import Location
-from store.lake.server.location import SESSION, ServerLocation
+from store.lake.location import SESSION, Location, ServerLocation
 from store.upkeep import integrity, maintenance
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()

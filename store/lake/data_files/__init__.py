@@ -1,1 +1,0 @@
-"""The Parquet files of a lake: in a folder or in a bucket."""

@@ -1,1 +1,0 @@
-"""Lakes whose catalog is on a PostgreSQL server."""
