@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from evaluators.scheduling.pool import Verdict
-from store.endpoint.keys import Address
+from store.endpoint import Address
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
