@@ -211,7 +211,6 @@ def add_to(app: App) -> list[EvaluatorCommand]:
 
 
 def _make_run(module: Evaluator) -> Callable[..., None]:
-    """Return the function of `evaluators run` with the options of an evaluator."""
     defaults = module.Config()
 
     def run(
@@ -368,7 +367,6 @@ class _Judging:
 
 
 def _make_check(module: Evaluator) -> Callable[..., None]:
-    """Return the function of `evaluators check` with the options of an evaluator."""
     defaults = module.Config()
 
     def check(

@@ -129,7 +129,6 @@ def _format_shape(
     paint: Callable[[str, str], str],
     width: int,
 ) -> list[str]:
-    """Return the lines on what a kernel does at another shape."""
     outcome = name_outcome(row)
     text = f"shape {escape_terminal(name)}: {paint(outcome, _MEANINGS[outcome])}"
     if row["status"] != "correct":
@@ -187,7 +186,6 @@ def _format_session(
 
 
 def _list_ratios(session: list[dict[str, Any]], clock: str, baselines: Iterable[str]) -> str:
-    """Return the speedups by another clock than the one that ranks."""
     arms = {row["arm"]: row for row in session if row["clock"] == clock}
     kernel_ms = statistics.median(arms["kernel"]["samples_ms"])
     return ", ".join(

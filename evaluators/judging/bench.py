@@ -249,7 +249,6 @@ class Bench:
             self._task, self._built_for = own, None
 
     def _end_reference(self) -> None:
-        """End the worker of the task at hand."""
         held, self._task.reference = self._task.reference, None
         if held is not None:
             held.close()
@@ -560,7 +559,6 @@ class Bench:
 
 
 def _find_needs(case: Case, device: str) -> set[host.Need]:
-    """Return what a kernel and its task need of the host."""
     task = {f"task/{TASK_FILE}": case.task_code}
     return host.find_needs({**case.files, **task}, device)
 

@@ -221,7 +221,6 @@ def _check_folder(what: str, folder: Path, variable: str, least: int) -> Fact:
 
 
 def _count_free(folder: Path) -> tuple[int, int | None]:
-    """Return the bytes and the number of files that a folder still takes. Raises OSError."""
     state = os.statvfs(folder)
     return state.f_bavail * state.f_frsize, state.f_favail if state.f_files else None
 
@@ -407,7 +406,6 @@ def _try_compiler(command: str, name: str, source: str, options: tuple[str, ...]
 
 
 def _run(command: list[str], folder: str | None) -> str | None:
-    """Run a command; return how it failed, or None."""
     try:
         answer = subprocess.run(
             command,

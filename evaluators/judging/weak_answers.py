@@ -64,7 +64,6 @@ def audit_task(reference: Reference) -> Audit:
 def _is_right(
     reference: Reference, inputs: list[Any], expected: Expected, seed: int, answer: Any
 ) -> bool:
-    """Whether an answer would be right."""
     choices = partial(reference.choices, inputs, seed)
     return compare(expected, answer, choices=choices).reason is None
 

@@ -246,7 +246,6 @@ class TaskConnection:
             return OpenedBox(handle, size)
 
     def _drop(self, side: Side, place: str) -> None:
-        """Close a box, and have the worker free it."""
         self._boxes.pop((side, place)).close()
         self.ask("box", side=side, place=place, size=0)
 

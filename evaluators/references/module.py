@@ -189,7 +189,6 @@ class TaskModule:
         return module
 
     def _build(self) -> _Built:
-        """Return the module as it was made, on the processor."""
         if self._unused:
             return self._unused.pop(0)
         if self._pristine is not None:
@@ -234,7 +233,6 @@ class TaskModule:
         return move_module(self._build().module, self._device)
 
     def _copy(self, module: torch.nn.Module, *, double: bool) -> torch.nn.Module:
-        """Return a module with the present state of another one."""
         try:
             return copy.deepcopy(module)
         except Exception:
@@ -734,7 +732,6 @@ def _hold_same_tensors(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 
 def _is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same bits, as far as they have any."""
     if (one.shape, one.dtype, one.layout) != (other.shape, other.dtype, other.layout):
         return False
     if one.is_sparse:
@@ -758,7 +755,6 @@ def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _name_failure(what: str) -> Generator[None]:
-    """Turn an exception of the task's code into a TaskFailed."""
     try:
         yield
     except TaskFailed:

@@ -230,7 +230,6 @@ def _find_margin(
 
 
 def _count_changes(one: Any, other: Any) -> int:
-    """Count the elements in which two results differ."""
     if isinstance(one, tuple):
         one, other = one[0], other[0]
     return int((one.to(torch.float64) != other.to(torch.float64)).sum())
@@ -468,11 +467,9 @@ def _list_parts(choice: Choice, count: int) -> list[torch.Tensor]:
 
 
 def _to_rows(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return a matrix whose rows run along a dimension."""
     moved = tensor.movedim(dim, -1)
     return moved.reshape(-1, moved.shape[-1])
 
 
 def _to_whole(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements in order as int64."""
     return tensor.reshape(-1).to(torch.int64)

@@ -192,7 +192,6 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
 
 
 def _choose_path(folder: Path, files: Mapping[str, str], module: str) -> str:
-    """Return the path of the file with the entry point."""
     wanted = module.removesuffix(".py").replace(".", "/")
     usual = [f"{wanted}.py"] if wanted else list(_USUAL_FILES)
     python = [path for path in files if path.endswith(".py")]

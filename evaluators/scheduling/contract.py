@@ -197,7 +197,6 @@ def find_settle(evaluator: Evaluator) -> Settle | None:
 
 
 def _find_fault(module: ModuleType) -> str | None:
-    """Return what a module lacks to be an evaluator, or None."""
     version: object = getattr(module, "VERSION", None)
     config: object = getattr(module, "Config", None)
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:

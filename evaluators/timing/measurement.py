@@ -418,7 +418,6 @@ def _measure(
 def _measure_further(
     block: Block, clock: Clock, plan: Plan, main: Session, cores: PinnedCores
 ) -> Session:
-    """Measure some blocks by another clock than the main session's."""
     cores.choose()
     session = block.begin(clock, plan, similar=[main, *main.further][-1])
     begin = time.monotonic()

@@ -431,7 +431,6 @@ class VerdictCalls:
         )
 
     def _decide(self, slot: int, question: Question, number: int, kind: _Kind) -> None:
-        """Make one call and judge its answer."""
         worker = self._candidate.worker
         sizes = [t.numel() * t.element_size() for t in tensors_of(question.expected.value)]
         is_inspected = number < 3 or max(layout(question.inputs)[1], sum(sizes)) <= CHEAP_BYTES
@@ -775,7 +774,6 @@ class StateChecks:
     def _update(
         self, state: Mapping[str, torch.Tensor], calls: Sequence[list[Any]]
     ) -> dict[str, torch.Tensor]:
-        """Return what the task's own module makes of a state in some calls."""
         self._reference.load(state)
         for inputs in calls:
             self._reference.value(inputs)

@@ -203,7 +203,6 @@ def _find_beyond(piece: Piece, level: float, tiny: float) -> torch.Tensor:
 
 
 def _compute_coordinates(number: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the coordinates of an element by its number in order."""
     coordinates: list[int] = []
     for size in reversed(shape):
         number, place = divmod(number, size)

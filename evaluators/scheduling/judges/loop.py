@@ -162,7 +162,6 @@ def _send(stream: io.BufferedRWPair, message: Mapping[str, Any]) -> None:
 def _answer(
     request: dict[str, Any], evaluator: contract.Evaluator | None, bench: Bench, config: Any
 ) -> dict[str, Any]:
-    """Answer one request of the parent."""
     from evaluators.judging.case import Case
 
     match request:

@@ -227,7 +227,6 @@ class Channel:
         return line
 
     def _describe_end(self) -> SandboxFailed:
-        """Return the error that says how the process has ended."""
         self._relay.join(_LAST_WORDS_S)
         try:
             code = self._process.wait(_LAST_WORDS_S)
@@ -456,7 +455,6 @@ class JudgeProcess:
             )
 
     def _subject(self, case: Case) -> answers.Subject:
-        """Return what an answer about a case must be about."""
         device_id = self.row["device_id"]
         return answers.Subject(case, device_id, evaluator=self._evaluator, version=self._version)
 
