@@ -18,12 +18,12 @@ from typing import IO, Any, cast
 
 from store import faults
 from store.errors import ImportFailed
+from store.foreign.fields import NOTHING_STORED
 
 MAX_DEPTH = 100
 """Deepest nesting of objects and lists."""
 MAX_LINE_BYTES = 64 << 20
 """Longest line of a JSON Lines file."""
-NOTHING_STORED = "Nothing of this file is stored. Correct or remove it, then import again."
 
 
 def parse(text: str, where: str) -> Any:

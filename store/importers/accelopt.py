@@ -30,7 +30,6 @@ NAME = "accelopt"
 RESULTS, PLANS = "executor_results.json", "planner_results.json"
 _STARTED = "executor_start_timestamp"
 _PLAN = re.compile(r"plan_([0-9]{1,6})_([0-9]{1,6})")
-_ABOVE = ("", "*/", "*/*/", "*/*/*/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class Config(SearchOrigin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has results of AccelOpt."""
-    for file in detection.list_files(path, *(f"{above}{RESULTS}" for above in _ABOVE)):
+    for file in detection.list_below(path, RESULTS):
         if detection.has_names(file, "executor_results"):
             return f"{file.name} with executor_results"
     return None

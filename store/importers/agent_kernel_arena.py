@@ -41,8 +41,7 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has results of AgentKernelArena."""
-    above = ("", "*/", "*/*/", "*/*/*/")
-    for file in detection.list_files(path, *(f"{one}{RESULT}" for one in above)):
+    for file in detection.list_below(path, RESULT):
         if "pass_compilation:" in detection.read_head(file):
             return f"{file.name} with pass_compilation"
     return None

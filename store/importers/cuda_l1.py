@@ -95,7 +95,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     revision = config.source_revision or sources.git_head(folder, folder.parent) or "unknown"
     family: dict[str, str] = {}
     before: set[tuple[str, ...]] = set()
-    for file in _find(root):
+    files = [root]
+    if root.is_dir():
+        # The older form only if the newer one is missing.
+        folders = (root / "optimized_cuda_code", root, root / "codes")
+        files = next(filter(None, (sorted(one.glob("*.json")) for one in folders)), [])
+    if not files:
+        raise ImportFailed(f"{root} holds no file of the CUDA-L1 release", _FORMATS)
+    for file in files:
         data = sources.read_bytes(file, folder)
         origin, released = _read_file(sources.decode(data, file), file)
         gpu = gpu_name(file.stem)
@@ -162,17 +169,6 @@ def gpu_name(stem: str) -> str:
     ('H100', 'RTX 3090')
     """
     return f"RTX {stem}" if stem.isdigit() else stem.upper()
-
-
-def _find(root: Path) -> list[Path]:
-    """List the files of the release; the older form only if the newer one is missing."""
-    if not root.is_dir():
-        return [root]
-    for folder in (root / "optimized_cuda_code", root, root / "codes"):
-        files = sorted(folder.glob("*.json"))
-        if files:
-            return files
-    raise ImportFailed(f"{root} holds no file of the CUDA-L1 release", _FORMATS)
 
 
 def _read_file(text: str, file: Path) -> tuple[str, list[_Row]]:

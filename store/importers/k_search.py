@@ -24,7 +24,6 @@ from store.importers.reading.tasks import find_optional
 
 NAME = "k-search"
 SOLUTIONS, WORLD_MODEL = "solution_db.jsonl", "world_model.json"
-_ABOVE = ("", "*/", "*/*/", "*/*/*/")
 _UNJUDGED = ("", "seeded", "unknown")
 _CUDA_FILES = {
     "kernel.h": re.compile(r'<header_file name="kernel\.h">(.*?)</header_file>', re.DOTALL),
@@ -53,7 +52,7 @@ class _Node:
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has solutions of K-Search."""
-    for file in detection.list_files(path, *(f"{above}{SOLUTIONS}" for above in _ABOVE)):
+    for file in detection.list_below(path, SOLUTIONS):
         first = detection.read_first_object(file)
         if {"solution_id", "definition", "eval_result"} <= first.keys():
             return f"{file.name} with solution_id and eval_result"

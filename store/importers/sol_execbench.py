@@ -40,7 +40,6 @@ COLUMNS = {
     "workloads": True,
     "custom_inputs_entrypoint": False,
 }
-_ABOVE = ("", "*/", "*/*/", "*/*/*/")
 _LEVEL = re.compile(r"L([0-9])(?:-.*)?")
 """Name of a folder or file with the problems of one level."""
 
@@ -57,7 +56,7 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has problems of SOL-ExecBench."""
-    for file in detection.list_files(path, *(f"{above}definition.json" for above in _ABOVE)):
+    for file in detection.list_below(path, "definition.json"):
         if path.is_dir() and file.with_name("workload.jsonl").is_file():
             return f"{file.relative_to(path)} with workload.jsonl"
     return detection.find_columns(path, "axes", "reference", "workloads")

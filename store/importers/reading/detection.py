@@ -87,6 +87,11 @@ def list_files(path: Path, *patterns: str) -> list[Path]:
     return sorted(found)
 
 
+def list_below(path: Path, pattern: str) -> list[Path]:
+    """Return the first files that fit a pattern at most three folders deep, in order."""
+    return list_files(path, *(f"{'*/' * depth}{pattern}" for depth in range(4)))
+
+
 def read_first_object(file: Path) -> dict[str, Any]:
     """Return the object in the first line of a file, empty if there is none."""
     try:

@@ -13,19 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store import faults
 from store.errors import ImportFailed
 from store.foreign import json_text
-from store.foreign.fields import Fields, measure
+from store.foreign.fields import NOTHING_STORED, Fields, measure
 from store.ids import content_id
 from store.importers.reading import parquet, sources
 from store.importers.reading.rows import BundleRows, config_json, decide_splits
 from store.writing.bundle import Bundle
-
-if TYPE_CHECKING:
-    import store
 
 log = logging.getLogger(__name__)
 
@@ -262,7 +260,7 @@ def parse_document(file: Path, root: Path) -> Fields:
     value = json_text.parse(sources.decode(data, file), str(file))
     if not isinstance(value, dict):
         raise ImportFailed(
-            f"{file}: an object is expected, not {type(value).__name__}", json_text.NOTHING_STORED
+            f"{file}: an object is expected, not {type(value).__name__}", NOTHING_STORED
         )
     return Fields(values=value, where=str(file), size=len(data))
 

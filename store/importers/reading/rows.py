@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from store import ids
 from store.code import completion as completions
 from store.code import features, task_families
@@ -20,9 +21,6 @@ from store.importers.reading import sources
 from store.schema import catalog
 from store.writing.bundle import Bundle
 from store.writing.run_record import make_end, make_run
-
-if TYPE_CHECKING:
-    import store
 
 ENTRY_PATH = "kernel.py"
 """Path of every kernel of one file, so that equal kernels with other file names are equal."""

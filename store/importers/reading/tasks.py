@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import store
 from store.dossier.names import find_task
 from store.errors import ImportFailed
 
-if TYPE_CHECKING:
-    from store.lake.reader import Lake
 
-
-def find_optional(lake: Lake, wanted: str | None) -> str | None:
+def find_optional(lake: store.Lake, wanted: str | None) -> str | None:
     """Return the id of the task that an option names, or None without the option."""
     return None if wanted is None else find_task(lake, wanted)["task_id"]
 
@@ -19,7 +15,7 @@ def find_optional(lake: Lake, wanted: str | None) -> str | None:
 class SuiteTasks:
     """The tasks of one revision of a suite, by level and number, by name and by title."""
 
-    def __init__(self, lake: Lake, suite: str, revision: str | None) -> None:
+    def __init__(self, lake: store.Lake, suite: str, revision: str | None) -> None:
         self._by_number: dict[tuple[int | None, int | None], set[str]] = {}
         self._by_name: dict[str, set[str]] = {}
         if revision is None:
