@@ -6,15 +6,26 @@ import functools
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
 
 from store.errors import CatalogError, UnknownName
 from store.ids import FORMS
-from store.schema.catalog_shape import find_fault
 from store.schema.sql_text import quote_values
-from store.schema.tables import Baseline, Column, ContentId, Enum, Table, check_type
+from store.schema.tables import (
+    Baseline,
+    Column,
+    ColumnFields,
+    ContentId,
+    Enum,
+    Table,
+    TableFields,
+    check_type,
+)
 
 if TYPE_CHECKING:
     import yaml
@@ -25,16 +36,18 @@ TIME_RANGES = {
     "DATE": ("0001-01-01", "9999-12-31"),
 }
 """The first and last value of each type of times that a row may have."""
-_COLUMN_FIELDS = {
-    *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity"),
-    *("about", "null_means"),
-}
 _SHAPE = "The comment at the top of the catalog.yaml of this project says what each part contains."
-_BASELINE_FIELDS = {"words", "about"}
-_ID_FIELDS = {"form", "of", "kind", "unless"}
-_TABLE_FIELDS = {
-    *("about", "key", "id", "duplicates", "sort", "row_group", "inline", "columns", "checks")
+_KINDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "str": "a text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "null": "empty",
 }
+"""Words for the kinds of values that msgspec tells apart."""
+_MISMATCH = re.compile(r"Expected (\w+), got (\w+)")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,25 +192,31 @@ def read_definition(definition: str, origin: str) -> Catalog:
     return _build_catalog(document, origin)
 
 
-def _build_catalog(document: dict[str, Any], origin: str) -> Catalog:
-    fault = find_fault(document)
-    if fault is not None:
-        raise CatalogError(f"{origin} is not a catalog: {fault}", _SHAPE)
+class _CatalogFile(msgspec.Struct, kw_only=True):
+    """The sections of the file, whose parts are read one by one, so that faults name them."""
+
+    enums: dict[str, Any]
+    tables: dict[str, Any]
+    baselines: dict[str, Any] = {}
+    provenance: dict[str, tuple[str, ...]] = {}
+    schema: int = 0
+
+
+def _build_catalog(document: Any, origin: str) -> Catalog:
     try:
+        file = _read_part(document, _CatalogFile, "")
         baselines = {
-            name: _build_baseline(name, spec)
-            for name, spec in document.get("baselines", {}).items()
+            name: _read_part(part, Baseline, f"baseline {name}")
+            for name, part in file.baselines.items()
         }
         enums = {
-            name: _build_enum(name, spec, tuple(baselines))
-            for name, spec in document["enums"].items()
+            name: _build_enum(f"enum {name}", part, tuple(baselines))
+            for name, part in file.enums.items()
         }
-        provenance: dict[str, set[str]] = {
-            name: set(columns) for name, columns in document.get("provenance", {}).items()
-        }
+        everywhere = file.provenance.get("*", ())
         tables = {
-            name: _build_table(name, spec, provenance.get("*", set()) | provenance.get(name, set()))
-            for name, spec in document["tables"].items()
+            name: _build_table(name, part, {*everywhere, *file.provenance.get(name, ())})
+            for name, part in file.tables.items()
         }
         definition = json.dumps(document, ensure_ascii=False)
     except (TypeError, ValueError) as error:
@@ -207,12 +226,34 @@ def _build_catalog(document: dict[str, Any], origin: str) -> Catalog:
         tables=tables,
         enums=enums,
         baselines=baselines,
-        schema=document.get("schema", 0),
+        schema=file.schema,
         definition=definition,
     )
     for table in tables.values():
         _check_table(table, catalog)
     return catalog
+
+
+def _read_part(part: object, kind: type[_T], place: str) -> _T:
+    """Return a part of the file as its class; raises ValueError, which says what is wrong where."""
+    try:
+        return msgspec.convert(part, kind)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).replace("`", "").partition(" - at $")
+        reason = _MISMATCH.sub(
+            lambda kinds: f"is {_name_kind(kinds[2])}, not {_name_kind(kinds[1])}", reason
+        )
+        reason = reason.replace("Object missing required field", "has no")
+        reason = reason.replace("Object contains unknown field", "has an unknown field")
+        if reason.endswith(", not a text") and not reason.startswith("is empty"):
+            reason += ": put it in quotes"
+        inner = re.sub(r"\.(?=\w)", ": ", path.removeprefix("."))
+        subject = ": ".join(filter(None, [place, inner])) or "it"
+        raise ValueError(f"{subject} {reason}") from error
+
+
+def _name_kind(kind: str) -> str:
+    return _KINDS.get(kind, f"a {kind}")
 
 
 def _remove_descriptions(part: object) -> object:
@@ -230,63 +271,40 @@ def _remove_descriptions(part: object) -> object:
     }
 
 
-def _build_baseline(name: str, spec: dict[str, str]) -> Baseline:
-    if set(spec) != _BASELINE_FIELDS:
-        raise CatalogError(f"baseline {name}: its fields are {', '.join(sorted(_BASELINE_FIELDS))}")
-    return Baseline(**spec)
-
-
-def _build_enum(name: str, spec: list[str] | dict[str, Any], baselines: tuple[str, ...]) -> Enum:
-    if isinstance(spec, list):
-        return Enum(values=tuple(spec), allowed={})
-    if spec.get("baselines") is True:
-        return Enum(values=(*spec.get("before", ()), *baselines), allowed={})
-    allowed = {key: tuple(values) for key, values in spec.items() if key != "by"}
+def _build_enum(place: str, part: object, baselines: tuple[str, ...]) -> Enum:
+    if isinstance(part, list):
+        return Enum(values=_read_part(part, tuple[str, ...], place))
+    fields = _read_part(part, dict[str, Any], place)
+    by = fields.pop("by", None)
+    if by is None and fields.pop("baselines", False) is True:
+        before = _read_part(fields.get("before", ()), tuple[str, ...], f"{place}: before")
+        return Enum(values=(*before, *baselines))
+    if by is None:
+        raise CatalogError(f"{place}: a mapping needs `by`, the column that decides")
+    allowed = _read_part(fields, dict[str, tuple[str, ...]], place)
     values = tuple(dict.fromkeys(value for group in allowed.values() for value in group))
-    if "by" not in spec:
-        raise CatalogError(f"enum {name}: a mapping needs `by`, the column that decides")
-    return Enum(values=values, by=str(spec["by"]), allowed=allowed)
+    return Enum(values=values, by=str(by), allowed=allowed)
 
 
-def _build_table(name: str, spec: dict[str, Any], provenance: set[str]) -> Table:
-    unknown = set(spec) - _TABLE_FIELDS
-    if unknown:
-        raise CatalogError(f"table {name}: unknown field {', '.join(sorted(unknown))}")
+def _build_table(name: str, part: object, provenance: set[str]) -> Table:
+    place = f"table {name}"
+    fields = _read_part(part, dict[str, Any], place)
+    parts = _read_part(fields.pop("columns", None), dict[str, Any], f"{place}: columns")
     columns: dict[str, Column] = {}
-    for column, fields in spec["columns"].items():
-        if set(fields) - _COLUMN_FIELDS or not fields.get("about"):
-            raise CatalogError(
-                f"column {name}.{column}: has an unknown field or no description",
-                f"Fields are {', '.join(sorted(_COLUMN_FIELDS))}; `about` is required.",
-            )
-        columns[column] = Column(name=column, provenance=column in provenance, **fields)
-    return Table(
-        name=name,
-        about=spec["about"],
-        columns=columns,
-        key=tuple(spec["key"]),
-        duplicates=spec["duplicates"],
-        sort=tuple(spec["sort"]),
-        row_group=spec.get("row_group"),
-        inline=spec["inline"],
-        checks=spec.get("checks", {}),
-        id=_build_id(name, spec["id"]) if "id" in spec else None,
-    )
-
-
-def _build_id(table: str, spec: dict[str, Any]) -> ContentId:
-    if set(spec) != {"unbound"} and not {"form", "of"} <= set(spec) <= _ID_FIELDS:
+    for column, inner in parts.items():
+        known = _read_part(inner, ColumnFields, f"{place}, column {column}")
+        columns[column] = Column(
+            name=column, provenance=column in provenance, **msgspec.structs.asdict(known)
+        )
+    known = _read_part(fields, TableFields, place)
+    table = Table(name=name, columns=columns, **msgspec.structs.asdict(known))
+    rule = table.id
+    if rule is not None and (rule.unbound is None) != bool(rule.form and rule.of):
         raise CatalogError(
-            f"table {table}: id does not say what it is the hash of",
+            f"{place}: id does not say what it is the hash of",
             "Write {form: …, of: [columns]}, with kind and unless where needed, or {unbound: why}.",
         )
-    return ContentId(
-        form=spec.get("form"),
-        of=tuple(spec.get("of", ())),
-        kind=spec.get("kind"),
-        unless=spec.get("unless"),
-        unbound=spec.get("unbound"),
-    )
+    return table
 
 
 def _check_table(table: Table, catalog: Catalog) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import msgspec
 
 from store.errors import CatalogError
 
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One column: its DuckDB type, whether it may be NULL, unit, reference and description."""
+Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
-    name: str
+
+class ColumnFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What catalog.yaml says about one column: its DuckDB type, unit, reference, description."""
+
     type: str
-    about: str
+    about: Text
     null_means: str | None = None
     """What it says about a row that the column is NULL."""
     required: bool = False
@@ -30,6 +32,12 @@ class Column:
     enum: str | None = None
     references: str | None = None
     sensitivity: str = "public"
+
+
+class Column(ColumnFields, frozen=True, kw_only=True):
+    """One column of a table."""
+
+    name: str
     provenance: bool = False
     """Whether it describes the row's origin: two lakes with the same row may differ in it."""
 
@@ -39,8 +47,7 @@ class Column:
         return self.about if self.unit is None else f"{self.about} [{self.unit}]"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContentId:
+class ContentId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The columns whose hash is the id of a row, or why one row is not enough to compute it."""
 
     form: str | None = None
@@ -55,8 +62,7 @@ class ContentId:
     """Why the store cannot compute the id."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
+class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One way to run a task's own module that kernels are compared with."""
 
     words: str
@@ -64,29 +70,33 @@ class Baseline:
     about: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Enum:
+class Enum(msgspec.Struct, frozen=True, kw_only=True):
     """Allowed values; with `by`, `allowed` has those for each value of that column."""
 
     values: tuple[str, ...]
     by: str | None = None
-    allowed: dict[str, tuple[str, ...]]
+    allowed: dict[str, tuple[str, ...]] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
+class TableFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What catalog.yaml says about one table beside its columns."""
+
+    about: str
+    key: tuple[str, ...]
+    duplicates: str
+    """What happens to a second row under a key: skip or reject."""
+    sort: tuple[str, ...]
+    row_group: int | None = None
+    inline: int
+    checks: dict[str, str] = {}
+    id: ContentId | None = None
+
+
+class Table(TableFields, frozen=True, kw_only=True, dict=True):
     """One table: columns, key, rules and how its files are laid out."""
 
     name: str
-    about: str
     columns: dict[str, Column]
-    key: tuple[str, ...]
-    duplicates: str
-    sort: tuple[str, ...]
-    row_group: int | None
-    inline: int
-    checks: dict[str, str]
-    id: ContentId | None = None
 
     @functools.cached_property
     def arrow_schema(self) -> pa.Schema:
