@@ -351,7 +351,9 @@ def test_a_task_that_overwrites_its_own_answer_is_copied_too(judge_code: Judged)
     ("wrong", "verdict"),
     [
         ("out * 1.0002", ("incorrect", "incorrect_numerical")),
-        ("out.bfloat16().float()", ("rejected", "memorised_output")),
+        pytest.param(
+            "out.bfloat16().float()", ("rejected", "memorised_output"), marks=pytest.mark.slow
+        ),
         ("self.out", ("rejected", "memorised_output")),
     ],
 )

@@ -202,7 +202,8 @@ def test_a_malformed_answer_fails_its_own_task_alone(
     name: str, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name in ("silence", "a closed channel"):
-        monkeypatch.setattr(connection, "CALL_LIMIT_S", 1.0)
+        # The limit of a call is the default of its argument.
+        monkeypatch.setattr(connection.TaskConnection.ask, "__defaults__", (1.0,))
     with (
         pytest.raises(ReferenceFailed),
         Reference(forge_task(FORGERIES[name]), {}, "cpu", fork_server) as hostile,

@@ -141,6 +141,7 @@ SHORTAGES = {
 }
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", SHORTAGES)
 def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone(
     sharing_bench: Bench,
