@@ -116,7 +116,7 @@ class Collapsed(FlywheelError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class RoundResult:
     """The outcome of one round."""
 
     attempts: int
@@ -151,7 +151,7 @@ class Outcome:
         }
 
 
-def find_collapse(config: Config, outcome: Outcome, best: float) -> str | None:
+def find_collapse(config: Config, outcome: RoundResult, best: float) -> str | None:
     """Return why a round gives nothing to learn from, or None.
 
     Args:
@@ -171,7 +171,7 @@ def find_collapse(config: Config, outcome: Outcome, best: float) -> str | None:
     return None
 
 
-def check_judged(outcome: Outcome) -> None:
+def check_judged(outcome: RoundResult) -> None:
     """Refuse a round that says little about the policy, because the judge failed.
 
     Raises:
@@ -310,7 +310,7 @@ class _Rounds:
             lambda: self._sample_and_judge(number, serving),
             meanwhile=lambda: spread.serve(self.folder, serving),
         )
-        outcome = Outcome(**began["outcome"])
+        outcome = RoundResult(**began["outcome"])
         self._check(number, outcome)
         dataset = processes.run_on_main(
             lambda: records.find_dataset(run.job.lake_url, began["dataset"], "prompt-completion")
@@ -386,7 +386,7 @@ class _Rounds:
         ]
         with run.reader() as lake:
             sql = read_sql(__file__, "round_outcome")
-            outcome = Outcome(**query(lake, sql, groups=_tabulate(groups)).to_pylist()[0])
+            outcome = RoundResult(**query(lake, sql, groups=_tabulate(groups)).to_pylist()[0])
             snapshot = lake.snapshot
         check_judged(outcome)
         if outcome.unjudged:
@@ -426,7 +426,7 @@ class _Rounds:
         run.keep({"began": began})
         return began
 
-    def _check(self, number: int, outcome: Outcome) -> None:
+    def _check(self, number: int, outcome: RoundResult) -> None:
         """Raise Collapsed if a round gives nothing to learn from."""
         rates = [done["success_rate"] for done in self.done]
         best = max(rates, default=0.0)

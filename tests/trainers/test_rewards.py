@@ -531,7 +531,7 @@ def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[scoring.Sco
     url, _, made = run
     with store.open(url) as lake:
         found = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1")
-        assert (found.rewards, found.different, found.elsewhere) == (19, [], 0)
+        assert (found.rewards, found.different, found.other_lakes) == (19, [], 0)
         # The whole of history at once gives what step by step gave.
         whole = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT)
         by_generation = {row["generation_id"]: row for row in whole.rows}

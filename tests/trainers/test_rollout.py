@@ -40,7 +40,7 @@ from trainers.policies.interface import (
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.dataset_prompts import load_prompts
 from trainers.rollouts.plan import Config, make_group_id
-from trainers.rollouts.waves import Outcome, Pair, run_rollout
+from trainers.rollouts.waves import Pair, RolloutResult, run_rollout
 
 GOOD = """```python
 import torch
@@ -134,7 +134,7 @@ def roll(
     budget: Budget | None = None,
     training: str | None = None,
     **config: Any,
-) -> Outcome:
+) -> RolloutResult:
     with store.open(lake) as opened:
         asked = load_prompts(opened, dataset, limit)
     if judge is not None:

@@ -38,7 +38,7 @@ from trainers.policies.interface import (
 from trainers.rollouts.dataset_prompts import load_prompts
 from trainers.rollouts.plan import Config, Search
 from trainers.rollouts.search import read_seconds, run_search
-from trainers.rollouts.waves import Outcome, Pair
+from trainers.rollouts.waves import Pair, RolloutResult
 
 ISOLATION = Path(__file__).parents[2] / "docs" / "runs" / "isolation.sql"
 ANSWER = """```python
@@ -185,7 +185,7 @@ def search(
     judge: Stopwatch | None = None,
     budget: Budget | None = None,
     **more: Any,
-) -> Outcome:
+) -> RolloutResult:
     with store.open(lake) as opened:
         prompts = load_prompts(opened, str(Path(lake).parent / "data"))[tasks]
     return run_search(
@@ -545,7 +545,7 @@ def test_budgets_count_what_earlier_commands_of_the_search_have_spent(lake: str)
     prices = Prices(usd_per_mtok_in=1000, usd_per_mtok_out=1000)
     with ChatServer(lambda asked: completion([text] * asked.get("n", 1))) as server:
 
-        def spend(budget: Budget, name: str) -> Outcome:
+        def spend(budget: Budget, name: str) -> RolloutResult:
             serving = Serving(budget=budget, concurrency=1, prices=prices)
             one = open_policy(f"{server.url}#m", serving)
             return search(lake, one, "none", attempts=2, budget=budget, search=name)

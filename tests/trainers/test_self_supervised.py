@@ -19,14 +19,14 @@ from pipeline_lakes import Rows
 import store
 from store.errors import EvaluatorError
 from trainers import self_supervised
-from trainers.self_supervised import Config, Outcome, check_judged, find_collapse
+from trainers.self_supervised import Config, RoundResult, check_judged, find_collapse
 
 SQL = Path(self_supervised.__file__).parent / "sql"
 
 
-def outcome(**counts: int) -> Outcome:
+def outcome(**counts: int) -> RoundResult:
     given = {"attempts": 10, "with_code": 8, "unique_kernels": 6, "executable": 7, "correct": 4}
-    return Outcome(**({"unique_correct": 3} | given | counts))
+    return RoundResult(**({"unique_correct": 3} | given | counts))
 
 
 def test_an_outcome_counts_attempts_as_often_as_they_were_made(writer, lake_url: str) -> None:
@@ -59,7 +59,7 @@ def test_an_outcome_counts_attempts_as_often_as_they_were_made(writer, lake_url:
         lake.register("groups", pa.table({"group_id": ["g"]}))
         [row] = lake.run((SQL / "round_outcome.sql").read_text()).rows()
         repeats = lake.run((SQL / "repeats.sql").read_text()).rows()
-    assert Outcome(**row) == Outcome(
+    assert RoundResult(**row) == RoundResult(
         attempts=7, with_code=6, unique_kernels=4, executable=5, correct=3, unique_correct=1,
         unjudged=2,
     )  # fmt: skip

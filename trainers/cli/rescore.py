@@ -100,10 +100,10 @@ def _verify(lake: store.Lake, run_id: str, rule: str, name: str | None, format: 
             f"{len(found.different)} of {found.rewards} rewards of {rule} differ",
             "Stored rows do not change, so the rule has changed: increase its VERSION.",
         )
-    same = found.rewards - found.elsewhere
+    same = found.rewards - found.other_lakes
     echo.print_result(f"{same} of {found.rewards} rewards of {rule} are unchanged")
-    if found.elsewhere:
-        echo.print_note(f"{found.elsewhere} were computed at another lake's snapshot")
+    if found.other_lakes:
+        echo.print_note(f"{found.other_lakes} were computed at another lake's snapshot")
 
 
 def _find_run(lake: store.Lake, prefix: str) -> str:

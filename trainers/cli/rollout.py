@@ -24,7 +24,7 @@ from store.errors import FlywheelError
 from trainers.policies import interface
 from trainers.policies.interface import Budget, EndpointFailed, Prices, Sampling, Serving
 from trainers.rollouts.plan import Config, Search
-from trainers.rollouts.waves import Outcome
+from trainers.rollouts.waves import RolloutResult
 from trainers.training import judging
 
 Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
@@ -218,7 +218,7 @@ def _open_policies(specs: list[str], serving: Serving) -> list[Any]:
     return list({one.row["policy_id"]: one for one in made}.values())
 
 
-def _report(outcome: Outcome, *, quiet: bool) -> None:
+def _report(outcome: RolloutResult, *, quiet: bool) -> None:
     """Print the result of each policy.
 
     Raises:

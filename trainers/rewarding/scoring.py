@@ -357,7 +357,7 @@ class Compared:
     rewards: int
     different: list[dict[str, Any]]
     """Those that differ: generation_id, step, and both readings of each figure."""
-    elsewhere: int
+    other_lakes: int
     """Those of another lake's snapshot, or of none, which cannot be computed again here."""
 
 
@@ -388,10 +388,10 @@ def verify_rewards(
             'store query "SELECT DISTINCT run_id, rule, rule_version FROM rewards" lists them.',
         )
     batches: dict[tuple[int, str], list[dict[str, Any]]] = {}
-    elsewhere = 0
+    other_lakes = 0
     for row in stored:
         if row["lake_id"] != lake.lake_id or row["snapshot_id"] is None:
-            elsewhere += 1
+            other_lakes += 1
             continue
         batches.setdefault((row["snapshot_id"], row["config"]), []).append(row)
     different: list[dict[str, Any]] = []
@@ -421,7 +421,7 @@ def verify_rewards(
                     | {f"stored_{figure}": row[figure] for figure in _FIGURES}
                     | {figure: now.get(figure) for figure in _FIGURES}
                 )
-    return Compared(rewards=len(stored), different=different, elsewhere=elsewhere)
+    return Compared(rewards=len(stored), different=different, other_lakes=other_lakes)
 
 
 def _is_same(stored: float | None, now: float | None) -> bool:

@@ -16,7 +16,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ from trainers.rollouts.plan import (
     add_stored_attempts,
     read_groups,
 )
-from trainers.rollouts.waves import Outcome, SearchJudge, Tally, Work, record_rollout
+from trainers.rollouts.waves import RolloutResult, SearchJudge, Tally, Work, record_rollout
 
 if TYPE_CHECKING:
     from store.lake.leases import Leases
@@ -62,6 +62,19 @@ log = logging.getLogger(__name__)
 
 NAME = "search"
 _SEEDS = 1 << 31
+_OF_ARM = ("arm", "namespace")
+"""Entries of a draw that each arm has for itself, and that its namespace names."""
+_FLAGS = {
+    "attempts_per_round": "--attempts / --rounds",
+    "tasks": "number of tasks of --dataset and --limit",
+    "tasks_id": "tasks of --dataset and --limit",
+    "max_tokens": "--max-tokens",
+    "top_p": "--top-p",
+    "seed": "--seed",
+    "pipeline": "--pipeline",
+    "purpose": "purpose of --dataset",
+    "device": "name of --device",
+}
 
 
 def run_search(
@@ -75,7 +88,7 @@ def run_search(
     judge: SearchJudge,
     progress: Progress,
     budget: Budget | None = None,
-) -> Outcome:
+) -> RolloutResult:
     """Search with each policy in turn, and store and judge all attempts.
 
     Args:
@@ -137,7 +150,9 @@ def run_search(
                 written |= searched.work.written
                 searched.policy.close()
             run_id = searched.run_id or run_id
-    return Outcome(run_id=run_id, tallies=tallies, snapshot=snapshot, kernel_ids=list(written))
+    return RolloutResult(
+        run_id=run_id, tallies=tallies, snapshot=snapshot, kernel_ids=list(written)
+    )
 
 
 @dataclass(frozen=True)
@@ -190,41 +205,50 @@ class _PolicySearch:
 
     def run_rounds(self, rounds: int) -> None:
         """Make the missing attempts round by round, until the budget is spent."""
-        budget_s = self._options.budget_s
+        budget_s, show = self._options.budget_s, self._progress
         with self._writer.reader() as lake:
             missing = [n for n in range(1, rounds + 1) if not self._is_done(lake, n)]
+            origin = (lake.lake_id, lake.snapshot)
         with ExitStack() as stack:
             record: store.RunRecord | None = None
-            for number in missing:
+            for place, number in enumerate(missing):
                 if budget_s is not None and self._spent_s >= budget_s:
                     self._tally.stopped = BudgetReached(
                         f"the budget of {budget_s:g} s is spent before round {number}"
                     )
                     return
-                record = record or stack.enter_context(self._record())
+                if record is None:
+                    record = stack.enter_context(
+                        record_rollout(
+                            self._writer, NAME, self._describe(), origin, [self.policy.row]
+                        )
+                    )
                 self.run_id = self.work.run_id = record.run_id
+
+                # The progress counts the attempts of all missing rounds, not of one.
+                def show_all(done: int, of: int, what: str, before: int = place) -> None:
+                    show(before * of + done, len(missing) * of, what)
+
+                self.work.progress = show_all
                 begun = time.monotonic()
-                self._count_all_rounds(missing.index(number), len(missing))
                 try:
                     self._run_round(number)
                 finally:
-                    self._store_seconds(record.run_id, number, time.monotonic() - begun)
+                    # What a round took is stored also where it was interrupted.
+                    took_s = time.monotonic() - begun
+                    self._spent_s += took_s
+                    metric = {
+                        "run_id": record.run_id,
+                        "name": "search/seconds",
+                        "step": number,
+                        "value": took_s,
+                    }
+                    message = f"search round {number}"
+                    self._writer.append({"metrics": [metric]}, message=message, wait=False)
                 if isinstance(self._tally.stopped, EndpointFailed):
                     record.error = self._tally.stopped
                 if self._tally.stopped is not None:
                     return
-
-    def _store_seconds(self, run_id: str, number: int, took_s: float) -> None:
-        """Store what a round took, also where it was interrupted."""
-        self._spent_s += took_s
-        metric = {"run_id": run_id, "name": "search/seconds", "step": number, "value": took_s}
-        self._writer.append({"metrics": [metric]}, message=f"search round {number}", wait=False)
-
-    def _record(self) -> AbstractContextManager[store.RunRecord]:
-        """Return a context that stores the run."""
-        with self._writer.reader() as lake:
-            origin = (lake.lake_id, lake.snapshot)
-        return record_rollout(self._writer, NAME, self._describe(), origin, [self.policy.row])
 
     def _describe(self) -> dict[str, Any]:
         """Return the configuration of the run."""
@@ -233,20 +257,11 @@ class _PolicySearch:
             "policy_id": self.policy.row["policy_id"],
             "attempts_per_round": self.work.config.attempts,
             "tasks": len(self._tasks),
-            "tasks_id": hash_tasks(self._tasks),
+            "tasks_id": content_id("tasks", *sorted(self._tasks)),
             "namespaces": self.list_namespaces(),
             "draw": asdict(self._seeds[0].arms[0]),
         }
         return {"search": described, "sampling": asdict(self._seeds[0].sampling)}
-
-    def _count_all_rounds(self, before: int, rounds: int) -> None:
-        """Let the progress count the attempts of all rounds that were missing, not of one."""
-        show = self._progress
-
-        def show_all(done: int, of: int, what: str) -> None:
-            show(before * of + done, rounds * of, what)
-
-        self.work.progress = show_all
 
     def _is_done(self, lake: store.Lake, number: int) -> bool:
         """Whether the lake has all attempts of a round, and a verdict on each of its kernels."""
@@ -296,7 +311,8 @@ class _PolicySearch:
         else:
             with self._writer.reader(at) as lake:
                 rendered = render_prompts(lake, arm, step_seed, self._tasks)
-        drawn = _choose_round_seed(seed.sampling.seed, number)
+        first = seed.sampling.seed
+        drawn = None if first is None else derive_step_seed(first, number) % _SEEDS
         return [
             Unit(groups=[Group(asked=asked, group_id=ids[asked.task_id], seed=drawn)])
             for asked in (replace(shown, step=number) for shown in rendered)
@@ -346,31 +362,6 @@ class _PolicySearch:
     def list_namespaces(self) -> list[str]:
         """Return the namespaces of all arms and seeds."""
         return [str(arm.namespace) for seed in self._seeds for arm in seed.arms]
-
-
-def _choose_round_seed(seed: int | None, number: int) -> int | None:
-    """Return the seed of a round of a search with this seed."""
-    return None if seed is None else derive_step_seed(seed, number) % _SEEDS
-
-
-_OF_ARM = ("arm", "namespace")
-"""Entries of a draw that each arm has for itself, and that its namespace names."""
-_FLAGS = {
-    "attempts_per_round": "--attempts / --rounds",
-    "tasks": "number of tasks of --dataset and --limit",
-    "tasks_id": "tasks of --dataset and --limit",
-    "max_tokens": "--max-tokens",
-    "top_p": "--top-p",
-    "seed": "--seed",
-    "pipeline": "--pipeline",
-    "purpose": "purpose of --dataset",
-    "device": "name of --device",
-}
-
-
-def hash_tasks(tasks: Sequence[str]) -> str:
-    """Return the id of a set of tasks."""
-    return content_id("tasks", *sorted(tasks))
 
 
 def hold_namespaces(leases: Leases, namespaces: Sequence[str]) -> None:

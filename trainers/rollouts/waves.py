@@ -49,7 +49,7 @@ class Tally:
 
 
 @dataclass(kw_only=True)
-class Outcome:
+class RolloutResult:
     """What a rollout has appended."""
 
     run_id: str | None
@@ -145,7 +145,7 @@ def run_rollout(
     told: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
     training: str | None = None,
-) -> Outcome:
+) -> RolloutResult:
     """Sample from each policy in turn until each task has enough, and store all attempts.
 
     Args:
@@ -184,7 +184,7 @@ def run_rollout(
                             budget.spend(group.tokens, group.cost_usd)
         work.judge_stored([unit for _, _, units in plans for unit in units])
         if not any(unit.choose_next(config) for _, _, units in plans for unit in units):
-            return Outcome(
+            return RolloutResult(
                 run_id=None, tallies=[tally for _, tally, _ in plans], snapshot=writer.flush()
             )
         rows = [one.row for one in policies]
@@ -207,7 +207,7 @@ def run_rollout(
                     one.close()
                 if isinstance(tally.stopped, EndpointFailed):
                     record.error = tally.stopped
-    return Outcome(
+    return RolloutResult(
         run_id=record.run_id,
         tallies=[tally for _, tally, _ in plans],
         snapshot=record.snapshot,
