@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 DATASET_TYPE = "prompt-only"
 TEMPLATE = "contrastive.j2"
+_BAR_WIDTH = 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +117,11 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
         UnknownName: no such task, or several.
         EmptyDataset: the task has no kernel that may be shown.
     """
-    from pipelines.rendering.bucket_chart import draw_chart
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from store.commandline.escape import escape_terminal
 
     check_options(config)
     found = find_task(lake, task)
@@ -146,13 +151,41 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
         },
         eligible=eligible,
     )
-    return draw_chart(
-        table.to_pylist(),
-        [row for row in drawn.to_pylist() if row["draw"] == 0 and row["kernel_id"] is not None],
-        title=f"{name} · {task_id[:12]} · {scores.device} · {config.baseline} · "
-        f"{config.evidence} · seed {request.seed}",
-        softmax=config.strategy == "bucket",
+    # One line per bucket, fastest first, with a bar and the exemplars of the first draw.
+    buckets = table.to_pylist()
+    exemplars = [
+        row for row in drawn.to_pylist() if row["draw"] == 0 and row["kernel_id"] is not None
+    ]
+    softmax = config.strategy == "bucket"
+    title = (
+        f"{name} · {task_id[:12]} · {scores.device} · {config.baseline} · {config.evidence} · "
+        f"seed {request.seed}"
     )
+    chart = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(escape_terminal(title)),
+        title_justify="left",
+        pad_edge=False,
+    )
+    for header in ("bucket", "kernels", "mean", "P(first)" if softmax else "share"):
+        chart.add_column(header, justify="right")
+    chart.add_column("", min_width=_BAR_WIDTH)
+    chart.add_column("drawn")
+    total = sum(row["kernels"] for row in buckets)
+    shares = [row["probability"] if softmax else row["kernels"] / total for row in buckets]
+    for row, share in reversed(list(zip(buckets, shares, strict=True))):
+        shown = [one for one in exemplars if one["kernel_id"] in row["kernel_ids"]]
+        marks = ", ".join(f"{one['kernel_id'][:8]} {one['score']:.2f}x" for one in shown)
+        chart.add_row(
+            f"{row['score_from']:.2f}x"
+            + (f" to {row['score_to']:.2f}x" if row["score_to"] > row["score_from"] else ""),
+            str(row["kernels"]),
+            f"{row['mean_score']:.2f}x",
+            f"{share:.3f}",
+            "█" * max(1, round(_BAR_WIDTH * share / max(shares))) if share > 0 else "",
+            Text(marks),
+        )
+    return chart
 
 
 def _find_scores(

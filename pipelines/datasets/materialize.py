@@ -6,9 +6,8 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,14 @@ from store.ids import prompt_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+log = logging.getLogger(__name__)
+
+PROVENANCE = ("purpose", "lake_id", "snapshot_id", "seed", "template_hash")
+"""Columns that say where a row comes from; the content hash leaves them out."""
+ROW_GROUP_ROWS = 1_000
+SHARD_ROWS = 20_000
 
 
 def select_rows(job: Job) -> Selection:
@@ -50,7 +57,11 @@ def select_rows(job: Job) -> Selection:
             "rows for some tasks cannot have an improvement share",
             "The share is that of the rows of all tasks; leave the share or the tasks out.",
         )
-    selection = replace(selection, rows=_conform(selection.rows))
+    # kernel_ids are lists of text, also where no row has a kernel.
+    place = selection.rows.column_names.index("kernel_ids")
+    kernels = selection.rows["kernel_ids"].cast(pa.list_(pa.string()))
+    rows = selection.rows.set_column(place, "kernel_ids", kernels).combine_chunks()
+    selection = replace(selection, rows=rows)
     selection = apply_rules(job.lake, selection, job.request)
     if job.request.tasks is not None:
         # A pipeline of the user may select rows of all tasks. It may not select test tasks.
@@ -77,61 +88,115 @@ def render_rows(
 
     Rows that repeat an earlier row's text, or are longer than the limit, are left out.
     """
-    seen: set[bytes] = set()
+    import pyarrow as pa
+
+    turn = pa.struct([("role", pa.string()), ("content", pa.string())])
     content = hashlib.sha256()
-    dropped: Tally[str] = Tally()
+    dropped: Counter[str] = Counter()
     done = 0
-    constants = {
+    provenance = {
         "purpose": job.request.purpose,
         "lake_id": job.lake.lake_id,
         "snapshot_id": job.lake.snapshot,
         "seed": job.request.seed,
         "template_hash": template_hash(job.module.TEMPLATE),
     }
-    for batch, rows in fetch_texts(job.lake, selection.rows, ROW_GROUP_ROWS):
-        texts = [job.module.render(row) for row in rows]
-        digests = [[prompt_id(turns) for turns in row.values()] for row in texts]
-        tokens = job.counter.count([join_texts(row) for row in texts])
-        kept = list(choose_rows(digests, tokens, job.max_tokens, seen, dropped))
-        done += len(rows)
+    for rendered in _render_batches(job, selection.rows, dropped):
+        done += rendered.batch_rows
         progress(done, selection.rows.num_rows, "rows")
-        if not kept:
+        if not rendered.rows:
             continue
-        table = _assemble_columns(
-            batch.take(kept),
-            [texts[index] for index in kept],
-            [digests[index] for index in kept],
-            [tokens[index] for index in kept],
-            [rows[index] for index in kept],
-            constants,
-        )
-        hash_rows(content, table, [digests[index] for index in kept])
-        _add_licenses(dataset, [rows[index] for index in kept])
+        # Messages, task, the pipeline's own columns, provenance.
+        texts = rendered.texts
+        columns: dict[str, Any] = {
+            name: pa.array([text[name] for text in texts], pa.list_(turn)) for name in texts[0]
+        }
+        columns["task_id"] = rendered.selected["task_id"]
+        columns["task"] = pa.array([row.task.name for row in rendered.rows], pa.string())
+        for name in rendered.selected.column_names:
+            if name not in ("task_id", "kernel_ids") and not name.startswith("_"):
+                columns[name] = rendered.selected[name]
+        columns["prompt_id"] = pa.array([digest[0] for digest in rendered.digests], pa.string())
+        columns["tokens"] = pa.array(rendered.tokens, pa.int64())
+        for name, value in provenance.items():
+            columns[name] = pa.repeat(pa.scalar(value), len(texts))
+        table = pa.table(columns)
+
+        hash_rows(content, table, rendered.digests)
+        for row in rendered.rows:
+            dataset.licenses["task", row.task.task_id] = row.task.license
+            for kernel in row.kernels:
+                dataset.licenses["kernel", kernel.kernel_id] = kernel.license
         if dataset.example is None:
-            dataset.example = texts[kept[0]]
+            dataset.example = texts[0]
         dataset.rows += table.num_rows
-        dataset.tokens += sum(tokens[index] for index in kept)
+        dataset.tokens += sum(rendered.tokens)
         dataset.num_bytes += table.nbytes
         dataset.lineage.append(
-            batch.take(kept)
-            .select(["task_id", "kernel_ids"])
-            .append_column("prompt_id", table["prompt_id"])
+            rendered.selected.select(["task_id", "kernel_ids"]).append_column(
+                "prompt_id", table["prompt_id"]
+            )
         )
         yield table
     dataset.content_hash = content.hexdigest()
     dataset.dataset_type = selection.dataset_type or job.module.DATASET_TYPE
-    dataset.dropped = dict(Tally(selection.dropped) + Tally(dict(sorted(dropped.items()))))
+    dataset.dropped = dict(Counter(selection.dropped) + Counter(dict(sorted(dropped.items()))))
     dataset.notes = selection.notes
     if dataset.rows == 0:
         why = ", ".join(f"{reason} {count}" for reason, count in dataset.dropped.items())
         raise EmptyDataset(f"{job.pipeline}: every row was left out", why)
 
 
-def _add_licenses(dataset: Dataset, rows: Iterable[Row]) -> None:
-    for row in rows:
-        dataset.licenses["task", row.task.task_id] = row.task.license
-        for kernel in row.kernels:
-            dataset.licenses["kernel", kernel.kernel_id] = kernel.license
+@dataclass(frozen=True, kw_only=True)
+class _Rendered:
+    """The rows of a batch that are new and short enough."""
+
+    batch_rows: int
+    """Rows of the batch, with those that are left out."""
+    places: list[int]
+    """Places of the rows in the selection."""
+    selected: pa.Table
+    rows: list[Row]
+    texts: list[dict[str, list[Message]]]
+    digests: list[list[str]]
+    tokens: list[int]
+
+
+def _render_batches(job: Job, selected: pa.Table, dropped: Counter[str]) -> Iterator[_Rendered]:
+    """Render a batch of rows at a time; count rows that are too long or repeat a text."""
+    import pyarrow as pa
+
+    seen: set[bytes] = set()
+    start = 0
+    for batch, rows in fetch_texts(job.lake, selected, ROW_GROUP_ROWS):
+        texts = [job.module.render(row) for row in rows]
+        digests = [[prompt_id(turns) for turns in text.values()] for text in texts]
+        tokens = job.counter.count(
+            [
+                "".join(turn["content"] for turns in text.values() for turn in turns)
+                for text in texts
+            ]
+        )
+        kept: list[int] = []
+        for index, digest in enumerate(digests):
+            whole = hashlib.sha256("".join(digest).encode()).digest()
+            if job.max_tokens is not None and tokens[index] > job.max_tokens:
+                dropped["row: over length"] += 1
+            elif whole in seen:
+                dropped["row: duplicate"] += 1
+            else:
+                seen.add(whole)
+                kept.append(index)
+        yield _Rendered(
+            batch_rows=len(rows),
+            places=[start + index for index in kept],
+            selected=batch.take(pa.array(kept, pa.int64())),
+            rows=[rows[index] for index in kept],
+            texts=[texts[index] for index in kept],
+            digests=[digests[index] for index in kept],
+            tokens=[tokens[index] for index in kept],
+        )
+        start += len(rows)
 
 
 def preview_dataset(job: Job, progress: Progress = ignore_progress) -> Dataset:
@@ -170,45 +235,6 @@ def write_dataset(
     return dataset, target
 
 
-def _conform(rows: pa.Table) -> pa.Table:
-    """Return rows with kernel_ids as lists of text, also where no row has a kernel."""
-    import pyarrow as pa
-
-    place = rows.column_names.index("kernel_ids")
-    kernels = rows["kernel_ids"].cast(pa.list_(pa.string()))
-    return rows.set_column(place, "kernel_ids", kernels).combine_chunks()
-
-
-def _assemble_columns(
-    batch: pa.Table,
-    texts: list[dict[str, list[Message]]],
-    digests: list[list[str]],
-    tokens: list[int],
-    rows: list[Row],
-    constants: dict[str, Any],
-) -> pa.Table:
-    """Return a batch in its final columns: messages, task, the pipeline's own, provenance."""
-    import pyarrow as pa
-
-    turn = pa.struct([("role", pa.string()), ("content", pa.string())])
-    columns: dict[str, Any] = {
-        name: pa.array([row[name] for row in texts], pa.list_(turn)) for name in texts[0]
-    }
-    columns["task_id"] = batch["task_id"]
-    columns["task"] = pa.array([row.task.name for row in rows], pa.string())
-    for name in batch.column_names:
-        if name not in ("task_id", "kernel_ids") and not name.startswith("_"):
-            columns[name] = batch[name]
-    columns["prompt_id"] = pa.array([digest[0] for digest in digests], pa.string())
-    columns["tokens"] = pa.array(tokens, pa.int64())
-    for name, value in constants.items():
-        columns[name] = pa.repeat(pa.scalar(value), len(texts))
-    return pa.table(columns)
-
-
-log = logging.getLogger(__name__)
-
-
 def choose_mixture(job: Job, selection: Selection, share: float) -> Selection:
     """Return the rows of the dataset: `share` of them improvements, as far as there are enough.
 
@@ -217,8 +243,15 @@ def choose_mixture(job: Job, selection: Selection, share: float) -> Selection:
     """
     import pyarrow as pa
 
-    selection = _leave_out_repeats(job, selection)
-    rows = selection.rows
+    # Rows that rendering would leave out do not count. They are rendered for this, and again when
+    # they are written, so that only a batch of texts is in memory.
+    dropped: Counter[str] = Counter()
+    kept = [
+        place
+        for rendered in _render_batches(job, selection.rows, dropped)
+        for place in rendered.places
+    ]
+    rows = selection.rows.take(pa.array(kept, pa.int64()))
     gains = rows["gain"].is_valid().to_pylist() if "gain" in rows.column_names else []
     pairs = [index for index, is_pair in enumerate(gains) if is_pair]
     singles = sorted(set(range(rows.num_rows)) - set(pairs))
@@ -247,61 +280,9 @@ def choose_mixture(job: Job, selection: Selection, share: float) -> Selection:
     return replace(
         selection,
         rows=rows.take(order),
+        dropped=selection.dropped | dict(sorted(dropped.items())),
         notes=selection.notes | {"improvements": found},
     )
-
-
-def _leave_out_repeats(job: Job, selection: Selection) -> Selection:
-    """Return the selection without the rows that rendering would leave out.
-
-    Rows are rendered for this and again when they are written, so that only a batch of texts is in
-    memory.
-    """
-    import pyarrow as pa
-
-    kept: list[int] = []
-    seen: set[bytes] = set()
-    dropped: Counter[str] = Counter()
-    start = 0
-    for _, batch in fetch_texts(job.lake, selection.rows, ROW_GROUP_ROWS):
-        texts = [job.module.render(row) for row in batch]
-        digests = [[prompt_id(turns) for turns in row.values()] for row in texts]
-        tokens = job.counter.count([join_texts(row) for row in texts])
-        kept += (start + at for at in choose_rows(digests, tokens, job.max_tokens, seen, dropped))
-        start += len(batch)
-    return replace(
-        selection,
-        rows=selection.rows.take(pa.array(kept, pa.int64())),
-        dropped=selection.dropped | dict(sorted(dropped.items())),
-    )
-
-
-def choose_rows(
-    digests: Sequence[Sequence[str]],
-    tokens: Sequence[int],
-    max_tokens: int | None,
-    seen: set[bytes],
-    dropped: Counter[str],
-) -> Iterator[int]:
-    """Yield the places of rows that are new and short enough; add to `seen` and `dropped`."""
-    for index, digest in enumerate(digests):
-        whole = hashlib.sha256("".join(digest).encode()).digest()
-        if max_tokens is not None and tokens[index] > max_tokens:
-            dropped["row: over length"] += 1
-        elif whole in seen:
-            dropped["row: duplicate"] += 1
-        else:
-            seen.add(whole)
-            yield index
-
-
-def join_texts(texts: dict[str, list[Message]]) -> str:
-    """Return all text of a row, for counting its tokens."""
-    return "".join(turn["content"] for turns in texts.values() for turn in turns)
-
-
-PROVENANCE = ("purpose", "lake_id", "snapshot_id", "seed", "template_hash")
-"""Columns that say where a row comes from; the content hash leaves them out."""
 
 
 def hash_rows(content: Any, table: pa.Table, digests: list[list[str]]) -> None:
@@ -326,10 +307,6 @@ def has_messages(kind: pa.DataType) -> bool:
     import pyarrow.types as types
 
     return types.is_list(kind) and types.is_struct(kind.value_type)
-
-
-ROW_GROUP_ROWS = 1_000
-SHARD_ROWS = 20_000
 
 
 class Shards:

@@ -244,7 +244,7 @@ def test_code_and_words_that_pipelines_share_belong_to_the_recipe(
     seen = [make_job(lake).recipe()["shared_hash"]]
     assert read_hash() == seen[0]
     for name, text, other in (
-        ("pipelines/rendering/bucket_chart.py", '"""', '"""Other charts. '),
+        ("pipelines/rendering/messages.py", '"""', '"""Other words. '),
         ("pipelines/selection/draws.py", '"""', '"""Other draws. '),
         ("store/code/constants.py", '"""', '"""Other names. '),
         ("catalog.yaml", "words: PyTorch eager", "words: plain PyTorch"),
