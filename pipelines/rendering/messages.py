@@ -1,4 +1,4 @@
-"""Text of one-shot questions and of stored kernels as their answers."""
+"""Text of questions, of prompts that show scored kernels, and of stored kernels as answers."""
 
 from __future__ import annotations
 
