@@ -150,7 +150,11 @@ def test_a_repeated_import_adds_nothing(writer: store.Writer, checkout: Path) ->
 
 
 @pytest.mark.slow
-def test_an_interrupted_import_goes_on(writer: store.Writer, checkout: Path) -> None:
+def test_an_interrupted_import_goes_on(
+    writer: store.Writer, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.importers.reading.run.GROUP_BUNDLES", 1)
+
     class Stop(Exception):
         pass
 
