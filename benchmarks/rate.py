@@ -178,7 +178,7 @@ def run_phase(
             phase.device = processes[0].row["name"]
             begin = time.monotonic()
 
-            def hand_out() -> Generator[list[dict[str, Any]]]:
+            def hand_out() -> Generator[list[Case]]:
                 for case in cases:
                     if time.monotonic() - begin < limit_s:
                         yield [case]
