@@ -198,9 +198,11 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                     sys.stdout.flush()  # the interpreter would not explain a failure
                     raise
         except Exception as error:
-            pipe = select.poll()
-            pipe.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
-            is_closed = isinstance(error, BrokenPipeError) and bool(pipe.poll(0))
+            is_closed = False
+            if isinstance(error, BrokenPipeError):
+                pipe = select.poll()
+                pipe.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
+                is_closed = bool(pipe.poll(0))
             if is_closed or (isinstance(error, OSError) and error.filename == "<stdout>"):
                 # The interpreter must not write what is buffered when it ends.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
