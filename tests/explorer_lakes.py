@@ -14,7 +14,7 @@ from typing import Any
 import builders as b
 
 import store
-from store.explore.server.serve import make_app
+from store.explore.server.app import make_app
 from store.lake.location import Location
 
 ROOT = Path(__file__).parents[1]

@@ -164,7 +164,7 @@ def explore(
     timeout
         End the SQL of a page or of the console after this many seconds.
     """
-    from store.explore.server.serve import serve
+    from store.explore.server.app import serve
 
     serve(locate_lake(common), at, port, timeout, including.views())
 

@@ -24,12 +24,9 @@ from store.lake import exclusions
 from store.rendering import charts, run_charts
 from store.rendering import text as text_module
 from store.rendering.code import highlight, read_code_style
-from store.rendering.columns import format_value, list_columns
-from store.rendering.environment import make_environment
-from store.rendering.questions import Value
-from store.rendering.rows import group_rows
-from store.rendering.styles import read_style
-from store.rendering.tables import Table, make_table
+from store.rendering.environment import make_environment, read_style
+from store.rendering.questions import Value, group_rows
+from store.rendering.tables import Table, format_value, list_columns, make_table
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake

@@ -1,4 +1,4 @@
-"""The template environment that the explorer and the report share."""
+"""The template environment and the style sheets that the explorer and the report share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from store.rendering.text import make_label
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
 
 _SHARED = Path(__file__).parent / "templates"
 
@@ -35,3 +36,8 @@ def make_environment(folder: Path, *, autoescape: bool = True) -> Environment:
     environment.globals["drawing"] = drawing
     environment.filters.update(line=escape_terminal, text=escape_text, label=make_label)
     return environment
+
+
+def read_style(name: str) -> str:
+    """Return the text of `NAME.css`."""
+    return (Path(__file__).parent / "styles" / f"{name}.css").read_text("utf-8")

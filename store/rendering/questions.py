@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from store.schema.sql_text import quote_values
 
@@ -31,3 +31,17 @@ def bind(sql: str, values: Mapping[str, Value]) -> str:
 
 def _quote(value: Value) -> str:
     return quote_values((value,)) if isinstance(value, str) else str(value)
+
+
+def group_rows(
+    rows: Sequence[dict[str, Any]], keys: Sequence[str]
+) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """Group rows by their values of `keys`, in their order.
+
+    >>> group_rows([{"a": 1, "b": 2}, {"a": 1, "b": 3}], ["a"])
+    {('1',): [{'a': 1, 'b': 2}, {'a': 1, 'b': 3}]}
+    """
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(str(row[key]) for key in keys), []).append(row)
+    return found

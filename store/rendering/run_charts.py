@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from store.rendering import charts
-from store.rendering.rows import group_rows
+from store.rendering.questions import group_rows
 
 _STEP = charts.Axis(label="step")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from store.rendering import charts
-from store.rendering.scales import Axis, fit_scale
+from store.rendering.charts import Axis, fit_scale
 
 
 def draw(*series: charts.Series) -> str:

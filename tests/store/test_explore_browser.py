@@ -17,7 +17,7 @@ from explorer_lakes import crawl, open_client, write_lake
 import store
 from store.explore.report import build_report, write_report
 from store.explore.server import decisions
-from store.explore.server.serve import make_app
+from store.explore.server.app import make_app
 from store.lake.location import Location
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

@@ -14,9 +14,8 @@ from store.commandline.escape import escape_text
 from store.errors import FlywheelError
 from store.explore.page.tables import build_table
 from store.rendering.code import highlight, read_code_style
-from store.rendering.columns import format_value
-from store.rendering.environment import make_environment
-from store.rendering.styles import read_style
+from store.rendering.environment import make_environment, read_style
+from store.rendering.tables import format_value
 
 if TYPE_CHECKING:
     from jinja2 import Environment

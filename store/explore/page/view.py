@@ -1,7 +1,8 @@
-"""The view that a request names: a snapshot, the parts of its address, and answers to questions."""
+"""The view that a request names: a snapshot, the parts of its address, answers and filters."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, UnknownName
 from store.explore.page import questions
-from store.explore.page.links import build_address
 from store.explore.page.model import Answer, Choice, Panel, Row
+from store.explore.page.tables import build_address
 from store.rendering.questions import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 EXPORTED_ROWS = 10_000
 """Number of rows of a JSON or CSV export; the SQL of the view gives all."""
@@ -140,3 +142,21 @@ class View:
     async def options(self, name: str, **values: Value) -> list[str]:
         """Return the texts of the first column of a question, as options of a filter."""
         return [str(next(iter(row.values()))) for row in await self.rows(name, **values)]
+
+
+ALL = "all"
+ANY = "any"
+
+
+async def list_choices(view: View, *names: str) -> list[Choice]:
+    """Return the filters with some names.
+
+    The names are suite, level, device, baseline, policy, family, class, clock and precision.
+    """
+    return list(await asyncio.gather(*(_make_choice(view, name) for name in names)))
+
+
+async def _make_choice(view: View, name: str) -> Choice:
+    files = {"policy": "policies", "class": "classes", "family": "families"}
+    options = await view.options(f"choices/{files.get(name, f'{name}s')}")
+    return Choice(name=name, label=name.capitalize(), options=options)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import quote, urlencode
 
 from store.errors import UnknownName
-from store.explore.page.messages import show_messages
 from store.explore.page.model import Fact, Page, Panel, Row
+from store.explore.page.texts import show_messages
 from store.explore.page.view import View
-from store.rendering.columns import format_value
+from store.rendering.tables import format_value
 
 PATH = "/attempt/{attempt}"
 

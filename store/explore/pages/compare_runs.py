@@ -9,7 +9,7 @@ from store.explore.page.questions import SQL
 from store.explore.page.view import View
 from store.explore.pages.run import find_run
 from store.rendering import charts
-from store.rendering.rows import group_rows
+from store.rendering.questions import group_rows
 
 PATH = "/compare/runs"
 _MOST_DEVICES = 2

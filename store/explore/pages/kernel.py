@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from markupsafe import escape
+
 from store.dossier.names import KERNELS, choose_id
-from store.explore.page.choices import list_choices
 from store.explore.page.code import show_code, show_diff
-from store.explore.page.graph import draw_lineage
 from store.explore.page.model import Chart, Choice, Fact, Page, Panel, Row, Tab
-from store.explore.page.samples import draw_sessions
-from store.explore.page.view import View
+from store.explore.page.view import View, list_choices
+from store.rendering import charts
+from store.rendering.questions import group_rows
+from store.rendering.tables import format_value
+from store.rendering.text import TIMES
 
 PATH = "/kernel/{kernel}"
 _TABS = (
@@ -159,3 +162,110 @@ async def _build_lineage(view: View, kernel_id: str) -> list[Panel]:
 
 def _draw_graph(view: View, kernel_id: str, edges: list[Row]) -> Sequence[Chart]:
     return [Chart(svg=draw_lineage(kernel_id, edges, lambda id: view.link(f"/kernel/{id}")))]
+
+
+_MOST_CHARTS = 6
+_MOST_SAMPLES = 60
+
+
+def draw_sessions(rows: list[Row]) -> Sequence[Chart]:
+    """Return one chart for each session and clock, newest first."""
+    groups = list(group_rows(rows, ["session_id", "clock"]).values())
+    return [_draw_session(arms) for arms in groups[:_MOST_CHARTS]]
+
+
+def _draw_session(arms: Sequence[Row]) -> Chart:
+    first = arms[0]
+    series = [
+        charts.Series(
+            label=arm["arm"],
+            x=[float(block) for block in arm["blocks"][:_MOST_SAMPLES]],
+            y=[float(ms) for ms in arm["samples_ms"][:_MOST_SAMPLES]],
+        )
+        for arm in arms
+    ]
+    x = charts.Axis(label="block")
+    y = charts.Axis(label="ms per call", scale="log")
+    axes = f" {first['axes']}" if first["axes"] else ""
+    disturbed = ", disturbed" if any(arm["disturbed"] for arm in arms) else ""
+    reason = first["ranks_nothing"]
+    standing = f"; ranks nothing: {reason}" if reason else disturbed
+    clock = first["clock"] or "unknown"
+    return Chart(
+        svg=charts.draw_scatter("session", series, x, y),
+        title=f"{first['device']}, clock {clock}, workload {first['workload']}{axes}{standing}",
+    )
+
+
+_MOST_IN_COLUMN = 9
+_ROW, _TOP, _BOX = 36, 22, 26
+_NAMES = {
+    -1: "led to", 0: "this kernel", 1: "made from", 2: "two steps back", 3: "three steps back",
+}  # fmt: skip
+
+
+def draw_lineage(kernel_id: str, edges: Sequence[Row], link: Callable[[str], str]) -> str:
+    """Return the graph of a kernel as SVG.
+
+    Args:
+        kernel_id: The kernel in the center.
+        edges: child, parent, their distances (0 is the kernel, -1 its children) and speedups.
+        link: Returns the address of a kernel.
+    """
+    columns: dict[int, dict[str, float | None]] = {0: {kernel_id: None}}
+    for edge in edges:
+        for end in ("parent", "child"):
+            column = columns.setdefault(edge[f"{end}_distance"], {})
+            if edge[end] in column or len(column) < _MOST_IN_COLUMN:
+                column[edge[end]] = edge[f"{end}_speedup"]
+    order = sorted(columns, reverse=True)
+    left = {distance: 100 * place / len(order) for place, distance in enumerate(order)}
+    width = 100 / len(order)
+    rows = max(map(len, columns.values()))
+    top = {
+        (distance, one): _TOP + _ROW * (place + (rows - len(columns[distance])) / 2)
+        for distance in order
+        for place, one in enumerate(columns[distance])
+    }
+    parts = [_draw_edge(edge, left, top, width) for edge in edges]
+    for distance in order:
+        name = _NAMES[distance]
+        parts.append(f'<text class="label" x="{left[distance]:.2f}%" y="12">{name}</text>')
+        for one, speedup in columns[distance].items():
+            text = _describe(one, speedup)
+            box = _draw_box(text, left[distance], top[distance, one], width * 0.78)
+            mine = ' class="own"' if one == kernel_id else ""
+            label = f' aria-label="{text}"'
+            parts.append(f'<a href="{escape(link(one))}"{label}{mine}>{box}</a>')
+    height = _TOP + _ROW * rows + 4
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart graph" height="{height}" '
+        f'role="group" aria-label="Lineage of the kernel">{"".join(parts)}</svg>'
+    )
+
+
+def _draw_edge(
+    edge: Row, left: dict[int, float], top: dict[tuple[int, str], float], width: float
+) -> str:
+    start = (edge["parent_distance"], edge["parent"])
+    end = (edge["child_distance"], edge["child"])
+    if start not in top or end not in top:
+        return ""
+    middle = _BOX / 2
+    return (
+        f'<line class="edge" x1="{left[start[0]] + width * 0.78:.2f}%" x2="{left[end[0]]:.2f}%" '
+        f'y1="{top[start] + middle:.0f}" y2="{top[end] + middle:.0f}"/>'
+    )
+
+
+def _describe(kernel_id: str, speedup: float | None) -> str:
+    times = "" if speedup is None else f" {format_value('speedup', speedup)}{TIMES}"
+    return f"{kernel_id[:6]}{times}"
+
+
+def _draw_box(text: str, left: float, top: float, width: float) -> str:
+    return (
+        f'<rect class="node" x="{left:.2f}%" y="{top:.0f}" width="{width:.2f}%" height="{_BOX}" '
+        f'rx="4"/><svg x="{left:.2f}%" y="{top:.0f}" overflow="visible">'
+        f'<text x="7" y="17">{text}</text></svg>'
+    )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from store.explore.page.choices import ALL, ANY, list_choices
 from store.explore.page.model import CHART_ROWS, Chart, Page, Panel, Row
 from store.explore.page.questions import SQL
-from store.explore.page.view import View
+from store.explore.page.view import ALL, ANY, View, list_choices
 from store.rendering import charts
-from store.rendering.rows import group_rows
+from store.rendering.questions import group_rows
 
 PATH = "/leaderboards"
 MENU = (10, "Leaderboards")

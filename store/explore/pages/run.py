@@ -10,7 +10,7 @@ from store.explore.page.model import CHART_ROWS, Chart, Choice, Fact, Page, Pane
 from store.explore.page.questions import REPORT
 from store.explore.page.view import View
 from store.rendering import run_charts
-from store.rendering.rows import group_rows
+from store.rendering.questions import group_rows
 
 PATH = "/run/{run}"
 _TABS = (

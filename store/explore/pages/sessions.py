@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from store.explore.page.choices import list_choices
 from store.explore.page.model import Choice, Page, Panel
-from store.explore.page.view import View
+from store.explore.page.view import View, list_choices
 
 PATH = "/sessions"
 MENU = (35, "Agents")

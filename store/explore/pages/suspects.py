@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from store.explore.page.choices import list_choices
 from store.explore.page.model import Choice, Page, Panel, Row
-from store.explore.page.view import View
+from store.explore.page.view import View, list_choices
 from store.rendering.code import highlight_lines
 from store.rendering.text import cut_code
 

@@ -1,22 +1,30 @@
-"""The application: every file of `pages/` at its address, with its exports."""
+"""The application: every file of `pages/` at its address, with its exports and live updates."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import store
+from store.commandline import echo
+from store.commandline.escape import encode_json
+from store.commandline.listening import LOOPBACK, listen, make_server
 from store.errors import FlywheelError, ServerBusy, SnapshotNotFound, UnknownName
 from store.explore.page import render
 from store.explore.page.model import Page
-from store.explore.page.view import View
-from store.explore.server import console, decisions, exports, live
+from store.explore.page.view import EXPORTED_ROWS, View
+from store.explore.server import console, decisions
+from store.explore.server.decisions import TOKEN, Decider
 from store.explore.server.protection import Protection
+from store.explore.server.readers import Readers
+from store.guard.query_pool import QueryPool
+from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -24,8 +32,12 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
+    from store.explore.page.model import Answer, Page, Panel
+    from store.explore.page.view import View
     from store.explore.server.readers import Readers
     from store.guard.query_pool import QueryPool
+    from store.lake.location import Location
+
 
 _PAGES = Path(__file__).parent.parent / "pages"
 _YEAR_S = 31_536_000
@@ -98,7 +110,7 @@ def build_app(readers: Readers, queries: QueryPool, decider: decisions.Decider) 
     }
     routes: list[BaseRoute] = [
         Route("/static/{name}", _send_asset),
-        Route("/events", functools.partial(live.send_events, readers)),
+        Route("/events", functools.partial(send_events, readers)),
         Route("/sql", functools.partial(console.show, readers, queries, site)),
         Route("/sql.{form}", functools.partial(console.export, readers, queries)),
         Route("/suspects/decide", functools.partial(decider.decide, readers), methods=["POST"]),
@@ -142,9 +154,9 @@ async def _show(
     view.may_decide = decider.knows(request)
     page = await member.build(view)
     if form is not None:
-        if form not in exports.FORMS:
-            raise UnknownName.among("format", form, exports.FORMS)
-        return await exports.export(view, page, member.name, panel, form, readers.lake_id)
+        if form not in FORMS:
+            raise UnknownName.among("format", form, FORMS)
+        return await _export(view, page, member.name, panel, form, readers.lake_id)
     stream = render.stream_page(view, page, member.name, site)
     return StreamingResponse(stream, media_type="text/html", headers={"cache-control": "no-cache"})
 
@@ -190,3 +202,104 @@ async def _send_asset(request: Request) -> Response:
     return Response(
         content, media_type=media_type, headers={"cache-control": f"max-age={_YEAR_S}, immutable"}
     )
+
+
+FORMS = ("json", "csv", "sql")
+_TYPES = {"json": "application/json", "csv": "text/csv", "sql": "text/plain"}
+
+
+async def _export(
+    view: View, page: Page, folder: str, panel: str | None, form: str, lake_id: str
+) -> Response:
+    """Return the rows of one panel, or of all panels of a page, as JSON, CSV or SQL.
+
+    CSV has one table, which is the first one of a page. Raises UnknownName.
+    """
+    from starlette.responses import Response
+
+    panels = _find_panels(page, panel)
+    if form == "csv":
+        panels = panels[:1]
+    answers = {one.name: await view.ask(one, folder, whole=True) for one in panels}
+    if form == "sql":
+        text = "\n\n".join(f"-- {a.question.title}\n{a.sql};" for a in answers.values()) + "\n"
+    elif form == "csv":
+        text = console.write_csv(next(iter(answers.values())).table)
+    else:
+        origin = {"lake_id": lake_id, "snapshot": view.snapshot, "title": page.title}
+        text = encode_json(origin | {"views": {n: _describe(a) for n, a in answers.items()}})
+    return Response(
+        text,
+        media_type=f"{_TYPES[form]}; charset=utf-8",
+        headers={"x-more-rows": str(any(a.has_more for a in answers.values())).lower()},
+    )
+
+
+def _find_panels(page: Page, name: str | None) -> list[Panel]:
+    if not page.panels:
+        raise UnknownName("this page has no rows", page.intro)
+    if name is None:
+        return list(page.panels)
+    known = {panel.name: panel for panel in page.panels}
+    if name not in known:
+        raise UnknownName.among("view", name, known)
+    return [known[name]]
+
+
+def _describe(answer: Answer) -> dict[str, Any]:
+    return {
+        "title": answer.question.title,
+        "about": answer.question.about,
+        "sql": answer.sql,
+        "has_more": answer.has_more,
+        "rows": answer.rows(),
+    }
+
+
+BEAT_S = 15.0
+"""Seconds after which a comment shows that the connection is alive."""
+
+
+async def send_events(readers: Readers, request: Request) -> Response:
+    """Answer with a stream of events named `snapshot`; the first names the current one."""
+    from starlette.responses import StreamingResponse
+
+    del request
+    return StreamingResponse(
+        _list_events(readers), media_type="text/event-stream", headers={"cache-control": "no-store"}
+    )
+
+
+async def _list_events(readers: Readers) -> AsyncIterator[str]:
+    yield f"event: snapshot\ndata: {readers.newest}\n\n"
+    while True:
+        try:
+            snapshot = await asyncio.wait_for(readers.wait_for_change(), BEAT_S)
+        except TimeoutError:
+            yield ": alive\n\n"
+        else:
+            yield f"event: snapshot\ndata: {snapshot}\n\n"
+
+
+def make_app(
+    location: Location, at: str | None, timeout: float, include: Sequence[str] = ()
+) -> Starlette:
+    """Return the application of a lake; it opens the lake when it starts."""
+    limits = QueryLimits(timeout=timeout, max_rows=EXPORTED_ROWS + 1)
+    return build_app(
+        Readers(location, at, limits, include),
+        QueryPool(location.url, replace(limits, max_rows=EXPORTED_ROWS), include),
+        Decider.from_environment(location.url),
+    )
+
+
+def serve(
+    location: Location, at: str | None, port: int, timeout: float, include: Sequence[str] = ()
+) -> None:
+    """Serve the pages of a lake on 127.0.0.1 until Ctrl-C."""
+    app = make_app(location, at, timeout, include)
+    with listen(LOOPBACK, port) as listening:  # requests wait until the lake is open
+        address = f"http://{LOOPBACK}:{listening.getsockname()[1]}/"
+        echo.print_result(f"{address} shows {location.url}")
+        echo.print_note(f"Ctrl-C ends it. Decisions need a token in {TOKEN}.")
+        make_server(app).run(sockets=[listening])
