@@ -23,6 +23,5 @@ WHERE true
     AND suspects.standing = $standing
     AND suspects.standing <> $except
     AND list_contains(suspects.classes, $class)
-ORDER BY
-    list_position(['confirmed', 'open', 'dismissed'], suspects.standing),
+ORDER BY list_position(['confirmed', 'open', 'dismissed'], suspects.standing),
     suspects.speedup DESC NULLS LAST, suspects.kernel_id
