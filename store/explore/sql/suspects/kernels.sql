@@ -14,7 +14,7 @@ WITH surest AS (
 SELECT
     suspects.kernel_id, suspects.standing, array_to_string(suspects.classes, ', ') AS classes,
     suspects.findings, suspects.speedup, surest.line, left(surest.quote, 120) AS quote,
-    suspects.decided_by, left(suspects.why, 60) AS why,
+    suspects.decided_by, suspects.why,
     array_to_string(suspects.detectors, ', ') AS detectors, suspects.datasets,
     count(*) OVER () AS total
 FROM suspects
