@@ -52,7 +52,9 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
     job = Job(name="contrastive", lake_url=url, out=tmp_path / "run", quiet=True)
     rule = rules.load_rule("milestone")
     terms = rule.config()
-    quick = Judge(calls=2, robustness=False, diagnosis=False, timing_s=0.05, blocks=20)
+    quick = Judge(
+        calls=2, robustness=False, diagnosis=False, timing_s=0.05, blocks=20, draw_shapes=0
+    )
     with recording.begin_run(job, Training()) as run, Pool(url, "cpu", quick) as pool:
         run.start({})
         draw = Draw(
