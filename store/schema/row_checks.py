@@ -148,32 +148,6 @@ def check_keys(table: Table, rows: pa.Table) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Reference:
-    """One reference of a batch: values that must be keys of the target."""
-
-    table: Table
-    column: Column
-    target: Table
-    values: str
-    """SQL that yields the distinct values as one column named v."""
-
-
-def list_references(catalog: Catalog, table: Table, relation: str) -> list[Reference]:
-    """Return the references of the rows of `relation`, lists element by element."""
-    found: list[Reference] = []
-    for column, target in catalog.references(table):
-        value = f'"{column.name}"'
-        if column.type.endswith("[]"):
-            values = f"SELECT DISTINCT unnest({value}) AS v FROM {relation}"
-        else:
-            values = f"SELECT DISTINCT {value} AS v FROM {relation}"
-        found.append(
-            Reference(table, column, target, f"SELECT v FROM ({values}) WHERE v IS NOT NULL")
-        )
-    return found
-
-
 def describe_reference(column: Column, target: Table) -> str:
     """Return the sentence that names a reference."""
     return f"{column.name} is a {target.key[0]} of {target.name}"

@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING
 
 from store import faults
 from store.commandline.progress import Progress, ignore_progress
-from store.errors import CatalogError, FlywheelError, summarize_error
+from store.errors import CatalogError, FlywheelError, RowsRejected, summarize_error
 from store.lake import checksums, view_cache
 from store.lake.attachment import find_newest_snapshot, list_filled_tables
 from store.lake.checksums import RESTORE, Comparison, Damage, DataFile
-from store.lake.location import Location
+from store.lake.location import METADATA, Location
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.lake.view_texts import SMALL_ROWS
+from store.lake.view_texts import SMALL_ROWS, read_view
 from store.schema import catalog as catalogs
-from store.schema import migrate
+from store.schema import id_checks, migrate, row_checks, sql_text
 from store.schema.catalog import Catalog
+from store.schema.device_names import NAME_RULE
+from store.schema.sql_text import quote_values
 from store.schema.tables import Table
 from store.upkeep import check_record, database
 from store.upkeep.check_record import Checked
 from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, open_for_reading
-from store.upkeep.session_checks import SESSION_TABLES, check_sessions
-from store.upkeep.small_copies import SmallCopies
-from store.upkeep.table_checks import Problem, check_table, select_later
 from store.writing.rejected import NEXT_STEP, list_rejected, locate_folder
 from store.writing.spool import count_bundles
 
@@ -33,6 +32,47 @@ if TYPE_CHECKING:
     import duckdb
 
 log = logging.getLogger(__name__)
+
+
+_SESSION_TABLES = frozenset({"devices", "evaluations", "timings"})
+"""Tables that these rules read."""
+
+_RULES = {
+    "arms_together": (
+        "the arms of a session by one clock have one evaluation, kernel, task, workload, device, "
+        "state of the cache and origin",
+        ("session_id", "clock"),
+    ),
+    "arms_once": (
+        "a session has every arm once by each clock",
+        ("session_id", "clock", "arm"),
+    ),
+    "own_evaluation": (
+        "a session has the kernel, task and workload of its evaluation, and its device or one of "
+        "the same name and kind",
+        ("timing_id", "evaluation_id"),
+    ),
+    "clock_of_processor": ("a processor has no clock gpu", ("timing_id", "device_id")),
+    "device_names": (NAME_RULE, ("name",)),
+    "device_kinds": ("one name has one spelling and one kind of device", ("name",)),
+}
+_OF_DEVICES = {
+    "device_names": "Views take these for other devices than those that they look like.",
+    "device_kinds": "Views take devices of one spelling for one, and others for several.",
+}
+"""The rules about devices, with what a broken one means."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One defect of a lake."""
+
+    table: str
+    rule: str
+    count: int
+    examples: list[str]
+    advice: str = ""
+    """What to do about it, if that is the same for every lake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,17 +213,17 @@ def _check_lake(
     filled = list_filled_tables(connection, location)
     counts = {table.name: 0 for table in tables if table.name not in filled}
     newest = find_newest_snapshot(connection)
-    copies = SmallCopies(connection, location, 0 if checked.snapshot >= 0 else SMALL_ROWS)
+    copies = _SmallCopies(connection, location, 0 if checked.snapshot >= 0 else SMALL_ROWS)
     for number, table in enumerate(tables):
         progress(number, len(tables), "tables checked")
         if table.name in filled and table.name not in broken:
             since = -1 if table.name in rewritten else checked.snapshot
-            later = select_later(table, since, newest)
+            later = _select_later(table, since, newest)
             problems += _check_readable(
                 connection, catalog, table, later, files, broken, counts, copies
             )
-    if catalog.tables.keys() - broken >= SESSION_TABLES:
-        problems += check_sessions(connection, catalog, checked.snapshot, newest)
+    if catalog.tables.keys() - broken >= _SESSION_TABLES:
+        problems += _check_sessions(connection, catalog, checked.snapshot, newest)
     if "ingest_log" in counts:
         problems += _check_counts(connection, counts)
     connection.execute("ROLLBACK")
@@ -206,7 +246,7 @@ def _list_tables(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> lis
     ]
     # What rows of several tables say together is tested by the rules of this version.
     installed = catalogs.load().tables
-    needed = [installed[name] for name in sorted(SESSION_TABLES) if name in installed]
+    needed = [installed[name] for name in sorted(_SESSION_TABLES) if name in installed]
     wanted = [f"{table.name}.{one}" for table in (*tables, *needed) for one in table.columns]
     missing = [name for name in wanted if name not in there]
     if missing:
@@ -222,7 +262,7 @@ def _check_readable(
     files: list[DataFile],
     broken: set[str],
     counts: dict[str, int],
-    copies: SmallCopies,
+    copies: _SmallCopies,
 ) -> list[Problem]:
     """Check a table and record its number of rows; if it cannot be read, name the file."""
     import duckdb
@@ -233,7 +273,7 @@ def _check_readable(
         counts[table.name] = int(row[0]) if row else 0
         if not counts[table.name]:
             return []
-        return check_table(connection, catalog, table, later, broken, copies)
+        return _check_table(connection, catalog, table, later, broken, copies)
     except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         faults.raise_unless_damage(error, files[0].files.url if files else "the lake")
         # The error has ended the transaction.
@@ -253,6 +293,229 @@ def _check_readable(
                 advice=RESTORE,
             )
         ]
+
+
+class _SmallCopies:
+    """Makes and finds copies of small tables, in the transaction of a check.
+
+    DuckLake queries its catalog several times for every scan, and each rule of a table and each
+    reference to it is a scan.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, location: Location, most_rows: int
+    ) -> None:
+        """Find the tables of at most `most_rows` rows."""
+        self._connection = connection
+        rows = connection.execute(
+            location.qualify(
+                f"SELECT table_name FROM {METADATA}.ducklake_table "
+                f"JOIN {METADATA}.ducklake_table_stats USING (table_id) "
+                f"WHERE record_count <= {most_rows}"
+            )
+        ).fetchall()
+        self._small = {str(row[0]) for row in rows}
+        self._copied: set[str] = set()
+
+    def add(self, table: Table) -> None:
+        """Copy a table if it is small."""
+        if table.name in self._small:
+            self._connection.execute(
+                f"CREATE TEMP TABLE checked_{table.name} AS FROM lake.{table.name}"
+            )
+            self._copied.add(table.name)
+
+    def find(self, table: Table) -> str:
+        """Return SQL, as a relation, for the rows of a table: its copy, or the table itself.
+
+        A table without a copy is read from the lake in part. A copy reads all of it, and damage of
+        columns that the caller does not ask for would end the check of another table.
+        """
+        copied = table.name in self._copied
+        return f"temp.checked_{table.name}" if copied else f"lake.{table.name}"
+
+    def forget(self) -> None:
+        """Forget the copies, whose transaction has ended."""
+        self._copied.clear()
+
+
+def _select_later(table: Table, since: int, newest: int) -> str | None:
+    """Return SQL, as a relation, for the rows of a table that came after a snapshot.
+
+    None where all rows did.
+    """
+    if since < 0:
+        return None
+    # The change feed refuses an empty range.
+    if "snapshot_id" not in table.columns or since == newest:
+        later = "false" if since == newest else f"snapshot_id > {since}"
+        return f"(SELECT * FROM lake.{table.name} WHERE {later})"
+    # The column of the table hides the one in which DuckLake has the snapshot of a row.
+    key = sql_text.quote_names(table.key)
+    place = f"'lake', 'main', '{table.name}', {since + 1}, {newest}"
+    return (
+        f"(SELECT * FROM lake.{table.name} "
+        f"SEMI JOIN (SELECT {key} FROM ducklake_table_insertions({place})) USING ({key}))"
+    )
+
+
+def _check_table(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    table: Table,
+    later: str | None,
+    broken: set[str],
+    copies: _SmallCopies,
+) -> list[Problem]:
+    """Return the rules that rows break.
+
+    `later` selects the rows to test, None all of them. Their keys must be unique in the whole
+    table, and they may refer to any row. References to the tables in `broken` are not tested.
+    """
+    copies.add(table)
+    whole = copies.find(table)
+    relation = later or whole
+    problems: list[Problem] = []
+    try:
+        row_checks.check_relation(connection, catalog, table, relation)
+    except RowsRejected as error:
+        problems.append(
+            Problem(table=error.table, rule=error.rule, count=error.count, examples=error.examples)
+        )
+    problems += _check_ids(connection, table, relation)
+    problems += _check_keys(connection, table, relation, whole)
+    for column, target in catalog.references(table):
+        if target.name not in broken:
+            value = f'"{column.name}"'
+            listed = f"unnest({value})" if column.type.endswith("[]") else value
+            dangling = (
+                f"SELECT v FROM (SELECT DISTINCT {listed} AS v FROM {relation}) "
+                f'ANTI JOIN {copies.find(target)} AS t ON v = t."{target.key[0]}" '
+                "WHERE v IS NOT NULL"
+            )
+            count, examples = _count_and_show(connection, dangling)
+            if count:
+                rule = row_checks.describe_reference(column, target)
+                shown = row_checks.describe_rows((column.name,), examples)
+                problems.append(Problem(table=table.name, rule=rule, count=count, examples=shown))
+    return problems
+
+
+def _check_keys(
+    connection: duckdb.DuckDBPyConnection, table: Table, relation: str, whole: str
+) -> list[Problem]:
+    key = sql_text.quote_names(table.key)
+    among = "" if relation == whole else f"SEMI JOIN {relation} AS later USING ({key})"
+    repeated = (
+        f"SELECT {key}, count(*) FROM (SELECT {key} FROM {whole} {among}) GROUP BY {key} "
+        "HAVING count(*) > 1"
+    )
+    count, examples = _count_and_show(connection, repeated)
+    if not count:
+        return []
+    rule, names = row_checks.describe_key(table), (*table.key, "rows")
+    shown = row_checks.describe_rows(names, examples)
+    return [Problem(table=table.name, rule=rule, count=count, examples=shown)]
+
+
+def _count_and_show(
+    connection: duckdb.DuckDBPyConnection, query: str
+) -> tuple[int, list[tuple[object, ...]]]:
+    """Return the number of rows of a query, and the first ones."""
+    row = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
+    count = int(row[0]) if row else 0
+    shown = f"{query} ORDER BY ALL LIMIT {row_checks.EXAMPLES}"
+    return count, connection.execute(shown).fetchall() if count else []
+
+
+def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> list[Problem]:
+    """Compute the ids of rows again, a batch at a time."""
+    import pyarrow as pa
+
+    if not id_checks.is_bound(table):
+        return []
+    names = sql_text.quote_names(id_checks.list_columns(table))
+    answer = connection.execute(f"SELECT {names} FROM {relation}")
+    wrong: list[str] = []
+    for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS):
+        wrong += id_checks.find_wrong_ids(table, pa.Table.from_batches([batch]))
+    if not wrong:
+        return []
+    return [
+        Problem(
+            table=table.name,
+            rule=id_checks.describe_id(table),
+            count=len(wrong),
+            examples=row_checks.describe_rows(table.key, [(one,) for one in sorted(wrong)[:3]]),
+            advice=f"These rows are not what was committed, or were never checked. {RESTORE}",
+        )
+    ]
+
+
+def _check_sessions(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, since: int, newest: int
+) -> list[Problem]:
+    """Return the rules that devices break, and timing sessions with rows after a snapshot.
+
+    `since` is -1 where all sessions are to be tested.
+    """
+    later = _select_later(catalog.table("timings"), since, newest)
+    connection.execute(
+        f"CREATE OR REPLACE TEMP VIEW tested_timings AS FROM {later or 'lake.timings'}"
+    )
+    # A later arm may join an earlier session.
+    whole = "" if later is None else "SEMI JOIN tested_timings USING (session_id)"
+    connection.execute(
+        f"CREATE OR REPLACE TEMP VIEW tested_sessions AS SELECT * FROM lake.timings {whole}"
+    )
+    problems: list[Problem] = []
+    for name, (rule, columns) in _RULES.items():
+        count, examples = _count_and_show(connection, read_sql(__file__, f"sessions/{name}"))
+        if count:
+            table = "devices" if name in _OF_DEVICES else "timings"
+            problems.append(
+                Problem(
+                    table=table,
+                    rule=rule,
+                    count=count,
+                    examples=row_checks.describe_rows(columns, examples),
+                    advice=_OF_DEVICES.get(name, "No ranking counts these arms."),
+                )
+            )
+    return problems + _list_impossible(connection)
+
+
+def _list_impossible(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
+    """Return the rules that tested timings break by themselves, which the view states for rankings.
+
+    The view reads the tested rows here.
+    """
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE impossible_timings AS "
+        "WITH timings AS (FROM temp.tested_timings), devices AS (FROM lake.devices), "
+        "evaluations AS (FROM lake.evaluations) "
+        "SELECT timing_id, session_id, impossible AS rule "
+        f"FROM ({read_view('clocked_timings')}) WHERE impossible IS NOT NULL"
+    )
+    rules = connection.execute(read_sql(__file__, "sessions/broken_rules")).fetchall()
+    problems: list[Problem] = []
+    for (rule,) in rules:
+        query = (
+            "SELECT timing_id, session_id FROM temp.impossible_timings "
+            f"WHERE rule IN ({quote_values((rule,))})"
+        )
+        count, examples = _count_and_show(connection, query)
+        problems.append(
+            Problem(
+                table="timings",
+                rule=rule,
+                count=count,
+                examples=row_checks.describe_rows(("timing_id", "session_id"), examples),
+                advice="No judge writes such rows, and no ranking counts them. Judge the kernels "
+                "again to rank them.",
+            )
+        )
+    return problems
 
 
 def _check_counts(connection: duckdb.DuckDBPyConnection, stored: dict[str, int]) -> list[Problem]:

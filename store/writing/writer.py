@@ -272,7 +272,9 @@ class Writer:
         # A retried bundle is in several records, which are committed or rejected together.
         copies: dict[str, list[tuple[Record, int]]] = {}
         for record in group.records:
-            if record.damage is not None:
+            if record.damage is not None and record.place == awaited:
+                errors.append(FlywheelError(record.damage))
+            elif record.damage is not None:
                 rejected.keep_record(record)
             for position, bundle in enumerate(record.bundles):
                 given.setdefault(bundle.bundle_id, bundle)
