@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 500_000
 CHUNK_BYTES = 256 << 20
 """Rows of a load that are staged, sorted and inserted as a whole."""
-FIRST_SHARE = 8
+FIRST_SHARE = 4
 """The first chunk of a table is smaller by this, and the next ones double: the first one is read
 while nothing is inserted."""
+FEW_KEYS = 20_000
+"""Keys of a table that a load keeps in memory, because later chunks refer to them too."""
 Lookup: TypeAlias = "Callable[[Table, pa.Array], pa.Array]"
 """Returns those of some keys of a table, as texts, that are stored."""
 
@@ -307,8 +309,19 @@ def load_tables(stage: Stage, tables: Mapping[str, Rows | pa.RecordBatchReader])
     connection, catalog = stage.connection, stage.catalog
     connection.execute("SET preserve_insertion_order = false")
 
+    known: dict[str, pa.Array] = {}
+
     def lookup(table: Table, keys: pa.Array) -> pa.Array:
         return find_in_lake(connection, table, keys)
+
+    def lookup_referred(table: Table, values: pa.Array) -> pa.Array:
+        # Every chunk refers to the same few tasks, workloads, devices and runs.
+        before = known.get(table.name, values[:0])
+        stored: Any = lookup(table, _leave_out(values, before))
+        stored = pa.concat_arrays([before, stored.cast(before.type)])
+        if len(stored) <= FEW_KEYS:
+            known[table.name] = stored
+        return stored
 
     alive = np.ones(1, dtype=bool)
     counts: dict[str, int] = {}
@@ -320,7 +333,7 @@ def load_tables(stage: Stage, tables: Mapping[str, Rows | pa.RecordBatchReader])
         with closing(_read_chunks(stage, table, rows)) as chunks:
             for staged in chunks:
                 repeats = staged.find_repeats(lookup(table, staged.keys), alive)
-                for missing in find_missing(catalog, {name: staged}, alive, lookup):
+                for missing in find_missing(catalog, {name: staged}, alive, lookup_referred):
                     later.setdefault((name, missing.column.name), []).append(missing.values)
                 kept = ~repeats
                 if table.duplicates == "reject" and repeats.any():
