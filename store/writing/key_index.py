@@ -143,8 +143,9 @@ class KeyIndex:
         key = _build_key_sql(table)
         # Measuring texts is faster than matching them.
         timed = f"length({key}) = {_UUID_LENGTH} AND regexp_full_match({key}, '{_UUID7}')"
+        digest = f"unhex(sha256({key})[:{2 * _DIGEST_BYTES}])"
         answer = connection.execute(
-            f"SELECT CASE WHEN NOT ({timed}) THEN unhex(sha256({key})[:{2 * _DIGEST_BYTES}]) END AS digest, "
+            f"SELECT CASE WHEN NOT ({timed}) THEN {digest} END AS digest, "
             f"max({key}) FILTER ({timed}) FROM {rows} GROUP BY digest ORDER BY digest"
         )
         while some := answer.fetchmany(BATCH_ROWS):
