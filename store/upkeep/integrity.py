@@ -14,8 +14,8 @@ from store.lake.attachment import find_newest_snapshot, list_filled_tables
 from store.lake.checksums import RESTORE, Comparison, Damage, DataFile
 from store.lake.location import METADATA, Location
 from store.lake.reader import Lake
-from store.lake.sql_files import read_sql
-from store.lake.view_texts import SMALL_ROWS, read_view
+from store.lake.sql_files import read_sql, read_view
+from store.lake.view_texts import SMALL_ROWS
 from store.schema import catalog as catalogs
 from store.schema import id_checks, migrate, row_checks, sql_text
 from store.schema.catalog import Catalog
