@@ -165,7 +165,8 @@ class Writer:
         a warning; `store check` lists them.
         """
         with self._spool.turn():
-            return self._commit_waiting()
+            self._commit_waiting()
+        return self._seen
 
     def load(
         self,
@@ -236,24 +237,30 @@ class Writer:
         with self._spool.turn(wait=False) as is_taken:
             if is_taken:
                 try:
-                    return self._commit_waiting(given)
-                except (CommitConflict, LakeUnreachable):
+                    errors = self._commit_waiting(given)
+                except BaseException:
+                    # Whatever has ended the commit, the next one stores these rows, once.
                     self._spool.write(given)
                     raise
+                _raise_first(errors)
+                return self._seen
         # Another writer commits: it, or the next one, commits what is spooled for all who wait.
         place = self._spool.write(given)
         with self._spool.turn():
             if place.is_waiting:
-                return self._commit_waiting(awaited=place)
+                _raise_first(self._commit_waiting(awaited=place))
+                return self._seen
         with self._explain_faults():
             self._seen = find_newest_snapshot(self._connection)
         _raise_first(rejected.take_back(place, len(given)))
         return self._seen
 
-    def _commit_waiting(self, own: Sequence[Bundle] = (), awaited: Place | None = None) -> int:
-        """Commit the spool in groups, with own bundles at the end; return a snapshot with all.
+    def _commit_waiting(
+        self, own: Sequence[Bundle] = (), awaited: Place | None = None
+    ) -> list[FlywheelError]:
+        """Commit the spool in groups, with own bundles at the end.
 
-        Raises the first error of the caller's bundles: its own, or those of the awaited record.
+        Returns why bundles of the caller are refused: its own, or those of the awaited record.
         """
         errors: list[FlywheelError] = []
         snapshot: int | None = None
@@ -261,8 +268,7 @@ class Writer:
             for group in spool.read_groups(self._catalog, self.location.spool, own):
                 snapshot = self._commit_group(group, awaited, errors)
             self._seen = snapshot or find_newest_snapshot(self._connection)
-        _raise_first(errors)
-        return self._seen
+        return errors
 
     def _commit_group(
         self, group: Group, awaited: Place | None, errors: list[FlywheelError]

@@ -24,6 +24,8 @@ from evaluators.worker.builds.cache import Build, Builds
 from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 from store.errors import SandboxFailed
 
+IDS = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "k")
+
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
 DEADLINES = Deadlines(import_s=30, build_s=60, first_call_s=30, call_s=30, total_s=120)
 SETTING = {"device": "cpu", "threads": 1, "flush_bytes": 0}
@@ -331,9 +333,8 @@ def test_no_file_of_a_kernel_lies_outside_of_its_folder(
         )
     os.close(fd)
     assert not Path("/tmp/flywheel-planted.py").exists()
-    asked = {"path": name, "code": "", "other_files": [], "entry_point": "M", "axes": "{}"}
     with pytest.raises(SandboxFailed, match="is called"):
-        builder.build(asked | {"task_code": "def get_init_inputs(): return []"})
+        builder.build(Case(**IDS, path=name, task_code="def get_init_inputs(): return []"))
     assert builder.list_live() == []
 
 
@@ -342,15 +343,14 @@ def test_no_file_of_a_kernel_lies_outside_of_its_folder(
     ["['x' * 100_000]", "[[[[[[[[[[[[1]]]]]]]]]]]]", "[object()]", "['x' * 10**6]", "iter(int, 1)"],
 )
 def test_arguments_of_a_hostile_task_end_no_builder(builder: Any, arguments: str) -> None:
-    asked = {"path": "k.py", "other_files": [], "entry_point": "ModelNew", "axes": "{}"}
     code = "class ModelNew:\n    def __init__(self, *arguments): pass\n"
     task = f"def get_init_inputs(): return {arguments}"
     if "iter" in arguments:
         task = "def get_init_inputs(): raise SystemExit"
-    assert builder.build(asked | {"code": code, "task_code": task})["failure"] is None
+    assert builder.build(Case(**IDS, code=code, task_code=task))["failure"] is None
     # A task of its own each time, since what is kept would not be built again.
     plain = f"def get_init_inputs(): return []  # after {arguments}"
-    again = builder.build(asked | {"code": code, "task_code": plain})
+    again = builder.build(Case(**IDS, code=code, task_code=plain))
     assert (again["failure"], again["hit"]) == (None, False)
 
 
@@ -404,8 +404,7 @@ def test_what_a_first_call_compiles_is_compiled_ahead(
     tmp_path: Path, condition: str, compiles: bool
 ) -> None:
     builds = Builds(tmp_path / "builds", describe_toolchain("9.0"))
-    ids = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "k")
-    case = Case(**ids, code=LAZY.format(condition=condition), task_code=LAZY_TASK)
+    case = Case(**IDS, code=LAZY.format(condition=condition), task_code=LAZY_TASK)
     with Builder(builds, "9.0", sorted(os.sched_getaffinity(0))) as builder:
         assert builder.build(case)["failure"] is None
     assert [one.name for one in builds.root.rglob("*.so")] == ["lazy.so"] * compiles

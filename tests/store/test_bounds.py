@@ -118,7 +118,7 @@ def test_no_module_opens_a_connection_without_bounds() -> None:
         for file in (root / room).rglob("*.py")
         if "duckdb.connect(" in file.read_text("utf-8") and "starter" not in file.parts
     ]
-    assert len(modules) == 3
+    assert modules
     for file in modules:
         text = file.read_text("utf-8")
         assert text.count("duckdb.connect(") == text.count(".apply(connection, "), file

@@ -19,6 +19,7 @@ from store.lake import attachment, checksums
 from store.lake.data_files import BucketFiles
 from store.lake.location import Location
 from store.upkeep import integrity, maintenance
+from store.writing import spool
 
 NUMBERS = itertools.count()
 ROWS = 200  # too many to be inlined
@@ -204,7 +205,7 @@ def test_a_key_that_may_only_read_queries_and_cannot_write(
     assert count(url) == 2 * ROWS
     with store.writer(url, author="tests") as writer, pytest.raises(Exception, match=r"403|DENIED"):
         writer.append(policies("c"), "more")
-    waiting = list(Location.of(url).spool.glob("*.bundle"))
+    waiting = spool.list_files(Location.of(url).spool)
     assert len(waiting) == 1
     for name, value in storage.environment().items():
         monkeypatch.setenv(name, value)
