@@ -111,8 +111,8 @@ def make_lakes() -> Lakes:
         with store.writer(location.url, author="tests") as writer:
             rows = [builders.kernel(f"{role} later {number}") for number in range(30)]
             writer.append({"kernels": rows}, "later")
-            writer.append({"kernels": [builders.kernel(f"{role} waits")]}, "waits", wait=False)
             shutil.copytree(location.root, folder / "crashed" / role)
+            writer.append({"kernels": [builders.kernel(f"{role} waits")]}, "waits", wait=False)
         shutil.copytree(location.root, folder / "plain" / role)
         edition = folder / "edition" / role
         edition.mkdir(parents=True)
@@ -139,7 +139,9 @@ def damage(lakes: Lakes, lake: Path, kind: str, way: str) -> Path | None:
     elif way == "cut":
         file.write_bytes(content[: len(content) // 2])
     elif way == "flipped":
+        # Of a database, the beginning of a page: other places may be free.
         middle = len(content) // 2
+        middle -= middle % 4096 if middle > 4096 else 0
         flipped = bytes(byte ^ 0xFF for byte in content[middle : middle + 64])
         file.write_bytes(content[:middle] + flipped + content[middle + 64 :])
     elif way in ("another lake's", "older"):
