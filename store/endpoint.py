@@ -101,7 +101,7 @@ class Keys:
         """Return the key for a server from the environment, or None if no variable is given for it.
 
         A host without a port means the default port of the URL's scheme. OPENAI_API_KEY goes to
-        https://api.openai.com, and to another host only if --key-env says so.
+        https://api.openai.com, and to another host only if --key-env names that host.
 
         Raises:
             FlywheelError: the variable is not set, or its value cannot be a key.

@@ -67,7 +67,7 @@ class _Remote:
 
 
 def check_device(device: str) -> None:
-    """Raise DeviceUnavailable where --device names devices, of which a cluster has none by name."""
+    """Raise DeviceUnavailable where --device names GPUs: those of a cluster have no names."""
     if device not in ("auto", "cpu", "cuda"):
         raise DeviceUnavailable(
             f'--ray cannot choose the device "{device}"',

@@ -197,7 +197,7 @@ class KeptAnswers:
     """Answers of timed calls, to be compared when the device need not be held alone any more."""
 
     def __init__(self, check: Callable[[list[Any], Any, Any], None], most_bytes: int) -> None:
-        """Keep answers for `check` (`Sources.check`), of at most so many bytes together."""
+        """Keep answers for `check` (`Sources.check`), up to this many bytes in all."""
         self._check = check
         self._most_bytes = self._left_bytes = most_bytes
         self._kept: list[tuple[list[Any], Any, Any]] = []

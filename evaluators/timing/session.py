@@ -181,7 +181,7 @@ class InputPool:
         return slots
 
     def draw_ahead(self, sets: int) -> None:
-        """Have so many sets ready for later blocks, or as many as there is memory for."""
+        """Prepare this many sets of inputs for later blocks, or fewer where memory is short."""
         each_bytes = max(1, layout(self.sets[0])[1])
         sets = min(sets, spare_memory(self.device) // each_bytes)
         while (missing := sets - len(self._ahead)) > 0:

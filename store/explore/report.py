@@ -45,7 +45,7 @@ _NONE: Mapping[str, Value] = dict.fromkeys(
         "class",
     )
 )
-"""The filters of the explorer's questions, none of which is set."""
+"""The filters of the explorer's questions, all unset."""
 _KERNELS = 10
 _MOST_ROWS = 60
 _FEWEST_OF_TECHNIQUE, _MOST_TECHNIQUES = 3, 14

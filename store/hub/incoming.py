@@ -253,7 +253,7 @@ class Preparation:
         )
         held = self._held[table, column]
         if len(held) == number:
-            # Which of the ids this lake has, whoever wrote the row.
+            # The ids that this lake has, also those of rows from other authors.
             measured, key = _MEASURED[column]
             self.lake.register("_wanted", pa.Table.from_arrays([first], names=[key]))
             known = self.lake.run(

@@ -118,7 +118,10 @@ class Writer:
 
         Raises:
             RowsRejected: rows break a rule; nothing of the bundle is stored.
-            CommitConflict: another program holds the lake's catalog; the bundle stays spooled.
+            CommitConflict: another program holds the lake's catalog.
+
+        After any error but RowsRejected, the bundle waits in the spool, and the next commit of any
+        process stores it.
         """
         (rows,) = self._check([tables])
         given = bundles.select_given(tables, rows)
@@ -135,7 +138,7 @@ class Writer:
         Raises:
             RowsRejected: rows of a bundle break a rule. Nothing of this bundle is stored, and the
                 others are. If several are refused, the error is that of one of them.
-            CommitConflict: another program holds the lake's catalog; the bundles stay spooled.
+            CommitConflict: another program holds the lake's catalog; the bundles wait in the spool.
         """
         refused: RowsRejected | None = None
         accepted: list[Bundle] = []

@@ -166,7 +166,7 @@ class BundleRows:
         return name
 
     def add_device(self, model: str, namespace: str | None = None) -> str:
-        """Add a GPU, of which only its name is known, and return its id."""
+        """Add a GPU that is known by its name only, and return its id."""
         device_id = content_id("device", namespace or self.namespace, model)
         row = {"device_id": device_id, "name": gpu_name(model), "kind": "cuda", "model": model}
         self.add("devices", (device_id,), row)
