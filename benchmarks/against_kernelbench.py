@@ -138,7 +138,7 @@ def run_ours(rows: list[dict[str, Any]], given: argparse.Namespace, folder: Path
     begun = time.perf_counter()
     subprocess.run(
         [
-            *(sys.executable, "-m", "evaluators", "run", "--device", "cuda:0"),
+            *(sys.executable, "-m", "evaluators", "run", "--on", "cuda:0"),
             *("--lake", str(copy), "--where", where, "--workers", str(given.workers), *EQUAL_WORK),
         ],
         check=True,

@@ -50,7 +50,7 @@ COMMANDS = {  # each with the seconds within which it is interrupted
     "export": ("store export parquet OUT", 4.0),
     "backup": ("store backup OUT", 3.0),
     "pipelines": ("pipelines run preference-pairs", 6.0),
-    "evaluators": ("evaluators run --device cpu --limit 4", 12.0),
+    "evaluators": ("evaluators run --on cpu --limit 4", 12.0),
     "audit": ("evaluators audit", 8.0),
     "trainers": ("trainers run contrastive --preset tiny --out OUT", 20.0),
 }

@@ -1,6 +1,6 @@
 """Take the measurements of GPUs out of a lake, as the rows that ship with the repository.
 
-evaluators run --device cuda:0 --lake DIR && python benchmarks/measured_rows.py --lake DIR
+evaluators run --on cuda:0 --lake DIR && python benchmarks/measured_rows.py --lake DIR
 
 For each GPU model, it takes the verdicts of the newest version of an evaluator only. Logs, host
 names, card identities and quotes of kernels stay out.

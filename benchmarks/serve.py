@@ -47,7 +47,7 @@ class ModelNew(torch.nn.Module):
         return torch.softmax(x / self.temperature, dim=-1){change}
 """
 QUICK = (
-    *("--device", "cpu", "--no-diagnosis", "--no-robustness", "--calls", "2"),
+    *("--on", "cpu", "--no-diagnosis", "--no-robustness", "--calls", "2"),
     *("--timing-s", "0.05", "--blocks", "20"),
 )
 CACHED = 500

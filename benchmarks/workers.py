@@ -145,7 +145,7 @@ def use_core(number: int) -> Generator[None]:
 def judge(lake: Path, cache: Path, options: list[str], hosts: int = 0) -> float:
     """Start a run, or one on each of some hosts; return the seconds until the last one ends."""
     line = [
-        *(sys.executable, "-m", "evaluators", "run", "--lake", str(lake), "--device", "cpu"),
+        *(sys.executable, "-m", "evaluators", "run", "--lake", str(lake), "--on", "cpu"),
         *("--where", SAMPLE, "--calls", "8", "--no-robustness", "--no-diagnosis"),
         *("--draw-shapes", "0", *options),
     ]

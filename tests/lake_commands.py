@@ -40,7 +40,7 @@ READS: dict[str, str] = {
     "store backup": "copy",
     "evaluators findings": "",
     "evaluators withdraw": "",
-    "evaluators run": "--device cpu --dry-run",
+    "evaluators run": "--on cpu --dry-run",
 }
 """Commands that write nothing to a lake."""
 WRITES: dict[str, str] = {

@@ -82,7 +82,7 @@ def append_kernels(url: str) -> str:
 
 def command(url: str, *options: str) -> list[str]:
     """Return the words of a run on a lake."""
-    return ["evaluators", "run", "--evaluator", "slow", "--device", "cpu", "--lake", url, *options]
+    return ["evaluators", "run", "--evaluator", "slow", "--on", "cpu", "--lake", url, *options]
 
 
 def count_verdicts(url: str) -> list[int]:

@@ -213,10 +213,10 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["contrastive-batch", "--device", EVIL], ["rl-prompts", "--dry-run", "--suite", EVIL],
     ],
     "evaluators list": [[]],
-    "evaluators doctor": [["--device", "cpu"]],
-    "evaluators run": [["--evaluator", "raises"], ["--device", EVIL], ["--where", EVIL]],
-    "evaluators tasks": [["--device", EVIL]],
-    "evaluators check": [["BAD", "--task", EVIL, "--device", "cpu"], [EVIL, "--task", "x"]],
+    "evaluators doctor": [["--on", "cpu"]],
+    "evaluators run": [["--evaluator", "raises"], ["--on", EVIL], ["--where", EVIL]],
+    "evaluators tasks": [["--on", EVIL]],
+    "evaluators check": [["BAD", "--task", EVIL, "--on", "cpu"], [EVIL, "--task", "x"]],
     "evaluators audit": [["--detector", EVIL], ["--where", EVIL], [], ["--format", "json"],
                          ["--llm", f"http://{EVIL}", "--model", EVIL]],
     "evaluators findings": [[], ["KERNEL"], [EVIL], ["--format", "csv"], ["--format", "json"]],
@@ -225,8 +225,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "evaluators withdraw": [[], ["--yes"]],
     "evaluators spread": [["--dry-run"], []],
     "evaluators diagnose": [[EVIL]],
-    "evaluators mcp": [["--device", EVIL], ["--host", EVIL, "--port", "0"]],
-    "evaluators serve": [["--device", EVIL], ["--host", EVIL]],
+    "evaluators mcp": [["--on", EVIL], ["--host", EVIL, "--port", "0"]],
+    "evaluators serve": [["--on", EVIL], ["--host", EVIL]],
     "evaluators token create": [[EVIL, "--scope", "read"], ["x", "--scope", EVIL]],
     "evaluators token list": [[], ["--format", "json"]],
     "evaluators token revoke": [[EVIL], ["x"]],
@@ -500,5 +500,5 @@ def test_a_task_that_fails_cannot_write_a_verdict(folder: Path, tmp_path: Path) 
 
 
 def check_candidate(folder: Path, candidate: Path, task: Path) -> tuple[int, str, str]:
-    words = ["evaluators", "check", str(candidate), "--device", "cpu", "--task", str(task)]
+    words = ["evaluators", "check", str(candidate), "--on", "cpu", "--task", str(task)]
     return run_command(folder, words)

@@ -12,7 +12,7 @@ from evaluators.scheduling import contract
 from store.commandline import echo, members
 from store.commandline.escape import escape_terminal, quote_name
 from store.commandline.help import make_room_app
-from store.commandline.members import Common, Format
+from store.commandline.members import Common, DeviceOption, Format
 from store.errors import FlywheelError, HostUnfit
 
 _DEFAULT = Common()
@@ -24,8 +24,8 @@ app = make_room_app(
 Each candidate runs in a sandboxed process, which does not compute its own verdict.""",
     [
         "evaluators run",
-        "evaluators run --suite starter --device cuda --limit 100",
-        "evaluators run --device cuda:0 --where \"task_name LIKE '%softmax%'\"",
+        "evaluators run --suite starter --on cuda --limit 100",
+        "evaluators run --on cuda:0 --where \"task_name LIKE '%softmax%'\"",
         "evaluators check my_kernel.py --task temperature_softmax",
         "evaluators tasks",
         "evaluators serve",
@@ -46,7 +46,7 @@ def main() -> None:
 def doctor(
     *,
     limits: Annotated[bool, Parameter(negative="")] = False,
-    device: str = "auto",
+    device: DeviceOption = "auto",
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
@@ -58,7 +58,7 @@ def doctor(
 
     Examples:
       evaluators doctor
-      evaluators doctor --device cpu --format json
+      evaluators doctor --on cpu --format json
       evaluators doctor --limits
 
     Parameters
@@ -121,7 +121,7 @@ def _write_rows(rows: list[dict[str, Any]], format: str) -> None:
 def tasks(
     *,
     task: Annotated[str | None, Parameter(show_default=False)] = None,
-    device: str = "auto",
+    device: DeviceOption = "auto",
     workers: int = 1,
     task_s: float = 600.0,
     common: Common = _DEFAULT,
@@ -135,8 +135,8 @@ def tasks(
 
     Examples:
       evaluators tasks
-      evaluators tasks --task diag_matmul --device cpu
-      evaluators tasks --device cuda --workers 4 --task-s 120
+      evaluators tasks --task diag_matmul --on cpu
+      evaluators tasks --on cuda --workers 4 --task-s 120
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from store import read_sql
 from store.commandline import echo
 from store.commandline.escape import quote_name
-from store.commandline.members import Common, Count, Format
+from store.commandline.members import Common, Count, DeviceOption, Format
 from store.commandline.progress import show_progress
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed, UnknownName
 
@@ -257,7 +257,7 @@ def diagnose(
     *,
     top: int = 10,
     tool: Literal["ncu", "sanitizer"] = "ncu",
-    device: str = "auto",
+    device: DeviceOption = "auto",
     common: Common = _DEFAULT,
 ) -> None:
     """Run Nsight Compute or compute-sanitizer on the fastest kernels of a GPU.
@@ -268,7 +268,7 @@ def diagnose(
 
     Examples:
       evaluators diagnose --top 3
-      evaluators diagnose 82db91 --tool sanitizer --device cuda:1
+      evaluators diagnose 82db91 --tool sanitizer --on cuda:1
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def diagnose(
             if judge.row["kind"] != "cuda":
                 raise DeviceUnavailable(
                     "evaluators diagnose needs a GPU, and this device is the CPU",
-                    "Give a GPU, such as --device cuda:0.",
+                    "Give a GPU, such as --on cuda:0.",
                 )
             with writer.reader() as lake:
                 parameters = {"device": judge.row["name"], "kernel": wanted, "top": top}

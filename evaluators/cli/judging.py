@@ -19,7 +19,7 @@ from evaluators.scheduling.contract import Evaluator
 from store.code import entry_points
 from store.commandline import echo, members
 from store.commandline.escape import quote_name
-from store.commandline.members import Common, Count, Member
+from store.commandline.members import Common, Count, DeviceOption, Member
 from store.commandline.progress import show_progress
 from store.errors import FlywheelError, HostUnfit, LakeNotFound, SandboxFailed
 from store.mcp.serving import Address, AgentLimits
@@ -116,7 +116,7 @@ def make_mcp(module: Evaluator) -> Callable[..., None]:
     def mcp(
         *,
         evaluator: str = contract.name_of(module),
-        device: str = "auto",
+        device: DeviceOption = "auto",
         workers: int = 1,
         address: Annotated[Address, Parameter(name="*")] = _ADDRESS,
         config: Any = defaults,
@@ -131,7 +131,7 @@ def make_mcp(module: Evaluator) -> Callable[..., None]:
 
         Examples:
           evaluators mcp
-          evaluators mcp --device cuda:0
+          evaluators mcp --on cuda:0
           FLYWHEEL_MCP_TOKEN=SECRET evaluators mcp --host 0.0.0.0 --port 8766
 
         Parameters
@@ -219,7 +219,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         kernel: str | None = None,
         where: str | None = None,
         suite: str | None = None,
-        device: str = "auto",
+        device: DeviceOption = "auto",
         workers: int = 1,
         ray: str | None = None,
         limit: Count | None = None,
@@ -236,8 +236,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
 
         Examples:
           evaluators run
-          evaluators run --suite starter --device cuda --limit 100
-          evaluators run --device cuda:0 --where "task_name LIKE '%softmax%'"
+          evaluators run --suite starter --on cuda --limit 100
+          evaluators run --on cuda:0 --where "task_name LIKE '%softmax%'"
           evaluators run --policy torch_default --policy fp32_strict
           evaluators run --contended --dry-run
           evaluators run --suite starter --draw-shapes 5
@@ -262,7 +262,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
             share its memory, and only one of them times a kernel at a time.
         ray
             Address of a Ray cluster (auto, HOST:PORT, ray://HOST:PORT). It runs one judge per GPU,
-            or --workers judges with --device cpu.
+            or --workers judges with --on cpu.
         limit
             Give at most N verdicts: one per kernel and policy.
         contended
@@ -377,7 +377,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         entry_point: str | None = None,
         workload: str | None = None,
         evaluator: str = contract.name_of(module),
-        device: str = "auto",
+        device: DeviceOption = "auto",
         format: Literal["table", "json"] = "table",
         config: Any = defaults,
         common: Common = _DEFAULT,
@@ -386,7 +386,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
 
         Examples:
           evaluators check my_kernel.py --task temperature_softmax
-          evaluators check my_kernel.py --task my_task.py --device cpu
+          evaluators check my_kernel.py --task my_task.py --on cpu
           evaluators check my_kernel.py --task starter/diag_matmul --format json
           evaluators check my_kernel.py --task my_task.py --entry-point softmax
           evaluators check submission.py --task ./sort_py --workload test_1
@@ -511,7 +511,7 @@ def _add_options(command: Callable[..., None], module: Evaluator) -> Callable[..
 
     Raises FlywheelError where a field has the name of another option.
     """
-    options = {*inspect.signature(command).parameters, *vars(_DEFAULT)}
+    options = {*inspect.signature(command).parameters, *vars(_DEFAULT), "on"}
     for field in dataclasses.fields(module.Config()):
         if field.name in options:
             raise FlywheelError(

@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
 from store.commandline import echo
-from store.commandline.members import Common, Count, Format
+from store.commandline.members import Common, Count, DeviceOption, Format
 from store.errors import FlywheelError
 
 _DEFAULT = Common()
@@ -36,7 +36,7 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
         evaluator: str = contract.name_of(module),
         host: str = "127.0.0.1",
         port: _Port = 8770,
-        device: str = "auto",
+        device: DeviceOption = "auto",
         workers: Count = 1,
         ray: str | None = None,
         queue: Count = 10_000,
@@ -52,7 +52,7 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
 
         Examples:
           evaluators serve
-          evaluators serve --device cuda:0,cuda:1 --port 9000
+          evaluators serve --on cuda:0,cuda:1 --port 9000
           evaluators serve --host 0.0.0.0 --ray auto
 
         Parameters
@@ -70,7 +70,7 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
             Number of judges on the CPU or on each GPU, each with its own cores.
         ray
             Address of a Ray cluster (auto, HOST:PORT, ray://HOST:PORT). It runs one judge per GPU,
-            or --workers judges with --device cpu.
+            or --workers judges with --on cpu.
         queue
             Number of judgments that may wait before clients get 429.
         drain_s

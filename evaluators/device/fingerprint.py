@@ -140,7 +140,7 @@ def _describe_gpu() -> dict[str, Any]:
     if not torch.cuda.is_available():
         raise DeviceUnavailable(
             f"no CUDA device is visible to torch {torch.__version__}",
-            "Measure on the processor with --device cpu.",
+            "Measure on the processor with --on cpu.",
         )
     properties = torch.cuda.get_device_properties(0)
     return {

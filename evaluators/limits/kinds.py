@@ -47,7 +47,7 @@ LIMITS = {
     "comparison_memory": Limit("answers whose comparison takes more memory than the judge has"),
     "devices": Limit("tensors on another device than the one that judges, or on several"),
     "several_gpus": Limit("tasks and kernels that need several GPUs, ranks or hosts"),
-    "gpu_only": Limit("tasks that ask for CUDA, with --device cpu"),
+    "gpu_only": Limit("tasks that ask for CUDA, with --on cpu"),
     "isolation": Limit("tasks that read files or use the network: they run in a sandbox"),
     "entropy": Limit("tasks whose answer depends on the time, or on random numbers without a seed"),
     "task_time": Limit("tasks whose module takes more than 300 s for a call, or to be built"),

@@ -67,11 +67,11 @@ class _Remote:
 
 
 def check_device(device: str) -> None:
-    """Raise DeviceUnavailable where --device names GPUs: those of a cluster have no names."""
+    """Raise DeviceUnavailable where --on names GPUs: those of a cluster have no names."""
     if device not in ("auto", "cpu", "cuda"):
         raise DeviceUnavailable(
             f'--ray cannot choose the device "{device}"',
-            "Give --device cuda for all GPUs of the cluster, or --device cpu.",
+            "Give --on cuda for all GPUs of the cluster, or --on cpu.",
         )
 
 
@@ -199,7 +199,7 @@ class _Cluster:
         """Number of judges that are there or wait for their actors."""
         if not self.judges:
             raise DeviceUnavailable(
-                f"the cluster at {address} has no GPU", "Use processors instead: --device cpu"
+                f"the cluster at {address} has no GPU", "Use processors instead: --on cpu"
             )
         options: dict[str, float] = {"num_cpus": 1}
         if device != "cpu":

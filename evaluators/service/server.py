@@ -255,7 +255,7 @@ def _hold_queue(location: store.Location) -> Generator[None]:
         except BlockingIOError as error:
             raise FlywheelError(
                 f"another server judges for {location.url} on this host",
-                "End it first. `--device cuda` and `--ray ADDRESS` give one server several GPUs.",
+                "End it first. `--on cuda` and `--ray ADDRESS` give one server several GPUs.",
             ) from error
         yield
     finally:

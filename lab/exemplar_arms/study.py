@@ -140,7 +140,7 @@ class ArmStudy(Study):
         return Step(
             name="teacher",
             words=lambda: [
-                *("evaluators", "run", "--device", sizes.device),
+                *("evaluators", "run", "--on", sizes.device),
                 *("--workers", str(sizes.workers)),
                 *sizes.teacher,
                 *self._judge_words("--"),

@@ -84,7 +84,7 @@ class Plan:
             Step(
                 name="teacher",
                 words=lambda: [
-                    *("evaluators", "run", "--device", sizes.device),
+                    *("evaluators", "run", "--on", sizes.device),
                     *sizes.teacher,
                     *self._judge_words("--"),
                 ],
@@ -191,7 +191,7 @@ class Plan:
             with store.open(str(self.lake)) as lake:
                 tasks = ", ".join(f"'{row['task_id']}'" for row in lake.sql(_HELD_OUT).rows())
             return [
-                *("evaluators", "run", "--device", self.sizes.device),
+                *("evaluators", "run", "--on", self.sizes.device),
                 *("--where", f"task_id IN ({tasks})", *self._judge_words("--")),
             ]
 

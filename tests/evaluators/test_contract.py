@@ -167,7 +167,7 @@ def test_a_run_stores_rows_that_are_pending_again_at_a_new_version(
     lake_with_kernels: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
+    options = ["--evaluator", "line-length", "--on", "cpu", "--lake", lake_with_kernels]
     assert evaluators("run", *options, "--longest", "200", "--busy") == 0
     said = capsys.readouterr()
     assert said.out.startswith("evaluations +2 timings +0 → snapshot ")
@@ -191,7 +191,7 @@ def test_a_run_stores_rows_that_are_pending_again_at_a_new_version(
 def test_a_run_judges_again_at_a_new_version(
     busy_line_length: str, line_length: Path, lake_with_kernels: str
 ) -> None:
-    options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
+    options = ["--evaluator", "line-length", "--on", "cpu", "--lake", lake_with_kernels]
     assert evaluators("run", *options, "--longest", "200") == 0
     line_length.write_text(busy_line_length.replace("VERSION = 1", "VERSION = 2"))
     assert evaluators("run", *options) == 0
@@ -203,7 +203,7 @@ def test_a_run_judges_again_at_a_new_version(
 def test_a_run_judges_again_what_was_contended(
     busy_line_length: str, lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
+    options = ["--evaluator", "line-length", "--on", "cpu", "--lake", lake_with_kernels]
     options += ["--longest", "200"]
     assert evaluators("run", *options, "--busy") == 0
     capsys.readouterr()
@@ -232,7 +232,7 @@ def test_check_judges_a_file_with_the_evaluator(
 ) -> None:
     (tmp_path / "task.py").write_text(b.task()["code"])
     (tmp_path / "long.py").write_text(LONG)
-    options = ["--evaluator", "line-length", "--task", "task.py", "--device", "cpu"]
+    options = ["--evaluator", "line-length", "--task", "task.py", "--on", "cpu"]
     # Longer than the default allows, so that the option has reached the evaluator.
     assert evaluators("check", "long.py", *options, "--longest", "200") == 0
     [line] = capsys.readouterr().out.splitlines()

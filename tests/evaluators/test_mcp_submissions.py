@@ -296,7 +296,7 @@ def test_the_tools_of_the_judge_say_that_they_write(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_server_loses_no_attempt_and_the_next_one_judges_it(folder: Path) -> None:
-    options = ("--device", "cpu", "--timing-limit-s", "0.5", "--calls", "2", "--no-robustness")
+    options = ("--on", "cpu", "--timing-limit-s", "0.5", "--calls", "2", "--no-robustness")
 
     async def submit(url: str) -> dict[str, Any]:
         async with Client(url) as client:
@@ -326,7 +326,7 @@ def test_a_killed_server_loses_no_attempt_and_the_next_one_judges_it(folder: Pat
 @pytest.mark.slow
 def test_a_scripted_agent_improves_a_starter_kernel_step_by_step(folder: Path) -> None:
     program = Path(__file__).parents[2] / "benchmarks" / "agent_session.py"
-    options = ("--device", "cpu", "--timing-limit-s", "0.5", "--no-robustness")
+    options = ("--on", "cpu", "--timing-limit-s", "0.5", "--no-robustness")
     ran = subprocess.run(
         [sys.executable, str(program), str(folder), *options],
         capture_output=True, text=True, timeout=600, check=True,

@@ -154,7 +154,7 @@ def test_eight_checks_at_once_are_all_judged(
 ) -> None:
     (tmp_path / "task.py").write_text(task)
     (tmp_path / "kernel.py").write_text(right_candidate)
-    options = ["--device", "cpu", "--format", "json", "--calls", "3", "--timing-limit-s", "1"]
+    options = ["--on", "cpu", "--format", "json", "--calls", "3", "--timing-limit-s", "1"]
     processes = [
         subprocess.Popen(
             [

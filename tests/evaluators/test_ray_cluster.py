@@ -303,7 +303,7 @@ def test_actors_judge_the_starter_suite(cluster: Any, lake_url: str) -> None:
     starter = ["store", "import", "starter", "--no-measured", "--lake", lake_url]
     assert commands.run(starter, cwd=Path.cwd()).returncode == 0
     words = ["evaluators", "run", "--lake", lake_url, "--timing-s", "0.1"]
-    two = ["--device", "cpu", "--ray", cluster.address, "--workers", "2", "--limit", "4"]
+    two = ["--on", "cpu", "--ray", cluster.address, "--workers", "2", "--limit", "4"]
     done = commands.run([*words, *two], cwd=Path.cwd(), timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("evaluations +4 ")

@@ -315,7 +315,7 @@ def test_a_device_that_is_not_there_is_refused_in_two_lines(
     lake_with_kernels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    words = ["evaluators", "run", "--lake", lake_with_kernels, "--device", "cuda"]
+    words = ["evaluators", "run", "--lake", lake_with_kernels, "--on", "cuda"]
     done = commands.run(words, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("error: no CUDA device is visible to torch")
@@ -380,7 +380,7 @@ def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
     lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--device", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
+    options = ["--on", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
     options += ["--policy", "torch_default", "--policy", "fp32_strict"]  # alike on a processor
     options += ["--calls", "5", "--no-robustness", "--draw-shapes", "0"]
     done = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
@@ -428,7 +428,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
 
 
 def test_a_run_stores_what_a_kernel_does_at_another_shape(lake_with_kernels: str) -> None:
-    options = ["--device", "cpu", "--lake", lake_with_kernels, "--protocol", "training"]
+    options = ["--on", "cpu", "--lake", lake_with_kernels, "--protocol", "training"]
     done = evaluators("run", *options, "--where", "path = 'right.py'")
     assert done.returncode == 0, done.stderr
     with store.open(lake_with_kernels) as lake:
@@ -445,7 +445,7 @@ def test_a_run_stores_what_a_kernel_does_at_another_shape(lake_with_kernels: str
 
 @pytest.mark.slow
 def test_a_run_ends_when_nothing_is_left(lake_with_kernels: str) -> None:
-    options = ["--device", "cpu", "--lake", lake_with_kernels, "--where", "path = 'wrong.py'"]
+    options = ["--on", "cpu", "--lake", lake_with_kernels, "--where", "path = 'wrong.py'"]
     assert evaluators("run", *options).stdout.startswith("evaluations +1 ")
     again = evaluators("run", *options)
     assert again.returncode == 0, again.stderr
@@ -481,7 +481,7 @@ def test_no_judge_is_started_where_nothing_is_pending(lake_with_kernels: str) ->
     tables = {"devices": [device], "evaluations": rows}
     with store.writer(lake_with_kernels, author="tests") as writer:
         writer.append(tables, "verdicts")
-    words = ["run", "--device", "cpu", "--lake", lake_with_kernels, "--suite"]
+    words = ["run", "--on", "cpu", "--lake", lake_with_kernels, "--suite"]
     command = [sys.executable, "-c", STARTS, *words]
 
     def run(*more: str) -> tuple[str, bool]:
@@ -566,7 +566,7 @@ def test_check_judges_a_file_and_stores_nothing(lake_with_kernels: str, tmp_path
     file = tmp_path / "mine.py"
     file.write_text(KERNEL.format("x * 2.5"))
     before = store.open(lake_with_kernels).snapshot
-    options = ["--task", "twice", "--device", "cpu", "--lake", lake_with_kernels]
+    options = ["--task", "twice", "--on", "cpu", "--lake", lake_with_kernels]
     done = evaluators("check", str(file), *options, "--format", "json")
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["evaluations"][0]["reason"] == "incorrect_numerical"
@@ -574,11 +574,11 @@ def test_check_judges_a_file_and_stores_nothing(lake_with_kernels: str, tmp_path
 
 
 def test_a_lake_or_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    missing = evaluators("run", "--lake", str(tmp_path / "none"), "--device", "cpu")
+    missing = evaluators("run", "--lake", str(tmp_path / "none"), "--on", "cpu")
     assert missing.returncode == 1
     assert "none" in missing.stderr
     assert "Traceback" not in missing.stderr
-    strange = evaluators("run", "--lake", str(tmp_path / "none"), "--device", "tpu")
+    strange = evaluators("run", "--lake", str(tmp_path / "none"), "--on", "tpu")
     assert (strange.returncode, "tpu" in strange.stderr) == (1, True)
 
 

@@ -970,7 +970,7 @@ def test_the_doctor_names_what_is_missing_and_why(
     assert "cgroup" in (doctor.format_warning([]) or "")
 
     with pytest.raises(SystemExit) as left:
-        app(["doctor", "--device", "cpu", "--format", "json"])
+        app(["doctor", "--on", "cpu", "--format", "json"])
     assert left.value.code == 0
     facts = json.loads(capsys.readouterr().out)
     told = {row["what"]: row["holds"] for row in facts}

@@ -81,7 +81,7 @@ def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_tasks_are_audited_once_and_verdicts_on_weak_ones_say_so(lake_with_tasks: str) -> None:
-    options = ("--device", "cpu", "--lake", lake_with_tasks)
+    options = ("--on", "cpu", "--lake", lake_with_tasks)
     done = evaluators("tasks", *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("task_audits +2 (1 weak, 1 cannot be run) → snapshot ")
@@ -140,7 +140,7 @@ def test_no_judge_is_started_where_every_task_is_audited(lake_with_tasks: str) -
             for task in pending
         ]
         snapshot = writer.append({"devices": [device], "task_audits": rows}, "audits")
-    words = ["tasks", "--device", "cpu", "--lake", lake_with_tasks]
+    words = ["tasks", "--on", "cpu", "--lake", lake_with_tasks]
     done = subprocess.run(
         [sys.executable, "-c", STARTS, *words], capture_output=True, text=True, check=True
     )

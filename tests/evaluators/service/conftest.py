@@ -23,6 +23,6 @@ def service(
 ) -> Iterator[Service]:
     """Yield a service whose judge the tests play."""
     lake = write_lake(tmp_path_factory.mktemp("service") / "lake", empty_lake)
-    with Service(lake, "--device", "cpu", judges=judges) as started:
+    with Service(lake, "--on", "cpu", judges=judges) as started:
         wait_until(started.has_device)
         yield started

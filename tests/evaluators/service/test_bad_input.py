@@ -85,7 +85,7 @@ def guarded(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """Yield a service with tokens, a short queue and a judge that never answers."""
     lake = write_lake(tmp_path_factory.mktemp("guarded") / "lake", empty_lake)
     judges = ToldJudges()
-    with Service(lake, "--device", "cpu", "--queue", "5", judges=judges) as started:
+    with Service(lake, "--on", "cpu", "--queue", "5", judges=judges) as started:
         wait_until(started.has_device)
         started.submit("never answered")
         assert judges.claim()
@@ -222,11 +222,9 @@ def run_serve(lake: str, *options: str) -> subprocess.CompletedProcess[str]:
 def test_other_addresses_need_tokens_and_a_queue_has_one_server(
     service: Service, tmp_path: Path, empty_lake: Path
 ) -> None:
-    bare = run_serve(
-        write_lake(tmp_path / "lake", empty_lake), "--host", "0.0.0.0", "--device", "cpu"
-    )
+    bare = run_serve(write_lake(tmp_path / "lake", empty_lake), "--host", "0.0.0.0", "--on", "cpu")
     assert (bare.returncode, "there are no tokens" in bare.stderr) == (1, True)
-    second = run_serve(service.lake, "--device", "cpu")
+    second = run_serve(service.lake, "--on", "cpu")
     assert (second.returncode, "another server" in second.stderr) == (1, True)
-    unknown = run_serve(service.lake, "--device", "tpu")
+    unknown = run_serve(service.lake, "--on", "tpu")
     assert (unknown.returncode, 'no device "tpu"' in unknown.stderr) == (1, True)

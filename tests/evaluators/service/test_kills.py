@@ -22,7 +22,7 @@ from judge_services import (
 import store
 from evaluators import DeviceLock
 
-OPTIONS = ("--evaluator", "quick", "--device", "cpu")
+OPTIONS = ("--evaluator", "quick", "--on", "cpu")
 KERNELS = 6
 
 
