@@ -183,8 +183,8 @@ def run_phase(
                     if time.monotonic() - begin < limit_s:
                         yield [case]
 
-            settle = contract.find_settle(evaluator)
-            for result in judge_cases(hand_out(), processes, builders, settle):
+            confirm_win = contract.find_confirm_win(evaluator)
+            for result in judge_cases(hand_out(), processes, builders, confirm_win):
                 phase.seconds = time.monotonic() - begin
                 if result.tables is not None:
                     phase.add(result.case.request_id, result.tables)

@@ -27,7 +27,7 @@ from typing import Any
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
-from evaluators.judging.evidence import Evidence
+from evaluators.judging.case_result import CaseResult
 from store.importers import starter
 
 ADVERSARIAL = Path(__file__).parents[1] / "tests/evaluators/adversarial"
@@ -96,7 +96,7 @@ def iterate_kernels(device: str) -> Iterator[Kernel]:
 def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     """Make the calls of the full protocol without timing; returns what they say."""
     from evaluators.judging.calls.protocol import CorrectnessProtocol
-    from evaluators.judging.calls.verdict_calls import draw_question
+    from evaluators.judging.calls.verdict_calls import draw_probe
     from evaluators.judging.workers import BaselineTask
     from evaluators.references.task import ReferenceFailed
     from evaluators.references.weight_seed import WEIGHT_SEED
@@ -112,12 +112,12 @@ def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     deadlines = Deadlines(
         import_s=600.0, build_s=600.0, first_call_s=600.0, call_s=120.0, total_s=3600.0
     )
-    evidence, axes = Evidence(), json.loads(kernel.axes)
+    evidence, axes = CaseResult(), json.loads(kernel.axes)
     files = {"kernel.py": kernel.code, **dict(kernel.other_files)}
     reference = bench.open_reference(kernel.task, axes)
     reference.reset()
     bench.expect_candidate(kernel.task, axes, files, limits)
-    first = draw_question(reference, evidence)
+    first = draw_probe(reference, evidence)
     sizes = Sizes.of(first.inputs, first.expected.value)
     worker = bench.start_candidate(files, sizes, limits, deadlines)
     status, reason, message = "correct", None, ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.scheduling.pool import Pool, Verdict
     from evaluators.scheduling.prebuild import Builder
-    from evaluators.service.client import Client, Judgement, Kernel
+    from evaluators.service.client import Client, Judgement, SubmittedKernel
 
 __all__ = [
     "Bench",
@@ -32,9 +32,9 @@ __all__ = [
     "DeviceLock",
     "JudgeProcess",
     "Judgement",
-    "Kernel",
     "Limits",
     "Pool",
+    "SubmittedKernel",
     "Verdict",
 ]
 
@@ -47,7 +47,7 @@ _MODULES = {
     "DeviceLock": "evaluators.device.lock",
     "JudgeProcess": "evaluators.scheduling.judges.process",
     "Judgement": "evaluators.service.client",
-    "Kernel": "evaluators.service.client",
+    "SubmittedKernel": "evaluators.service.client",
     "Limits": "evaluators.sandbox.launcher",
     "Pool": "evaluators.scheduling.pool",
     "Verdict": "evaluators.scheduling.pool",

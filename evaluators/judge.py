@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evaluators.judging.config import Config
-from evaluators.judging.evidence import (
-    Evidence,
+from evaluators.judging.case_result import (
+    CaseResult,
     KnownVerdict,
     build_shared_columns,
     build_tables,
     fail_evaluation,
 )
+from evaluators.judging.config import Config
 from evaluators.judging.flags import UNRANKED
 from evaluators.judging.other_shapes import ShapeRows, judge_shapes
 from store.code.entry_points import DEFAULT
@@ -66,9 +66,9 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
 
     begin = time.perf_counter()
     config = _apply_protocol(config, case)
-    evidence = Evidence()
+    result = CaseResult()
     if case.entry_point != DEFAULT:
-        evidence.notes.append(f"entry point {case.entry_point}")
+        result.notes.append(f"entry point {case.entry_point}")
     bench.require_host(case)
     try:
         try:
@@ -87,9 +87,9 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
                 return {**known.tables, "evaluations": [evaluation | own]}
             if case.shape:
                 options = _build_options(case, config, bench.device, config.calls)
-                evidence.timings = _measure(case, bench, options, evidence)
+                result.timings = _measure(case, bench, options, result)
             else:
-                _judge_beside_others(case, bench, config, evidence)
+                _judge_beside_others(case, bench, config, result)
         except Exception as failed:
             if unfit := bench.blame_host(case, failed):
                 raise unfit from failed
@@ -97,41 +97,41 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     except HostUnfit:
         raise
     except Failed as failed:
-        evidence.status, evidence.reason = failed.status, failed.reason
-        evidence.message, evidence.detail = failed.message, failed.detail
+        result.status, result.reason = failed.status, failed.reason
+        result.message, result.detail = failed.message, failed.detail
     except ReferenceFailed as failed:
-        evidence.status, evidence.reason = "evaluator_error", failed.reason
-        evidence.message = str(failed)
+        result.status, result.reason = "evaluator_error", failed.reason
+        result.message = str(failed)
         bench.end_baselines()
     except SandboxFailed as failed:
-        evidence.status, evidence.reason = "evaluator_error", "sandbox_failed"
-        evidence.message = failed.message
+        result.status, result.reason = "evaluator_error", "sandbox_failed"
+        result.message = failed.message
     except Exception as error:
         # A fault of the judge's own ends this case and no other one, which gets fresh workers.
         bench.end_workers()
         lines = str(error).strip().splitlines() or [""]
-        evidence.status, evidence.reason = "evaluator_error", "internal"
-        evidence.message = f"{type(error).__name__}: {lines[0]}"[:_MESSAGE_LIMIT]
-        evidence.detail = traceback.format_exc()
-    if evidence.status != "correct":
-        evidence.timings, evidence.analyses, evidence.custom_kernel_share = [], [], None
-    if evidence.ended is not None and evidence.ended.strays:
-        evidence.flags.add("left_processes")
+        result.status, result.reason = "evaluator_error", "internal"
+        result.message = f"{type(error).__name__}: {lines[0]}"[:_MESSAGE_LIMIT]
+        result.detail = traceback.format_exc()
+    if result.status != "correct":
+        result.timings, result.analyses, result.custom_kernel_share = [], [], None
+    if result.ended is not None and result.ended.strays:
+        result.flags.add("left_processes")
     if case.weak:
-        evidence.flags.add("weak_task")
+        result.flags.add("weak_task")
     wall_s = time.perf_counter() - begin
     others = ShapeRows()
-    if evidence.status == "correct" and not case.shape and (config.draw_shapes or config.axes):
+    if result.status == "correct" and not case.shape and (config.draw_shapes or config.axes):
         try:
             others = judge_shapes(
-                case, bench, config, evidence, judge, version=VERSION, wall_s=wall_s
+                case, bench, config, result, judge, version=VERSION, wall_s=wall_s
             )
         except Exception as error:  # a fault of the judge's own does not cost the verdict
             bench.end_workers()
             others.notes.append(
                 f"other shapes: none, {type(error).__name__}: {error}"[:_MESSAGE_LIMIT]
             )
-        evidence.notes += others.notes
+        result.notes += others.notes
     evaluation = {
         "evaluator": "judge",
         "evaluator_version": VERSION,
@@ -139,36 +139,36 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
         "protocol": "shape" if case.shape else config.protocol,
         "sandbox_level": bench.sandbox_level,
         "sandbox_missing": bench.sandbox_missing,
-        "wall_s": wall_s + evidence.parts_s.get("drawing", 0.0),
+        "wall_s": wall_s + result.parts_s.get("drawing", 0.0),
     }
     shared = build_shared_columns(case, bench.row["device_id"])
-    tables = build_tables(evidence, evaluation, shared, f"torch.profiler {bench.row['torch']}")
-    if evidence.holds_by_bits():
+    tables = build_tables(result, evaluation, shared, f"torch.profiler {bench.row['torch']}")
+    if result.holds_by_bits():
         [policy] = config.policy
         known = KnownVerdict(
             policy=policy,
             options=replace(config, policy=()),
             tables=tables,
-            seeds=evidence.seeds,
-            answers=evidence.answers,
+            seeds=result.seeds,
+            answers=result.answers,
         )
         bench.known.add(case, known)
     return others.add_to(tables)
 
 
-def _judge_beside_others(case: Case, bench: Bench, config: Config, evidence: Evidence) -> None:
+def _judge_beside_others(case: Case, bench: Bench, config: Config, result: CaseResult) -> None:
     """Judge a case; where it lacks memory beside other judges, judge it again alone."""
 
     def attempt(shortage: str | None) -> None:
         if shortage is None:
-            _judge_sessions(case, bench, config, evidence)
+            _judge_sessions(case, bench, config, result)
             return
         notes = [*notes_before, f"judged again alone: {shortage}"]
-        vars(evidence).update(vars(Evidence(notes=notes)))
+        vars(result).update(vars(CaseResult(notes=notes)))
         # The system may have ended a compiler of the builder, too.
-        _judge_sessions(replace(case, build=None), bench, config, evidence)
+        _judge_sessions(replace(case, build=None), bench, config, result)
 
-    notes_before = list(evidence.notes)
+    notes_before = list(result.notes)
     _try_alone_if_short(bench, attempt)
 
 
@@ -257,10 +257,10 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     """Return the verdict on this candidate by another policy that holds for this one, or None.
 
     Eager tells in its own worker whether the flags of the policy change its answers, and the
-    candidate in a fresh process under these flags, which answers the first questions again. Where
+    candidate in a fresh process under these flags, which answers the first probes again. Where
     either fails, judging it in full says how.
     """
-    from evaluators.judging.calls.verdict_calls import Candidate, repeat_question
+    from evaluators.judging.calls.verdict_calls import Candidate, repeat_probe
     from evaluators.judging.workers import Sizes
     from evaluators.memory.tensors import compute_fingerprint
     from evaluators.references.task import ReferenceFailed
@@ -281,19 +281,19 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
                 return None
             reference.reset()
             first, *others = known.seeds[: len(known.answers)]
-            question = repeat_question(reference, first)
-            sizes = Sizes.of(question.inputs, question.expected.value, reference.least_bytes)
+            probe = repeat_probe(reference, first)
+            sizes = Sizes.of(probe.inputs, probe.expected.value, reference.least_bytes)
             worker = bench.start_candidate(case.files, sizes, limits, patient, policy)
             try:
-                candidate = Candidate(worker, reference, Evidence(), policy)
+                candidate = Candidate(worker, reference, CaseResult(), policy)
                 worker.load(case.path, case.entry_point, {})
                 places = reference.places_tensors
                 parameters = worker.construct(WEIGHT_SEED, reference.arguments, places=places)
                 candidate.adopt_weights(parameters)
-                answers = [compute_fingerprint(candidate.call(0, question, first=True))]
+                answers = [compute_fingerprint(candidate.call(0, probe, first=True))]
                 for seed in others:
-                    question = repeat_question(reference, seed)
-                    answers.append(compute_fingerprint(candidate.call(0, question)))
+                    probe = repeat_probe(reference, seed)
+                    answers.append(compute_fingerprint(candidate.call(0, probe)))
             finally:
                 worker.end()
     except (Failed, ReferenceFailed, SandboxFailed):
@@ -301,7 +301,7 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     return known if answers == known.answers else None
 
 
-def settle(
+def confirm_win(
     tables: Mapping[str, list[dict[str, Any]]],
     second: Sequence[dict[str, Any]],
     failed: Mapping[str, Any] | None,
@@ -348,13 +348,13 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     options = replace(options, plan=replace(options.plan, further_blocks=0))
     rows: list[dict[str, Any]] = []
     for _ in range(_SECOND_SESSIONS):
-        rows = _try_alone_if_short(bench, lambda _: _measure(case, bench, options, Evidence()))
+        rows = _try_alone_if_short(bench, lambda _: _measure(case, bench, options, CaseResult()))
         if not ranks_nothing(rows):
             break
     return rows
 
 
-def _judge_sessions(case: Case, bench: Bench, config: Config, evidence: Evidence) -> None:
+def _judge_sessions(case: Case, bench: Bench, config: Config, result: CaseResult) -> None:
     """Read the candidate's text, measure it, and measure a surprising win once more."""
     from evaluators.audit import detect
     from evaluators.timing.session import mark_disturbed
@@ -362,39 +362,39 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, evidence: Evidence
     from evaluators.worker.handle import Failed
 
     files = [{"path": path, "code": code} for path, code in case.other_files]
-    evidence.findings = detect.search_kernel(case.code, files, case.kernel_id)
-    hostile = detect.select_refused(evidence.findings)
+    result.findings = detect.search_kernel(case.code, files, case.kernel_id)
+    hostile = detect.select_refused(result.findings)
     if hostile:
         message = f"line {hostile[0]['line']} is not run: {hostile[0]['quote']}"
         raise Failed("rejected", "forbidden_code", message[:_MESSAGE_LIMIT])
     if case.build is not None:
-        evidence.build_s = case.build["seconds"]
+        result.build_s = case.build["seconds"]
         if case.build["failure"]:
             raise Failed(**case.build["failure"])
     options = _build_options(case, config, bench.device, config.calls)
-    first = _measure(case, bench, options, evidence)
-    evidence.timings = first
-    has_own_work = config.kernels == "any" or evidence.custom_kernel_share
-    if not has_own_work or evidence.flags & UNRANKED:
-        evidence.timings = mark_disturbed(first)
+    first = _measure(case, bench, options, result)
+    result.timings = first
+    has_own_work = config.kernels == "any" or result.custom_kernel_share
+    if not has_own_work or result.flags & UNRANKED:
+        result.timings = mark_disturbed(first)
         return
     if not (bench.freezes or case.trusted or config.rank_unfrozen):
-        evidence.flags.add("not_frozen")
-        evidence.timings = mark_disturbed(first)
+        result.flags.add("not_frozen")
+        result.timings = mark_disturbed(first)
         return
     if not is_surprising(first, case.best_speedup):
         return
     second: list[dict[str, Any]] = []
     if case.sessions == "both":
-        with evidence.time_part("second_session"):
+        with result.time_part("second_session"):
             second = remeasure(case, bench, config)
     flag = "confirmed_win" if is_confirmed(first, second) else "unconfirmed_win"
-    evidence.flags.add(flag)
-    evidence.timings = rank_sessions(first, second)
+    result.flags.add(flag)
+    result.timings = rank_sessions(first, second)
 
 
 def _measure(
-    case: Case, bench: Bench, options: Options, evidence: Evidence
+    case: Case, bench: Bench, options: Options, result: CaseResult
 ) -> list[dict[str, Any]]:
     """Measure a candidate as `measure_candidate` does; an accusation has to repeat.
 
@@ -405,27 +405,27 @@ def _measure(
     from evaluators.timing.candidate_process import measure_candidate
     from evaluators.worker.handle import Failed
 
-    before = copy.deepcopy(evidence)
+    before = copy.deepcopy(result)
     try:
-        return measure_candidate(case, bench, options, evidence)
+        return measure_candidate(case, bench, options, result)
     except Failed as failed:
         if failed.reason not in _REPEATED:
             raise
         sign = f"{failed.reason}: {failed.message}"
-    seeds = evidence.seeds
-    vars(evidence).update(vars(before))
+    seeds = result.seeds
+    vars(result).update(vars(before))
     # What shows in some calls only must not pass because fewer are looked at.
     options = replace(options, plan=replace(options.plan, checked_share=1.0))
     note = f"a fresh process does not repeat on other inputs: {sign}"
     try:
-        return measure_candidate(case, bench, options, evidence)
+        return measure_candidate(case, bench, options, result)
     except Failed as failed:
         if failed.reason in _REPEATED:
             note = f"a process before it showed on other inputs: {sign}"
         raise
     finally:
-        evidence.seeds = [*seeds, *evidence.seeds]
-        evidence.notes.append(note)
+        result.seeds = [*seeds, *result.seeds]
+        result.notes.append(note)
 
 
 def _build_options(case: Case, config: Config, device: str, calls: int) -> Options:

@@ -44,7 +44,7 @@ _LIBRARY = re.compile(
 
 
 @dataclass(frozen=True)
-class Kernel:
+class ProfiledKernel:
     """A kernel of the device, or an operator on the processor, over all its calls."""
 
     name: str
@@ -56,7 +56,7 @@ class Kernel:
 class Profile:
     """A worker's profile of one call (`profile.gather`)."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[ProfiledKernel, ...]
     busy_ns: int
     wall_ns: int
     launches: int
@@ -75,7 +75,7 @@ class Peaks:
 def read_profile(answer: Mapping[str, Any]) -> Profile:
     """Return the profile in a worker's answer."""
     numbers = dict(answer)
-    kernels = (Kernel(escape_terminal(name), *own) for name, *own in numbers.pop("kernels"))
+    kernels = (ProfiledKernel(escape_terminal(name), *own) for name, *own in numbers.pop("kernels"))
     return Profile(kernels=tuple(kernels), **numbers)
 
 

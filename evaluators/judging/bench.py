@@ -26,7 +26,7 @@ from evaluators.device.sharing import SharedDevice
 from evaluators.diagnosis.bottleneck import Peaks, peaks
 from evaluators.judging import host, trials
 from evaluators.judging.case import Case, Policy
-from evaluators.judging.evidence import KnownVerdicts, TimePart, hold
+from evaluators.judging.case_result import KnownVerdicts, TimePart, hold
 from evaluators.judging.trials import find_gpu_fault
 from evaluators.judging.workers import (
     TASK_FILE,

@@ -1,4 +1,4 @@
-"""A case, which is one kernel with its task, and the evidence that an evaluator gathers on it."""
+"""A case: one kernel with its task and workload."""
 
 from __future__ import annotations
 
@@ -62,11 +62,6 @@ class Case:
     """Number of the lake's own evaluations of the kernel by this policy on this device model."""
     request_id: str = ""
     """What the one that asked for the verdict calls it, if anything."""
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether another judge measures a surprising win again."""
-        return self.sessions == "first"
 
     @property
     def task_key(self) -> tuple[str, str]:

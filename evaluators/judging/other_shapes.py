@@ -19,8 +19,8 @@ from store.ids import workload_id
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
     from evaluators.judging.case import Case
+    from evaluators.judging.case_result import CaseResult
     from evaluators.judging.config import Config
-    from evaluators.judging.evidence import Evidence
     from evaluators.references.shapes import Shape
 
 Judge: TypeAlias = "Callable[[Case, Bench, Config], dict[str, list[dict[str, Any]]]]"
@@ -66,7 +66,7 @@ def judge_shapes(
     case: Case,
     bench: Bench,
     config: Config,
-    evidence: Evidence,
+    result: CaseResult,
     judge: Judge,
     *,
     version: int,
@@ -81,7 +81,7 @@ def judge_shapes(
         case: The kernel at its own workload, where it is correct.
         bench: The bench, whose workers for that workload stay.
         config: Options of the judge, as the protocol has them.
-        evidence: Where the time of drawing belongs.
+        result: Where the time of drawing belongs.
         judge: Judges a case.
         version: Version of the judge, which draws depend on.
         wall_s: Seconds of the verdict, of which shapes take a share.
@@ -91,7 +91,7 @@ def judge_shapes(
 
     rows = ShapeRows()
     try:
-        with evidence.time_part("drawing", bench.lock.hold_shared()):
+        with result.time_part("drawing", bench.lock.hold_shared()):
             asked = (config.draw_shapes, *config.axes)
             if asked not in bench.shapes:
                 axes = json.loads(case.axes)

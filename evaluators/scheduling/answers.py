@@ -85,7 +85,7 @@ class _Sessions:
         return self.known.setdefault(given, uuid7())
 
 
-def accept_judgement(tables: Any, subject: Subject) -> Tables:
+def accept_judgment(tables: Any, subject: Subject) -> Tables:
     """Return the rows of one judgment with new identities; leave out rows of other cases.
 
     The first evaluation is that of the case. Those after it are of other shapes of its task, each

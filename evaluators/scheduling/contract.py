@@ -3,7 +3,7 @@
 A bare Python file in one of these folders is a member of this room. The name of the file is the
 name of the evaluator, with hyphens for underscores; the first line of its docstring is what
 `evaluators list` prints. The file defines `VERSION`, `Config` and `judge`, and may define
-`remeasure` and `settle` together. A complete evaluator:
+`remeasure` and `confirm_win` together. A complete evaluator:
 
     \"\"\"Reject kernels with long lines.\"\"\"
 
@@ -54,7 +54,7 @@ DEFAULT = "judge"
 
 Row: TypeAlias = "dict[str, Any]"
 Tables: TypeAlias = "dict[str, list[dict[str, Any]]]"
-Settle: TypeAlias = "Callable[[Tables, Sequence[Row], Mapping[str, Any] | None], Tables]"
+ConfirmWin: TypeAlias = "Callable[[Tables, Sequence[Row], Mapping[str, Any] | None], Tables]"
 
 _NEEDED = "An evaluator defines VERSION, Config and judge(case, bench, config)."
 
@@ -105,7 +105,7 @@ class RemeasuringEvaluator(Evaluator, Protocol):
 
     With several judges, `judge` gets cases with `case.sessions` first. Where it then raises the
     flag `unconfirmed_win`, another judge gets the case with `case.sessions` second and calls
-    `remeasure`, and `settle` combines both sessions.
+    `remeasure`, and `confirm_win` combines both sessions.
     """
 
     def remeasure(self, case: Case, bench: Bench, config: Any) -> list[Row]:
@@ -116,7 +116,7 @@ class RemeasuringEvaluator(Evaluator, Protocol):
         """
         ...
 
-    def settle(
+    def confirm_win(
         self, tables: Tables, second: Sequence[Row], failed: Mapping[str, Any] | None
     ) -> Tables:
         """Return the final rows of a case, given what `judge` and `remeasure` have returned.
@@ -191,9 +191,9 @@ def adjust_config(config: Any, case: Case) -> Any:
     return dataclasses.replace(adjusted, protocol=case.protocol)
 
 
-def find_settle(evaluator: Evaluator) -> Settle | None:
-    """Return the function that settles a surprising win, or None where there is none."""
-    return getattr(evaluator, "settle", None)
+def find_confirm_win(evaluator: Evaluator) -> ConfirmWin | None:
+    """Return the function that decides a surprising win, or None where there is none."""
+    return getattr(evaluator, "confirm_win", None)
 
 
 def _find_fault(module: ModuleType) -> str | None:
@@ -209,6 +209,8 @@ def _find_fault(module: ModuleType) -> str | None:
         json.dumps(dataclasses.asdict(config()))
     except TypeError as error:
         return f"Config() must have JSON values as defaults ({error})"
-    if callable(getattr(module, "remeasure", None)) != callable(getattr(module, "settle", None)):
-        return "remeasure and settle belong together"
+    if callable(getattr(module, "remeasure", None)) != callable(
+        getattr(module, "confirm_win", None)
+    ):
+        return "remeasure and confirm_win belong together"
     return None

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from evaluators.judging.case import Case
-from evaluators.scheduling.contract import Settle, Tables
+from evaluators.scheduling.contract import ConfirmWin, Tables
 from evaluators.scheduling.prebuild import Builder
 from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, HostUnfit
@@ -200,7 +200,7 @@ def judge_cases(
     batches: Iterable[Sequence[Case]],
     judges: Sequence[Judge],
     builders: Sequence[Builder],
-    settle: Settle | None = None,
+    confirm_win: ConfirmWin | None = None,
 ) -> Generator[JudgedCase]:
     """Judge cases and yield their results in the order in which they are finished.
 
@@ -213,7 +213,7 @@ def judge_cases(
             nothing to do. An empty one means nothing for now.
         judges: One or more per device.
         builders: Compile the cases that need it; none leaves that to the judges.
-        settle: Combines the sessions of a surprising win (`contract.find_settle`), or None.
+        confirm_win: Combines both sessions of a surprising win, or None (`find_confirm_win`).
 
     Raises DeviceUnavailable, or SandboxFailed, where no judge is left; all finished cases have been
     yielded.
@@ -228,7 +228,7 @@ def judge_cases(
     ] + [
         threading.Thread(
             target=_run_judge,
-            args=(jobs, number, judge, settle if has_others else None, results),
+            args=(jobs, number, judge, confirm_win if has_others else None, results),
             daemon=True,
         )
         for number, judge in enumerate(judges)
@@ -292,17 +292,17 @@ def _run_judge(
     jobs: _JobQueue,
     number: int,
     judge: Judge,
-    settle: Settle | None,
+    confirm_win: ConfirmWin | None,
     results: queue.SimpleQueue[Any],
 ) -> None:
     """Judge cases until none is left; the thread of one judge.
 
-    settle: None where no other judge measures a surprising win again.
+    confirm_win: None where no other judge measures a surprising win again.
     """
     try:
         while (job := jobs.next_case(number)) is not None:
             case = job.case
-            if settle is not None and job.first is None and jobs.judges > 1:
+            if confirm_win is not None and job.first is None and jobs.judges > 1:
                 case = replace(case, sessions="first")
             try:
                 tables = judge.judge(case)
@@ -330,8 +330,8 @@ def _run_judge(
                 continue
             else:
                 flags = tables["evaluations"][0].get("flags") or ()
-                if settle is not None and job.first is not None:
-                    result = _settle_win(settle, job.first, tables)
+                if confirm_win is not None and job.first is not None:
+                    result = _confirm_win(confirm_win, job.first, tables)
                 elif case.sessions == "first" and "unconfirmed_win" in flags:
                     job.first, job.first_judge = JudgedCase(job.case, judge.row, tables), number
                     job.case = replace(case, sessions="second")
@@ -348,7 +348,7 @@ def _run_judge(
         jobs.remove_judge(number)
 
 
-def _settle_win(settle: Settle, first: JudgedCase, second: Tables) -> JudgedCase:
+def _confirm_win(confirm_win: ConfirmWin, first: JudgedCase, second: Tables) -> JudgedCase:
     """Return the result of a surprising win after its second session, on the first device."""
     assert first.tables is not None
     evaluation = second["evaluations"][0]
@@ -356,7 +356,7 @@ def _settle_win(settle: Settle, first: JudgedCase, second: Tables) -> JudgedCase
     if evaluation["status"] in _FAILURES:
         failed = {name: evaluation.get(name) for name in ("status", "reason", "message")}
         failed["detail"] = evaluation.get("log") or ""
-    return replace(first, tables=settle(first.tables, second["timings"], failed))
+    return replace(first, tables=confirm_win(first.tables, second["timings"], failed))
 
 
 def describe_fault(failed: Exception) -> str:

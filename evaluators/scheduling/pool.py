@@ -253,8 +253,8 @@ class Pool(Requests):
         faults: dict[Pair, dict[str, Any]] = {}
         for _ in range(_TRIES):
             left: list[Case] = []
-            settle = contract.find_settle(self._evaluator)
-            with closing(judge_cases([cases], self._judges, self._builders, settle)) as judged:
+            confirm_win = contract.find_confirm_win(self._evaluator)
+            with closing(judge_cases([cases], self._judges, self._builders, confirm_win)) as judged:
                 for result in judged:
                     pair = result.case.kernel_id, result.case.task_id
                     if result.unfit is not None:  # no row: this says nothing about the kernel

@@ -12,7 +12,7 @@ from typing import Any
 import store
 from evaluators.device.placement import Place
 from evaluators.scheduling import answers
-from evaluators.scheduling.contract import Evaluator, Tables, find_settle, name_of
+from evaluators.scheduling.contract import Evaluator, Tables, find_confirm_win, name_of
 from evaluators.scheduling.judge_threads import Judge, JudgedCase, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess, start_judges
 from evaluators.scheduling.pending import (
@@ -232,10 +232,10 @@ def run(
             return tally
         options = {"evaluator": asdict(config), "wanted": asdict(selection)}
         committed = time.monotonic()
-        settle = find_settle(evaluator)
+        confirm_win = find_confirm_win(evaluator)
         with record_evaluation(writer, evaluator, devices, options, cases.origin) as record:
             try:
-                for result in judge_cases(cases.read_batches(), judges, builders, settle):
+                for result in judge_cases(cases.read_batches(), judges, builders, confirm_win):
                     if result.device not in devices:  # a judge has restarted elsewhere
                         devices.append(result.device)
                         writer.append({"devices": [result.device]}, message="a device joins")

@@ -33,7 +33,7 @@ _MOST_CONNECTIONS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
+class SubmittedKernel:
     """A kernel to judge: one file, or several."""
 
     code: str
@@ -126,7 +126,7 @@ class Client:
             weakref.WeakKeyDictionary()
         )
 
-    async def judge(self, task: str, kernel: Kernel | str) -> Judgement:
+    async def judge(self, task: str, kernel: SubmittedKernel | str) -> Judgement:
         """Return the judgment of a kernel on a task, by id or name, when it has ended.
 
         Raises:
@@ -165,7 +165,9 @@ class Client:
             message=f"no verdict within {self._deadline_s:g} s: {failure}",
         )
 
-    async def judge_all(self, wanted: Iterable[tuple[str, Kernel | str]]) -> list[Judgement]:
+    async def judge_all(
+        self, wanted: Iterable[tuple[str, SubmittedKernel | str]]
+    ) -> list[Judgement]:
         """Return the judgments of kernels on tasks, which are requested at the same time."""
         return await asyncio.gather(*(self.judge(task, kernel) for task, kernel in wanted))
 
@@ -252,7 +254,7 @@ def read_judgement(view: Mapping[str, Any]) -> Judgement:
     )
 
 
-def write_request(task: str, kernel: Kernel | str) -> dict[str, Any]:
+def write_request(task: str, kernel: SubmittedKernel | str) -> dict[str, Any]:
     """Return the fields of a request that name its task and kernel."""
     if isinstance(kernel, str):
         return {"task": task, "code": kernel}

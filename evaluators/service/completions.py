@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import store
-from evaluators.service.client import Client, Judgement, Kernel
+from evaluators.service.client import Client, Judgement, SubmittedKernel
 from store.errors import UnknownName
 
 Rule: TypeAlias = Literal["speedup", "success"]
@@ -51,12 +51,12 @@ def check_rule(name: str) -> Rule:
     raise UnknownName.among("reward rule", name, get_args(Rule))
 
 
-def parse_kernel(text: str) -> Kernel | None:
+def parse_kernel(text: str) -> SubmittedKernel | None:
     """Return the kernel in a completion, or None."""
     parsed = store.parse_completion(text)
     if parsed.code is None:
         return None
-    return Kernel(code=parsed.code, path=parsed.path, files=parsed.other_files)
+    return SubmittedKernel(code=parsed.code, path=parsed.path, files=parsed.other_files)
 
 
 async def score_completion(client: Client, task: str, text: str, rule: Rule) -> Scored:

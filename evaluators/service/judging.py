@@ -212,9 +212,11 @@ class _Session:
         devices = {judge.row["device_id"]: judge.row for judge in self._judges}
         self._queue.release(self.device_class)
         self._queue.add_devices(list(devices.values()))
-        settle = contract.find_settle(self._evaluator)
+        confirm_win = contract.find_confirm_win(self._evaluator)
         try:
-            for result in judge_cases(self._read_batches(), self._judges, self._builders, settle):
+            for result in judge_cases(
+                self._read_batches(), self._judges, self._builders, confirm_win
+            ):
                 if result.device["device_id"] not in devices:  # a judge has restarted elsewhere
                     devices[result.device["device_id"]] = result.device
                     self._queue.add_devices([result.device])

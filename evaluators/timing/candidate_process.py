@@ -18,10 +18,10 @@ from evaluators.device.roofline import Floor
 from evaluators.diagnosis.bottleneck import analysis, share
 from evaluators.judging.bench import Bench
 from evaluators.judging.calls.protocol import CorrectnessProtocol
-from evaluators.judging.calls.verdict_calls import Question, draw_question, repeat_question
+from evaluators.judging.calls.verdict_calls import SeedProbe, draw_probe, repeat_probe
 from evaluators.judging.case import Case, Policy
+from evaluators.judging.case_result import CaseResult, build_shared_columns
 from evaluators.judging.comparison.tolerance import flatten, measure_algorithms, widen
-from evaluators.judging.evidence import Evidence, build_shared_columns
 from evaluators.judging.workers import BaselineTask
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import is_inexact, tensors_of
@@ -85,7 +85,7 @@ class BaselinesTooLarge(Exception):
 
 
 def measure_candidate(
-    case: Case, bench: Bench, options: Options, evidence: Evidence
+    case: Case, bench: Bench, options: Options, evidence: CaseResult
 ) -> list[dict[str, Any]]:
     """Judge the answers of one process of the candidate, then time it.
 
@@ -112,7 +112,7 @@ def measure_candidate(
 
 
 def _measure_process_with_room(
-    case: Case, bench: Bench, options: Options, evidence: Evidence
+    case: Case, bench: Bench, options: Options, evidence: CaseResult
 ) -> list[dict[str, Any]]:
     """Judge and time a process, another one where its memory is too small for a later call."""
     before = copy.deepcopy(evidence)
@@ -131,7 +131,7 @@ def _measure_process_with_room(
 
 
 def _measure_process(
-    case: Case, bench: Bench, options: Options, evidence: Evidence
+    case: Case, bench: Bench, options: Options, evidence: CaseResult
 ) -> list[dict[str, Any]]:
     """Start a process of the candidate, build it, check its answers and time it, in this order."""
     files = case.files
@@ -251,7 +251,7 @@ def _measure_process(
                 with evidence.time_part("reference", bench.lock.hold_shared()):
                     if reference.is_unseeded is None:
                         reference.reset()
-                        again = repeat_question(reference, first_seed)
+                        again = repeat_probe(reference, first_seed)
                         reference.is_unseeded = _is_other_answer(first, again)
                     if reference.is_unseeded:
                         _refuse_unseeded()
@@ -278,7 +278,7 @@ def _measure_process(
     return list(iterate_timing_rows(session, shared))
 
 
-def _ask_reference(reference: Reference, evidence: Evidence) -> tuple[Question, float]:
+def _ask_reference(reference: Reference, evidence: CaseResult) -> tuple[SeedProbe, float]:
     """Return the first question, and the seconds of its answer.
 
     A new process answers twice and the second answer counts, unless the first took so long that
@@ -286,12 +286,12 @@ def _ask_reference(reference: Reference, evidence: Evidence) -> tuple[Question, 
     """
     is_new = reference.changed is None  # known after the first answer
     begin = time.perf_counter()
-    first = draw_question(reference, evidence)
+    first = draw_probe(reference, evidence)
     answer_s = time.perf_counter() - begin
     if is_new and answer_s < _COLD_S:
         reference.reset()
         begin = time.perf_counter()
-        before, first = first, repeat_question(reference, evidence.seeds[-1])
+        before, first = first, repeat_probe(reference, evidence.seeds[-1])
         answer_s = time.perf_counter() - begin
         reference.is_unseeded = _is_other_answer(before, first)
     if reference.is_unseeded:
@@ -304,7 +304,7 @@ def _refuse_unseeded() -> NoReturn:
     raise ReferenceFailed(refuse_limit("entropy", detail))
 
 
-def _is_other_answer(one: Question, other: Question) -> bool:
+def _is_other_answer(one: SeedProbe, other: SeedProbe) -> bool:
     """Whether two answers to the same inputs differ by far more than the order of sums explains."""
     inputs = zip(tensors_of(one.inputs), tensors_of(other.inputs), strict=False)
     if not all(has_same_bits(a, b) for a, b in inputs):
@@ -320,7 +320,7 @@ def _is_other_answer(one: Question, other: Question) -> bool:
 
 
 def _diagnose(
-    arm: WorkerHandle, reference: Reference, bench: Bench, session: Session, evidence: Evidence
+    arm: WorkerHandle, reference: Reference, bench: Bench, session: Session, evidence: CaseResult
 ) -> None:
     """Profile a call, the last one of a worker, and store the results."""
 

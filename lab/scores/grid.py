@@ -190,8 +190,8 @@ def judge(
         gzip.open(file, "wt", encoding="utf-8") as lines,
         open_judges("judge", layout.places, (), config) as (judges, _),
     ):
-        settle = contract.find_settle(evaluator)
-        for result in judge_cases(draw_batches(), judges, (), settle):
+        confirm_win = contract.find_confirm_win(evaluator)
+        for result in judge_cases(draw_batches(), judges, (), confirm_win):
             if result.tables is None:
                 say(f"{result.case.kernel_id[:12]} has no verdict: {result.fault}")
                 continue

@@ -16,9 +16,9 @@ from evaluators.device.placement import count_threads
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.calls.protocol import CorrectnessProtocol
-from evaluators.judging.calls.verdict_calls import MOST_CALLS, draw_question
+from evaluators.judging.calls.verdict_calls import MOST_CALLS, draw_probe
 from evaluators.judging.case import Case
-from evaluators.judging.evidence import Evidence
+from evaluators.judging.case_result import CaseResult
 from evaluators.judging.flags import FLAGS
 from evaluators.memory.tensors import layout
 from evaluators.references.task import Reference
@@ -260,7 +260,7 @@ class CheckOutcome:
     status: str
     reason: str | None
     message: str
-    evidence: Evidence
+    evidence: CaseResult
 
     @property
     def flags(self) -> list[str]:
@@ -276,8 +276,8 @@ def check_code(bench: Bench, references: Any) -> Callable[..., CheckOutcome]:
     def check_one(
         code: str, task: str, policy: Any = "fp32_strict", calls: int = MOST_CALLS
     ) -> CheckOutcome:
-        reference, evidence = references(task), Evidence()
-        first = draw_question(reference, evidence)
+        reference, evidence = references(task), CaseResult()
+        first = draw_probe(reference, evidence)
         inputs, answers = layout(first.inputs)[1], layout(first.expected.value)[1]
         sizes = Sizes(inputs, max(inputs, answers))
         limits = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)

@@ -91,7 +91,7 @@ TABLES = {
 
 
 def test_an_honest_answer_is_taken_whole_under_new_identities() -> None:
-    found = answers.accept_judgement(TABLES, SUBJECT)
+    found = answers.accept_judgment(TABLES, SUBJECT)
     assert {name: len(rows) for name, rows in found.items()} == {
         "evaluations": 1,
         "timings": 2,
@@ -111,7 +111,7 @@ def test_an_honest_answer_is_taken_whole_under_new_identities() -> None:
     unchanged = {k: v for k, v in EVALUATION.items() if k not in ("evaluation_id", "created_at")}
     assert unchanged.items() <= evaluation.items()
     # A second answer shares nothing with the first.
-    assert answers.accept_judgement(TABLES, SUBJECT)["evaluations"][0]["evaluation_id"] != new
+    assert answers.accept_judgment(TABLES, SUBJECT)["evaluations"][0]["evaluation_id"] != new
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_honest_answer_is_taken_whole_under_new_identities() -> None:
 )  # fmt: skip
 def test_what_is_no_judgement_of_the_case_is_refused(tables: Any) -> None:
     with pytest.raises(answers.RefusedAnswer):
-        answers.accept_judgement(tables, SUBJECT)
+        answers.accept_judgment(tables, SUBJECT)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_what_is_no_judgement_of_the_case_is_refused(tables: Any) -> None:
     ],
 )
 def test_a_row_of_something_else_is_left_out_alone(name: str, row: Any) -> None:
-    found = answers.accept_judgement({**TABLES, name: [*TABLES.get(name, []), row]}, SUBJECT)
+    found = answers.accept_judgment({**TABLES, name: [*TABLES.get(name, []), row]}, SUBJECT)
     assert {name: len(rows) for name, rows in found.items()} == {
         name: len(rows) for name, rows in TABLES.items()
     }
@@ -188,7 +188,7 @@ def test_a_finding_takes_no_identity_of_another() -> None:
         )
     ]
     forged = FINDING | {"finding_id": content_id("finding", "z" * 64, "judge", "5", "lazy_output")}
-    found = answers.accept_judgement(TABLES | {"findings": [*honest, forged]}, SUBJECT)["findings"]
+    found = answers.accept_judgment(TABLES | {"findings": [*honest, forged]}, SUBJECT)["findings"]
     assert [row["finding_id"] for row in found[:2]] == [row["finding_id"] for row in honest]
     assert found[2]["finding_id"] != forged["finding_id"]
 
@@ -212,7 +212,7 @@ columns = st.sampled_from(sorted({*EVALUATION, *TIMING, *FINDING, *ANALYSIS}))
 def test_no_answer_makes_anything_but_an_answer(tables: Any, changes: dict[str, Any]) -> None:
     for one in (tables, {**TABLES, "evaluations": [EVALUATION | changes]}):
         try:
-            found = answers.accept_judgement(one, SUBJECT)
+            found = answers.accept_judgment(one, SUBJECT)
         except answers.RefusedAnswer:
             continue
         assert SUBJECT.about.items() <= found["evaluations"][0].items()
@@ -226,14 +226,14 @@ def test_no_answer_makes_anything_but_an_answer(tables: Any, changes: dict[str, 
 def test_a_second_session_is_of_the_same_case() -> None:
     ending = {"status": "crash", "reason": "signal", "message": "m", "log": "d"}
     rows = [TIMING, TIMING | {"kernel_id": "z" * 64}]
-    tables = answers.accept_judgement(
+    tables = answers.accept_judgment(
         {"evaluations": [EVALUATION | ending], "timings": rows}, SUBJECT
     )
     assert ending.items() <= tables["evaluations"][0].items()
     assert len(tables["timings"]) == 1
     for wrong in ({"message": ["m"]}, {"task_id": "z" * 64}, {"device_id": "z" * 64}):
         with pytest.raises(answers.RefusedAnswer):
-            answers.accept_judgement({"evaluations": [EVALUATION | wrong]}, SUBJECT)
+            answers.accept_judgment({"evaluations": [EVALUATION | wrong]}, SUBJECT)
 
 
 def test_an_audit_is_of_the_task_that_was_asked_about() -> None:
@@ -450,7 +450,7 @@ WITH_SHAPE = TABLES | {
 
 
 def test_rows_of_other_shapes_follow_those_of_the_case_and_never_rank() -> None:
-    found = answers.accept_judgement(WITH_SHAPE, SUBJECT)
+    found = answers.accept_judgment(WITH_SHAPE, SUBJECT)
     own, at_shape = found["evaluations"]
     assert (own["workload_id"], own.get("protocol")) == (CASE.workload_id, None)
     assert at_shape["workload_id"] == ELSEWHERE["workload_id"]
@@ -476,7 +476,7 @@ def test_rows_of_other_shapes_follow_those_of_the_case_and_never_rank() -> None:
     ],
 )
 def test_forged_rows_of_other_shapes_are_left_out(tables: Any) -> None:
-    found = answers.accept_judgement(WITH_SHAPE | tables, SUBJECT)
+    found = answers.accept_judgment(WITH_SHAPE | tables, SUBJECT)
     assert len(found["evaluations"]) == 1
     assert len(found["timings"]) == 2
     assert not found.get("workloads")

@@ -22,9 +22,9 @@ import pytest
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls.verdict_calls import Candidate, draw_question
+from evaluators.judging.calls.verdict_calls import Candidate, draw_probe
 from evaluators.judging.case import Case
-from evaluators.judging.evidence import Evidence
+from evaluators.judging.case_result import CaseResult
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.scheduling.judges import process
@@ -381,14 +381,14 @@ def test_another_judge_times_between_two_calls_of_a_candidate(
 ) -> None:
     with Bench("cpu", lock=DeviceLock.of(["gpu-a"])) as bench, bench.lock.hold_shared():
         reference = bench.open_reference(task, {})
-        question = draw_question(reference, Evidence())
+        question = draw_probe(reference, CaseResult())
         sizes = Sizes.of(question.inputs, question.expected.value)
         limits = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
         deadlines = Deadlines(import_s=60, build_s=60, first_call_s=60, call_s=60, total_s=600)
         worker = bench.start_candidate({"kernel.py": right_candidate}, sizes, limits, deadlines)
         worker.load("kernel.py", "ModelNew", {})
         worker.construct(WEIGHT_SEED, reference.arguments)
-        candidate = Candidate(worker, reference, Evidence(), "torch_default")
+        candidate = Candidate(worker, reference, CaseResult(), "torch_default")
         timing = Holder("exclusive", "gpu-a")
         wait_until_wanted(bench.lock)
         assert not timing.has_it(0)
@@ -460,7 +460,7 @@ def test_a_lock_of_a_judge_that_was_killed_is_released_by_the_process_that_start
 def test_waiting_for_other_judges_is_a_part_of_its_own() -> None:
     holder = Holder("shared", "gpu-a")
     assert holder.has_it(60)
-    lock, outcome = DeviceLock.of(["gpu-a"]), Evidence()
+    lock, outcome = DeviceLock.of(["gpu-a"]), CaseResult()
     threading.Timer(A_MOMENT_S, holder.let_go).start()
     with outcome.time_part("timing", lock.hold_exclusive()) as held:
         pass

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from evaluators.device import placement
-from evaluators.judge import Config, settle
+from evaluators.judge import Config, confirm_win
 from evaluators.judging.case import Case
 from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
@@ -195,7 +195,7 @@ def test_a_case_whose_last_try_ends_the_device_still_has_a_result() -> None:
 def test_a_surprising_win_is_measured_again_by_another_judge() -> None:
     script = {f"{n}.py": "surprising" for n in (0, 3, 7)}
     judges = [Scripted("a", script), Scripted("b", script)]
-    results = list(judge_cases([[case(n, task=n) for n in range(12)]], judges, [], settle))
+    results = list(judge_cases([[case(n, task=n) for n in range(12)]], judges, [], confirm_win))
     assert sorted(r.case.path for r in results) == sorted(f"{n}.py" for n in range(12))
     assert sorted(judges[0].looks + judges[1].looks) == sorted(script)
     for judge in judges:
@@ -204,14 +204,16 @@ def test_a_surprising_win_is_measured_again_by_another_judge() -> None:
     for judge in judges:  # the verdict is the first one's
         assert all(by[path] == judge.row["name"] for path in judge.seen)
     alone = Scripted("alone", script)
-    assert len(list(judge_cases([[case(n) for n in range(9)]], [alone], [], settle))) == 9
+    assert len(list(judge_cases([[case(n) for n in range(9)]], [alone], [], confirm_win))) == 9
     assert alone.looks == []  # it does so itself, in a fresh process
 
 
 def test_a_win_whose_other_judge_is_gone_is_measured_by_the_first() -> None:
     sick = Scripted("sick", {f"{n}.py": "sick" for n in range(9)})
     well = Scripted("well", {"2.py": "surprising"})
-    results = list(judge_cases([[case(n, task=n) for n in range(9)]], [sick, well], [], settle))
+    results = list(
+        judge_cases([[case(n, task=n) for n in range(9)]], [sick, well], [], confirm_win)
+    )
     assert len(results) == 9
     assert well.looks in ([], ["2.py"])  # none where it was alone already
 
@@ -248,7 +250,7 @@ def test_the_second_session_of_a_win_comes_from_the_other_device() -> None:
     one = replace(case(1), code=code, path="kernel.py", task_code=task)
     with Noting(cores[:1], config) as a, Noting(cores[1:], config) as b:
         for _ in range(5):  # a session of a busy machine counts for nothing
-            [result] = judge_cases([[one]], [a, b], [], settle)
+            [result] = judge_cases([[one]], [a, b], [], confirm_win)
             assert result.tables is not None
             if len({row["session_id"] for row in result.tables["timings"]}) == 2:
                 break
@@ -261,7 +263,7 @@ def test_the_second_session_of_a_win_comes_from_the_other_device() -> None:
 
 def test_judges_of_one_gpu_measure_their_own_wins_again() -> None:
     judges = [Scripted(name, {"3.py": "surprising"}, device="gpu") for name in "ab"]
-    results = list(judge_cases([[case(n) for n in range(6)]], judges, [], settle))
+    results = list(judge_cases([[case(n) for n in range(6)]], judges, [], confirm_win))
     assert len(results) == 6
     assert [judge.looks for judge in judges] == [[], []]
     assert [result.tables for result in results if result.case.path == "3.py"] == [

@@ -29,16 +29,17 @@ from evaluators.judging.calls.verdict_calls import (
     STRIDED_SLOT,
     Candidate,
     PrecisionRecord,
-    Question,
+    SeedProbe,
     StateChecks,
     VerdictCalls,
     classify_rounding,
-    draw_question,
+    draw_probe,
     draw_seed,
     pair_tensors,
     pick_class,
 )
 from evaluators.judging.case import Policy
+from evaluators.judging.case_result import CaseResult
 from evaluators.judging.comparison.outputs import (
     compare,
     find_departure,
@@ -63,7 +64,6 @@ from evaluators.judging.comparison.tolerance import (
     measure_algorithms,
     rank_class,
 )
-from evaluators.judging.evidence import Evidence
 from evaluators.judging.flags import FLAGS
 from evaluators.memory.tensors import change_elements, layout, tensors_of
 from evaluators.references.eager_error import EagerError
@@ -94,7 +94,7 @@ class WeightChecks:
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
         self._reference = candidate.reference
-        self._evidence = candidate.evidence
+        self._result = candidate.result
         self._moving: dict[str, torch.Tensor] = {}
 
     def perturb_all(self) -> None:
@@ -102,13 +102,13 @@ class WeightChecks:
         state = self._reference.perturb(draw_seed())
         self._reference.load(state)
         try:
-            question = draw_question(self._reference, self._evidence)
-            if not all(map(is_finite, tensors_of(question.expected.value))):
+            probe = draw_probe(self._reference, self._result)
+            if not all(map(is_finite, tensors_of(probe.expected.value))):
                 return
             self._candidate.worker.adopt(
                 {name: state[name] for name in self._candidate.known_state}
             )
-            is_right = self._candidate.is_right(question)
+            is_right = self._candidate.is_right(probe)
             fault = self._candidate.last_fault
         except ReferenceFailed:
             return
@@ -142,12 +142,12 @@ class WeightChecks:
         names = sorted(name for name, group in tied.items() if name == min(group))
         try:
             self._candidate.worker.adopt({name: own[name] for name in self._candidate.known_state})
-            question = draw_question(self._reference, self._evidence)
+            probe = draw_probe(self._reference, self._result)
             for name in random.sample(names, min(len(names), _MOST_TENSORS)):
                 if self._candidate.read_clock() > end or self._candidate.is_lost:
                     return False
                 change = self._find_change(name, tied[name], moved[name])
-                if change is not None and not self._follows(question, tied[name], change):
+                if change is not None and not self._follows(probe, tied[name], change):
                     self._note(f"{name} changed alone: {self._candidate.last_fault}")
                     return True
         except (Failed, ReferenceFailed):
@@ -182,7 +182,7 @@ class WeightChecks:
 
     def _follows(
         self,
-        question: Question,
+        probe: SeedProbe,
         own: Mapping[str, torch.Tensor],
         change: Callable[[float], dict[str, torch.Tensor]],
     ) -> bool:
@@ -192,16 +192,16 @@ class WeightChecks:
 
         def measure(times: float) -> float:
             self._reference.load(self._moving | change(times))
-            answers[times] = self._reference.answer(question.inputs, question.seed)
-            return measure_visibility(question.expected, answers[times], policy)
+            answers[times] = self._reference.answer(probe.inputs, probe.seed)
+            return measure_visibility(probe.expected, answers[times], policy)
 
         try:
             times, visibility = amplify(measure, can_amplify=not is_whole(next(iter(own.values()))))
-            changed = replace(question, expected=answers[times])
+            changed = replace(probe, expected=answers[times])
             is_visible = visibility > HARDLY_VISIBLE
-            if not (is_visible or moves_beyond_rounding(question.expected, changed.expected)):
+            if not (is_visible or moves_beyond_rounding(probe.expected, changed.expected)):
                 return True
-            before = None if is_visible else self._candidate.try_output(0, question)
+            before = None if is_visible else self._candidate.try_output(0, probe)
             # The comparison may ask the reference for the rounding steps under these values.
             self._reference.load(self._moving | change(times))
             self._candidate.worker.adopt(self._moving | change(times))
@@ -301,26 +301,26 @@ _MOST_ROUNDING_OF_USUAL = 0.02
 may be close to zero."""
 
 
-class ProbeLost(ReferenceFailed):
-    """The probe has not survived the inputs."""
+class EagerLost(ReferenceFailed):
+    """Eager has not survived the inputs."""
 
 
 class RobustnessCalls:
     """The calls that raise flags and decide nothing."""
 
     def __init__(
-        self, candidate: Candidate, precision: PrecisionRecord, probe: WorkerHandle
+        self, candidate: Candidate, precision: PrecisionRecord, eager: WorkerHandle
     ) -> None:
-        """Take the worker that runs the task's own module as the probe.
+        """Take the worker that runs eager, the task's own module.
 
-        On a GPU the probe tries the inputs first: inputs outside the task's promise may end the
+        On a GPU it tries the inputs first: inputs outside the task's promise may end the
         process that reads them, and that must not be the judge's process.
         """
         self._candidate = candidate
         self._reference = candidate.reference
-        self._evidence = candidate.evidence
+        self._result = candidate.result
         self._precision = precision
-        self._probe = probe
+        self._eager = eager
         self._is_complete = True
         """Whether every call could be compared so far."""
         self._last_output: Any = None
@@ -333,7 +333,7 @@ class RobustnessCalls:
         Inputs of other signs are always tried: a candidate that is slow on unexpected inputs must
         not use up the time of these checks.
 
-        Raises ProbeLost, ReferenceFailed.
+        Raises EagerLost, ReferenceFailed.
         """
         if not self._try_variations(SIGNS, math.inf):
             return
@@ -350,7 +350,7 @@ class RobustnessCalls:
             except Failed:
                 return
         is_complete = self._is_complete and self._candidate.read_clock() <= end
-        self._evidence.compared_as_function = is_complete and not self._candidate.is_lost
+        self._result.compared_as_function = is_complete and not self._candidate.is_lost
         if self._try_variations(FRAGILE, end) and self._try_steep(end):
             self._try_variations(SPECIAL, end)
 
@@ -370,64 +370,60 @@ class RobustnessCalls:
         try:
             with name_failures():
                 yield
-        except ProbeLost:
+        except EagerLost:
             raise
         except ReferenceFailed as failed:
-            self._evidence.notes.append(f"{calls}: not tried, {failed}")
+            self._result.notes.append(f"{calls}: not tried, {failed}")
             self._is_complete = False
 
     def _try_variation(self, variation: Variation) -> bool:
         """Try a variation; returns whether the process can be used for more."""
-        question = self._draw_variation(variation)
-        if question is None:
+        probe = self._draw_variation(variation)
+        if probe is None:
             return True
-        comparison, departure = self._try(variation, question)
+        comparison, departure = self._try(variation, probe)
         if variation.by_chance and comparison is not None and comparison.reason is None:
-            question = self._draw_variation(variation) or question
-            comparison, departure = self._try(variation, question)
+            probe = self._draw_variation(variation) or probe
+            comparison, departure = self._try(variation, probe)
         if variation.tells_precision:
-            self._note_class(variation, comparison, question)
+            self._note_class(variation, comparison, probe)
         if comparison is None or comparison.reason is not None:
-            self._evidence.flags.add(variation.flag)
+            self._result.flags.add(variation.flag)
             fault = self._candidate.last_fault
-            if variation in SIGNS and not self._is_rounding(question, variation, comparison):
+            if variation in SIGNS and not self._is_rounding(probe, variation, comparison):
                 self._note_function(variation, fault)
             if departure is not None and self._departs_again(variation):
                 self._note_function(variation, departure)
             # The failure may have broken the process too; then further calls show nothing.
             if self._candidate.is_lost or not self._candidate.is_right(
-                draw_question(self._reference, self._evidence)
+                draw_probe(self._reference, self._result)
             ):
                 if variation in SIGNS:
                     self._note_function(variation, fault)
                 return False
         return True
 
-    def _try(
-        self, variation: Variation, question: Question
-    ) -> tuple[Comparison | None, str | None]:
+    def _try(self, variation: Variation, probe: SeedProbe) -> tuple[Comparison | None, str | None]:
         """Return the comparison of a varied call, None where it fails, and how it departs."""
         slot = STRIDED_SLOT if variation.strided else 0
-        output = self._candidate.try_output(slot, question, strided=variation.strided)
+        output = self._candidate.try_output(slot, probe, strided=variation.strided)
         if output is None:
             return None, None
-        usual = self._candidate.get_usual(question)
-        comparison = self._candidate.compare(
-            question, output[0], usual if variation.special else None
-        )
+        usual = self._candidate.get_usual(probe)
+        comparison = self._candidate.compare(probe, output[0], usual if variation.special else None)
         self._candidate.last_fault = comparison.message or ""
         self._last_output = output[0]
         departure = None
         if variation.departs and not self._may_be_rounding(comparison):
             if variation.finite:
-                departure = self._find_departure(question, output[0])
+                departure = self._find_departure(probe, output[0])
             elif usual is not None:
-                departure = find_lost_infinity(question.expected, output[0], usual)
+                departure = find_lost_infinity(probe.expected, output[0], usual)
         return comparison, departure
 
-    def _find_departure(self, question: Question, output: Any) -> str | None:
+    def _find_departure(self, probe: SeedProbe, output: Any) -> str | None:
         """Describe how an answer departs from the reference, if rounding cannot explain it."""
-        policy, expected = self._candidate.policy, question.expected
+        policy, expected = self._candidate.policy, probe.expected
         # Rules of the task decide what is right, and a rounding step moves an answer far.
         if expected.rules.tolerance is not None or expected.check is not None or expected.rounds:
             return None
@@ -435,21 +431,21 @@ class RobustnessCalls:
         if departure is not None and any(step is not None for step in expected.steps()):
             return None
         if departure is not None:
-            noisy = ADD_ROUNDING(question.inputs, draw_seed())
-            moved = self._reference.answer(noisy, question.seed).exact
+            noisy = ADD_ROUNDING(probe.inputs, draw_seed())
+            moved = self._reference.answer(noisy, probe.seed).exact
             departure = find_departure(expected, output, policy, moved)
         return departure
 
     def _departs_again(self, variation: Variation) -> bool:
         """Whether the candidate departs from the reference on another draw as well."""
-        question = self._draw_variation(variation)
-        return question is not None and self._try(variation, question)[1] is not None
+        probe = self._draw_variation(variation)
+        return probe is not None and self._try(variation, probe)[1] is not None
 
     def _may_be_rounding(self, comparison: Comparison) -> bool:
         """Whether the candidate rounds more than the policy allows, and the error may be that."""
         # What is left out may look like rounding where inputs are uneven, but not where they are of
         # one size.
-        usual = self._evidence.comparison.precision_class
+        usual = self._result.comparison.precision_class
         shown = max(usual, self._class_of_signs, key=rank_class)
         return (
             is_below(shown, self._precision.lowest_class)
@@ -470,12 +466,12 @@ class RobustnessCalls:
             for variation in variations:
                 if self._candidate.read_clock() > end or self._candidate.is_lost:
                     return False
-                question = self._draw_variation(variation)
-                if question is None:
+                probe = self._draw_variation(variation)
+                if probe is None:
                     continue
-                departure = self._try(variation, question)[1]
+                departure = self._try(variation, probe)[1]
                 if departure is not None and self._departs_again(variation):
-                    self._evidence.flags.add(variation.flag)
+                    self._result.flags.add(variation.flag)
                     self._note_function(variation, departure)
                 break
         return not self._candidate.is_lost
@@ -501,8 +497,8 @@ class RobustnessCalls:
         draws = [list(tensors_of(self._reference.inputs(draw_seed()))) for _ in range(2)]
         sizes = [size for tensor in tensors for size in tensor.shape]
         names = name_tensors(own)
-        self._evidence.seeds.append(seed)
-        question = Question(own, self._reference.answer(own, call_seed(seed)), call_seed(seed))
+        self._result.seeds.append(seed)
+        probe = SeedProbe(own, self._reference.answer(own, call_seed(seed)), call_seed(seed))
         for number in sorted(random.sample(chosen, min(len(chosen), _MOST_ALONE))):
             if self._candidate.read_clock() > end or self._candidate.is_lost:
                 return False
@@ -513,12 +509,12 @@ class RobustnessCalls:
                 if len(each) == len(tensors) and each[number].shape == tensor.shape
             ]
             is_drawn = not all(has_same_bits(tensor, other) for other in others)
-            self._vary_one(question, number, names[number], others, sizes, is_drawn=is_drawn)
+            self._vary_one(probe, number, names[number], others, sizes, is_drawn=is_drawn)
         return True
 
     def _vary_one(
         self,
-        question: Question,
+        probe: SeedProbe,
         number: int,
         name: str,
         others: Sequence[torch.Tensor],
@@ -526,7 +522,7 @@ class RobustnessCalls:
         *,
         is_drawn: bool,
     ) -> None:
-        tensor = list(tensors_of(question.inputs))[number]
+        tensor = list(tensors_of(probe.inputs))[number]
         seed = draw_seed()
         may_fail = self._reference.device == "cpu"
         varied = tensor
@@ -534,28 +530,28 @@ class RobustnessCalls:
             varied = vary_whole(tensor, others, sizes, seed, may_fail=may_fail)
         if varied is None:
             return
-        questions: dict[float, Question] = {}
+        probes: dict[float, SeedProbe] = {}
 
         def measure(times: float) -> float:
             value = varied if is_whole(tensor) else take_step(tensor, seed, times)
-            changed = self._ask_changed(replace_tensor(question.inputs, number, value), question)
+            changed = self._ask_changed(replace_tensor(probe.inputs, number, value), probe)
             if changed is None:
                 return 0.0
-            questions[times] = changed
-            return measure_visibility(question.expected, changed.expected, self._candidate.policy)
+            probes[times] = changed
+            return measure_visibility(probe.expected, changed.expected, self._candidate.policy)
 
         times, visibility = amplify(measure, can_amplify=not is_whole(tensor))
-        changed = questions.get(times)
+        changed = probes.get(times)
         if not visibility > HARDLY_VISIBLE:
-            if changed is not None and moves_beyond_rounding(question.expected, changed.expected):
-                before = self._candidate.try_output(0, question)
+            if changed is not None and moves_beyond_rounding(probe.expected, changed.expected):
+                before = self._candidate.try_output(0, probe)
                 if self._candidate.keeps_answer(before, changed):
                     fault = self._candidate.last_fault
                     self._candidate.note("another_function", f"{name} varied alone: {fault}")
             return
         if is_drawn and visibility >= VISIBLE and times == 1.0 and not is_whole(tensor):
             return
-        comparison = self._candidate.try_call(questions[times])
+        comparison = self._candidate.try_call(probes[times])
         if comparison is None and not is_whole(tensor):
             return  # an input of unusual size, beyond its range
         if comparison is None or comparison.reason is not None:
@@ -565,23 +561,23 @@ class RobustnessCalls:
                 fault = self._candidate.last_fault
                 self._candidate.note("another_function", f"{name} varied alone: {fault}")
 
-    def _ask_changed(self, inputs: list[Any], question: Question) -> Question | None:
-        """Return a question on changed inputs; None where the task's module fails on them."""
+    def _ask_changed(self, inputs: list[Any], probe: SeedProbe) -> SeedProbe | None:
+        """Return a probe on changed inputs; None where the task's module fails on them."""
         changed = self._reference.changed or []
-        if self._reference.device == "cuda" and not _try_probe(self._probe, inputs, None, changed):
-            if not _try_probe(self._probe, question.inputs, None, changed):
-                raise ProbeLost
+        if self._reference.device == "cuda" and not _try_eager(self._eager, inputs, None, changed):
+            if not _try_eager(self._eager, probe.inputs, None, changed):
+                raise EagerLost
             return None
         try:
-            expected = self._reference.answer(inputs, question.seed)
+            expected = self._reference.answer(inputs, probe.seed)
         except ReferenceFailed:
             if not self._reference.is_alive:
                 raise
             return None
-        return replace(question, inputs=inputs, expected=expected)
+        return replace(probe, inputs=inputs, expected=expected)
 
     def _is_rounding(
-        self, question: Question, variation: Variation, comparison: Comparison | None
+        self, probe: SeedProbe, variation: Variation, comparison: Comparison | None
     ) -> bool:
         """Whether a wrong answer differs from the right one by rounding alone.
 
@@ -590,14 +586,14 @@ class RobustnessCalls:
         """
         if comparison is None or comparison.rel_l2_error is None:
             return False
-        size = sum(compute_rms(exact) for exact in question.expected.exact)
+        size = sum(compute_rms(exact) for exact in probe.expected.exact)
         allowed = MOST_ROUNDING * size
         if variation.special:
             allowed = max(allowed, _MOST_ROUNDING_OF_USUAL * sum(self._candidate.usual))
         return comparison.rel_l2_error * size <= allowed
 
     def _note_class(
-        self, variation: Variation, comparison: Comparison | None, question: Question
+        self, variation: Variation, comparison: Comparison | None, probe: SeedProbe
     ) -> None:
         """Record the precision that an answer shows; None if the answer is wrong."""
         output = self._last_output
@@ -613,9 +609,9 @@ class RobustnessCalls:
             self._class_of_signs = shown
         self._precision.robustness_classes.append(shown)
         if is_below(shown, self._precision.lowest_class):
-            numbers = pair_outputs(question.expected, output)
+            numbers = pair_outputs(probe.expected, output)
             elements = "; ".join(describe_largest_error(number) for number in numbers[:1])
-            self._evidence.notes.append(f"precision_below_policy: {shown}, such as {elements}")
+            self._result.notes.append(f"precision_below_policy: {shown}, such as {elements}")
 
     def _compare_draws(self, variation: Variation, draws: int) -> Comparison | None:
         """Compare several draws of varied inputs as one answer; None where one fails."""
@@ -625,20 +621,20 @@ class RobustnessCalls:
         inputs: list[Any] = []
         algorithms: list[EagerError | None] = []
         for _ in range(draws):
-            question = self._draw_variation(variation)
-            if question is None:
+            probe = self._draw_variation(variation)
+            if probe is None:
                 return None
-            output = self._candidate.try_output(0, question)
-            if output is None or self._candidate.compare(question, output[0]).rel_l2_error is None:
+            output = self._candidate.try_output(0, probe)
+            if output is None or self._candidate.compare(probe, output[0]).rel_l2_error is None:
                 return None
-            expected, answers = question.expected, tensors_of(output[0])
+            expected, answers = probe.expected, tensors_of(output[0])
             triples = list(zip(tensors_of(expected.value), expected.exact, answers, strict=True))
             numbers = [(w, x, g) for w, x, g in triples if x is not None and not is_whole(w)]
             sides = zip((wanted, exact, given), zip(*numbers, strict=True), strict=True)
             for side, tensors in sides:
                 side.append(list(tensors))
-            inputs = question.inputs
-            errors = zip(question.expected.algorithms, triples, strict=False)
+            inputs = probe.inputs
+            errors = zip(probe.expected.algorithms, triples, strict=False)
             algorithms = [e for e, (w, x, _) in errors if x is not None and not is_whole(w)]
         if len({len(tensors) for tensors in wanted}) != 1:
             return None  # the task answers in another number of tensors
@@ -649,8 +645,8 @@ class RobustnessCalls:
         expected = Expected(value, list(wide), inputs, algorithms=algorithms)
         return compare(expected, answers, self._candidate.policy)
 
-    def _draw_variation(self, variation: Variation) -> Question | None:
-        """Return a question on varied inputs; None if there is none or it shows nothing."""
+    def _draw_variation(self, variation: Variation) -> SeedProbe | None:
+        """Return a probe on varied inputs; None if there is none or it shows nothing."""
         if variation.flag in self._reference.refused:
             return None
         seed = draw_seed()
@@ -663,29 +659,29 @@ class RobustnessCalls:
             for a, b in pair_tensors(own, inputs)
         ):
             return None
-        self._evidence.seeds.append(seed)
-        eager: list[Any] = []
+        self._result.seeds.append(seed)
+        eager_answers: list[Any] = []
         if self._reference.device == "cuda":
             changed = self._reference.changed or []
-            eager = _try_probe(self._probe, inputs, variation, changed)
-            if not eager:
+            eager_answers = _try_eager(self._eager, inputs, variation, changed)
+            if not eager_answers:
                 self._reference.refused.add(variation.flag)
-                if not _try_probe(self._probe, own, None, changed):
-                    raise ProbeLost
+                if not _try_eager(self._eager, own, None, changed):
+                    raise EagerLost
                 return None
         try:
-            questions = [(inputs, call_seed(seed))]
-            measure_algorithms(self._reference, self._candidate.policy, variation.flag, questions)
+            probes = [(inputs, call_seed(seed))]
+            measure_algorithms(self._reference, self._candidate.policy, variation.flag, probes)
             expected = self._reference.answer(inputs, call_seed(seed), variation.flag)
         except ReferenceFailed:
             return None
-        question = Question(inputs, expected, call_seed(seed))
-        usual = self._candidate.get_usual(question) if variation.special else None
+        probe = SeedProbe(inputs, expected, call_seed(seed))
+        usual = self._candidate.get_usual(probe) if variation.special else None
         if self._reference.repeatable and any(
-            self._candidate.compare(question, output, usual).reason for output in eager
+            self._candidate.compare(probe, output, usual).reason for output in eager_answers
         ):
             return None  # eager itself is as far off, at the precision that the policy allows
-        return question if _tells_something(expected, variation) else None
+        return probe if _tells_something(expected, variation) else None
 
 
 def replace_tensor(inputs: list[Any], number: int, value: torch.Tensor) -> list[Any]:
@@ -703,19 +699,19 @@ def _tells_something(expected: Expected, variation: Variation) -> bool:
     return not any(is_whole(tensor) and tensor.dtype != torch.bool for tensor in answers)
 
 
-def _try_probe(
-    probe: WorkerHandle, inputs: list[Any], variation: Variation | None, changed: Sequence[int]
+def _try_eager(
+    eager: WorkerHandle, inputs: list[Any], variation: Variation | None, changed: Sequence[int]
 ) -> list[Any]:
-    """Return what the probe answers, as a list of one; an empty list where it fails.
+    """Return what eager answers, as a list of one; an empty list where it fails.
 
     changed: Numbers of the input tensors that calls change, which are a part of the answer.
     """
     strided = variation is not None and variation.strided
     slot = STRIDED_SLOT if strided else 0
     try:
-        probe.fill(slot, inputs, strided=strided)
-        output = probe.call(slot)
-        return [join_answer(output, probe.inputs(slot) if changed else [], changed)]
+        eager.fill(slot, inputs, strided=strided)
+        output = eager.call(slot)
+        return [join_answer(output, eager.inputs(slot) if changed else [], changed)]
     except ReferenceFailed:
         return []
 
@@ -740,17 +736,17 @@ class CorrectnessProtocol:
     """
 
     def __init__(
-        self, worker: WorkerHandle, reference: Reference, evidence: Evidence, policy: Policy
+        self, worker: WorkerHandle, reference: Reference, result: CaseResult, policy: Policy
     ) -> None:
-        self._candidate = Candidate(worker, reference, evidence, policy)
+        self._candidate = Candidate(worker, reference, result, policy)
         self._reference = reference
-        self._evidence = evidence
+        self._result = result
         self._policy: Policy = policy
         self._precision = PrecisionRecord()
         self._state_checks = StateChecks(self._candidate)
         self._has_rounded = False
         """Whether the answer of a timed call has been beyond its tolerance by rounding."""
-        evidence.comparison = Comparison()
+        result.comparison = Comparison()
 
     def adopt_weights(self, parameters: Sequence[Parameter]) -> None:
         """Give the candidate the task's own weights where it has them by name and shape.
@@ -759,7 +755,7 @@ class CorrectnessProtocol:
         """
         self._candidate.adopt_weights(parameters)
 
-    def make_verdict_calls(self, first: Question, calls: int) -> None:
+    def make_verdict_calls(self, first: SeedProbe, calls: int) -> None:
         """Make the calls that decide: `calls`, or five if a call is slow.
 
         After them, the module's state must equal that of the task's own module.
@@ -768,7 +764,7 @@ class CorrectnessProtocol:
         self._precision.measure_answer(first.expected.value)
         VerdictCalls(self._candidate, self._precision).run(first, calls)
         self._state_checks.compare_after_verdict()
-        self._precision.classify(self._evidence, self._policy)
+        self._precision.classify(self._result, self._policy)
 
     def check_timed_output(self, inputs: list[Any], output: Any, inputs_now: Any) -> None:
         """Compare the output of a timed call, unless it depends on more than what was sent.
@@ -793,11 +789,11 @@ class CorrectnessProtocol:
 
     def _check_timed_answer(self, inputs: list[Any], output: Any) -> None:
         if not self._reference.repeatable:
-            self._evidence.flags.add("timed_outputs_unverified")
+            self._result.flags.add("timed_outputs_unverified")
             return
         eager = self._reference.value(inputs)
         self._candidate.worker.require_room(eager)
-        if is_close(eager, output, self._policy, self._evidence.comparison.eager_error):
+        if is_close(eager, output, self._policy, self._result.comparison.eager_error):
             return
         expected = self._reference.answer(inputs)
         comparison = compare(
@@ -809,9 +805,9 @@ class CorrectnessProtocol:
             message = f"a timed call on {named} gave a wrong answer: {comparison.message}"
             if is_rounding and not self._has_rounded:
                 self._has_rounded = True
-                self._evidence.notes.append(message)
+                self._result.notes.append(message)
                 return
-            self._evidence.comparison = comparison
+            self._result.comparison = comparison
             if is_rounding:
                 raise Failed("incorrect", "incorrect_numerical", message)
             raise Failed("rejected", "memorised_output", message)
@@ -836,29 +832,29 @@ class CorrectnessProtocol:
         larger than in the verdict calls, unless the candidate computes less precisely when it is
         timed. An answer from an earlier call is as far from the expected one as any other.
         """
-        usual, largest = self._evidence.comparison.max_scaled_error, comparison.max_scaled_error
+        usual, largest = self._result.comparison.max_scaled_error, comparison.max_scaled_error
         if usual is None or largest is None or largest > max(1.0, _MOST_GROWTH * usual):
             return False
-        other = draw_question(self._reference, self._evidence).expected
+        other = draw_probe(self._reference, self._result).expected
         difference = compare(expected, other.value, self._policy).rel_l2_error
         error = comparison.rel_l2_error
         if error is None or difference is None:
             return False
         return error < _MOST_OF_DIFFERENCE * difference
 
-    def make_robustness_calls(self, probe: WorkerHandle) -> bool:
+    def make_robustness_calls(self, eager: WorkerHandle) -> bool:
         """Make the calls that raise flags and decide nothing, after all other calls.
 
-        probe: worker that runs the task's own module; on a GPU it tries the inputs first.
+        eager: worker that runs the task's own module; on a GPU it tries the inputs first.
 
-        Returns whether the probe can still be used.
+        Returns whether eager can still be used.
         """
         if self._reference.remembers:
             return True
         try:
-            RobustnessCalls(self._candidate, self._precision, probe).run()
-        except ProbeLost:
+            RobustnessCalls(self._candidate, self._precision, eager).run()
+        except EagerLost:
             return False
         finally:
-            self._precision.classify(self._evidence, self._policy)
+            self._precision.classify(self._result, self._policy)
         return True

@@ -18,6 +18,7 @@ import torch
 
 from evaluators.judging.calls.input_variations import replace_interior
 from evaluators.judging.case import Policy
+from evaluators.judging.case_result import CaseResult
 from evaluators.judging.comparison.outputs import compare, is_same_answer, pair_outputs
 from evaluators.judging.comparison.result import (
     Comparison,
@@ -33,7 +34,6 @@ from evaluators.judging.comparison.tolerance import (
     is_below,
     rank_class,
 )
-from evaluators.judging.evidence import Evidence
 from evaluators.memory.tensors import compute_fingerprint, layout, tensors_of
 from evaluators.references.recorded_operations import Choice
 from evaluators.references.task import (
@@ -50,7 +50,7 @@ _SEED_BITS = 48
 
 
 @dataclass(frozen=True)
-class Question:
+class SeedProbe:
     """Inputs with the expected answer."""
 
     inputs: list[Any]
@@ -64,30 +64,30 @@ def draw_seed() -> int:
     return secrets.randbits(_SEED_BITS)
 
 
-def draw_question(
+def draw_probe(
     reference: Reference,
-    evidence: Evidence,
+    result: CaseResult,
     change: Callable[[list[Any]], list[Any]] | None = None,
-) -> Question:
-    """Return a question under a new secret seed, which the evidence records.
+) -> SeedProbe:
+    """Return a probe under a new secret seed, which the result records.
 
-    change: makes the inputs of the question from those of the seed.
+    change: makes the inputs of the probe from those of the seed.
 
     Raises ReferenceFailed.
     """
     seed = draw_seed()
-    evidence.seeds.append(seed)
-    return repeat_question(reference, seed, change)
+    result.seeds.append(seed)
+    return repeat_probe(reference, seed, change)
 
 
-def repeat_question(
+def repeat_probe(
     reference: Reference, seed: int, change: Callable[[list[Any]], list[Any]] | None = None
-) -> Question:
-    """Return the question of a seed; see `draw_question`. Raises ReferenceFailed."""
+) -> SeedProbe:
+    """Return the probe of a seed; see `draw_probe`. Raises ReferenceFailed."""
     inputs = reference.inputs(seed)
     if change is not None:
         inputs = change(inputs)
-    return Question(inputs, reference.answer(inputs, call_seed(seed)), call_seed(seed))
+    return SeedProbe(inputs, reference.answer(inputs, call_seed(seed)), call_seed(seed))
 
 
 STRIDED_SLOT = 1000
@@ -99,11 +99,11 @@ class Candidate:
     """Calls a candidate and compares its answers. Methods raise Failed and ReferenceFailed."""
 
     def __init__(
-        self, worker: WorkerHandle, reference: Reference, evidence: Evidence, policy: Policy
+        self, worker: WorkerHandle, reference: Reference, result: CaseResult, policy: Policy
     ) -> None:
         self.worker = worker
         self.reference = reference
-        self.evidence = evidence
+        self.result = result
         self.policy: Policy = policy
         self.known_state: list[str] = []
         """Parameters and buffers of the task that the candidate has by name and shape."""
@@ -146,9 +146,9 @@ class Candidate:
 
     def note(self, flag: str, what: str) -> None:
         """Raise a flag that costs the candidate its rank, and note what shows it the first time."""
-        if not any(note.startswith(f"{flag}: ") for note in self.evidence.notes):
-            self.evidence.notes.append(f"{flag}: {what}")
-        self.evidence.flags.add(flag)
+        if not any(note.startswith(f"{flag}: ") for note in self.result.notes):
+            self.result.notes.append(f"{flag}: {what}")
+        self.result.flags.add(flag)
 
     def restore_weights(self) -> None:
         """Give the candidate the task's own weights and buffers again."""
@@ -156,9 +156,9 @@ class Candidate:
         self.worker.adopt({name: state[name] for name in self.known_state})
 
     def call(
-        self, slot: int, question: Question, *, first: bool = False, strided: bool = False
+        self, slot: int, probe: SeedProbe, *, first: bool = False, strided: bool = False
     ) -> Any:
-        """Return the candidate's answer to a question, asked in a slot of its memory.
+        """Return the candidate's answer to a probe, asked in a slot of its memory.
 
         The inputs that the task changes are a part of it.
 
@@ -166,76 +166,74 @@ class Candidate:
         take minutes.
         """
         self._aside_s += self.worker.step_aside()
-        self.worker.require_room(question.expected.value)
+        self.worker.require_room(probe.expected.value)
         is_copied = self.reference.keeps_inputs
-        self.worker.fill(slot, question.inputs, strided=strided, copied=is_copied)
+        self.worker.fill(slot, probe.inputs, strided=strided, copied=is_copied)
         if self.reference.draws:
-            self.worker.reseed(question.seed)
+            self.worker.reseed(probe.seed)
         output = self.worker.call(slot, first=first)
-        changed = question.expected.changed
+        changed = probe.expected.changed
         return join_answer(output, self.worker.inputs(slot) if changed else [], changed)
 
     def compare(
-        self, question: Question, output: Any, usual: Sequence[float] | None = None
+        self, probe: SeedProbe, output: Any, usual: Sequence[float] | None = None
     ) -> Comparison:
         """Compare an output with the expected one."""
 
         def read_choices() -> Sequence[Choice]:
-            return self.reference.choices(question.inputs, question.seed)
+            return self.reference.choices(probe.inputs, probe.seed)
 
-        return compare(question.expected, output, self.policy, read_choices, usual)
+        return compare(probe.expected, output, self.policy, read_choices, usual)
 
     def try_call(
-        self, question: Question, *, strided: bool = False, special: bool = False
+        self, probe: SeedProbe, *, strided: bool = False, special: bool = False
     ) -> Comparison | None:
         """Make a call that decides no verdict; None where it fails.
 
         Args:
-            question: What to ask.
+            probe: What to ask.
             strided: With gaps in the memory of the inputs.
             special: Whether answers may be far smaller than usual ones.
         """
-        output = self.try_output(STRIDED_SLOT if strided else 0, question, strided=strided)
+        output = self.try_output(STRIDED_SLOT if strided else 0, probe, strided=strided)
         if output is None:
             return None
-        comparison = self.compare(
-            question, output[0], self.get_usual(question) if special else None
-        )
+        comparison = self.compare(probe, output[0], self.get_usual(probe) if special else None)
         self.last_fault = comparison.message or ""
         return comparison
 
-    def get_usual(self, question: Question) -> Sequence[float] | None:
+    def get_usual(self, probe: SeedProbe) -> Sequence[float] | None:
         """Return the size of ordinary answers; None for an answer of another number of tensors."""
-        return self.usual if len(self.usual) == len(question.expected.exact) else None
+        return self.usual if len(self.usual) == len(probe.expected.exact) else None
 
     def try_output(
-        self, slot: int, question: Question, *, strided: bool = False
+        self, slot: int, probe: SeedProbe, *, strided: bool = False
     ) -> tuple[Any] | None:
         """Return the output of a call that decides no verdict, in a tuple; None where it fails."""
         try:
-            return (self.call(slot, question, strided=strided),)
+            return (self.call(slot, probe, strided=strided),)
         except Failed as failed:
             self.is_lost = failed.status == "timeout" or failed.reason in _DEATHS
             self.last_fault = f"the call fails: {failed.message}"
             return None
 
-    def keeps_answer(self, before: tuple[Any] | None, question: Question) -> bool:
-        """Whether the candidate answers a question by the same bits as the one before it.
+    def keeps_answer(self, before: tuple[Any] | None, probe: SeedProbe) -> bool:
+        """Whether the candidate answers a probe by the same bits as the one before it.
 
         before: The output of the call before, in a tuple; None if it failed.
         """
-        after = None if before is None else self.try_output(0, question)
+        after = None if before is None else self.try_output(0, probe)
         if before is None or after is None:
             return False
-        numbers = pair_outputs(question.expected, after[0])
+        numbers = pair_outputs(probe.expected, after[0])
         shown = "; ".join(describe_largest_error(number) for number in numbers[:1])
         self.last_fault = f"no bit of the answer changes, though the task's does: {shown}"
         pairs = zip(tensors_of(before[0]), tensors_of(after[0]), strict=False)
         return all(has_same_bits(one, other) for one, other in pairs)
 
-    def is_right(self, question: Question) -> bool:
-        """Whether the candidate answers a question rightly; the call decides no verdict."""
-        comparison = self.try_call(question)
+    def is_right(self, probe: SeedProbe) -> bool:
+        """Whether the candidate answers a probe rightly; the call decides no verdict."""
+        comparison = self.try_call(probe)
         return comparison is not None and comparison.reason is None
 
 
@@ -276,7 +274,7 @@ class PrecisionRecord:
             self.lowest_class = max(self.lowest_class, comparison.lowest_class, key=rank_class)
             self.eager_class = max(self.eager_class, comparison.eager_class, key=rank_class)
 
-    def classify(self, evidence: Evidence, policy: Policy) -> None:
+    def classify(self, result: CaseResult, policy: Policy) -> None:
         """Set the precision class: the middle one of the verdict calls, or a worse one seen later.
 
         A candidate whose answers are wrong for random signs and uneven inputs has no trustworthy
@@ -287,16 +285,16 @@ class PrecisionRecord:
         if usual is None:
             return
         worst = max([usual, *self.robustness_classes], key=rank_class)
-        comparison: Comparison = evidence.comparison
-        evidence.comparison = replace(comparison, precision_class=worst)
-        evidence.eager_class = self.eager_class
+        comparison: Comparison = result.comparison
+        result.comparison = replace(comparison, precision_class=worst)
+        result.eager_class = self.eager_class
         is_unknown = bool(self.robustness_classes) and not any(self.robustness_classes)
         flag = "precision_below_policy"
-        if flag not in evidence.flags and (is_unknown or is_below(worst, self.lowest_class)):
-            evidence.flags.add(flag)
+        if flag not in result.flags and (is_unknown or is_below(worst, self.lowest_class)):
+            result.flags.add(flag)
             explained = explain_policy(worst, by_tf32=worst == "tf32" and policy != "allow_tf32")
             if explained is not None and not is_unknown:
-                evidence.notes.append(f"precision: {explained}")
+                result.notes.append(f"precision: {explained}")
 
 
 def classify_rounding(comparison: Comparison | None, *, typical: bool) -> str | None:
@@ -375,23 +373,23 @@ class VerdictCalls:
     def __init__(self, candidate: Candidate, precision: PrecisionRecord) -> None:
         self._candidate = candidate
         self._reference = candidate.reference
-        self._evidence = candidate.evidence
+        self._result = candidate.result
         self._precision = precision
         self._inputs: dict[int, tuple[list[Any], int]] = {}
         """Inputs and seed of the last call of each slot."""
         self._previous: tuple[int, Any] | None = None
         """Slot and output of the previous call."""
         self._slots = 1
-        self._repeated: Question | None = None
-        """The question of the previous call, if the next call repeats it."""
+        self._repeated: SeedProbe | None = None
+        """The probe of the previous call, if the next call repeats it."""
 
-    def run(self, first: Question, calls: int) -> None:
+    def run(self, first: SeedProbe, calls: int) -> None:
         """Make `calls` calls, or five where a call is slow. Raises Failed, ReferenceFailed."""
         rules = self._reference.rules
         if rules.tolerance is not None:
-            self._evidence.notes.append(f"tolerance of the task: {rules.tolerance}")
+            self._result.notes.append(f"tolerance of the task: {rules.tolerance}")
         if rules.has_checker:
-            self._evidence.notes.append("judged by the task's own checker")
+            self._result.notes.append("judged by the task's own checker")
         size = layout(first.inputs)[1]
         # Each slot is a copy of the inputs in the candidate's memory, and one in ours.
         self._slots = slots = 4 if size <= CHEAP_BYTES else 2 if size <= LARGE_BYTES else 1
@@ -400,19 +398,19 @@ class VerdictCalls:
             begin = self._candidate.read_clock()
             slot, kind = _PLAN[number % MOST_CALLS]
             slot %= slots
-            question = first if number == 0 else self._draw_next(slot, kind)
-            self._decide(slot, question, number, kind)
+            probe = first if number == 0 else self._draw_next(slot, kind)
+            self._decide(slot, probe, number, kind)
             number += 1
             is_repeated = _PLAN[number % MOST_CALLS][1] == "repeat" and slot in self._inputs
-            self._repeated = question if is_repeated else None
+            self._repeated = probe if is_repeated else None
             # The first call may compile.
             if number > 1 and self._candidate.read_clock() - begin > _SLOW_CALL_S:
                 calls = min(calls, _FEWEST_CALLS)
 
-    def _draw_next(self, slot: int, kind: _Kind) -> Question:
+    def _draw_next(self, slot: int, kind: _Kind) -> SeedProbe:
         last = self._inputs.get(slot)
         if last is None or kind == "own":
-            return draw_question(self._reference, self._evidence)
+            return draw_probe(self._reference, self._result)
         inputs, seed = last
         if kind == "interior":
             try:
@@ -422,88 +420,84 @@ class VerdictCalls:
                     raise
                 # Corners of other inputs may break what the module needs, such as a matrix that is
                 # positive definite.
-                return draw_question(self._reference, self._evidence)
-        return Question(inputs, self._reference.answer(inputs, seed), seed)
+                return draw_probe(self._reference, self._result)
+        return SeedProbe(inputs, self._reference.answer(inputs, seed), seed)
 
-    def _draw_within(self, corners: list[Any]) -> Question:
-        return draw_question(
-            self._reference, self._evidence, lambda new: replace_interior(corners, new)
-        )
+    def _draw_within(self, corners: list[Any]) -> SeedProbe:
+        return draw_probe(self._reference, self._result, lambda new: replace_interior(corners, new))
 
-    def _decide(self, slot: int, question: Question, number: int, kind: _Kind) -> None:
+    def _decide(self, slot: int, probe: SeedProbe, number: int, kind: _Kind) -> None:
         worker = self._candidate.worker
-        sizes = [t.numel() * t.element_size() for t in tensors_of(question.expected.value)]
-        is_inspected = number < 3 or max(layout(question.inputs)[1], sum(sizes)) <= CHEAP_BYTES
+        sizes = [t.numel() * t.element_size() for t in tensors_of(probe.expected.value)]
+        is_inspected = number < 3 or max(layout(probe.inputs)[1], sum(sizes)) <= CHEAP_BYTES
         if sum(sizes) <= _MOST_POISON_BYTES:
             # A sum over a dimension needs memory of its own, as large as the others together.
             sums = {
                 tensor.numel() * tensor.element_size() // length
-                for tensor in tensors_of(question.expected.value)
+                for tensor in tensors_of(probe.expected.value)
                 for length in tensor.shape
                 if length > 1
             }
             worker.poison([size for size in (*sizes, *sums) if size])
         try:
-            output = self._candidate.call(slot, question, first=number == 0)
+            output = self._candidate.call(slot, probe, first=number == 0)
         except Failed as failed:
             is_error = (failed.status, failed.reason) == ("crash", "exception")
             if kind == "interior" and is_error and self._relies_on_structure(slot):
                 self._leave_out(slot, number, failed.message)
                 return
             raise
-        comparison = self._candidate.compare(question, output)
+        comparison = self._candidate.compare(probe, output)
         if comparison.reason is not None and self._is_luck(slot, comparison):
-            self._evidence.notes.append(f"only call {number + 1}: {comparison.message}")
+            self._result.notes.append(f"only call {number + 1}: {comparison.message}")
             self._previous = None
-            self._inputs[slot] = (question.inputs, question.seed)
+            self._inputs[slot] = (probe.inputs, probe.seed)
             return
-        comparison = self._ask_checker(question, output, comparison)
+        comparison = self._ask_checker(probe, output, comparison)
         if kind == "interior" and comparison.reason is not None and self._relies_on_structure(slot):
             self._leave_out(slot, number, comparison.message)
             return
-        if comparison.excused is not None and "accepted_by_task" not in self._evidence.flags:
-            self._evidence.flags.add("accepted_by_task")
+        if comparison.excused is not None and "accepted_by_task" not in self._result.flags:
+            self._result.flags.add("accepted_by_task")
             note = f"beyond the judge's own tolerance in call {number + 1}: {comparison.excused}"
-            self._evidence.notes.append(note)
+            self._result.notes.append(note)
         if comparison.reason is not None:
-            self._evidence.comparison = comparison
-            raise self._explain_failure(comparison, question, output, number)
-        self._evidence.comparison = merge_comparisons(self._evidence.comparison, comparison)
+            self._result.comparison = comparison
+            raise self._explain_failure(comparison, probe, output, number)
+        self._result.comparison = merge_comparisons(self._result.comparison, comparison)
         if number < FINGERPRINTS:
-            self._evidence.answers.append(compute_fingerprint(output))
+            self._result.answers.append(compute_fingerprint(output))
         self._precision.verdict_classes.append(comparison.precision_class)
         self._precision.note_eager(comparison)
         if is_inspected and not self._reference.rules.scratch:
-            now, changed = worker.inputs(slot), question.expected.changed
-            pairs = enumerate(pair_tensors(question.inputs, now))
+            now, changed = worker.inputs(slot), probe.expected.changed
+            pairs = enumerate(pair_tensors(probe.inputs, now))
             if not all(has_same_bits(*pair) for n, pair in pairs if n not in changed):
                 names = self._reference.rules.names
-                change = describe_change(question.inputs, now, names, changed)
+                change = describe_change(probe.inputs, now, names, changed)
                 message = f"call {number + 1} has changed {change}"
                 raise Failed("incorrect", "input_mutated", message)
         if self._repeated is not None:
             # Check whether the answer follows from the inputs, which came twice in a row.
-            again = question.expected.value
+            again = probe.expected.value
             if self._candidate.compare(self._repeated, again).reason is not None:
                 self._reference.remembers = True
-            elif not is_same_answer(question.expected, self._repeated.expected.value, again):
+            elif not is_same_answer(probe.expected, self._repeated.expected.value, again):
                 # For example, spectral_norm comes closer to a norm in every call.
                 self._reference.remembers |= self._has_state_changed()
-            elif self._previous and not is_same_answer(
-                question.expected, self._previous[1], output
-            ):
-                self._evidence.flags.add("nondeterministic")
+            elif self._previous and not is_same_answer(probe.expected, self._previous[1], output):
+                self._result.flags.add("nondeterministic")
         self._check_previous_output(slot)
         # Of large outputs, keep the one before the first change of slots, and what a repeat needs.
         is_kept = is_inspected or number == _PLAN_CHANGES - 1
         self._previous = (slot, output) if is_kept else None
-        self._inputs[slot] = (question.inputs, question.seed)
+        self._inputs[slot] = (probe.inputs, probe.seed)
 
-    def _ask_checker(self, question: Question, output: Any, own: Comparison) -> Comparison:
+    def _ask_checker(self, probe: SeedProbe, output: Any, own: Comparison) -> Comparison:
         """Return a comparison that is right, or wrong if the task's own checker says so."""
-        if own.reason is not None or own.excused is not None or question.expected.check is None:
+        if own.reason is not None or own.excused is not None or probe.expected.check is None:
             return own
-        accepted, text = question.expected.check(output)
+        accepted, text = probe.expected.check(output)
         if accepted:
             return own
         message = f"the task's own checker refuses the output: {text[:_MOST_CHECKER_TEXT]}"
@@ -518,9 +512,9 @@ class VerdictCalls:
         if comparison.max_scaled_error is None or comparison.max_scaled_error > 1:
             return False
         for _ in range(_FURTHER_DRAWS):
-            question = draw_question(self._reference, self._evidence)
-            output = self._candidate.call(slot, question)
-            if self._candidate.compare(question, output).reason is not None:
+            probe = draw_probe(self._reference, self._result)
+            output = self._candidate.call(slot, probe)
+            if self._candidate.compare(probe, output).reason is not None:
                 return False
         return True
 
@@ -533,8 +527,8 @@ class VerdictCalls:
         """
         for _ in range(_DRAWS_OF_STRUCTURE):
             try:
-                question = self._draw_within(self._reference.inputs(draw_seed()))
-                output = self._candidate.call(slot, question)
+                probe = self._draw_within(self._reference.inputs(draw_seed()))
+                output = self._candidate.call(slot, probe)
             except ReferenceFailed:
                 if not self._reference.is_alive:
                     raise
@@ -543,14 +537,14 @@ class VerdictCalls:
                 if (failed.status, failed.reason) != ("crash", "exception"):
                     raise
                 return True
-            comparison = self._candidate.compare(question, output)
-            if self._ask_checker(question, output, comparison).reason is not None:
+            comparison = self._candidate.compare(probe, output)
+            if self._ask_checker(probe, output, comparison).reason is not None:
                 return True
         return False
 
     def _leave_out(self, slot: int, number: int, message: str | None) -> None:
         """Note a call on mixed inputs, which break what the task promises of them."""
-        self._evidence.notes.append(
+        self._result.notes.append(
             f"call {number + 1} left out, on the values of two draws mixed: {message}"
         )
         self._previous = None
@@ -562,26 +556,26 @@ class VerdictCalls:
         A view of the inputs changes with them and is not flagged; if there is a second slot, the
         inputs of the previous call are still in theirs.
         """
-        if self._previous is None or "reuses_output_buffer" in self._evidence.flags:
+        if self._previous is None or "reuses_output_buffer" in self._result.flags:
             return
         before, output = self._previous
         if before == slot and self._slots > 1:
             return
         now = self._candidate.worker.output(0, before=True)
         if not all(has_same_bits(a, b) for a, b in pair_tensors(output, now)):
-            self._evidence.flags.add("reuses_output_buffer")
+            self._result.flags.add("reuses_output_buffer")
 
     def _has_state_changed(self) -> bool:
         before, now = self._reference.state(), self._reference.current_state()
         return any(name in now and not has_same_bits(before[name], now[name]) for name in before)
 
     def _explain_failure(
-        self, comparison: Comparison, question: Question, output: Any, number: int
+        self, comparison: Comparison, probe: SeedProbe, output: Any, number: int
     ) -> Failed:
         """Return the failure of a wrong answer; names the parameters that it ignores."""
-        inputs = describe_inputs(question.inputs, self._reference.rules.names)
+        inputs = describe_inputs(probe.inputs, self._reference.rules.names)
         message = f"call {number + 1} on {inputs}: {comparison.message}"
-        own, changed = list(tensors_of(question.inputs)), question.expected.changed
+        own, changed = list(tensors_of(probe.inputs)), probe.expected.changed
         if changed and comparison.reason == "incorrect_numerical":
             for number, after in zip(changed, output[1], strict=True):
                 if has_same_bits(own[number], after):
@@ -593,7 +587,7 @@ class VerdictCalls:
             for neutral in _iterate_neutral_weights(self._reference.state(), missing):
                 self._reference.reset()
                 self._reference.load(neutral)
-                without = self._reference.answer(question.inputs, question.seed)
+                without = self._reference.answer(probe.inputs, probe.seed)
                 if compare(without, output, self._candidate.policy).reason is None:
                     names = ", ".join(missing)
                     message = f"the answer is the one without {names}: {message}"
@@ -641,7 +635,7 @@ class StateChecks:
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
         self._reference = candidate.reference
-        self._evidence = candidate.evidence
+        self._result = candidate.result
         self._followed: dict[str, torch.Tensor] = {}
         """What the task's own calls change, in the shapes and types of the task."""
         self._before: dict[str, torch.Tensor] | None = None
@@ -656,7 +650,7 @@ class StateChecks:
         before, current = self._reference.state(), self._reference.current_state()
         now = {name: value for name, value in current.items() if name in before}
         if current.keys() != before.keys():  # a call adds or removes buffers
-            self._evidence.flags.add("timed_outputs_unverified")
+            self._result.flags.add("timed_outputs_unverified")
         parameters = self._reference.parameters()
         changed = {name for name, value in now.items() if not has_same_bits(before[name], value)}
         self._candidate.moving_state = sorted(changed & {*self._candidate.known_state})
@@ -679,7 +673,7 @@ class StateChecks:
             else:
                 large[name] = now[name]
                 if name in changed:
-                    self._evidence.flags.add("timed_outputs_unverified")
+                    self._result.flags.add("timed_outputs_unverified")
         # The answers of later calls show whether the candidate keeps what they depend on.
         if lacking and self._reference.shows_only_in_evaluation(lacking):
             names = ", ".join(lacking)
@@ -745,7 +739,7 @@ class StateChecks:
             if self._can_follow and not self._is_out_of_reach(self._before, wanted):
                 self._compare(wanted, now, "timed calls")
             else:
-                self._evidence.flags.add("timed_outputs_unverified")
+                self._result.flags.add("timed_outputs_unverified")
         self._before = now
         return max(0, read_ns - round(_MOST_USUAL * statistics.median(self._usual_ns)))
 

@@ -75,7 +75,7 @@ def main(fd: int) -> None:
     if order["cores"] is not None:
         os.sched_setaffinity(0, order["cores"])
     template = Template(count_threads())
-    if evaluator is not None and contract.find_settle(evaluator):
+    if evaluator is not None and contract.find_confirm_win(evaluator):
         template.begin()  # it imports torch while this process does, and waits for the device
 
     gc.disable()  # collections would take a tenth of the time of the imports
@@ -108,7 +108,7 @@ def main(fd: int) -> None:
         bench = Bench(device, Builds(builds, tools), lock, template, memory)
         # Not for one that only looks at texts, audits tasks or describes walls. On a GPU, what
         # their processes import besides torch depends on the baselines asked for.
-        if device == "cpu" and evaluator is not None and contract.find_settle(evaluator):
+        if device == "cpu" and evaluator is not None and contract.find_confirm_win(evaluator):
             bench.warm_up()
     except EvaluatorError as error:
         _send(stream, {"refused": [error.message, error.hint]})
@@ -239,7 +239,7 @@ def _remeasure(
     evaluator: contract.Evaluator, case: Case, bench: Bench, config: Any
 ) -> contract.Tables:
     """Return the timings of a second session, and an evaluation that says how it ended."""
-    from evaluators.judging.evidence import build_shared_columns
+    from evaluators.judging.case_result import build_shared_columns
     from evaluators.references.task import ReferenceFailed
     from evaluators.sandbox.failures import Failed
 

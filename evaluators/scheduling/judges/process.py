@@ -362,7 +362,7 @@ class JudgeProcess:
         return self._channel.pid
 
     def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of one case, and of nothing else (`answers.accept_judgement`).
+        """Return the rows of one case, and of nothing else (`answers.accept_judgment`).
 
         A refused answer becomes a row with the status evaluator_error.
 
@@ -376,7 +376,7 @@ class JudgeProcess:
         answer = self._ask({"judge": case.write()})
         self._sick = clip_text(answer.get("sick"))
         try:
-            return answers.accept_judgement(answer.get("tables"), self._subject(case))
+            return answers.accept_judgment(answer.get("tables"), self._subject(case))
         except answers.RefusedAnswer as error:
             log.warning("an answer of the evaluator is refused: %s", error)
             return self.build_fault(case, f"the evaluator's answer is refused: {error}")

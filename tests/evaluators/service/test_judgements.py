@@ -18,7 +18,7 @@ from judge_services import (
 )
 
 import store
-from evaluators.service.client import Client, Kernel
+from evaluators.service.client import Client, SubmittedKernel
 from evaluators.service.server import read_openapi
 
 
@@ -229,7 +229,10 @@ def test_the_client_waits_and_tells_faults_apart(service: Service, judges: ToldJ
 
     async def ask() -> list[Any]:
         found = await client.judge_all(
-            [("square", write_kernel("by client")), ("cube", Kernel(code=write_kernel("other")))]
+            [
+                ("square", write_kernel("by client")),
+                ("cube", SubmittedKernel(code=write_kernel("other"))),
+            ]
         )
         await client.close()
         return found

@@ -1,4 +1,4 @@
-"""The evidence of a case, and the rows of tables that it becomes."""
+"""The result of a case, and the rows of tables that it becomes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hold(device: AbstractContextManager[Hold] | None) -> AbstractContextManager[
 
 
 @dataclass(kw_only=True)
-class Evidence:
+class CaseResult:
     """What a case has shown so far; becomes one row of evaluations."""
 
     seeds: list[int] = field(default_factory=list)
@@ -175,26 +175,26 @@ class KnownVerdicts:
 
 
 def build_tables(
-    evidence: Evidence, evaluation: Mapping[str, Any], shared: Mapping[str, Any], author: str
+    result: CaseResult, evaluation: Mapping[str, Any], shared: Mapping[str, Any], author: str
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of a case by table, without their run_id.
 
     Args:
-        evidence: What is known of the case.
-        evaluation: Columns of the row of `evaluations` that the evidence does not know: evaluator,
+        result: What is known of the case.
+        evaluation: Columns of the row of `evaluations` that the result does not know: evaluator,
             evaluator_version, policy, sandbox_level, sandbox_missing, wall_s.
         shared: Columns that all rows of the case have.
         author: Author of the rows of `analyses`.
     """
-    ended = evidence.ended
+    ended = result.ended
     log = "\n".join(
-        part for part in (evidence.detail, *evidence.notes, ended.log if ended else "") if part
+        part for part in (result.detail, *result.notes, ended.log if ended else "") if part
     )
-    message = evidence.message
+    message = result.message
     causes = [
         finding
-        for finding in evidence.findings
-        if finding["detector"] in CAUSES.get(evidence.reason or "", ())
+        for finding in result.findings
+        if finding["detector"] in CAUSES.get(result.reason or "", ())
         and finding["confidence"] >= SUSPECT_CONFIDENCE
     ]
     if message is not None and causes:  # the line of the kernel in which a detector sees the cause
@@ -202,8 +202,8 @@ def build_tables(
         quote = cause["quote"].strip()[:_MOST_QUOTE]
         message = f"{message}; see line {cause['line']} ({cause['detector']}): {quote}"
     figures: dict[str, Any] = dict.fromkeys((*_FIGURES, "precision_class"))
-    comparison: Comparison | None = evidence.comparison
-    if evidence.status in _COMPARED and comparison is not None:
+    comparison: Comparison | None = result.comparison
+    if result.status in _COMPARED and comparison is not None:
         figures["precision_class"] = comparison.precision_class
         for name in _FIGURES:
             figure = getattr(comparison, name)
@@ -213,33 +213,33 @@ def build_tables(
         **shared,
         "evaluation_id": evaluation_id,
         **evaluation,
-        "status": evidence.status,
-        "reason": evidence.reason,
+        "status": result.status,
+        "reason": result.reason,
         "message": message,
         "log": log[:LOG_LIMIT] or None,
-        "flags": sorted(evidence.flags),
-        "equivalent": evidence.is_equivalent() if evidence.status == "correct" else None,
-        "seeds": evidence.seeds,
+        "flags": sorted(result.flags),
+        "equivalent": result.is_equivalent() if result.status == "correct" else None,
+        "seeds": result.seeds,
         **figures,
-        "custom_kernel_share": evidence.custom_kernel_share,
-        "build_s": evidence.build_s,
-        "parts_s": json.dumps(evidence.parts_s),
+        "custom_kernel_share": result.custom_kernel_share,
+        "build_s": result.build_s,
+        "parts_s": json.dumps(result.parts_s),
         "peak_memory_bytes": ended.peak_memory_bytes if ended else None,
     }
     now = datetime.now(UTC).isoformat()
-    findings = [{**finding, "created_at": now} for finding in evidence.findings]
-    if evidence.status == "rejected" and evidence.reason != "forbidden_code":  # the calls show it
+    findings = [{**finding, "created_at": now} for finding in result.findings]
+    if result.status == "rejected" and result.reason != "forbidden_code":  # the calls show it
         version = evaluation["evaluator_version"]
         findings.append(
-            _build_rejection(shared["kernel_id"], evidence.reason, evidence.message, version)
+            _build_rejection(shared["kernel_id"], result.reason, result.message, version)
         )
     return {
         "evaluations": [row],
-        "timings": [{**timing, "evaluation_id": evaluation_id} for timing in evidence.timings],
+        "timings": [{**timing, "evaluation_id": evaluation_id} for timing in result.timings],
         "findings": [{**finding, "evaluation_id": evaluation_id} for finding in findings],
         "analyses": [
             {**analysis, "kernel_id": shared["kernel_id"], "author": author}
-            for analysis in evidence.analyses
+            for analysis in result.analyses
         ],
     }
 
