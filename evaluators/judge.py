@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from evaluators.timing.session import Plan
     from evaluators.worker.handle import Deadlines
 
-VERSION = 10
+VERSION = 11
 """Version of the rules; rows of an older one do not count in verdicts."""
 _T = TypeVar("_T")
 _MESSAGE_LIMIT = 500

@@ -88,7 +88,7 @@ def divide_machine(device: str, workers: int = 1) -> Layout:
 
 
 def choose_place(device: str) -> Place:
-    """Return the one place that a command uses: of several GPUs the first.
+    """Return the one place that a command uses, with all cores: of several GPUs the first.
 
     Args:
         device: auto, cpu, cuda, or the name of one GPU.
@@ -100,7 +100,7 @@ def choose_place(device: str) -> Place:
         raise DeviceUnavailable(
             f'"{device}" names several devices, and this command uses one', "Name one of them."
         )
-    return divide_machine(device).places[0]
+    return Place(divide_machine(device).places[0].device, tuple(sorted(os.sched_getaffinity(0))))
 
 
 def pick_fast_cores(
@@ -119,11 +119,7 @@ def pick_fast_cores(
     try:
         while math.inf in best_ns.values() or time.perf_counter_ns() < end_ns:
             for core in cores:
-                os.sched_setaffinity(0, {core})
-                start_ns = time.perf_counter_ns()
-                for _ in range(_PROBE_LOOPS):
-                    pass
-                best_ns[core] = min(best_ns[core], time.perf_counter_ns() - start_ns)
+                best_ns[core] = min(best_ns[core], _time_loop(core))
     except OSError:
         return None
     finally:
@@ -133,6 +129,26 @@ def pick_fast_cores(
     for core in sorted(best_ns, key=best_ns.__getitem__):
         (shared if _list_siblings(core) & {*fastest} else fastest).append(core)
     return (*fastest, *shared)[:count]
+
+
+def time_loop(core: int) -> int:
+    """Return the nanoseconds of a loop of this thread on a core. Raises OSError.
+
+    The thread then runs on the cores that it had.
+    """
+    allowed = os.sched_getaffinity(0)
+    try:
+        return _time_loop(core)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _time_loop(core: int) -> int:
+    os.sched_setaffinity(0, {core})
+    start_ns = time.perf_counter_ns()
+    for _ in range(_PROBE_LOOPS):
+        pass
+    return time.perf_counter_ns() - start_ns
 
 
 def _list_siblings(core: int) -> set[int]:

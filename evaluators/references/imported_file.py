@@ -29,12 +29,11 @@ def seed_generators(seed: int, device: str) -> None:
     bit_generator.__dict__["randbits"] = random.getrandbits
     random.seed(seed)
     numpy.random.seed(seed % (1 << 32))
+    # torch.manual_seed takes longer than drawing a small input, since it records the stack for
+    # every kind of device that is not in use.
+    torch.default_generator.manual_seed(seed)
     if device == "cuda":
-        torch.manual_seed(seed)
-    else:
-        # On a processor, torch.manual_seed takes longer than drawing a small input, since it
-        # records the stack for every kind of device that is not in use.
-        torch.default_generator.manual_seed(seed)
+        torch.cuda.manual_seed_all(seed)
 
 
 def read_generators(device: str, held: Iterable[Any]) -> list[Any]:

@@ -17,11 +17,17 @@ from typing import Self
 from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.host_load import read_load
-from evaluators.device.placement import pick_fast_cores
+from evaluators.device.placement import pick_fast_cores, time_loop
 from evaluators.judging.workers import BaselineWorkers
 from evaluators.memory.tensors import copy_value, tensors_of
 from evaluators.references.task import has_same_bits
-from evaluators.timing.checks import CpuWatch, OutputChecks, mark_noise, reject_early_work
+from evaluators.timing.checks import (
+    FEWEST_BOUNDED,
+    CpuWatch,
+    OutputChecks,
+    mark_noise,
+    reject_early_work,
+)
 from evaluators.timing.intervals import NORMAL, bound_median
 from evaluators.timing.session import (
     CLOCKS,
@@ -42,14 +48,17 @@ from evaluators.worker.handle import Failed, LaunchBlocked, Manner, Sample, Work
 from store.schema.clocks import Clock
 
 _PROBE_S = 0.01
+_SLOWED = 1.25
+"""A core counts as slowed down if a loop takes this many times the best time."""
 
 
 class PinnedCores:
     """Pins the workers of a session, which never run at the same time, to one core.
 
-    Cores of one host may differ in speed, up to 1.9 times, for seconds. So the fastest core is
-    chosen before each block, and all arms of a block have the same one. The judge, which watches
-    the gate meanwhile, has the next one. Without workers it pins nothing.
+    Cores of one host may differ in speed, up to 2 times, for tenths of seconds, by what other
+    guests of the hardware do. So the fastest core is chosen before each block, and all arms of a
+    block have the same one. The judge, which watches the gate meanwhile, has the next one. Both are
+    probed after each sample. Without workers it pins nothing.
     """
 
     def __init__(self, workers: Sequence[WorkerHandle]) -> None:
@@ -57,6 +66,8 @@ class PinnedCores:
         self._workers = workers
         self._allowed = os.sched_getaffinity(0)
         self._chosen: set[int] = set()
+        self._own: set[int] = set()
+        self._best_ns = math.inf
         self.has_held = True
         """Whether every block had its cores, and the kernel stayed on the one it was given."""
 
@@ -71,10 +82,19 @@ class PinnedCores:
         os.sched_setaffinity(0, self._allowed)
         self._note_moves()
         fast = pick_fast_cores(sorted(self._allowed), seconds=_PROBE_S) or ()
-        self._chosen, own = {*fast[:1]}, {*fast[1:]}
-        self.has_held &= bool(own) and all([each.pin(self._chosen) for each in self._workers])
+        self._chosen, self._own = {*fast[:1]}, {*fast[1:]}
+        pinned = all([each.pin(self._chosen) for each in self._workers])
+        self.has_held &= bool(self._own) and pinned
         if self.has_held:
-            os.sched_setaffinity(0, own)
+            os.sched_setaffinity(0, self._own)
+
+    def is_slowed(self) -> bool:
+        """Whether one of the two cores is slower now than the fastest one has been."""
+        if not self._workers or not self.has_held:
+            return False
+        taken_ns = [time_loop(core) for core in (*self._chosen, *self._own)]
+        self._best_ns = min(self._best_ns, *taken_ns)
+        return max(taken_ns) > _SLOWED * self._best_ns
 
     def _note_moves(self) -> None:
         self.has_held &= not self._chosen or self._workers[0].is_pinned(self._chosen)
@@ -125,6 +145,10 @@ _BURST_ENOUGH = 1.25
 """The same in a burst."""
 _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
+_LAUNCHES = 1.6
+"""Burst of launches over the planned length."""
+_LAUNCH_MS = 0.03
+"""What launching a call takes, about, before it is measured."""
 _CHECKED_SHARE = 1 / 3
 _OVERHEAD_SPREADS = 10.0
 """A sample takes this many times the spread of the cost of passing values."""
@@ -171,6 +195,8 @@ def warm_up(
     call_ms: Mapping[str, float] | None = None
     if similar is not None:
         call_ms = similar.compute_medians()
+        if in_burst and similar.clock == "gpu":
+            call_ms = {name: ms + _LAUNCH_MS for name, ms in similar.compute_call_medians().items()}
         calls = 1
         if pool.device == "cpu":
             enough = math.inf
@@ -210,6 +236,8 @@ def _choose_calls(
     arms: Iterable[str], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
 ) -> dict[str, int]:
     """Return the calls of a burst of each arm."""
+    if pool.device == "cuda":  # the first launches after a pause make a call seem longer than it is
+        sample_ms *= _LAUNCHES
     return {
         name: max(1, min(math.ceil(sample_ms / max(ms, 1e-3)), pool.count_affordable()))
         for name, ms in _pace_arms(arms, call_ms).items()
@@ -322,8 +350,6 @@ def _limit_loops(wanted: int, kernel_ms: float) -> int:
 _FEWEST_CHECKED = 3
 """Blocks of the first look whose outputs are checked, whatever is drawn."""
 _FEWEST = 2
-_FEWEST_BOUNDED = 7
-"""Blocks of a clock after which a median has a confidence interval."""
 _DRAWN = 2
 """Input sets that are drawn before a session, for each block of its first look."""
 _LONGER = 3.0
@@ -421,13 +447,14 @@ def _measure_further(
     cores.choose()
     session = block.begin(clock, plan, similar=[main, *main.further][-1])
     begin = time.monotonic()
-    for number in range(plan.further_blocks):
+    while len(session.readings) < plan.further_blocks:
         elapsed_s = time.monotonic() - begin
-        fewest = _FEWEST_BOUNDED if elapsed_s < _LONGER * plan.further_s else _FEWEST
-        if number >= fewest and elapsed_s > plan.further_s:
+        is_late = elapsed_s > _LONGER * plan.further_s
+        fewest = _FEWEST if is_late else FEWEST_BOUNDED
+        if len(session.readings) >= fewest and elapsed_s > plan.further_s:
             break
         cores.choose()
-        block.measure(session, is_checked=False)
+        block.measure(session, is_checked=False, cores=None if is_late else cores)
     return session
 
 
@@ -513,7 +540,7 @@ class Block:
         session = Session.of(counts, self._arms, clock)
         session.warm_up_ms = {
             name: [
-                self._compute_elapsed_ns(name, sample) / session.inner_loops[name] / 1e6
+                self._compute_elapsed_ns(name, sample, cold=cold) / session.inner_loops[name] / 1e6
                 for sample in samples
             ]
             for name, samples in empty.items()
@@ -557,11 +584,18 @@ class Block:
         can_burst = self._pool.device == "cpu" or (self._has_gated and self._pool.size > 1)
         return "in_burst" if can_burst else "end_to_end"
 
-    def measure(self, session: Session, *, is_checked: bool) -> None:
+    def measure(
+        self, session: Session, *, is_checked: bool, cores: PinnedCores | None = None
+    ) -> None:
         """Add a block to a session.
 
-        is_checked: check calls of the kernel; otherwise a draw decides whether to.
+        Args:
+            session: The session.
+            is_checked: Check calls of the kernel; otherwise a draw decides whether to.
+            cores: The cores on which it is measured. Where launches are part of the time and one of
+                them is slowed down after any sample, the block does not count.
         """
+        measured: list[tuple[str, int, int]] = []
         slots = self._pool.refill()
         cold = session.clock != "throughput"
         for position, name in enumerate(self._draw.sample(list(self._arms), len(self._arms))):
@@ -575,12 +609,17 @@ class Block:
             assert len(sample.kept) == session.inner_loops[name]
             if name == "kernel":
                 self._reject_early_report(sample, slots, cold=cold)
-            elapsed_ns = self._compute_elapsed_ns(name, sample)
+            elapsed_ns = self._compute_elapsed_ns(name, sample, cold=cold)
             if name == "kernel" and self._checks is not None:
                 # Drawn after the call, while the kernel's worker is frozen.
                 is_drawn = is_checked or self._draw.random() < self._checked_share
                 calls = slots[:1] * arm.untimed + arm.select_slots(slots)
                 elapsed_ns += self._checks.end_sample(sample, calls, is_drawn=is_drawn)
+            measured.append((name, position, elapsed_ns))
+            if cores is not None and session.inner_loops[name] > 1 and cores.is_slowed():
+                session.slowed += 1
+                return
+        for name, position, elapsed_ns in measured:
             session.add_sample(name, position, elapsed_ns)
         session.readings.append(self._sources.clocks())
         session.loads.append(read_load())
@@ -590,7 +629,7 @@ class Block:
         """Watch a turn of an arm. A burst is one by itself: untimed calls make it no room."""
         return self._watch.watch(arm.worker) if self._watch else contextlib.nullcontext()
 
-    def _compute_elapsed_ns(self, name: str, sample: Sample) -> int:
+    def _compute_elapsed_ns(self, name: str, sample: Sample, *, cold: bool) -> int:
         if not sample.rounds:
             return sample.elapsed_ns
         has_own = name in ("kernel", EMPTY_KERNEL) and EMPTY_KERNEL in self._arms
@@ -600,6 +639,9 @@ class Block:
             empty.add(sample.rounds)
         if name == EMPTY and self._is_behind_gate:
             elapsed_ns -= len(sample.rounds) * time_empty_kernel()
+        elif name in (EMPTY, EMPTY_KERNEL) and not self._is_behind_gate:
+            # What launching the kernel takes without a judge is no cost of passing values.
+            elapsed_ns -= self._arms[name].worker.time_empty(len(sample.kept), alone=cold)
         return elapsed_ns
 
     def _reject_early_report(self, sample: Sample, slots: list[int], *, cold: bool) -> None:

@@ -226,6 +226,8 @@ class Session:
     """Clocks after each block; None if the device does not report them."""
     loads: list[Load] = field(default_factory=list)
     """Load of the host after each block."""
+    slowed: int = 0
+    """Blocks that do not count, since a core of the judge or of the workers was slowed down."""
     further: list[Session] = field(default_factory=list)
     """Times of the same arms by other clocks."""
     disturbed: bool = False
@@ -278,7 +280,7 @@ class Session:
     def compute_overhead(self, arm: str) -> float | None:
         """Return the cost of passing values to an arm, in ms per call; None without empty arm."""
         raw = self._list_empty_ms(arm)
-        return statistics.median(raw) if raw else None
+        return max(0.0, statistics.median(raw)) if raw else None
 
     def compute_resolution(self, arm: str) -> float | None:
         """Return the uncertainty of that cost: half of the interval of its median."""
@@ -292,6 +294,10 @@ class Session:
     def compute_medians(self) -> dict[str, float]:
         """Return the median time of a call of each arm, with the cost of passing values, in ms."""
         return {arm: statistics.median(raw) for arm, raw in self.raw_ms.items() if raw}
+
+    def compute_call_medians(self) -> dict[str, float]:
+        """Return the same without that cost."""
+        return {arm: statistics.median(samples) for arm, samples in self.samples_ms.items()}
 
     def _list_empty_ms(self, arm: str) -> list[float]:
         """Return times of an empty arm; one outlier among few would hide every other figure."""
@@ -416,7 +422,7 @@ def list_arms(
     control = baselines.control
     take = functools.partial(control.time, manner=manner, describes=False)
     arms[EAGER_CONTROL] = SessionArm(control, take, calls)
-    control.prepare_empty(0, launches=manner == "behind_gate")
+    control.prepare_empty(0, launches=manner != "end_to_end" and control.device == "cuda")
     take_empty = functools.partial(take, variant=EMPTY)
     if manner != "in_burst":
         arms[EMPTY] = SessionArm(control, take_empty)

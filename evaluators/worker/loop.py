@@ -283,6 +283,21 @@ class Worker:
         self._synchronize()
         return {"places": locate(self._outputs)}
 
+    def time_empty(self, calls: int, alone: bool) -> dict[str, Any]:
+        """Time calls of the variant `empty` as a program without a judge makes them.
+
+        `alone` waits for the GPU after each call. Nobody asks a candidate for this.
+        """
+        module = self._variants["empty"]
+        self._synchronize()
+        begin = perf_counter_ns()
+        for _ in range(calls):
+            module()
+            if alone:
+                self._synchronize()
+        self._synchronize()
+        return {"taken_ns": perf_counter_ns() - begin}
+
     def describe(self, calls: list[int]) -> dict[str, Any]:
         """Describe outputs of the last request."""
         return {"outputs": self._answers([self._outputs[call] for call in calls])}

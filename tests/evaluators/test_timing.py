@@ -19,7 +19,7 @@ from evaluators.cli import verdict_text
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
 from evaluators.device.roofline import Floor, compute_floor, count_moved_bytes, count_work
-from evaluators.judge import Config, judge, remeasure, settle
+from evaluators.judge import Config, confirm_win, judge, remeasure
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.judging.workers import BaselineTask, BaselineWorkers
@@ -726,13 +726,13 @@ def test_a_win_that_another_place_does_not_show_cannot_rank(
     # A kernel may be slower on another device; here it is so for a reason of its own.
     slow = candidate("import time; time.sleep(0.04); return torch.relu(x @ self.weight)")
     for second in (remeasure_code(slow), []):
-        tables = settle(first, second, None)
+        tables = confirm_win(first, second, None)
         assert "unconfirmed_win" in tables["evaluations"][0]["flags"]
         assert all(row["noisy"] and row["disturbed"] for row in tables["timings"])
         assert len({row["session_id"] for row in tables["timings"]}) == 1 + bool(second)
     with pytest.raises(Failed) as wrong:
         remeasure_code(candidate("return torch.zeros_like(x)"))
-    tables = settle(first, [], vars(wrong.value))
+    tables = confirm_win(first, [], vars(wrong.value))
     [evaluation] = tables["evaluations"]
     assert (evaluation["status"], tables["timings"]) == ("incorrect", [])
 
@@ -753,15 +753,15 @@ def test_a_win_that_another_place_shows_counts() -> None:
     evaluation = {"evaluation_id": "e", "kernel_id": "k", "log": None, "flags": ["unconfirmed_win"]}
     own = [row | {"evaluation_id": "e"} for row in rows(4.0, disturbed=True)]
     first = {"evaluations": [evaluation], "timings": own, "findings": []}
-    tables = settle(first, rows(4.1), None)
+    tables = confirm_win(first, rows(4.1), None)
     assert tables["evaluations"][0]["flags"] == ["confirmed_win"]
     assert [row["noisy"] for row in tables["timings"]] == [False, False, True, True]
     assert all(row["confirmed"] and not row["disturbed"] for row in tables["timings"])
-    lower = settle(first, rows(3.9), None)["timings"]
+    lower = confirm_win(first, rows(3.9), None)["timings"]
     assert [row["noisy"] for row in lower] == [True, True, False, False]
     assert {row["evaluation_id"] for row in tables["timings"][2:]} == {"e"}
     why = {"status": "rejected", "reason": "timer_mismatch", "message": "lies", "detail": "so"}
-    tables = settle(first, [], why)
+    tables = confirm_win(first, [], why)
     assert [row["class"] for row in tables["findings"]] == ["timer_mismatch"]
     assert tables["evaluations"][0]["log"] == "so"
 
