@@ -34,9 +34,8 @@ from torch import multiprocessing
 
 import store
 from evaluators.judging.case import Policy
-from evaluators.judging.comparison.outputs import compare, is_same_answer
-from evaluators.judging.comparison.result import Comparison, merge_comparisons
-from evaluators.judging.comparison.tolerance import TOLERANCE, get_tolerance, is_below
+from evaluators.judging.comparison import Comparison, compare, is_same_answer, merge_comparisons
+from evaluators.judging.tolerance import TOLERANCE, get_tolerance, is_below
 from evaluators.memory.cuda_memory import release_unused_memory
 from evaluators.memory.values import split_arguments
 from evaluators.references.eager_error import EagerError

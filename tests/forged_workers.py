@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from evaluators.judging.comparison.outputs import compare
+from evaluators.judging.comparison import compare
 from evaluators.processes import messages, schema
 from evaluators.references import worker as task_loop
 from evaluators.references.task import Expected, Reference, ReferenceFailed

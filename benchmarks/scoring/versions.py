@@ -11,7 +11,7 @@ from typing import Any
 def _read() -> str:
     from evaluators import judge
     from evaluators.audit import detect
-    from evaluators.judging.comparison import tolerance
+    from evaluators.judging import tolerance
 
     numbers = {
         name: value

@@ -18,7 +18,7 @@ from evaluators.judging.flags import CAUSES, NONEQUIVALENT, SUSPECT_CONFIDENCE
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
-    from evaluators.judging.comparison.result import Comparison
+    from evaluators.judging.comparison import Comparison
     from evaluators.sandbox.worker_process import Ended
 
 _MOST_QUOTE = 120

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from evaluators.judging.comparison.outputs import compare
+from evaluators.judging.comparison import compare
 from evaluators.memory.tensors import map_tensors, tensors_of
 from evaluators.references.task import Expected, Reference, ReferenceFailed, call_seed
 

@@ -15,7 +15,7 @@ from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.device import cache_flush
 from evaluators.device.placement import count_threads
 from evaluators.judging.case import Policy
-from evaluators.judging.comparison.outputs import compare
+from evaluators.judging.comparison import compare
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import ForkServer, Limits

@@ -21,7 +21,7 @@ from evaluators.judging.calls.protocol import CorrectnessProtocol
 from evaluators.judging.calls.verdict_calls import SeedProbe, draw_probe, repeat_probe
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.case_result import CaseResult, build_shared_columns
-from evaluators.judging.comparison.tolerance import flatten, measure_algorithms, widen
+from evaluators.judging.tolerance import flatten, measure_algorithms, widen
 from evaluators.judging.workers import BaselineTask
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import is_inexact, tensors_of

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from evaluators.judging.case import Policy
-from evaluators.judging.comparison.outputs import compare
-from evaluators.judging.comparison.tolerance import (
+from evaluators.judging.comparison import compare
+from evaluators.judging.tolerance import (
     TOLERANCE,
     get_tolerance,
     is_below,

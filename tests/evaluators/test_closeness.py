@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.judging.case import Policy
-from evaluators.judging.comparison.outputs import compare, is_close
-from evaluators.judging.comparison.result import merge_comparisons
+from evaluators.judging.comparison import compare, is_close, merge_comparisons
 from evaluators.references.task import Expected
 
 POLICIES: tuple[Policy, ...] = ("torch_default", "fp32_strict", "allow_tf32")

@@ -14,10 +14,10 @@ import torch
 from example_counts import count_examples
 from hypothesis import given, settings
 
+from evaluators.judging import tolerance
 from evaluators.judging.case import Policy
-from evaluators.judging.comparison import tolerance
-from evaluators.judging.comparison.outputs import compare, is_same_answer
-from evaluators.judging.comparison.tolerance import TF32_TOLERANCE, TOLERANCE, is_below
+from evaluators.judging.comparison import compare, is_same_answer
+from evaluators.judging.tolerance import TF32_TOLERANCE, TOLERANCE, is_below
 from evaluators.references.recorded_operations import Choice, add_exact_values, record
 from evaluators.references.task import Expected
 

@@ -375,7 +375,7 @@ def reach():
     import importlib
     for name in (
         "judging.calls.protocol", "judging.calls.verdict_calls",
-        "judging.comparison.outputs", "judging.case_result", "judge", "timing.measurement",
+        "judging.comparison", "judging.case_result", "judge", "timing.measurement",
         "timing.checks", "timing.candidate_process", "worker.handle",
         "references.task", "references.worker", "scheduling.judges.process",
     ):

@@ -13,11 +13,11 @@ import torch
 
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
+from evaluators.judging import comparison
 from evaluators.judging.bench import Bench
 from evaluators.judging.calls import protocol
 from evaluators.judging.case import Case
-from evaluators.judging.comparison import outputs
-from evaluators.judging.comparison.result import ComparisonFailed
+from evaluators.judging.comparison import ComparisonFailed
 from evaluators.processes.memory_use import MACHINE_IS_SHORT
 from evaluators.references.task import Expected
 from evaluators.sandbox.failures import Failed
@@ -35,14 +35,14 @@ def fail(*_: Any, **__: Any) -> Any:
 def test_answers_that_torch_cannot_compare_are_a_limit_of_the_judge() -> None:
     sparse = torch.eye(2).to_sparse()
     with pytest.raises(ComparisonFailed, match="limit comparison;"):
-        outputs.compare(Expected(sparse, [sparse]), sparse)
+        comparison.compare(Expected(sparse, [sparse]), sparse)
 
 
 def test_a_comparison_that_fails_costs_its_case_alone(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(outputs, "compare_numbers", fail)
+        patch.setattr(comparison, "compare_numbers", fail)
         row = judge_code(right_candidate)
     assert (row["status"], row["reason"]) == ("evaluator_error", "comparison_failed"), row
     assert "Float8_e4m3fn" in row["message"]

@@ -14,7 +14,7 @@ from evaluators.device import fingerprint, placement
 from evaluators.device.cache_flush import compute_flush_bytes
 from evaluators.device.placement import Place
 from evaluators.device.recognition import recognize_devices
-from evaluators.judging.comparison.outputs import compare
+from evaluators.judging.comparison import compare
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.memory.tensors import Box, BoxFull, layout
 from evaluators.processes import messages

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from evaluators.judging.comparison.result import is_whole
-from evaluators.judging.comparison.tolerance import compute_rms
+from evaluators.judging.comparison import is_whole
+from evaluators.judging.tolerance import compute_rms
 from evaluators.memory.tensors import add_gaps, change_elements, map_tensors, tensors_of
 from evaluators.memory.values import list_parts, name_parts
 from evaluators.references.task import call_seed

@@ -40,23 +40,22 @@ from evaluators.judging.calls.verdict_calls import (
 )
 from evaluators.judging.case import Policy
 from evaluators.judging.case_result import CaseResult
-from evaluators.judging.comparison.outputs import (
-    compare,
-    find_departure,
-    find_lost_infinity,
-    is_close,
-    pair_outputs,
-)
-from evaluators.judging.comparison.result import (
+from evaluators.judging.comparison import (
     Comparison,
+    compare,
     describe_change,
     describe_inputs,
     describe_largest_error,
+    find_departure,
+    find_lost_infinity,
+    is_close,
     is_finite,
     is_whole,
     name_failures,
+    pair_outputs,
 )
-from evaluators.judging.comparison.tolerance import (
+from evaluators.judging.flags import FLAGS
+from evaluators.judging.tolerance import (
     EAGER_ERRORS_ALLOWED,
     compute_rms,
     get_tolerance,
@@ -64,7 +63,6 @@ from evaluators.judging.comparison.tolerance import (
     measure_algorithms,
     rank_class,
 )
-from evaluators.judging.flags import FLAGS
 from evaluators.memory.tensors import change_elements, layout, tensors_of
 from evaluators.references.eager_error import EagerError
 from evaluators.references.task import (

@@ -19,16 +19,18 @@ import torch
 from evaluators.judging.calls.input_variations import replace_interior
 from evaluators.judging.case import Policy
 from evaluators.judging.case_result import CaseResult
-from evaluators.judging.comparison.outputs import compare, is_same_answer, pair_outputs
-from evaluators.judging.comparison.result import (
+from evaluators.judging.comparison import (
     Comparison,
+    compare,
     describe_change,
     describe_inputs,
     describe_largest_error,
+    is_same_answer,
     is_whole,
     merge_comparisons,
+    pair_outputs,
 )
-from evaluators.judging.comparison.tolerance import (
+from evaluators.judging.tolerance import (
     compute_rms,
     explain_policy,
     is_below,

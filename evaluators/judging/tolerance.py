@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -80,7 +80,7 @@ class Piece:
     misplaced: torch.Tensor | None
     """Where an element is not finite and the reference's is, or inversely; None where all are."""
     eager_error: float
-    """Largest error of the eager reference."""
+    """Largest error of the eager reference that no rounding step explains."""
     eager_by_element: torch.Tensor
     """Error of every element of the eager reference."""
     slack: torch.Tensor | None = None
@@ -95,38 +95,37 @@ def iterate_pieces(output: OutputTensor) -> Iterator[Piece]:
         w, x, g = (tensor[start : start + CHUNK] for tensor in flat)
         w, x, g = widen(w), widen(x.to(w.device)), widen(g.to(w.device))
         slack = None if steps is None else steps[:, start : start + CHUNK].to(w.device)
-        if all(_is_finite(tensor) for tensor in (w, x, g)):
-            eager = (w - x).abs_()
-            yield Piece(
-                start=start,
-                finite=w.numel(),
-                r64=x,
-                error=(g - x).abs_(),
-                misplaced=None,
-                eager_error=_find_largest(eager, slack),
-                eager_by_element=eager,
-                slack=slack,
-            )
-            continue
-        finite = w.isfinite()
-        # The double precision answer may be infinite where the reference's own is not.
-        r64 = torch.where(finite, torch.where(x.isfinite(), x, w), 0.0)
-        eager = torch.where(finite, (w - r64).abs(), 0.0)
+        # A NaN among the elements is an extreme.
+        if all(math.isfinite(float(extreme)) for t in (w, x, g) for extreme in t.aminmax()):
+            finite, r64, misplaced = w.numel(), x, None
+            error, eager = (g - x).abs_(), (w - x).abs_()
+        else:
+            is_finite = w.isfinite()
+            finite = int(is_finite.sum())
+            # The double precision answer may be infinite where the reference's own is not.
+            r64 = torch.where(is_finite, torch.where(x.isfinite(), x, w), 0.0)
+            misplaced = (g.isnan() != w.isnan()) | (w.isinf() & (g != w)) | (is_finite & g.isinf())
+            error, eager = (torch.where(is_finite, (t - r64).abs(), 0.0) for t in (g, w))
+        unexplained = eager if slack is None else eager - slack[1]
         yield Piece(
             start=start,
-            finite=int(finite.sum()),
+            finite=finite,
             r64=r64,
-            error=torch.where(finite, (g - r64).abs(), 0.0),
-            misplaced=(g.isnan() != w.isnan()) | (w.isinf() & (g != w)) | (finite & g.isinf()),
-            eager_error=_find_largest(eager, slack),
+            error=error,
+            misplaced=misplaced,
+            eager_error=max(0.0, float(unexplained.max())),
             eager_by_element=eager,
             slack=slack,
         )
 
 
-def _find_largest(error: torch.Tensor, slack: torch.Tensor | None) -> float:
-    """Return the largest error that no rounding step explains."""
-    return max(0.0, float((error if slack is None else error - slack[1]).max()))
+def find_largest_eager_error(output: OutputTensor) -> float:
+    """Return the largest error of the eager reference, and of its other algorithms."""
+    pieces = iterate_pieces(replace(output, given=output.wanted))
+    eager_error = max((piece.eager_error for piece in pieces), default=0.0)
+    if output.algorithms is None:
+        return eager_error
+    return max(eager_error, output.algorithms.scaled * compute_rms(output.exact))
 
 
 def flatten(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,11 +140,6 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype is torch.float4_e2m1fn_x2:
         tensor = tensor.view(torch.uint8)
     return tensor.to(torch.float64)
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    """Whether all elements are finite; a NaN among them is an extreme."""
-    return all(math.isfinite(float(extreme)) for extreme in tensor.aminmax())
 
 
 TOLERANCE = {
@@ -187,22 +181,19 @@ def get_tolerance(dtype: torch.dtype, policy: Policy) -> float:
 def measure_algorithms(
     reference: Reference,
     policy: Policy,
-    kind: str | None = None,
-    questions: Sequence[tuple[list[Any], int]] = (),
+    kind: str = "own",
+    probes: Sequence[tuple[list[Any], int]] = (),
 ) -> None:
     """Measure the reference's errors by every algorithm that a policy allows, once for each kind.
 
     Args:
         reference: The reference.
         policy: The policy.
-        kind: What the inputs are, if they are not the task's own.
-        questions: These inputs, each with the seed of its call.
+        kind: What the inputs are; the task's own by default.
+        probes: Inputs of that kind, each with the seed of its call.
     """
     limits = {str(dtype): get_tolerance(dtype, policy) for dtype in TOLERANCE}
-    if kind is None:
-        reference.measure_algorithms(policy, limits)
-    else:
-        reference.measure_algorithms(policy, limits, kind, questions)
+    reference.measure_algorithms(policy, limits, kind, probes)
 
 
 def has_too_many_steps(count: int, eager_count: int, elements: int, *, one_in: int) -> bool:

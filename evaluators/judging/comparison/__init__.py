@@ -1,1 +1,0 @@
-"""Comparison of a candidate's outputs with those of the reference."""
