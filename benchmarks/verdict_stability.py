@@ -95,9 +95,8 @@ def iterate_kernels(device: str) -> Iterator[Kernel]:
 
 def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     """Make the calls of the full protocol without timing; returns what they say."""
-    from evaluators.judging.calls.protocol import CorrectnessProtocol
-    from evaluators.judging.calls.verdict_calls import draw_probe
-    from evaluators.judging.workers import BaselineTask
+    from evaluators.judging.bench import BaselineTask
+    from evaluators.judging.calls import CorrectnessProtocol, draw_probe
     from evaluators.references.task import ReferenceFailed
     from evaluators.references.weight_seed import WEIGHT_SEED
     from evaluators.sandbox.launcher import Limits

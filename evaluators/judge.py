@@ -31,7 +31,7 @@ from store.errors import HostUnfit, SandboxFailed
 
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
-    from evaluators.judging.case import Case
+    from evaluators.judging.case import Case, Policy
     from evaluators.sandbox.launcher import Limits
     from evaluators.timing.candidate_process import Options
     from evaluators.timing.session import Plan
@@ -41,6 +41,9 @@ VERSION = 11
 """Version of the rules; rows of an older one do not count in verdicts."""
 _T = TypeVar("_T")
 _MESSAGE_LIMIT = 500
+_ALIKE: frozenset[Policy] = frozenset({"torch_default", "fp32_strict"})
+"""Policies that compare answers by the same rule where eager computes in full float32."""
+_MOST_KNOWN = 512
 _REPEATED = frozenset({"lazy_output", "memorised_output", "timer_mismatch"})
 """Reasons for a rejection that count only if a fresh process gives one of them again."""
 _FEWEST_BLOCKS = 20
@@ -143,17 +146,31 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     }
     shared = build_shared_columns(case, bench.row["device_id"])
     tables = build_tables(result, evaluation, shared, f"torch.profiler {bench.row['torch']}")
-    if result.holds_by_bits():
-        [policy] = config.policy
-        known = KnownVerdict(
-            policy=policy,
+    # It holds by another policy for equal bits where eager computes in full float32, no session
+    # waits to be measured again, and no baseline failed or was wrong: one that is wrong in TF32 may
+    # be right without it.
+    if (
+        result.status == "correct"
+        and not result.lacks_baseline
+        and result.answers
+        and result.eager_class in (None, "fp32")
+        and "unconfirmed_win" not in result.flags
+    ):
+        known_verdicts = bench.task.known
+        if len(known_verdicts) >= _MOST_KNOWN:
+            del known_verdicts[next(iter(known_verdicts))]  # the oldest one
+        known_verdicts[_name_known(case)] = KnownVerdict(
+            policy=config.policy[0],
             options=replace(config, policy=()),
             tables=tables,
             seeds=result.seeds,
             answers=result.answers,
         )
-        bench.known.add(case, known)
     return others.add_to(tables)
+
+
+def _name_known(case: Case) -> tuple[str, ...]:
+    return (*case.task_key, case.kernel_id, case.code)
 
 
 def _judge_beside_others(case: Case, bench: Bench, config: Config, result: CaseResult) -> None:
@@ -256,20 +273,26 @@ def _name_policy(config: Config) -> str:
 def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None:
     """Return the verdict on this candidate by another policy that holds for this one, or None.
 
+    Policies are alike if they compare answers by the same rule, as torch_default and fp32_strict do
+    where eager computes in full float32. They then differ in one flag of a GPU, TF32 in
+    convolutions. A verdict by one holds for the other if the flag changes neither the answers of
+    eager nor those of the candidate, bit by bit.
+
     Eager tells in its own worker whether the flags of the policy change its answers, and the
     candidate in a fresh process under these flags, which answers the first probes again. Where
     either fails, judging it in full says how.
     """
-    from evaluators.judging.calls.verdict_calls import Candidate, repeat_probe
-    from evaluators.judging.workers import Sizes
+    from evaluators.judging.calls import Candidate, repeat_probe
     from evaluators.memory.tensors import compute_fingerprint
     from evaluators.references.task import ReferenceFailed
     from evaluators.references.weight_seed import WEIGHT_SEED
-    from evaluators.worker.handle import Failed
+    from evaluators.worker.handle import Failed, Sizes
 
     [policy] = config.policy
-    known = bench.known.find(case, policy, replace(config, policy=()))
-    if known is None:
+    known = bench.task.known.get(_name_known(case))
+    if known is None or known.policy == policy or known.options != replace(config, policy=()):
+        return None
+    if not {known.policy, policy} <= _ALIKE:
         return None
     limits = _build_limits(config, bench.device)
     deadlines = _build_deadlines(config)

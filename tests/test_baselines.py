@@ -22,7 +22,7 @@ DECLARED = f"""baselines:
 READ = f"""
 import json, sys
 import store
-from evaluators.judging.workers import explain_unimplemented
+from evaluators.judging.bench import explain_unimplemented
 from store.cli import reference
 from store.schema import catalog
 from store.schema.baselines import describe_baseline

@@ -19,40 +19,407 @@ from typing import Any, Self
 
 import torch
 
-from evaluators.device import fingerprint
+from evaluators.clock.empty_kernel import time_empty_kernel
+from evaluators.device import cache_flush, fingerprint
 from evaluators.device.lock import DeviceLock
+from evaluators.device.placement import count_threads
 from evaluators.device.roofline import Floor, compute_floor
 from evaluators.device.sharing import SharedDevice
 from evaluators.diagnosis.bottleneck import Peaks, peaks
-from evaluators.judging import host, trials
+from evaluators.judging import host
 from evaluators.judging.case import Case, Policy
-from evaluators.judging.case_result import KnownVerdicts, TimePart, hold
-from evaluators.judging.trials import find_gpu_fault
-from evaluators.judging.workers import (
-    TASK_FILE,
-    BaselineTask,
-    BaselineWorkers,
-    CandidateStarter,
-    WorkerSetup,
-    await_workers,
-    count_own_processes,
-    explain_unimplemented,
-    list_own_processes,
-    load_task,
-    prepare_baseline,
-    start_server,
-)
+from evaluators.judging.case_result import KnownVerdict, TimePart, hold
+from evaluators.judging.comparison import compare
 from evaluators.references.shapes import Shapes
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
+from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
 from evaluators.sandbox.failures import lacks_memory
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.template import Template
-from evaluators.worker import baselines as implementations
-from evaluators.worker.builds.cache import Builds
-from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
+from evaluators.sandbox.worker_process import Share
+from evaluators.worker.baselines import BASELINES, list_baselines
+from evaluators.worker.builds.cache import Build, Builds
+from evaluators.worker.handle import (
+    Deadlines,
+    Failed,
+    Manner,
+    Sample,
+    Sizes,
+    StartedWorker,
+    WorkerHandle,
+    start_worker,
+)
 from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
+
+
+class WorkerSetup:
+    """Starts and prepares workers of one device."""
+
+    def __init__(self, device: str, share: Share, template: Template | None = None) -> None:
+        self.device = device
+        self._share = share
+        self.threads = count_threads()
+        """Number of threads of loops, in the workers and in this process."""
+        self.template = template or Template(self.threads)
+        """The process that forks the fork servers of the workers."""
+        self.policy: Policy = "torch_default"
+        """Policy that sets the flags of workers started from here on."""
+        torch.set_num_threads(self.threads)
+        if device == "cuda":
+            torch.backends.cudnn.allow_tf32 = False
+        words = cache_flush.compute_flush_bytes(device) // torch.int32.itemsize
+        self._flushed = torch.ones(words, dtype=torch.int32, device=device)
+        cache_flush.flush_caches(self._flushed)
+        if device == "cuda":
+            time_empty_kernel()
+            # The driver waits for an idle GPU to load a kernel, which none is behind a gate.
+            torch.cuda.synchronize()
+
+    def start(
+        self,
+        server: ForkServer,
+        files: Mapping[str, str],
+        limits: Limits,
+        sizes: Sizes | None,
+        build: Build | None = None,
+        policy: Policy | None = None,
+    ) -> StartedWorker:
+        """Start the process of a worker (`start_worker`) with the flags of a policy.
+
+        Without a policy it is the present one. Raises SandboxFailed.
+        """
+        flags = policy or self.policy
+        setting = {
+            "device": self.device,
+            "threads": self.threads,
+            "flush_bytes": cache_flush.compute_flush_bytes(self.device),
+            "convolution_tf32": flags != "fp32_strict",
+            "product_tf32": flags == "allow_tf32",
+        }
+        return start_worker(server, files, setting=setting, limits=limits, sizes=sizes, build=build)
+
+    def prepare(
+        self, started: StartedWorker, sizes: Sizes, deadlines: Deadlines, *, trusted: bool
+    ) -> WorkerHandle:
+        """Return a worker that is ready for requests. Raises SandboxFailed."""
+        worker = WorkerHandle(
+            started,
+            sizes,
+            deadlines=deadlines,
+            trusted=trusted,
+            flushed=self._flushed,
+            share=self._share,
+        )
+        worker.prepare()
+        return worker
+
+
+class CandidateStarter:
+    """Starts candidates one after the other, each in a fork of one warm process."""
+
+    def __init__(self, setup: WorkerSetup, builds: Builds | None) -> None:
+        self._setup = setup
+        self._builds = builds
+        self._environment: dict[str, str] = {}
+        self._expected: tuple[Mapping[str, str], StartedWorker] | None = None
+        self.server = ForkServer(setup.template)
+        """The process that forks them."""
+
+    def close(self) -> None:
+        """End every process."""
+        with contextlib.suppress(SandboxFailed):  # its server ends what is left of it
+            self.end_expected()
+        self.server.close()
+
+    def restart(self, environment: Mapping[str, str]) -> None:
+        """Fork from a new process with these variables."""
+        self.server.close()
+        self._environment = dict(environment)
+        self.server = ForkServer(self._setup.template, self._environment)
+
+    def expect(self, files: Mapping[str, str], task: tuple[str, str], limits: Limits) -> None:
+        """Begin to start a candidate that `start` will prepare. Raises SandboxFailed.
+
+        Its process gets a GPU, which takes half a second, while the reference answers its first
+        question. On a processor nothing is gained, and nothing is started.
+        """
+        self.end_expected()
+        if self._setup.device == "cuda":
+            self._expected = files, self._fork(files, task, None, limits)
+
+    def end_expected(self) -> None:
+        """End a process that `start` has not taken. Raises SandboxFailed."""
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            expected[1].end()
+
+    def start(
+        self,
+        files: Mapping[str, str],
+        task: tuple[str, str],
+        sizes: Sizes,
+        limits: Limits,
+        deadlines: Deadlines,
+        policy: Policy | None = None,
+    ) -> WorkerHandle:
+        """Start a worker with the flags of a policy, or of the present one.
+
+        Args:
+            files: The candidate's files.
+            task: Code and axes of its task.
+            sizes: Memory that it shares with the judge.
+            limits: Its limits.
+            deadlines: Its deadlines.
+            policy: Policy other than the present one.
+
+        Raises:
+            SandboxFailed: it cannot be started.
+        """
+        expected, self._expected = self._expected, None
+        if expected is not None and expected[0] == files and policy is None:
+            started = expected[1]
+        else:
+            if expected is not None:
+                expected[1].end()
+            started = self._fork(files, task, sizes, limits, policy)
+        return self._setup.prepare(started, sizes, deadlines, trusted=False)
+
+    def _fork(
+        self,
+        files: Mapping[str, str],
+        task: tuple[str, str],
+        sizes: Sizes | None,
+        limits: Limits,
+        policy: Policy | None = None,
+    ) -> StartedWorker:
+        if not self.server.is_alive:
+            self.restart(self._environment)
+        build = None if self._builds is None else self._builds.claim(files, *task)
+        return self._setup.start(self.server, files, limits, sizes, build, policy)
+
+
+# The workers of the baselines: processes that run the task's own module in each requested way.
+#
+# Two of them run eager, one worker each: the first runs every other baseline as well, the second
+# is the noise control of a session. The noise of a session is the difference of two processes that
+# do the same. A baseline that changes its whole process (`worker.baselines`) gets a process of its
+# own. For example, under `cudnn` a process keeps the first plan that it found for a convolution,
+# whether cudnn.benchmark was set or not, so eager in the same process would run the benchmark's
+# choice.
+
+TASK_FILE = "task.py"
+"""Name of the task's text in the folder of a worker."""
+_COMPILERS = ("triton", "torch._dynamo", "torch._inductor.compile_fx")
+"""Modules that torch.compile imports in its first call, which takes seconds."""
+_COMPILER_ENVIRONMENT = {
+    # A pool of compilers would outlive the fork in which it works.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    # The import checks for a GPU; that must not start CUDA before the fork.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+}
+
+
+@dataclass(frozen=True)
+class BaselineTask:
+    """A task whose own module runs as the baselines, and what its workers get."""
+
+    code: str
+    axes: Mapping[str, Any]
+    sizes: Sizes
+    deadlines: Deadlines
+
+
+@dataclass
+class BaselineWorkers:
+    """The workers that run the task's own module, and the prepared baselines."""
+
+    main: WorkerHandle
+    """Eager, and every baseline without a process of its own."""
+    control: WorkerHandle
+    """Eager a second time, in a process of its own."""
+    owned: dict[str, WorkerHandle] = field(default_factory=dict)
+    """Workers of the baselines that have a process of their own, by baseline."""
+    prepared: dict[str, float] = field(default_factory=dict)
+    """Seconds that each baseline took to be compiled and warmed up; eager takes none."""
+
+    @property
+    def workers(self) -> list[WorkerHandle]:
+        """Every worker."""
+        return [self.main, self.control, *self.owned.values()]
+
+    def get_worker(self, name: str) -> WorkerHandle:
+        """Return the worker of a baseline."""
+        return self.owned.get(name, self.main)
+
+    def time(
+        self,
+        name: str,
+        slots: list[int],
+        *,
+        cold: bool = False,
+        copies: bool = False,
+        manner: Manner = "end_to_end",
+    ) -> Sample:
+        """Call one baseline once per slot named. Raises ReferenceFailed, LaunchBlocked."""
+        variant = None if name == "eager" else name
+        worker = self.get_worker(name)
+        sample = worker.time(
+            slots, variant, cold=cold, copies=copies, manner=manner, describes=False
+        )
+        # They are not checked, and those of all baselines together take much memory.
+        worker.release_outputs()
+        return sample
+
+
+def list_own_processes(names: Sequence[str]) -> list[str]:
+    """Return the baselines among some names that need a process of their own."""
+    return [name for name in names if name in BASELINES and BASELINES[name].owns_process]
+
+
+def explain_unimplemented(names: Sequence[str]) -> dict[str, str]:
+    """Return the reasons for baselines of the catalog that this version does not implement."""
+    return {name: "this version does not implement it" for name in names if name not in BASELINES}
+
+
+def count_own_processes(device: str, names: Sequence[str]) -> int:
+    """Return how many processes of their own some baselines need, up to the last one named."""
+    owners = list_own_processes(list_baselines(device))
+    return max([1 + owners.index(name) for name in owners if name in names], default=0)
+
+
+def await_workers(starting: Sequence[Future[WorkerHandle]]) -> list[WorkerHandle]:
+    """Wait for workers. Raises ReferenceFailed or SandboxFailed where one of them has failed."""
+    workers: list[WorkerHandle] = []
+    failed: Exception | None = None
+    for future in starting:
+        try:
+            workers.append(future.result())
+        except (ReferenceFailed, SandboxFailed) as error:
+            failed = error
+    if failed is not None:
+        for worker in workers:
+            worker.end()
+        raise failed
+    return workers
+
+
+# A trial of the host after a kernel has failed: whether code that is known to be right builds.
+#
+# It runs in a worker like the kernel's, so it meets the same compilers, folders and limits.
+
+_FILE = "host_trial.py"
+_BUILD = """
+from torch.utils.cpp_extension import load_inline
+
+load_inline("host_trial", {sources}, is_python_module=False, no_implicit_headers={brief})
+"""
+_CPP = 'cpp_sources="#include <Python.h>\\n#include <vector>\\nint host_trial() { return 1; }"'
+_CUDA = (
+    _CPP + ', cuda_sources="#include <cuda_runtime.h>\\n__global__ void fill(float* out)'
+    ' { out[threadIdx.x] = 1.0f; }\\nvoid launch() { fill<<<1, 1>>>(nullptr); }"'
+)
+_COMPILE = """
+import torch
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+torch.compile(lambda x: torch.relu(x) * 2 + 1)(torch.ones(64, device=device))
+"""
+_TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def fill(out, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), 1.0)
+
+
+out = torch.zeros(64, device="cuda")
+fill[(1,)](out, BLOCK=64)
+assert out.sum().item() == 64
+"""
+_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=600)
+_PATIENCE = Deadlines(import_s=60, build_s=240, first_call_s=60, call_s=60, total_s=300)
+
+
+def find_build_fault(
+    start: Callable[[Mapping[str, str], Sizes, Limits, Deadlines], WorkerHandle],
+    need: host.Need,
+    *,
+    brief: bool,
+) -> str | None:
+    """Build code that is known to be right in a fresh worker; return what is wrong, if anything.
+
+    Args:
+        start: Starts a worker for a candidate's files; raises SandboxFailed.
+        need: What to build.
+        brief: Leave out PyTorch's headers, which take seconds, much memory and much disk.
+    """
+    token = secrets.token_hex(16)
+    sources = _CUDA if need == "cuda" else _CPP
+    text = {"compile": _COMPILE, "triton": _TRITON}.get(
+        need, _BUILD.format(sources=sources, brief=brief)
+    )
+    # A file whose import fails leaves nothing in the build cache, so the next trial builds again.
+    text += f"raise RuntimeError({token!r})\n"
+    try:
+        worker = start({_FILE: text}, Sizes(0, 64), _LIMITS, _PATIENCE)
+    except SandboxFailed as failed:
+        return f"no worker can be started: {failed.message}"
+    try:
+        worker.load(_FILE, "Model", {})
+    except (Failed, ReferenceFailed) as failed:
+        return None if token in str(failed) else str(failed)
+    finally:
+        worker.end()
+    return "a file that raises an error is imported"
+
+
+_DEVICE_FILE = "task.py"
+_PRODUCT = 1 << 28
+_TRIAL = """
+import torch
+
+
+class Model:
+    def __call__(self):
+        ones = torch.ones(1 << 28, dtype=torch.float32, device="cuda").view(1 << 14, 1 << 14)
+        return (ones[:4096, :1024] @ ones[:1024, :1024]).double().sum().view(1) / 16
+"""
+_DEVICE_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=256, cpu_s=60)
+_DEVICE_PATIENCE = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=60)
+
+
+def find_gpu_fault(
+    start: Callable[[Mapping[str, str], Sizes, Limits, Deadlines], WorkerHandle],
+) -> str | None:
+    """Multiply matrices in a fresh worker; returns what is wrong with the GPU, if anything.
+
+    This process also waits for its own work on the GPU: a fault of the device would have broken its
+    context as well.
+
+    start: starts a worker for a candidate's files; raises SandboxFailed.
+    """
+    try:
+        worker = start({_DEVICE_FILE: _TRIAL}, Sizes(0, 64), _DEVICE_LIMITS, _DEVICE_PATIENCE)
+    except SandboxFailed as failed:
+        return f"no worker can use it: {failed.message}"
+    try:
+        worker.load(_DEVICE_FILE, "Model", {})
+        worker.construct(WEIGHT_SEED, [])
+        worker.fill(0, [])
+        if int(worker.call(0, first=True)) != _PRODUCT:
+            return "it multiplies matrices wrongly"
+        torch.cuda.synchronize()
+    except (Failed, ReferenceFailed, RuntimeError) as failed:
+        return f"it does not answer: {failed}"
+    finally:
+        worker.end()
+    return None
+
 
 _BASELINE_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=10**7)
 """Baselines outlive evaluations, and a compiler may run inside them without a process of its own.
@@ -66,7 +433,7 @@ TRIAL_PAUSE_S = 2.0
 
 
 @dataclass
-class _TaskAtHand:
+class TaskAtHand:
     """A task, its workers, and what is known for it alone. A fork server has one worker at a time.
 
     Another task replaces all but the fork servers.
@@ -85,8 +452,10 @@ class _TaskAtHand:
     floor: Floor | None = None
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
     """Baselines that are unavailable, each with the reason."""
-    known: KnownVerdicts = field(default_factory=KnownVerdicts)
-    """Verdicts that may hold by another policy."""
+    known: dict[tuple[str, ...], KnownVerdict] = field(
+        default_factory=dict[tuple[str, ...], KnownVerdict]
+    )
+    """Verdicts on kernels of the task that may hold by another policy."""
     shapes: dict[tuple[int | str, ...], Shapes] = field(
         default_factory=dict[tuple[int | str, ...], Shapes]
     )
@@ -121,15 +490,15 @@ class Bench:
             """The `devices` row of this bench."""
             self.clocks = fingerprint.Clocks(device)
             self._share = SharedDevice(
-                self.lock, device, lambda: not all(f.done() for f in self._task.starting)
+                self.lock, device, lambda: not all(f.done() for f in self.task.starting)
             )
             self._setup = WorkerSetup(device, self._share, template)
         self._environment: dict[str, str] = {}
-        self._task = _TaskAtHand(ForkServer(self._setup.template))  # the first that is needed
+        self.task = TaskAtHand(ForkServer(self._setup.template))  # the first that is needed
         self.candidates = CandidateStarter(self._setup, builds)
         """Starts the candidates' workers."""
         self._side = ThreadPoolExecutor(2, "bench")
-        self._task_aside: _TaskAtHand | None = None
+        self._task_aside: TaskAtHand | None = None
         """The fork servers of other shapes of a task."""
         self._built_for: tuple[str, str] | None = None
         """Task whose builds of candidates are used, if it is not the one at hand."""
@@ -153,7 +522,7 @@ class Bench:
             self.end_baselines()
         self._end_reference()
         self._side.shutdown()
-        for task in filter(None, (self._task, self._task_aside)):
+        for task in filter(None, (self.task, self._task_aside)):
             for server in (task.server, *task.baseline_servers):
                 server.close()
         self.candidates.close()
@@ -188,43 +557,33 @@ class Bench:
         Raises ReferenceFailed, SandboxFailed.
         """
         self._set_task(code, axes)
-        if self._task.reference is None or not self._task.reference.is_alive:
+        if self.task.reference is None or not self.task.reference.is_alive:
             self._end_reference()
-            if not self._task.server.is_alive:
-                self._task.server.close()
-                self._task.server = ForkServer(self._setup.template, self._environment)
-            self._task.reference = Reference(
+            if not self.task.server.is_alive:
+                self.task.server.close()
+                self.task.server = ForkServer(self._setup.template, self._environment)
+            self.task.reference = Reference(
                 code,
                 axes,
                 self.device,
-                self._task.server,
+                self.task.server,
                 self._setup.threads,
                 convolution_tf32=self._setup.policy == "torch_default",
             )
-        return self._task.reference
+        return self.task.reference
 
     @property
     def unavailable(self) -> dict[str, str]:
         """Baselines that are unavailable for the task at hand, each with the reason."""
-        return self._task.unavailable
-
-    @property
-    def known(self) -> KnownVerdicts:
-        """Verdicts of the task at hand that may hold by another policy."""
-        return self._task.known
-
-    @property
-    def shapes(self) -> dict[tuple[int | str, ...], Shapes]:
-        """Other shapes of the task at hand, by the number of shapes to draw and the named ones."""
-        return self._task.shapes
+        return self.task.unavailable
 
     def _set_task(self, code: str, axes: Mapping[str, Any]) -> None:
         """End the workers of the last task if this is another one."""
         key = (code, json.dumps(axes, sort_keys=True))
-        if self._task.key != key:
+        if self.task.key != key:
             self._end_reference()
             self.end_baselines()
-            self._task = _TaskAtHand(self._task.server, self._task.baseline_servers, key)
+            self.task = TaskAtHand(self.task.server, self.task.baseline_servers, key)
 
     @contextlib.contextmanager
     def set_task_aside(self) -> Generator[None]:
@@ -232,10 +591,10 @@ class Bench:
 
         Candidates take the builds that they have made for the task's own shape.
         """
-        own = self._task
+        own = self.task
         if self._task_aside is None:
-            self._task_aside = _TaskAtHand(ForkServer(self._setup.template, self._environment))
-        self._task, self._built_for = self._task_aside, own.key
+            self._task_aside = TaskAtHand(ForkServer(self._setup.template, self._environment))
+        self.task, self._built_for = self._task_aside, own.key
         try:
             yield
         finally:
@@ -244,12 +603,12 @@ class Bench:
             self._end_reference()
             with contextlib.suppress(SandboxFailed):
                 self.end_baselines()
-            at_shape = self._task
-            self._task_aside = _TaskAtHand(at_shape.server, at_shape.baseline_servers)
-            self._task, self._built_for = own, None
+            at_shape = self.task
+            self._task_aside = TaskAtHand(at_shape.server, at_shape.baseline_servers)
+            self.task, self._built_for = own, None
 
     def _end_reference(self) -> None:
-        held, self._task.reference = self._task.reference, None
+        held, self.task.reference = self.task.reference, None
         if held is not None:
             held.close()
 
@@ -259,7 +618,7 @@ class Bench:
         if policy != self._setup.policy and self.device == "cuda":
             self._end_reference()
             self.end_baselines()
-            self._task.unavailable = {}
+            self.task.unavailable = {}
         self._setup.policy = policy
 
     def expect_candidate(
@@ -267,7 +626,7 @@ class Bench:
     ) -> None:
         """Begin to start a candidate of a task for `start_candidate`. Raises SandboxFailed."""
         self._set_task(code, axes)
-        self.candidates.expect(files, self._built_for or self._task.key, limits)
+        self.candidates.expect(files, self._built_for or self.task.key, limits)
 
     def step_aside(self, expect: Callable[[], None]) -> None:
         """Let a judge that waits to time have the device, while no worker of this one starts.
@@ -281,7 +640,7 @@ class Bench:
 
     def await_starts(self) -> None:
         """Wait until no worker is starting."""
-        wait(self._task.starting)
+        wait(self.task.starting)
 
     def start_candidate(
         self,
@@ -292,7 +651,7 @@ class Bench:
         policy: Policy | None = None,
     ) -> WorkerHandle:
         """Start a candidate's worker with the flags of a policy. Raises SandboxFailed."""
-        built_for = self._built_for or self._task.key
+        built_for = self._built_for or self.task.key
         return self.candidates.start(files, built_for, sizes, limits, deadlines, policy)
 
     def _relax_isolation(self) -> None:
@@ -309,8 +668,8 @@ class Bench:
             time.sleep(TRIAL_PAUSE_S)
             self._environment = {isolation.WITHOUT: ",".join(parts)} if parts else {}
             self.candidates.restart(self._environment)
-            self._task.server.close()
-            self._task.server = ForkServer(self._setup.template, self._environment)
+            self.task.server.close()
+            self.task.server = ForkServer(self._setup.template, self._environment)
             fault = self.find_device_fault()
         if fault is not None:
             self.close()
@@ -325,27 +684,29 @@ class Bench:
 
     def require_host(self, case: Case) -> None:
         """Raise HostUnfit where this host lacks what a kernel needs, before it is judged."""
-        needs = _find_needs(case, self.device)
+        needs = self._find_needs(case)
         # What needs a GPU fails on a processor for that reason, and has a verdict of it.
         if self.device == "cpu":
             needs -= {"cuda"}
-        fault = host.find_fault(needs, self.device)
-        if fault is not None:
-            raise HostUnfit(host.explain(needs, fault), fault.mend)
+        if unfit := host.find_unfit(needs, self.device):
+            raise unfit
         for need in needs:
             tried, why = self._host_trials.get(need, (0.0, None))
             if why is not None and time.monotonic() - tried < HOST_TRIAL_S:
                 raise _describe_trial(need, why)
+
+    def _find_needs(self, case: Case) -> set[host.Need]:
+        task = {f"task/{TASK_FILE}": case.task_code}
+        return host.find_needs({**case.files, **task}, self.device)
 
     def blame_host(self, case: Case, failed: Exception) -> HostUnfit | None:
         """Return the error to raise if this host, and not the kernel, is why a judgment failed.
 
         What the kernel says does not count. Call it once the kernel's processes have ended.
         """
-        needs = _find_needs(case, self.device)
-        fault = host.find_fault(needs, self.device)
-        if fault is not None:
-            return HostUnfit(host.explain(needs, fault), fault.mend)
+        needs = self._find_needs(case)
+        if unfit := host.find_unfit(needs, self.device):
+            return unfit
         if not isinstance(failed, Failed) or failed.reason in ("syntax_error", "no_entry_point"):
             return None
         if failed.status not in ("compile_error", "crash", "timeout"):
@@ -357,7 +718,7 @@ class Bench:
             tried, why = self._host_trials.get(need, (-math.inf, None))
             if time.monotonic() - tried > HOST_TRIAL_S:
                 with self.lock.hold_shared():
-                    why = trials.find_build_fault(self.start_candidate, need, brief=brief)
+                    why = find_build_fault(self.start_candidate, need, brief=brief)
                 self._host_trials[need] = (time.monotonic(), why)
             if why is not None:
                 return _describe_trial(need, why)
@@ -370,12 +731,12 @@ class Bench:
         judged.
         """
         self.open_reference(task.code, task.axes)
-        if self._task.baseline_sizes != task.sizes:
+        if self.task.baseline_sizes != task.sizes:
             self.end_baselines()
-        if self._task.baselines is None and not self._task.starting:
-            self._task.baseline_sizes = task.sizes
+        if self.task.baselines is None and not self.task.starting:
+            self.task.baseline_sizes = task.sizes
             self.warm_up(names)
-            self._task.starting = self._start_reference_workers(task, range(2))
+            self.task.starting = self._start_reference_workers(task, range(2))
 
     def start_baselines(
         self,
@@ -396,31 +757,31 @@ class Bench:
         """
         reference = self.open_reference(task.code, task.axes)
         self.unavailable.update(explain_unimplemented(names))
-        available = implementations.list_baselines(self.device)
+        available = list_baselines(self.device)
         wanted = [name for name in reversed(available) if name in names]
         while True:
-            if self._task.baselines is None or self._task.baseline_sizes != task.sizes:
+            if self.task.baselines is None or self.task.baseline_sizes != task.sizes:
                 with time_part(self.lock.hold_shared()):
                     self.expect_baselines(task, names)
-                    starting, self._task.starting = self._task.starting, []
+                    starting, self.task.starting = self.task.starting, []
                     main, control = await_workers(starting)
-                self._task.baselines = BaselineWorkers(main, control, prepared={"eager": 0.0})
-            known = {*self._task.baselines.prepared, *self.unavailable}
+                self.task.baselines = BaselineWorkers(main, control, prepared={"eager": 0.0})
+            known = {*self.task.baselines.prepared, *self.unavailable}
             name = next((name for name in wanted if name not in known), None)
             if name is None:
-                return self._task.baselines
-            if name in list_own_processes(wanted) and name not in self._task.baselines.owned:
+                return self.task.baselines
+            if name in list_own_processes(wanted) and name not in self.task.baselines.owned:
                 number = 2 + list_own_processes(available).index(name)
                 with time_part(self.lock.hold_shared()):
                     self.warm_up(names)
-                    [self._task.baselines.owned[name]] = await_workers(
+                    [self.task.baselines.owned[name]] = await_workers(
                         self._start_reference_workers(task, [number])
                     )
             try:
-                worker = self._task.baselines.get_worker(name)
+                worker = self.task.baselines.get_worker(name)
                 with time_part(self.lock.hold_shared()):
-                    seconds = prepare_baseline(worker, name, reference, self._setup.policy)
-                self._task.baselines.prepared[name] = seconds
+                    seconds = self._prepare_baseline(worker, name, reference)
+                self.task.baselines.prepared[name] = seconds
             except SizesExceeded:
                 raise  # all workers are started again, with more memory
             except (Failed, ReferenceFailed) as failed:
@@ -430,15 +791,36 @@ class Bench:
                 self.unavailable[name] = str(failed)
                 self.end_baselines()
 
+    def _prepare_baseline(self, worker: WorkerHandle, name: str, reference: Reference) -> float:
+        """Prepare a baseline other than eager, and check its answer to unseen inputs.
+
+        Returns the seconds it took. Raises ReferenceFailed if it cannot be prepared or is wrong.
+        """
+        worker.fill(0, reference.inputs(secrets.randbits(48)))
+        seconds = worker.prepare_variant(name, 0, compiles=BASELINES[name].compiles)
+        inputs = reference.inputs(secrets.randbits(48))
+        worker.fill(0, inputs)
+        worker.time([0], name)
+        expected, output = reference.answer(inputs), worker.output(0)
+        policy = self._setup.policy
+        comparison = compare(expected, output, policy, lambda: reference.choices(inputs))
+        # A module that draws numbers or remembers calls answers differently in each baseline.
+        if comparison.reason is not None and reference.repeatable:
+            raise ReferenceFailed(f"its answer is wrong: {comparison.message}")
+        return seconds
+
     def warm_up(self, names: Sequence[str] = ("eager",)) -> None:
         """Start the fork servers of some baselines, with torch imported once for all servers."""
-        for ended in [server for server in self._task.baseline_servers if not server.is_alive]:
+        for ended in [server for server in self.task.baseline_servers if not server.is_alive]:
             ended.close()
-            self._task.baseline_servers.remove(ended)
-        while len(self._task.baseline_servers) < 2 + count_own_processes(self.device, names):
-            server = start_server(self.device, names, self._setup.template, self._environment)
+            self.task.baseline_servers.remove(ended)
+        while len(self.task.baseline_servers) < 2 + count_own_processes(self.device, names):
+            compiles = any(BASELINES[name].compiles for name in BASELINES.keys() & set(names))
+            imports = _COMPILERS if self.device == "cuda" and compiles else ()
+            variables = {**_COMPILER_ENVIRONMENT, **self._environment}
+            server = ForkServer(self._setup.template, variables, imports)
             server.begin()
-            self._task.baseline_servers.append(server)
+            self.task.baseline_servers.append(server)
 
     def _start_reference_workers(
         self, task: BaselineTask, numbers: Iterable[int]
@@ -448,28 +830,33 @@ class Bench:
         arguments, places = reference.arguments, reference.places_tensors
         deadlines = replace(task.deadlines, import_s=task.deadlines.build_s, total_s=math.inf)
 
-        servers = self._task.baseline_servers
+        servers = self.task.baseline_servers
 
         def start(number: int) -> WorkerHandle:
             server = servers[number]
             files = {TASK_FILE: task.code}
             started = self._setup.start(server, files, _BASELINE_LIMITS, task.sizes)
             worker = self._setup.prepare(started, task.sizes, deadlines, trusted=True)
-            load_task(worker, task.axes, arguments, places=places)
+            try:
+                worker.load(TASK_FILE, "Model", task.axes)
+                worker.construct(WEIGHT_SEED, arguments, places=places)
+            except (ReferenceFailed, SandboxFailed):
+                worker.end()
+                raise
             return worker
 
         return [self._side.submit(start, number) for number in numbers]
 
     def compute_floor(self) -> Floor:
         """Return the least times of a call at the task at hand; none on a processor."""
-        if self._task.floor is None and self._task.reference is not None:
-            self._task.floor = compute_floor(
-                self._task.reference.count([secrets.randbits(48), secrets.randbits(48)]),
+        if self.task.floor is None and self.task.reference is not None:
+            self.task.floor = compute_floor(
+                self.task.reference.count([secrets.randbits(48), secrets.randbits(48)]),
                 cache_bytes=self.row["l2_bytes"] or 0,
                 bandwidth=self.clocks.read_bandwidth(),
                 float_peak=self.clocks.read_float_peak(),
             )
-        return self._task.floor or Floor()
+        return self.task.floor or Floor()
 
     def compute_peaks(self) -> Peaks:
         """Return the peaks of the device: NVML's figures, or those that a processor reaches."""
@@ -505,7 +892,7 @@ class Bench:
 
         The workers are those of the candidate and of the baselines, unless these run already.
         """
-        is_new = self._task.baselines is None and not self._task.starting
+        is_new = self.task.baselines is None and not self.task.starting
         if self.device != "cuda" or self.has_memory_alone or not is_new:
             return
         state = self.open_reference(task.code, task.axes).state()
@@ -548,19 +935,14 @@ class Bench:
 
     def end_baselines(self) -> None:
         """End the baselines' workers, so that the next session starts new ones."""
-        starting, self._task.starting = self._task.starting, []
+        starting, self.task.starting = self.task.starting, []
         for future in starting:
             with contextlib.suppress(ReferenceFailed, SandboxFailed):  # nothing is left of it
                 future.result().end()
-        held, self._task.baselines = self._task.baselines, None
+        held, self.task.baselines = self.task.baselines, None
         if held is not None:
             for worker in held.workers:
                 worker.end()
-
-
-def _find_needs(case: Case, device: str) -> set[host.Need]:
-    task = {f"task/{TASK_FILE}": case.task_code}
-    return host.find_needs({**case.files, **task}, device)
 
 
 def _describe_trial(need: host.Need, why: str) -> HostUnfit:

@@ -80,20 +80,6 @@ class CaseResult:
             return False
         return True if self.compared_as_function else None
 
-    def holds_by_bits(self) -> bool:
-        """Whether the verdict holds by another policy of `ALIKE` for equal bits.
-
-        Eager computes in full float32 then, no session waits to be measured again, and no baseline
-        failed or was wrong: one that is wrong in TF32 may be right without it.
-        """
-        return (
-            self.status == "correct"
-            and not self.lacks_baseline
-            and bool(self.answers)
-            and self.eager_class in (None, "fp32")
-            and "unconfirmed_win" not in self.flags
-        )
-
     @contextlib.contextmanager
     def time_part(
         self, name: str, device: AbstractContextManager[Hold] | None = None
@@ -126,14 +112,9 @@ class CaseResult:
         self.parts_s[part] = round(self.parts_s.get(part, 0.0) + seconds, 4)
 
 
-ALIKE: frozenset[Policy] = frozenset({"torch_default", "fp32_strict"})
-"""Policies that compare answers by the same rule where eager computes in full float32."""
-_MOST_KNOWN = 512
-
-
 @dataclass(frozen=True, kw_only=True)
 class KnownVerdict:
-    """A correct verdict, and what tells whether it holds for another policy."""
+    """A correct verdict, and what tells whether it holds for another policy (`judge`)."""
 
     policy: Policy
     options: Any
@@ -141,37 +122,9 @@ class KnownVerdict:
     tables: Mapping[str, list[dict[str, Any]]]
     """The rows."""
     seeds: list[int]
-    """Input seeds of the first questions."""
+    """Input seeds of the first probes."""
     answers: list[str]
     """Fingerprints of the answers to them."""
-
-
-@dataclass
-class KnownVerdicts:
-    """Verdicts by one policy that may hold for another one, so that nothing is judged twice.
-
-    Two policies are alike if they compare answers by the same rule, as torch_default and
-    fp32_strict do where eager computes in full float32. They then differ in one flag of a GPU, TF32
-    in convolutions. A verdict by one holds for the other if the flag changes neither the answers of
-    eager nor those of the candidate, bit by bit.
-    """
-
-    _by_case: dict[tuple[str, ...], KnownVerdict] = field(
-        default_factory=dict[tuple[str, ...], KnownVerdict]
-    )
-
-    def add(self, case: Case, known: KnownVerdict) -> None:
-        """Add the verdict on a kernel; forget the oldest one where there are many."""
-        while len(self._by_case) >= _MOST_KNOWN:
-            del self._by_case[next(iter(self._by_case))]
-        self._by_case[(*case.task_key, case.kernel_id, case.code)] = known
-
-    def find(self, case: Case, policy: Policy, options: Any) -> KnownVerdict | None:
-        """Return the verdict on a kernel that may hold for a policy, or None."""
-        known = self._by_case.get((*case.task_key, case.kernel_id, case.code))
-        if known is None or known.policy == policy or known.options != options:
-            return None
-        return known if {known.policy, policy} <= ALIKE else None
 
 
 def build_tables(

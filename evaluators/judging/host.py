@@ -11,6 +11,7 @@ import ast
 import contextlib
 import ctypes
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -138,39 +139,136 @@ def list_facts(device: str, needs: Iterable[Need] | None = None) -> Iterator[Fac
     wanted = wanted if needs is None else set(needs)
     least = _LEAST_TO_BUILD if wanted else _LEAST_BYTES
     yield from (_check_folder(*place, least) for place in _list_folders())
-    yield _check_memory()
+    free = _read_free_memory()
+    yield Fact(
+        "memory",
+        f"{free / 2**30:.1f} GB free",
+        free >= _LEAST_MEMORY,
+        "no kernel is judged",
+        "End other processes, or use a machine with more memory.",
+    )
+    headers = Path(sysconfig.get_path("include"), "Python.h")
     if wanted & {"cpp", "cuda", "compile"} and not (wanted == {"compile"} and device == "cuda"):
-        yield _check_compiler()
+        command = os.environ.get("CXX") or "c++"
+        source = _CPP if headers.is_file() else _CPP.partition("\n")[2]
+        options = ("-shared", "-fPIC", f"-I{headers.parent}")
+        yield _describe_program(
+            "C++ compiler",
+            command,
+            _try_compiler(command, "trial.cpp", source, options),
+            "kernels that build C++ or CUDA, or call torch.compile on a CPU, are not judged",
+            "Install g++ (apt-get install g++), or set CXX to a C++ compiler that works.",
+            variable="CXX",
+        )
     if device == "cuda" and wanted & {"triton", "compile"}:
-        yield _check_c_compiler()
+        command = os.environ.get("CC") or next(filter(shutil.which, ("gcc", "clang")), "gcc")
+        source = "int one(void) { return 1; }\n"
+        yield _describe_program(
+            "C compiler",
+            command,
+            _try_compiler(command, "trial.c", source, ("-shared", "-fPIC")),
+            "kernels in Triton, and those that call torch.compile, are not judged on a GPU",
+            "Install gcc (apt-get install gcc), or set CC to a C compiler that works.",
+            variable="CC",
+        )
     if wanted:
-        yield _check_headers()
+        yield Fact(
+            "Python's headers",
+            str(headers) if headers.is_file() else f"{headers} does not exist",
+            headers.is_file(),
+            "kernels that build C++ or CUDA, Triton kernels and torch.compile are not judged",
+            "Install Python's headers, such as with apt-get install python3-dev.",
+        )
     if wanted & {"cpp", "cuda"}:
-        yield _check_ninja()
+        folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        path = shutil.which("ninja", path=folders)
+        fault = "is not in PATH" if path is None else _run([path, "--version"], None)
+        yield Fact(
+            "ninja",
+            f"ninja {fault}" if fault else str(path),
+            fault is None,
+            "kernels that build C++ or CUDA are not judged",
+            "Install it with pip install ninja.",
+        )
     if "cuda" in wanted:
-        yield _check_toolkit()
+        versions = read_torch_versions()
+        cuda = versions[1] if versions else None
+        beside = shutil.which("nvcc")
+        home = str(Path(beside).parents[1]) if beside else "/usr/local/cuda"
+        nvcc = f"{os.environ.get('CUDA_HOME') or home}/bin/nvcc"
+        compiler = os.environ.get("CC")
+        options = ("-shared", "-Xcompiler", "-fPIC", *(("-ccbin", compiler) if compiler else ()))
+        fault = _try_compiler(shlex.quote(nvcc), "trial.cu", _CUDA, options)
+        if fault is None:  # torch refuses to build where the versions differ
+            said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
+            release = re.search(r"release (\d+)\.(\d+)", said.stdout)
+            if cuda and release and release[1] != cuda.partition(".")[0]:
+                fault = f"is of CUDA {release[1]}.{release[2]}, and torch of CUDA {cuda}"
+        yield _describe_program(
+            "CUDA toolkit",
+            nvcc,
+            fault,
+            "kernels that build CUDA are not judged",
+            "Install the CUDA toolkit that torch.version.cuda names, with a C++ compiler that it"
+            " supports, and set CUDA_HOME to its folder.",
+            variable="CUDA_HOME",
+        )
         if device == "cuda":
-            yield _check_driver()
+            number, fault = ctypes.c_int(), None
+            try:
+                ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number))
+            except (OSError, AttributeError) as error:
+                fault = f"libcuda.so.1 cannot be loaded: {error}"
+            version = f"{number.value // 1000}.{number.value % 1000 // 10}"
+            if fault is None and cuda and number.value // 1000 < int(cuda.partition(".")[0]):
+                fault = f"the driver is for CUDA {version}, and torch of CUDA {cuda}"
+            yield Fact(
+                "NVIDIA driver",
+                fault or f"CUDA {version}",
+                fault is None,
+                "no kernel is judged on a GPU",
+                "Install a driver for the CUDA version of torch, or a torch for that of the"
+                " driver.",
+            )
     if needs is None:
-        yield _describe_user()
+        try:
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            user = f"user id {os.getuid()} has no account"
+        home = os.environ.get("HOME")
+        yield Fact(
+            "user",
+            f"{user}, HOME={home}" if home else f"{user}, HOME is not set",
+            True,
+            "caches are in the folder for temporary files",
+            "Set HOME, or FLYWHEEL_CACHE, to a folder that you can write to.",
+        )
 
 
-def find_fault(needs: Iterable[Need], device: str) -> Fact | None:
-    """Return the first fact that these needs depend on and that does not hold."""
-    return next((fact for fact in list_facts(device, needs) if not fact.holds), None)
+def _describe_program(
+    what: str, command: str, fault: str | None, follows: str, mend: str, *, variable: str
+) -> Fact:
+    """Return the fact about a program that a variable may name."""
+    state = command if fault is None else f"{command} {fault}"
+    if fault is not None and os.environ.get(variable):
+        state = f"{variable}={state}"
+    return Fact(what, state, fault is None, follows, mend)
+
+
+def find_unfit(needs: Iterable[Need], device: str) -> HostUnfit | None:
+    """Return the error to raise if a fact that these needs depend on does not hold here."""
+    fact = next((fact for fact in list_facts(device, needs) if not fact.holds), None)
+    if fact is None:
+        return None
+    does = " and ".join(WORDS[need] for need in sorted(needs))
+    subject = f"the kernel {does}, and this host cannot do so" if does else "this host cannot judge"
+    return HostUnfit(f"{subject} ({fact.what}: {fact.state})", fact.mend)
 
 
 def describe_facts(device: str) -> list[dict[str, Any]]:
     """Return a row per fact: what, holds, state, and for one that does not hold follows, mend."""
     rows = [vars(fact) for fact in list_facts(device)]
     return [row if not row["holds"] else {**row, "follows": None, "mend": None} for row in rows]
-
-
-def require_room(device: str) -> None:
-    """Raise HostUnfit where there is no disk or memory to judge any kernel."""
-    fault = find_fault((), device)
-    if fault is not None:
-        raise HostUnfit(explain((), fault), fault.mend)
 
 
 def is_scarce() -> bool:
@@ -225,17 +323,6 @@ def _count_free(folder: Path) -> tuple[int, int | None]:
     return state.f_bavail * state.f_frsize, state.f_favail if state.f_files else None
 
 
-def _check_memory() -> Fact:
-    free = _read_free_memory()
-    return Fact(
-        "memory",
-        f"{free / 2**30:.1f} GB free",
-        free >= _LEAST_MEMORY,
-        "no kernel is judged",
-        "End other processes, or use a machine with more memory.",
-    )
-
-
 def _read_free_memory() -> int:
     """Return the bytes that this host, or the control group of this process, still has."""
     free = sys.maxsize
@@ -247,133 +334,6 @@ def _read_free_memory() -> int:
         most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
         free = min(free, most - used)
     return free
-
-
-def _check_compiler() -> Fact:
-    command = os.environ.get("CXX") or "c++"
-    include = f"-I{sysconfig.get_path('include')}"
-    has_headers = _check_headers().holds
-    source = _CPP if has_headers else _CPP.partition("\n")[2]
-    fault = _try_compiler(command, "trial.cpp", source, ("-shared", "-fPIC", include))
-    return Fact(
-        "C++ compiler",
-        _describe_fault("CXX", command, fault) if fault else command,
-        fault is None,
-        "kernels that build C++ or CUDA, or call torch.compile on a CPU, are not judged",
-        "Install g++ (apt-get install g++), or set CXX to a C++ compiler that works.",
-    )
-
-
-def _check_c_compiler() -> Fact:
-    command = os.environ.get("CC") or next(filter(shutil.which, ("gcc", "clang")), "gcc")
-    fault = _try_compiler(command, "trial.c", "int one(void) { return 1; }\n", ("-shared", "-fPIC"))
-    return Fact(
-        "C compiler",
-        _describe_fault("CC", command, fault) if fault else command,
-        fault is None,
-        "kernels in Triton, and those that call torch.compile, are not judged on a GPU",
-        "Install gcc (apt-get install gcc), or set CC to a C compiler that works.",
-    )
-
-
-def _describe_fault(variable: str, command: str, fault: str) -> str:
-    return f"{variable}={command} {fault}" if os.environ.get(variable) else f"{command} {fault}"
-
-
-def _check_headers() -> Fact:
-    file = Path(sysconfig.get_path("include"), "Python.h")
-    return Fact(
-        "Python's headers",
-        str(file) if file.is_file() else f"{file} does not exist",
-        file.is_file(),
-        "kernels that build C++ or CUDA, Triton kernels and torch.compile are not judged",
-        "Install Python's headers, such as with apt-get install python3-dev.",
-    )
-
-
-def _check_ninja() -> Fact:
-    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    path = shutil.which("ninja", path=folders)
-    fault = "is not in PATH" if path is None else _run([path, "--version"], None)
-    return Fact(
-        "ninja",
-        f"ninja {fault}" if fault else str(path),
-        fault is None,
-        "kernels that build C++ or CUDA are not judged",
-        "Install it with pip install ninja.",
-    )
-
-
-def _check_toolkit() -> Fact:
-    beside = shutil.which("nvcc")
-    home = os.environ.get("CUDA_HOME") or (
-        str(Path(beside).parents[1]) if beside else "/usr/local/cuda"
-    )
-    nvcc = f"{home}/bin/nvcc"
-    host = os.environ.get("CC")
-    options = ("-shared", "-Xcompiler", "-fPIC", *(("-ccbin", host) if host else ()))
-    fault = _try_compiler(shlex.quote(nvcc), "trial.cu", _CUDA, options)
-    if fault is None:
-        fault = _compare_versions(nvcc)
-    return Fact(
-        "CUDA toolkit",
-        _describe_fault("CUDA_HOME", nvcc, fault) if fault else nvcc,
-        fault is None,
-        "kernels that build CUDA are not judged",
-        "Install the CUDA toolkit that torch.version.cuda names, with a C++ compiler that it"
-        " supports, and set CUDA_HOME to its folder.",
-    )
-
-
-def _compare_versions(nvcc: str) -> str | None:
-    """Return how the versions of nvcc and of torch differ, if torch refuses to build with both."""
-    cuda = _read_torch_cuda()
-    answer = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
-    release = re.search(r"release (\d+)\.(\d+)", answer.stdout)
-    if cuda and release and release[1] != cuda.partition(".")[0]:
-        return f"is of CUDA {release[1]}.{release[2]}, and torch of CUDA {cuda}"
-    return None
-
-
-def _check_driver() -> Fact:
-    cuda, number = _read_torch_cuda(), ctypes.c_int()
-    fault = None
-    try:
-        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number))
-    except (OSError, AttributeError) as error:
-        fault = f"libcuda.so.1 cannot be loaded: {error}"
-    version = f"{number.value // 1000}.{number.value % 1000 // 10}"
-    if fault is None and cuda and number.value // 1000 < int(cuda.partition(".")[0]):
-        fault = f"the driver is for CUDA {version}, and torch of CUDA {cuda}"
-    return Fact(
-        "NVIDIA driver",
-        fault or f"CUDA {version}",
-        fault is None,
-        "no kernel is judged on a GPU",
-        "Install a driver for the CUDA version of torch, or a torch for that of the driver.",
-    )
-
-
-def _read_torch_cuda() -> str | None:
-    versions = read_torch_versions()
-    return versions[1] if versions else None
-
-
-def _describe_user() -> Fact:
-    import pwd
-
-    try:
-        state = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        state = f"user id {os.getuid()} has no account"
-    home = os.environ.get("HOME")
-    return Fact(
-        "user",
-        f"{state}, HOME={home}" if home else f"{state}, HOME is not set",
-        True,
-        "caches are in the folder for temporary files",
-        "Set HOME, or FLYWHEEL_CACHE, to a folder that you can write to.",
-    )
 
 
 def _try_compiler(command: str, name: str, source: str, options: tuple[str, ...]) -> str | None:
@@ -425,10 +385,3 @@ def _run(command: list[str], folder: str | None) -> str | None:
     lines = text.strip().splitlines() or [f"exit code {answer.returncode}"]
     said = next((line for line in lines if "error" in line), lines[-1])
     return f"fails on a file of a few lines: {said[:200]}"
-
-
-def explain(needs: Iterable[Need], fact: Fact) -> str:
-    """Return why a kernel with these needs is not judged, in one sentence."""
-    does = " and ".join(WORDS[need] for need in sorted(needs))
-    subject = f"the kernel {does}, and this host cannot do so" if does else "this host cannot judge"
-    return f"{subject} ({fact.what}: {fact.state})"

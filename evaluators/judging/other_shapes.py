@@ -93,17 +93,17 @@ def judge_shapes(
     try:
         with result.time_part("drawing", bench.lock.hold_shared()):
             asked = (config.draw_shapes, *config.axes)
-            if asked not in bench.shapes:
+            if asked not in bench.task.shapes:
                 axes = json.loads(case.axes)
                 reference = bench.open_reference(case.task_code, axes)
-                bench.shapes[asked] = (
+                bench.task.shapes[asked] = (
                     try_shapes(reference, axes, map(parse_axes, config.axes))
                     if config.axes
                     else draw_shapes(
                         reference, case.task_id, axes, config.draw_shapes, version=version
                     )
                 )
-            shapes = bench.shapes[asked]
+            shapes = bench.task.shapes[asked]
     except (EvaluatorError, ReferenceFailed) as failed:
         rows.notes.append(f"other shapes: none, {failed}"[:_MOST_NOTE])
         return rows

@@ -1,23 +1,41 @@
-"""Weak tasks: tasks that a weak answer passes. Importing this module loads no torch."""
+"""Weak tasks, which an answer without work passes: zeros, a copy of an input, the answer to others.
+
+If one of them is within the tolerance of a task, a correct verdict shows nothing about a kernel.
+The audit calls only the reference; it needs no kernel. Importing this module loads no torch.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from evaluators.judging.bench import Bench
-    from evaluators.references.task import Reference
+    from evaluators.references.task import Expected, Reference
 
 VERSION = 2
-"""Version of the rules in `weak_answers`; a new version audits every task again."""
-
-
+"""Version of the rules of `audit_task`; a new version audits every task again."""
+_TRIALS = 3
 _INPUT_COPIES, _ANSWER_COPIES = 7, 14
 """Bytes that an audit takes for a byte of inputs and of the answer: both processes hold them, in
 double precision as well, and the judge compares them with several weak answers."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of auditing one task."""
+
+    passes: list[str]
+    """Weak answers that pass every time, sorted."""
+    repeatable: bool
+    """Whether answers depend on the inputs alone."""
 
 
 def build_audit_row(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
@@ -27,11 +45,19 @@ def build_audit_row(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
 
     Raises ReferenceFailed, also for a task that is too large for the memory.
     """
-    from evaluators.judging.weak_answers import audit_task
+    from evaluators.references.task import ReferenceFailed
 
     reference = bench.open_reference(task["task_code"], json.loads(task["axes"]))
-    if bench.device == "cpu":
-        _check_memory(reference, task["free_bytes"])
+    known = reference.count_bytes() if bench.device == "cpu" else None
+    if known is not None:
+        inputs, answer = known
+        needed = _INPUT_COPIES * inputs + _ANSWER_COPIES * answer
+        if needed > task["free_bytes"]:
+            sizes = f"inputs of {inputs / 1e9:.1f} GB and an answer of {answer / 1e9:.1f} GB"
+            raise ReferenceFailed(
+                f"too large: {sizes} take about {needed / 1e9:.0f} GB, and"
+                f" {task['free_bytes'] / 1e9:.0f} GB are free"
+            )
     audit = audit_task(reference)
     return {
         "task_id": task["task_id"],
@@ -45,18 +71,70 @@ def build_audit_row(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
     }
 
 
-def _check_memory(reference: Reference, free_bytes: int) -> None:
-    """Raise ReferenceFailed where a task is too large to be audited in the memory."""
+def audit_task(reference: Reference) -> Audit:
+    """Compare weak answers with the reference. Raises ReferenceFailed.
+
+    Weak answers are zeros, ones, the mean of the right answer, each input of the right size
+    (input_0 …), the answer to other inputs, and the answer under other parameters. One of them
+    passes if it passes on three sets of inputs, because a verdict requires right answers to all
+    inputs. The first set is enough where nothing passes it.
+    """
+    from evaluators.judging.comparison import compare
+    from evaluators.references.task import call_seed
+
+    reference.reset()
+    passes: set[str] | None = None
+    for _ in range(_TRIALS):
+        seed = secrets.randbits(48)
+        inputs, own_seed = reference.inputs(seed), call_seed(seed)
+        expected = reference.answer(inputs, own_seed)
+        choices = partial(reference.choices, inputs, own_seed)
+        repeated = reference.value(inputs, own_seed)
+        if compare(expected, repeated, choices=choices).reason is not None:
+            reference.remembers = True
+        passing = {
+            name
+            for name, answer in _iterate_answers(reference, inputs, expected, own_seed)
+            if compare(expected, answer, choices=choices).reason is None
+        }
+        passes = passing if passes is None else passes & passing
+        if not passes:
+            break
+    reference.reset()
+    return Audit(sorted(passes or ()), reference.repeatable)
+
+
+def _iterate_answers(
+    reference: Reference, inputs: list[Any], expected: Expected, seed: int
+) -> Iterator[tuple[str, Any]]:
+    import torch
+
+    from evaluators.memory.tensors import map_tensors, tensors_of
     from evaluators.references.task import ReferenceFailed
 
-    known = reference.count_bytes()
-    if known is None:
-        return
-    inputs, answer = known
-    needed = _INPUT_COPIES * inputs + _ANSWER_COPIES * answer
-    if needed > free_bytes:
-        sizes = f"inputs of {inputs / 1e9:.1f} GB and an answer of {answer / 1e9:.1f} GB"
-        raise ReferenceFailed(
-            f"too large: {sizes} take about {needed / 1e9:.0f} GB, and"
-            f" {free_bytes / 1e9:.0f} GB are free"
-        )
+    def fill_with_mean(tensor: torch.Tensor) -> torch.Tensor:
+        wide = torch.complex128 if tensor.is_complex() else torch.float64
+        mean = tensor.to(wide).mean() if tensor.numel() else torch.zeros((), dtype=wide)
+        return mean.to(tensor.device, tensor.dtype).expand(tensor.shape)
+
+    value = expected.value
+    tensors = list(tensors_of(value))
+    yield "zeros", map_tensors(value, torch.zeros_like)
+    has_numbers = all(tensor.dtype is not torch.float4_e2m1fn_x2 for tensor in tensors)
+    if has_numbers:
+        yield "ones", map_tensors(value, torch.ones_like)
+        yield "mean", map_tensors(value, fill_with_mean)
+    if has_numbers and len(tensors) == 1:
+        for number, tensor in enumerate(tensors_of(inputs)):
+            if tensor.numel() == tensors[0].numel():
+                answer = tensor.to(tensors[0].dtype).reshape(tensors[0].shape)
+                yield f"input_{number}", map_tensors(value, lambda _, answer=answer: answer)
+    yield "other_inputs", reference.value(reference.inputs(secrets.randbits(48)), seed)
+    if reference.parameters():
+        reference.load(reference.perturb(secrets.randbits(48)))
+        try:
+            yield "other_parameters", reference.value(inputs, seed)
+        except ReferenceFailed:
+            pass  # the module cannot run with these weights, so no answer could pass
+        finally:
+            reference.reset()

@@ -43,8 +43,6 @@ from store.commandline import members
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from evaluators.judging.bench import Bench
     from evaluators.judging.case import Case
 
@@ -55,8 +53,6 @@ DEFAULT = "judge"
 Row: TypeAlias = "dict[str, Any]"
 Tables: TypeAlias = "dict[str, list[dict[str, Any]]]"
 ConfirmWin: TypeAlias = "Callable[[Tables, Sequence[Row], Mapping[str, Any] | None], Tables]"
-
-_NEEDED = "An evaluator defines VERSION, Config and judge(case, bench, config)."
 
 
 class Evaluator(Protocol):
@@ -138,9 +134,30 @@ def load(name: str) -> Evaluator:
     """
     member = members.find_member(ROOM, name)
     module = member.load()
-    fault = _find_fault(module)
+    version: object = getattr(module, "VERSION", None)
+    config: object = getattr(module, "Config", None)
+    has_remeasure, has_confirm_win = (
+        callable(getattr(module, name, None)) for name in ("remeasure", "confirm_win")
+    )
+    fault = None
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        fault = "VERSION must be an integer, 1 or more"
+    elif not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        fault = "Config must be a dataclass"
+    elif not callable(getattr(module, "judge", None)):
+        fault = "judge must be a function"
+    elif has_remeasure != has_confirm_win:
+        fault = "remeasure and confirm_win belong together"
+    else:
+        try:
+            json.dumps(dataclasses.asdict(config()))
+        except TypeError as error:
+            fault = f"Config() must have JSON values as defaults ({error})"
     if fault is not None:
-        raise FlywheelError(f"{member.file} is not an evaluator: {fault}.", _NEEDED)
+        raise FlywheelError(
+            f"{member.file} is not an evaluator: {fault}.",
+            "An evaluator defines VERSION, Config and judge(case, bench, config).",
+        )
     return cast("Evaluator", module)
 
 
@@ -175,42 +192,17 @@ def get_policy(config: Any) -> str | None:
     return policies[0]
 
 
-def choose_policy(config: Any, policy: str | None) -> Any:
-    """Return a Config that asks for a verdict by one policy; None leaves it as it is."""
-    if policy is None:
-        return config
-    several = isinstance(config.policy, tuple | list)
-    return dataclasses.replace(config, policy=(policy,) if several else policy)
-
-
 def adjust_config(config: Any, case: Case) -> Any:
     """Return a Config that asks for the verdict of a case, by its policy and protocol."""
-    adjusted = choose_policy(config, case.policy)
-    if case.protocol is None:
-        return adjusted
-    return dataclasses.replace(adjusted, protocol=case.protocol)
+    if case.policy is not None:
+        several = isinstance(config.policy, tuple | list)
+        policy = (case.policy,) if several else case.policy
+        config = dataclasses.replace(config, policy=policy)
+    if case.protocol is not None:
+        config = dataclasses.replace(config, protocol=case.protocol)
+    return config
 
 
 def find_confirm_win(evaluator: Evaluator) -> ConfirmWin | None:
     """Return the function that decides a surprising win, or None where there is none."""
     return getattr(evaluator, "confirm_win", None)
-
-
-def _find_fault(module: ModuleType) -> str | None:
-    version: object = getattr(module, "VERSION", None)
-    config: object = getattr(module, "Config", None)
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        return "VERSION must be an integer, 1 or more"
-    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
-        return "Config must be a dataclass"
-    if not callable(getattr(module, "judge", None)):
-        return "judge must be a function"
-    try:
-        json.dumps(dataclasses.asdict(config()))
-    except TypeError as error:
-        return f"Config() must have JSON values as defaults ({error})"
-    if callable(getattr(module, "remeasure", None)) != callable(
-        getattr(module, "confirm_win", None)
-    ):
-        return "remeasure and confirm_win belong together"
-    return None

@@ -14,6 +14,7 @@ import logging
 import queue
 import threading
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -104,7 +105,7 @@ class _JobQueue:
 
     def add(self, cases: Sequence[Case]) -> None:
         """Add cases; those that need it are compiled ahead where there are builders."""
-        with self.changed:
+        with self.change():
             for case in cases:
                 if not (self.builders and case.compiles):
                     self.ready.append(_Job(case))
@@ -116,12 +117,12 @@ class _JobQueue:
                         break
                 else:
                     self.to_build.append([_Job(case)])
-            self.changed.notify_all()
 
-    def close(self) -> None:
-        """Let threads end when all cases are finished."""
+    @contextmanager
+    def change(self) -> Generator[None]:
+        """Hold the queue for a change, and wake every thread that waits for one."""
         with self.changed:
-            self.complete = True
+            yield
             self.changed.notify_all()
 
     def next_build(self) -> list[_Job] | None:
@@ -135,13 +136,6 @@ class _JobQueue:
                     return jobs
                 self.changed.wait()
         return None
-
-    def finish_build(self, jobs: Sequence[_Job]) -> None:
-        """Make compiled cases ready to judge."""
-        with self.changed:
-            self.building -= len(jobs)
-            self.ready += jobs
-            self.changed.notify_all()
 
     def next_case(self, judge: int) -> _Job | None:
         """Wait for a case: of the judge's loaded task, else of one that no other judge has loaded.
@@ -170,30 +164,12 @@ class _JobQueue:
                 self.changed.wait()
         return None
 
-    def put_back(self, job: _Job) -> None:
-        """Put a case first in the queue, whose judge is done with it."""
-        with self.changed:
-            self.ready.insert(0, job)
-            self.end_judging()
-
-    def end_judging(self) -> None:
-        """Note that a judge is done with its case."""
-        with self.changed:
+    def end_judging(self, job: _Job | None = None) -> None:
+        """Note that a judge is done with a case, which comes first in the queue again if given."""
+        with self.change():
             self.judging -= 1
-            self.changed.notify_all()
-
-    def remove_judge(self, judge: int) -> None:
-        """Count one judge less; the others take the cases that waited for it."""
-        with self.changed:
-            self.loaded.pop(judge, None)
-            self.judges -= 1
-            self.changed.notify_all()
-
-    def stop(self) -> None:
-        """Release every waiting thread."""
-        with self.changed:
-            self.stopped = True
-            self.changed.notify_all()
+            if job is not None:
+                self.ready.insert(0, job)
 
 
 def judge_cases(
@@ -245,7 +221,8 @@ def judge_cases(
                 jobs.add(batch)
                 total, left = total + len(batch), left + len(batch)
             if batch is None:
-                jobs.close()
+                with jobs.change():
+                    jobs.complete = True
             if jobs.complete and not left:
                 break
             try:
@@ -262,7 +239,8 @@ def judge_cases(
                 left -= 1
                 yield result
     finally:
-        jobs.stop()
+        with jobs.change():
+            jobs.stopped = True
     if left:
         raise lost or EvaluatorError(
             f"{left} of {total} kernels were not judged", "Run this again to judge the rest."
@@ -283,7 +261,9 @@ def _build_ahead(jobs: _JobQueue, builder: Builder, results: queue.SimpleQueue[A
                     return
                 path = quote_name(case.path)
                 log.warning("%s is not compiled ahead: %.300s", path, describe_fault(failed))
-            jobs.finish_build(alike)
+            with jobs.change():
+                jobs.building -= len(alike)
+                jobs.ready += alike
     except BaseException as error:
         results.put(error)
 
@@ -310,7 +290,7 @@ def _run_judge(
                 result = JudgedCase(job.case, judge.row, None, unfit.message, unfit)
             except DeviceUnavailable as gone:
                 log.warning("%s takes no more kernels: %s", judge.row["name"], gone.message)
-                jobs.put_back(job)
+                jobs.end_judging(job)
                 results.put(gone)
                 return
             except Exception as failed:  # whatever it is, it is no fault of other cases
@@ -323,7 +303,7 @@ def _run_judge(
                     judge.restart()
                 finally:  # no other judge has a case after its last try
                     if job.tries < _TRIES:
-                        jobs.put_back(job)
+                        jobs.end_judging(job)
                     else:
                         jobs.end_judging()
                         results.put(job.first or JudgedCase(job.case, judge.row, None, why))
@@ -331,11 +311,18 @@ def _run_judge(
             else:
                 flags = tables["evaluations"][0].get("flags") or ()
                 if confirm_win is not None and job.first is not None:
-                    result = _confirm_win(confirm_win, job.first, tables)
+                    evaluation, failed = tables["evaluations"][0], None
+                    if evaluation["status"] in _FAILURES:
+                        names = ("status", "reason", "message")
+                        failed = {name: evaluation.get(name) for name in names}
+                        failed["detail"] = evaluation.get("log") or ""
+                    assert job.first.tables is not None
+                    rows = confirm_win(job.first.tables, tables["timings"], failed)
+                    result = replace(job.first, tables=rows)  # on the first device
                 elif case.sessions == "first" and "unconfirmed_win" in flags:
                     job.first, job.first_judge = JudgedCase(job.case, judge.row, tables), number
                     job.case = replace(case, sessions="second")
-                    jobs.put_back(job)
+                    jobs.end_judging(job)
                     continue
                 else:
                     result = JudgedCase(job.case, judge.row, tables)
@@ -345,18 +332,9 @@ def _run_judge(
     except BaseException as error:
         results.put(error)
     finally:
-        jobs.remove_judge(number)
-
-
-def _confirm_win(confirm_win: ConfirmWin, first: JudgedCase, second: Tables) -> JudgedCase:
-    """Return the result of a surprising win after its second session, on the first device."""
-    assert first.tables is not None
-    evaluation = second["evaluations"][0]
-    failed = None
-    if evaluation["status"] in _FAILURES:
-        failed = {name: evaluation.get(name) for name in ("status", "reason", "message")}
-        failed["detail"] = evaluation.get("log") or ""
-    return replace(first, tables=confirm_win(first.tables, second["timings"], failed))
+        with jobs.change():  # the others take the cases that waited for it
+            jobs.loaded.pop(number, None)
+            jobs.judges -= 1
 
 
 def describe_fault(failed: Exception) -> str:

@@ -100,14 +100,6 @@ def find_pending(
     return lake.sql(guarded, parameters, QueryLimits(max_rows=0)).arrow()
 
 
-# The pending kernels of a lake in batches of leased cases, so that runs share them.
-#
-#     find_pending ─▶ lease a batch ─▶ what has been judged since? ─▶ cases ─▶ commit ─▶ release
-#
-# Any number of runs, on any number of hosts, may judge the kernels of one lake at the same time.
-# Each takes leases on a few kernels at a time and keeps them until its verdicts are committed.
-# Leases of a run that dies end with it, and the others take over its kernels.
-
 CASES_PER_JUDGE = 16
 """Cases that a run leases at a time, for each of its judges: some minutes of work."""
 
@@ -157,9 +149,8 @@ class LeasedCases:
         self._finished: list[str] = []
         """Leases on cases whose verdicts are spooled."""
         writer.flush()
-        with writer.reader() as lake:
-            self.origin = (lake.lake_id, lake.snapshot)
-            self._pending = find_pending(lake, evaluator, devices, self._selection)
+        self.origin = self._read_pending()
+        """Lake and snapshot of what is pending at first."""
         most = self._pending.num_rows
         self._left = most if selection.limit is None else min(selection.limit, most)
         self.total = self._left
@@ -167,8 +158,15 @@ class LeasedCases:
         self.left_to_others = 0
         """Cases that other runs are judging; known once every batch is read."""
 
+    def _read_pending(self) -> tuple[str, int]:
+        with self._writer.reader() as lake:
+            self._pending = find_pending(lake, self._evaluator, self._devices, self._selection)
+            return lake.lake_id, lake.snapshot
+
     def read_batches(self) -> Iterator[list[Case]]:
         """Yield cases until none is left that this run may judge."""
+        import pyarrow as pa
+
         positions = list(range(self._pending.num_rows))
         # What another run holds at first may be free at the end, if that run is interrupted.
         for _ in range(2):
@@ -179,7 +177,15 @@ class LeasedCases:
                 self._left -= len(cases)
                 if cases:
                     yield cases
-            positions = self._find_again(skipped) if skipped and self._left else []
+            positions = []
+            if skipped and self._left:  # those of them that are still pending now
+                names = ("kernel_id", "task_id", "workload_id", "policy")
+                before = self._pending.select(names).take(pa.array(skipped, pa.int64()))
+                waiting = {tuple(row.values()) for row in before.to_pylist()}
+                self.commit()
+                self._read_pending()
+                rows = self._pending.select(names).to_pylist()
+                positions = [at for at, row in enumerate(rows) if tuple(row.values()) in waiting]
         self.left_to_others = len(positions)
 
     def finish(self, case: Case) -> None:
@@ -196,19 +202,6 @@ class LeasedCases:
         self._leases.release(self._finished)
         self._finished.clear()
         return snapshot
-
-    def _find_again(self, skipped: Sequence[int]) -> list[int]:
-        """Find what is pending now; return the positions of the skipped cases that still are."""
-        import pyarrow as pa
-
-        names = ("kernel_id", "task_id", "workload_id", "policy")
-        before = self._pending.select(names).take(pa.array(skipped, pa.int64()))
-        wanted = {tuple(row.values()) for row in before.to_pylist()}
-        self.commit()
-        with self._writer.reader() as lake:
-            self._pending = find_pending(lake, self._evaluator, self._devices, self._selection)
-        rows = self._pending.select(names).to_pylist()
-        return [at for at, row in enumerate(rows) if tuple(row.values()) in wanted]
 
     def _lease(self, chosen: Sequence[int], skipped: list[int]) -> list[Case]:
         """Return the cases of these positions that no other run holds or has judged."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -75,64 +74,11 @@ class Verdict:
         return self.evaluation_id is not None
 
 
-class Requests(ABC):
-    """Answers requests for verdicts in one thread, those that arrive at the same time together."""
+class Pool:
+    """Persistent judges on this machine or on a Ray cluster. Use as a context manager.
 
-    def __init__(self) -> None:
-        self._waiting: dict[Pair, Future[Verdict]] = {}
-        self._lock = threading.Lock()
-        self._worker: ThreadPoolExecutor
-
-    @abstractmethod
-    def _judge(self, wanted: list[Pair]) -> dict[Pair, Verdict]:
-        """Return the verdicts of distinct kernels and tasks."""
-
-    def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Verdict]:
-        """Return the stored verdict of each kernel on each task; judge what has none.
-
-        Rows are committed when this returns. A pair that is requested twice is judged once. A
-        fault of the evaluator is tried again; where it persists, the status is evaluator_error,
-        which says nothing about the kernel, and the next request tries again.
-
-        Args:
-            wanted: kernel_id and task_id of kernels that are in the lake or its spool.
-
-        Raises:
-            UnknownName: a kernel is not in the lake, or a task has no workload for this device.
-            DeviceUnavailable: no device is left; what was judged is stored.
-        """
-        return self._worker.submit(self._judge, list(dict.fromkeys(wanted))).result()
-
-    async def evaluate(self, kernel_id: str, task_id: str) -> Verdict:
-        """Return one verdict; requests that are awaited at the same time are judged together.
-
-        Raises what `judge` raises.
-        """
-        pair = (kernel_id, task_id)
-        with self._lock:
-            future = self._waiting.setdefault(pair, Future[Verdict]())
-        # Answer after every coroutine that is ready now has added its request.
-        asyncio.get_running_loop().call_soon(self._worker.submit, self._answer)
-        # Cancelling one waiter cancels no other waiter's answer.
-        return await asyncio.shield(asyncio.wrap_future(future))
-
-    def _answer(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, {}
-        if not waiting:
-            return
-        try:
-            verdicts = self._judge(list(waiting))
-        except BaseException as error:
-            for future in waiting.values():
-                future.set_exception(error)
-            return
-        for pair, future in waiting.items():
-            future.set_result(verdicts[pair])
-
-
-class Pool(Requests):
-    """Persistent judges on this machine or on a Ray cluster. Use as a context manager."""
+    One thread answers requests for verdicts, those that arrive at the same time together.
+    """
 
     def __init__(
         self,
@@ -166,7 +112,8 @@ class Pool(Requests):
         self._config = config
         self._name = evaluator
         self._remeasure = remeasure
-        super().__init__()
+        self._waiting: dict[Pair, Future[Verdict]] = {}
+        self._lock = threading.Lock()
         self._closing = threading.Event()
         self._stack = ExitStack()
 
@@ -220,7 +167,51 @@ class Pool(Requests):
         """The `devices` row of the first device; the others are of its kind."""
         return self._judges[0].row
 
+    def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Verdict]:
+        """Return the stored verdict of each kernel on each task; judge what has none.
+
+        Rows are committed when this returns. A pair that is requested twice is judged once. A
+        fault of the evaluator is tried again; where it persists, the status is evaluator_error,
+        which says nothing about the kernel, and the next request tries again.
+
+        Args:
+            wanted: kernel_id and task_id of kernels that are in the lake or its spool.
+
+        Raises:
+            UnknownName: a kernel is not in the lake, or a task has no workload for this device.
+            DeviceUnavailable: no device is left; what was judged is stored.
+        """
+        return self._worker.submit(self._judge, list(dict.fromkeys(wanted))).result()
+
+    async def evaluate(self, kernel_id: str, task_id: str) -> Verdict:
+        """Return one verdict; requests that are awaited at the same time are judged together.
+
+        Raises what `judge` raises.
+        """
+        pair = (kernel_id, task_id)
+        with self._lock:
+            future = self._waiting.setdefault(pair, Future[Verdict]())
+        # Answer after every coroutine that is ready now has added its request.
+        asyncio.get_running_loop().call_soon(self._worker.submit, self._answer)
+        # Cancelling one waiter cancels no other waiter's answer.
+        return await asyncio.shield(asyncio.wrap_future(future))
+
+    def _answer(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+        if not waiting:
+            return
+        try:
+            verdicts = self._judge(list(waiting))
+        except BaseException as error:
+            for future in waiting.values():
+                future.set_exception(error)
+            return
+        for pair, future in waiting.items():
+            future.set_result(verdicts[pair])
+
     def _judge(self, wanted: list[Pair]) -> dict[Pair, Verdict]:
+        """Return the verdicts of distinct kernels and tasks."""
         if not wanted:
             return {}
         self._writer.flush()
@@ -230,6 +221,7 @@ class Pool(Requests):
             is_wanted = [row["evaluation_id"] is None or self._remeasure for row in rows]
             cases = list(read_cases(lake, verdicts.filter(is_wanted), self.device["name"]))
         fresh = {(case.kernel_id, case.task_id) for case in cases}
+        faults: dict[Pair, dict[str, Any]] = {}
         if cases:
             log.debug("%d of %d kernels are judged now", len(cases), len(rows))
             faults = self._judge_all(cases)
@@ -237,11 +229,11 @@ class Pool(Requests):
             if self._protocol == "training" and (leaders := choose_leaders(cases, rows)):
                 self._judge_all(leaders)
                 rows = self._read_verdicts(wanted)
-            return {
-                _pair(row): make_verdict(row, faults.get(_pair(row)), fresh=_pair(row) in fresh)
-                for row in rows
-            }
-        return {_pair(row): make_verdict(row, None, fresh=False) for row in rows}
+        pairs = map(_pair, rows)
+        return {
+            pair: make_verdict(row, faults.get(pair), fresh=pair in fresh)
+            for pair, row in zip(pairs, rows, strict=True)
+        }
 
     def _read_verdicts(self, wanted: list[Pair]) -> list[dict[str, Any]]:
         self._writer.flush()
@@ -358,23 +350,15 @@ def make_verdict(
 
     Raises FlywheelError where there is neither a verdict nor a fault.
     """
-    ids = {name: row[name] for name in ("kernel_id", "task_id", "workload_id")}
     if row["evaluation_id"] is None:
         if fault is None:
             raise FlywheelError(f"{row['kernel_id'][:12]} has no verdict", "Try `store check`.")
         row = {**row, **{name: fault.get(name) for name in ("status", "reason", "message")}}
-    return Verdict(
-        **ids,
-        evaluation_id=row["evaluation_id"],
-        device_id=row["device_id"],
-        status=row["status"],
-        reason=row["reason"],
-        message=row["message"],
-        flags=tuple(row["flags"]),
-        speedup=row["speedup"],
-        speedup_low=row["speedup_low"],
-        findings=tuple(row["findings"]),
-        quarantined=row["quarantined"],
-        equivalent=row["equivalent"] if row["status"] == "correct" else None,
-        fresh=fresh,
-    )
+    values: dict[str, Any] = {each.name: row.get(each.name) for each in fields(Verdict)}
+    own: dict[str, Any] = {
+        "flags": tuple(row["flags"]),
+        "findings": tuple(row["findings"]),
+        "equivalent": row["equivalent"] if row["status"] == "correct" else None,
+        "fresh": fresh,
+    }
+    return Verdict(**values | own)

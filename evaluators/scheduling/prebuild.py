@@ -94,7 +94,7 @@ class Builder:
         begin = time.perf_counter()
         files = case.files
         device = "cpu" if self._arch is None else "cuda"
-        if host.find_fault(host.find_needs(files, device), device) is not None:
+        if host.find_unfit(host.find_needs(files, device), device) is not None:
             return {"seconds": 0.0, "hit": False, "failure": None}  # the judge says what is wrong
         oom_kills = host.count_oom_kills()
         build = self._builds.claim(files, case.task_code, case.axes)

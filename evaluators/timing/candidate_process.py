@@ -16,13 +16,11 @@ from typing import Any, NoReturn
 
 from evaluators.device.roofline import Floor
 from evaluators.diagnosis.bottleneck import analysis, share
-from evaluators.judging.bench import Bench
-from evaluators.judging.calls.protocol import CorrectnessProtocol
-from evaluators.judging.calls.verdict_calls import SeedProbe, draw_probe, repeat_probe
+from evaluators.judging.bench import BaselineTask, Bench
+from evaluators.judging.calls import CorrectnessProtocol, SeedProbe, draw_probe, repeat_probe
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.case_result import CaseResult, build_shared_columns
 from evaluators.judging.tolerance import flatten, measure_algorithms, widen
-from evaluators.judging.workers import BaselineTask
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import is_inexact, tensors_of
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded, has_same_bits

@@ -18,7 +18,7 @@ from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.host_load import read_load
 from evaluators.device.placement import pick_fast_cores, time_loop
-from evaluators.judging.workers import BaselineWorkers
+from evaluators.judging.bench import BaselineWorkers
 from evaluators.memory.tensors import copy_value, tensors_of
 from evaluators.references.task import has_same_bits
 from evaluators.timing.checks import (

@@ -34,7 +34,7 @@ import torch
 
 from evaluators.device.fingerprint import Reading
 from evaluators.device.host_load import Load
-from evaluators.judging.workers import BaselineWorkers
+from evaluators.judging.bench import BaselineWorkers
 from evaluators.memory.tensors import LaidOut, layout
 from evaluators.memory.values import tensors_of
 from evaluators.timing.intervals import bound_median, compute_log_ratios, read_fallback_spreads

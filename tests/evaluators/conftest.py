@@ -15,8 +15,7 @@ from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import count_threads
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls.protocol import CorrectnessProtocol
-from evaluators.judging.calls.verdict_calls import MOST_CALLS, draw_probe
+from evaluators.judging.calls import MOST_CALLS, CorrectnessProtocol, draw_probe
 from evaluators.judging.case import Case
 from evaluators.judging.case_result import CaseResult
 from evaluators.judging.flags import FLAGS

@@ -39,7 +39,7 @@ from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.judging.flags import FLAGS
-from evaluators.judging.weak_answers import audit_task
+from evaluators.judging.weak_tasks import audit_task
 from evaluators.processes.process_tree import find_descendants
 from evaluators.timing.surprising_wins import compute_speedups, ranks_nothing
 from store.schema import catalog

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls.input_variations import vary_whole
-from evaluators.judging.calls.verdict_calls import MOST_CALLS
+from evaluators.judging.calls import MOST_CALLS
 from evaluators.judging.flags import FLAGS, NONEQUIVALENT, UNRANKED
+from evaluators.judging.input_variations import vary_whole
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.worker.handle import Deadlines, Failed, Sizes

@@ -22,7 +22,7 @@ import pytest
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls.verdict_calls import Candidate, draw_probe
+from evaluators.judging.calls import Candidate, draw_probe
 from evaluators.judging.case import Case
 from evaluators.judging.case_result import CaseResult
 from evaluators.references.weight_seed import WEIGHT_SEED

@@ -374,7 +374,7 @@ def reach():
     # Whatever of the judge is loaded here, or can be.
     import importlib
     for name in (
-        "judging.calls.protocol", "judging.calls.verdict_calls",
+        "judging.calls",
         "judging.comparison", "judging.case_result", "judge", "timing.measurement",
         "timing.checks", "timing.candidate_process", "worker.handle",
         "references.task", "references.worker", "scheduling.judges.process",

@@ -13,13 +13,12 @@ import torch
 
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
-from evaluators.judging import comparison
+from evaluators.judging import calls, comparison
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls import protocol
-from evaluators.judging.case import Case
+from evaluators.judging.case import Case, Policy
 from evaluators.judging.comparison import ComparisonFailed
 from evaluators.processes.memory_use import MACHINE_IS_SHORT
-from evaluators.references.task import Expected
+from evaluators.references.task import Expected, Reference
 from evaluators.sandbox.failures import Failed
 from evaluators.timing import candidate_process
 from store.errors import HostUnfit, SandboxFailed
@@ -53,7 +52,7 @@ def test_an_unexpected_error_costs_its_case_alone_and_is_traced(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("evaluators.judging.calls.verdict_calls.compute_fingerprint", fail)
+        patch.setattr("evaluators.judging.calls.compute_fingerprint", fail)
         row = judge_code(right_candidate)
     assert (row["status"], row["reason"]) == ("evaluator_error", "internal"), row
     assert "Float8_e4m3fn" in row["message"]
@@ -64,19 +63,19 @@ def test_an_unexpected_error_costs_its_case_alone_and_is_traced(
 def test_an_error_in_a_robustness_call_ends_that_call_with_a_note(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    genuine = protocol.draw_seed
-    calls: list[int] = []
+    genuine = calls.measure_algorithms
+    tried: list[str] = []
 
-    def fail_at_first() -> int:
-        calls.append(1)
-        return fail() if len(calls) == 1 else genuine()
+    def fail_at_first(reference: Reference, policy: Policy, kind: str, probes: Any) -> None:
+        tried.append(kind)
+        return fail() if len(tried) == 1 else genuine(reference, policy, kind, probes)
 
-    monkeypatch.setattr(protocol, "draw_seed", fail_at_first)
+    monkeypatch.setattr(calls, "measure_algorithms", fail_at_first)
     row = judge_code(right_candidate)
     assert row["status"] == "correct"
     assert row["equivalent"] is None
     assert row["log"].count(": not tried, ") == 1
-    assert len(calls) > 1
+    assert len(tried) > 1
 
 
 # ---- memory that judges share --------------------------------------------------------------------

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from evaluators.judge import Config, judge
+from evaluators.judging import calls
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls import verdict_calls
 from evaluators.judging.case import Case
 from evaluators.references.task import ReferenceFailed
 
@@ -214,7 +214,7 @@ def test_a_state_counts_through_answers_and_by_name(
     name: str, check_code: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Beyond this many bytes, secret pieces of a state are compared.
-    monkeypatch.setattr(verdict_calls, "CHEAP_BYTES", 1 << 14)
+    monkeypatch.setattr(calls, "CHEAP_BYTES", 1 << 14)
     task, code, flags = STATES[name]
     found = check_code(make_candidate(code), task, calls=6)
     assert (found.status, found.reason) == ("correct", None), found

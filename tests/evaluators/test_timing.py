@@ -20,9 +20,8 @@ from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
 from evaluators.device.roofline import Floor, compute_floor, count_moved_bytes, count_work
 from evaluators.judge import Config, confirm_win, judge, remeasure
-from evaluators.judging.bench import Bench
+from evaluators.judging.bench import BaselineTask, BaselineWorkers, Bench
 from evaluators.judging.case import Case
-from evaluators.judging.workers import BaselineTask, BaselineWorkers
 from evaluators.references.task import Reference
 from evaluators.timing import candidate_process, checks
 from evaluators.timing.checks import CpuWatch, KeptAnswers, check_floor, is_disturbed, mark_noise

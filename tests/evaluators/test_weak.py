@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.judging.weak_answers import audit_task
+from evaluators.judging.weak_tasks import audit_task
 
 
 def task_of(forward: str, init: str = "", inputs: str = "torch.randn(16, 8)") -> str:

@@ -29,7 +29,7 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from evaluators.scheduling.pool import Requests, Verdict
+from evaluators.scheduling.pool import Pool, Verdict
 from pipelines import Message
 from store import read_sql
 from store.errors import FlywheelError
@@ -83,7 +83,7 @@ class Feed:
     def __init__(
         self,
         run: Run,
-        pool: Requests,
+        pool: Pool,
         draw: Draw,
         rule: Rule,
         terms: Terms,

@@ -23,7 +23,7 @@ from typing import Any, Self
 from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import Place, list_visible_devices
 from evaluators.judging.case import Case
-from evaluators.judging.host import count_oom_kills, require_room
+from evaluators.judging.host import count_oom_kills, find_unfit
 from evaluators.judging.weak_tasks import VERSION as AUDITOR_VERSION
 from evaluators.processes import cgroup, memory_group
 from evaluators.sandbox.folders import remove_folder
@@ -53,195 +53,6 @@ _LAST_WORDS_S = 2.0
 _HINT = "Its output above may say why. Run the command again to continue."
 
 log = logging.getLogger(__name__)
-
-
-class Channel:
-    """A judge process and the socket to it."""
-
-    def __init__(self, device: str, cores: Sequence[int] | None, order: Mapping[str, Any]) -> None:
-        """Start the process and send it its order.
-
-        Args:
-            device: auto, cpu, or a GPU such as cuda:0; the process sees no other GPU, and inherits
-                the lock of its device.
-            cores: Processor cores of the process; None for all.
-            order: The first message: what to judge with.
-
-        Raises:
-            SandboxFailed: the process is gone already.
-            HostUnfit: there is no disk or memory to judge any kernel.
-            DeviceUnavailable: CUDA_VISIBLE_DEVICES has no such GPU.
-        """
-        environment = _environment(device)
-        require_room("cpu" if device == "cpu" else "cuda")
-        self._device = device
-        self._told_to_wait = False
-        self._lock = DeviceLock.of_device(device, cores)
-        self._memory_lock = DeviceLock.of_memory(device)
-        ours, theirs = socket.socketpair()
-        self._scratch = Path(tempfile.mkdtemp(prefix="flywheel-"))
-        self._oom_kills = count_oom_kills()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, _ROOT, str(theirs.fileno())],
-            env={**environment, "TMPDIR": str(self._scratch)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=[
-                theirs.fileno(),
-                *(fd for pair in (*self._lock.fds, *self._memory_lock.fds) for fd in pair),
-            ],
-            start_new_session=True,
-        )
-        theirs.close()
-        assert self._process.stderr is not None
-        self._relay = threading.Thread(
-            target=echo.relay, args=(self._process.stderr,), name="relay", daemon=True
-        )
-        self._relay.start()
-        self._group: cgroup.Group | None = None
-        with contextlib.suppress(OSError):
-            self._group = cgroup.Group(holds_groups=True)
-            self._group.take(self._process.pid)
-        self._socket = ours
-        self._received = bytearray()
-        # Groups of workers are made below this one.
-        groups = [str(self._group.folder)] if self._group is not None else []
-        self._memory: Path | None = None
-        with contextlib.suppress(OSError):
-            self._memory = memory_group.make_group()
-            (self._memory / "cgroup.procs").write_text(str(self._process.pid))
-            groups.append(str(self._memory))
-        try:
-            locks = {"locks": self._lock.fds, "memory_locks": self._memory_lock.fds}
-            self.send({**order, "groups": groups, **locks})
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Send one message. Raises SandboxFailed where the process is gone."""
-        try:
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
-        except OSError as error:
-            raise self._describe_end() from error
-
-    def receive(self, limit_s: float) -> dict[str, Any]:
-        """Return the next message of the process.
-
-        limit_s: Seconds that it may take, not counting those in which it waits for its device.
-
-        Raises:
-            SandboxFailed: the process is gone or stuck, has failed, or sends something else.
-            DeviceUnavailable: the process refuses its device, or others use it for too long.
-            HostUnfit: the host lacks what the kernel needs.
-        """
-        waits = False
-        left_s = limit_s
-        while True:
-            begin = time.monotonic()
-            try:
-                wait_s = _DEVICE_LIMIT_S if self._told_to_wait else _NOTICE_S
-                message = json.loads(self._receive_line(wait_s if waits else left_s))
-            except (ValueError, RecursionError) as error:
-                raise SandboxFailed("the judge process sent a malformed message") from error
-            except TimeoutError:
-                if not waits:
-                    raise SandboxFailed("the judge process is stuck", _HINT) from None
-                if self._told_to_wait:
-                    raise DeviceUnavailable(
-                        f"others have used {self._device} for {_DEVICE_LIMIT_S / 60:.0f} minutes",
-                        "Wait for the trainings and judges that use it, or end them.",
-                    ) from None
-                self._told_to_wait = True
-                log.warning("waiting for %s: another judge or a training uses it", self._device)
-                continue
-            if not waits:
-                left_s -= time.monotonic() - begin
-            match message:
-                case {"waits": bool(waits)}:
-                    pass
-                case {"refused": [str(why), hint]}:
-                    raise DeviceUnavailable(why, clip_text(hint))
-                case {"unfit": [str(why), hint]}:
-                    raise HostUnfit(str(clip_text(why)), clip_text(hint))
-                case {"fault": str(why)}:
-                    raise SandboxFailed(f"the judge process failed: {why[:_TEXT_LIMIT]}")
-                case dict():
-                    return message
-                case _:
-                    raise SandboxFailed("the judge process sent a malformed message")
-
-    def interrupt(self) -> None:
-        """Let the process end, which another thread waits for."""
-        self._process.terminate()
-
-    def close(self) -> None:
-        """End the process, its worker processes and its control groups; remove its files."""
-        self._socket.close()
-        self._process.terminate()
-        with interrupts.wait_for("a judge process to end"):
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        if self._group is not None:
-            self._group.kill()
-            self._group.remove()
-            self._group = None
-        if self._memory is not None:
-            memory_group.remove_group(self._memory)
-        self._relay.join(_LAST_WORDS_S)
-        if self._process.stderr is not None and not self._relay.is_alive():
-            self._process.stderr.close()
-        remove_folder(self._scratch)
-        self._lock.close()
-        self._memory_lock.close()
-
-    def _receive_line(self, limit_s: float) -> bytes:
-        """Return the next line of the process, of a moderate length. Raises TimeoutError."""
-        until = time.monotonic() + limit_s
-        searched = 0
-        while (end := self._received.find(b"\n", searched)) < 0:
-            searched = len(self._received)
-            if searched > _MESSAGE_BYTES:
-                raise SandboxFailed("the judge process sent a message that is too long")
-            left_s = max(0.0, until - time.monotonic())
-            if not select.select([self._socket], [], [], left_s)[0]:
-                raise TimeoutError
-            try:
-                piece = self._socket.recv(1 << 20)
-            except OSError:
-                piece = b""
-            if not piece:
-                raise self._describe_end()
-            self._received += piece
-        line = bytes(self._received[:end])
-        del self._received[: end + 1]
-        return line
-
-    def _describe_end(self) -> SandboxFailed:
-        self._relay.join(_LAST_WORDS_S)
-        try:
-            code = self._process.wait(_LAST_WORDS_S)
-        except subprocess.TimeoutExpired:
-            return SandboxFailed("the judge process has closed its channel", _HINT)
-        if code >= 0:
-            return SandboxFailed(f"the judge process left with exit code {code}", _HINT)
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        message = f"the judge process was ended by {name}"
-        if code == -signal.SIGKILL and count_oom_kills() > self._oom_kills:
-            return SandboxFailed(
-                f"{message}: the machine ran out of memory",
-                "Run fewer judges at once, or use a machine with more memory.",
-            )
-        return SandboxFailed(message, _HINT)
 
 
 def clip_text(value: Any) -> str | None:
@@ -313,10 +124,59 @@ class JudgeProcess:
         self._sick: str | None = None
         # Beside the candidate's own time: compiling baselines, and measuring a win once more.
         self._limit_s = 2 * float(getattr(config, "total_s", 600.0)) + _GRACE_S
-        self._channel = self._launch()
+        self._start()
 
-    def _launch(self) -> Channel:
-        return Channel(self._device, self._order["cores"], self._order)
+    def _start(self) -> None:
+        """Start a process and send it the order: what to judge with.
+
+        It sees no other GPU, and inherits the locks of its device.
+        """
+        environment = _environment(self._device)
+        if unfit := find_unfit((), "cpu" if self._device == "cpu" else "cuda"):
+            raise unfit
+        self._told_to_wait = False
+        self._lock = DeviceLock.of_device(self._device, self._order["cores"])
+        self._memory_lock = DeviceLock.of_memory(self._device)
+        ours, theirs = socket.socketpair()
+        self._scratch = Path(tempfile.mkdtemp(prefix="flywheel-"))
+        self._oom_kills = count_oom_kills()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, _ROOT, str(theirs.fileno())],
+            env={**environment, "TMPDIR": str(self._scratch)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[
+                theirs.fileno(),
+                *(fd for pair in (*self._lock.fds, *self._memory_lock.fds) for fd in pair),
+            ],
+            start_new_session=True,
+        )
+        theirs.close()
+        assert self._process.stderr is not None
+        self._relay = threading.Thread(
+            target=echo.relay, args=(self._process.stderr,), name="relay", daemon=True
+        )
+        self._relay.start()
+        self._group: cgroup.Group | None = None
+        with contextlib.suppress(OSError):
+            self._group = cgroup.Group(holds_groups=True)
+            self._group.take(self._process.pid)
+        self._socket = ours
+        self._received = bytearray()
+        # Groups of workers are made below this one.
+        groups = [str(self._group.folder)] if self._group is not None else []
+        self._memory: Path | None = None
+        with contextlib.suppress(OSError):
+            self._memory = memory_group.make_group()
+            (self._memory / "cgroup.procs").write_text(str(self._process.pid))
+            groups.append(str(self._memory))
+        try:
+            locks = {"locks": self._lock.fds, "memory_locks": self._memory_lock.fds}
+            self._send({**self._order, "groups": groups, **locks})
+        except BaseException:
+            self.close()
+            raise
 
     def wait_ready(self) -> None:
         """Wait until the process has its device. One that fails before is started again.
@@ -329,18 +189,18 @@ class JudgeProcess:
         left = _STARTS
         while True:
             try:
-                started = self._channel.receive(_START_LIMIT_S)
+                started = self._receive(_START_LIMIT_S)
                 break
             except SandboxFailed as failed:
-                self._channel.close()
+                self.close()
                 left -= 1
                 if not left or self._is_given_up:
                     raise
                 log.warning("a judge process is started again: %.300s", failed.message)
                 time.sleep(_PAUSE_S)
-                self._channel = self._launch()
+                self._start()
             except BaseException:
-                self._channel.close()
+                self.close()
                 raise
         self.row: dict[str, Any] = started["device"]
         """The `devices` row of this process's device."""
@@ -359,7 +219,7 @@ class JudgeProcess:
     @property
     def pid(self) -> int:
         """Process id; another one after `restart`."""
-        return self._channel.pid
+        return self._process.pid
 
     def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of one case, and of nothing else (`answers.accept_judgment`).
@@ -372,7 +232,11 @@ class JudgeProcess:
             DeviceUnavailable: the previous case has left the device in a state that cannot be
                 measured on, or others use it for too long.
         """
-        self._check_device()
+        if self._sick is not None:  # found so after the previous case
+            raise DeviceUnavailable(
+                f"{self.row['name']} cannot be measured on: {self._sick}",
+                "Check it with nvidia-smi, then run again.",
+            )
         answer = self._ask({"judge": case.write()})
         self._sick = clip_text(answer.get("sick"))
         try:
@@ -390,8 +254,8 @@ class JudgeProcess:
 
         Raises SandboxFailed when the process is gone, or has not answered after `limit_s`.
         """
-        self._channel.send({"audit": task})
-        answer = self._channel.receive(limit_s)
+        self._send({"audit": task})
+        answer = self._receive(limit_s)
         if answer.get("row") is None:
             return None, str(clip_text(answer.get("why")))
         expected = {name: task[name] for name in ("task_id", "workload_id")} | {
@@ -429,30 +293,133 @@ class JudgeProcess:
 
     def restart(self) -> None:
         """End the process and start another one. Raises SandboxFailed, DeviceUnavailable."""
-        self._channel.close()
-        self._channel = self._launch()
+        self.close()
+        self._start()
         self.wait_ready()
 
     def give_up(self) -> None:
         """Let `wait_ready`, in which another thread is, end with SandboxFailed."""
         self._is_given_up = True
-        self._channel.interrupt()
+        self._process.terminate()
 
     def close(self) -> None:
-        """End the process, even in the middle of a case; its own workers end with it."""
-        self._channel.close()
+        """End the process, even in the middle of a case, with its workers and control groups."""
+        self._socket.close()
+        self._process.terminate()
+        with interrupts.wait_for("a judge process to end"):
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._group is not None:
+            self._group.kill()
+            self._group.remove()
+            self._group = None
+        if self._memory is not None:
+            memory_group.remove_group(self._memory)
+        self._relay.join(_LAST_WORDS_S)
+        if self._process.stderr is not None and not self._relay.is_alive():
+            self._process.stderr.close()
+        remove_folder(self._scratch)
+        self._lock.close()
+        self._memory_lock.close()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        """Send one message. Raises SandboxFailed where the process is gone."""
+        try:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise self._describe_end() from error
+
+    def _receive(self, limit_s: float) -> dict[str, Any]:
+        """Return the next message of the process.
+
+        limit_s: Seconds that it may take, not counting those in which it waits for its device.
+
+        Raises:
+            SandboxFailed: the process is gone or stuck, has failed, or sends something else.
+            DeviceUnavailable: the process refuses its device, or others use it for too long.
+            HostUnfit: the host lacks what the kernel needs.
+        """
+        waits = False
+        left_s = limit_s
+        while True:
+            begin = time.monotonic()
+            try:
+                wait_s = _DEVICE_LIMIT_S if self._told_to_wait else _NOTICE_S
+                message = json.loads(self._receive_line(wait_s if waits else left_s))
+            except (ValueError, RecursionError) as error:
+                raise SandboxFailed("the judge process sent a malformed message") from error
+            except TimeoutError:
+                if not waits:
+                    raise SandboxFailed("the judge process is stuck", _HINT) from None
+                if self._told_to_wait:
+                    raise DeviceUnavailable(
+                        f"others have used {self._device} for {_DEVICE_LIMIT_S / 60:.0f} minutes",
+                        "Wait for the trainings and judges that use it, or end them.",
+                    ) from None
+                self._told_to_wait = True
+                log.warning("waiting for %s: another judge or a training uses it", self._device)
+                continue
+            if not waits:
+                left_s -= time.monotonic() - begin
+            match message:
+                case {"waits": bool(waits)}:
+                    pass
+                case {"refused": [str(why), hint]}:
+                    raise DeviceUnavailable(why, clip_text(hint))
+                case {"unfit": [str(why), hint]}:
+                    raise HostUnfit(str(clip_text(why)), clip_text(hint))
+                case {"fault": str(why)}:
+                    raise SandboxFailed(f"the judge process failed: {why[:_TEXT_LIMIT]}")
+                case dict():
+                    return message
+                case _:
+                    raise SandboxFailed("the judge process sent a malformed message")
+
+    def _receive_line(self, limit_s: float) -> bytes:
+        """Return the next line of the process, of a moderate length. Raises TimeoutError."""
+        until = time.monotonic() + limit_s
+        searched = 0
+        while (end := self._received.find(b"\n", searched)) < 0:
+            searched = len(self._received)
+            if searched > _MESSAGE_BYTES:
+                raise SandboxFailed("the judge process sent a message that is too long")
+            left_s = max(0.0, until - time.monotonic())
+            if not select.select([self._socket], [], [], left_s)[0]:
+                raise TimeoutError
+            try:
+                piece = self._socket.recv(1 << 20)
+            except OSError:
+                piece = b""
+            if not piece:
+                raise self._describe_end()
+            self._received += piece
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return line
+
+    def _describe_end(self) -> SandboxFailed:
+        self._relay.join(_LAST_WORDS_S)
+        try:
+            code = self._process.wait(_LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            return SandboxFailed("the judge process has closed its channel", _HINT)
+        if code >= 0:
+            return SandboxFailed(f"the judge process left with exit code {code}", _HINT)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        message = f"the judge process was ended by {name}"
+        if code == -signal.SIGKILL and count_oom_kills() > self._oom_kills:
+            return SandboxFailed(
+                f"{message}: the machine ran out of memory",
+                "Run fewer judges at once, or use a machine with more memory.",
+            )
+        return SandboxFailed(message, _HINT)
 
     def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        self._channel.send(message)
-        return self._channel.receive(self._limit_s)
-
-    def _check_device(self) -> None:
-        """Raise DeviceUnavailable where the device was found sick after the previous case."""
-        if self._sick is not None:
-            raise DeviceUnavailable(
-                f"{self.row['name']} cannot be measured on: {self._sick}",
-                "Check it with nvidia-smi, then run again.",
-            )
+        self._send(message)
+        return self._receive(self._limit_s)
 
     def _subject(self, case: Case) -> answers.Subject:
         device_id = self.row["device_id"]
