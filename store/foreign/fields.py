@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,15 @@ class Fields:
     """Place for error messages, such as `runs.jsonl, line 3`."""
     size: int = 0
     """Bytes that it takes in its file."""
+
+    def without(self, *absent: str) -> Fields:
+        """Return the object without the texts that its source writes for a missing value."""
+        stated = {
+            name: value
+            for name, value in self.values.items()
+            if not isinstance(value, str) or value.strip() not in absent
+        }
+        return Fields(values=stated, where=self.where, size=self.size)
 
     def text(self, name: str) -> str | None:
         """Return a short text such as a name, in one line, or None."""
@@ -169,6 +179,13 @@ class Fields:
         value = self.values.get(name)
         said = "missing" if value is None else f"{type(value).__name__} {value!a:.40}"
         return ImportFailed(f"{self.where}: {name} is {said}, not {wanted}", NOTHING_STORED)
+
+
+def read_figure(value: Any, least: float = -math.inf) -> float | None:
+    """Return a finite number of at least `least`; None for anything else, which files write too."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if least <= value <= sys.float_info.max else None
 
 
 def measure(value: Any) -> int:

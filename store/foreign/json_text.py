@@ -51,6 +51,16 @@ def parse(text: str, where: str) -> Any:
     return value
 
 
+def parse_object(text: str, where: str) -> dict[str, Any]:
+    """Return the object of a JSON text like `parse`; raises ImportFailed for any other value."""
+    value = parse(text, where)
+    if not isinstance(value, dict):
+        raise ImportFailed(
+            f"{where}: an object is expected, not {type(value).__name__}", NOTHING_STORED
+        )
+    return cast("dict[str, Any]", value)
+
+
 def read_lines(file: Path) -> Iterator[tuple[dict[str, Any], str, int]]:
     """Yield the objects of a JSON Lines file with their places and sizes in bytes.
 
@@ -76,12 +86,7 @@ def read_lines(file: Path) -> Iterator[tuple[dict[str, Any], str, int]]:
                 raise ImportFailed(
                     f"{where} is not UTF-8 at byte {error.start}", NOTHING_STORED
                 ) from error
-            value = parse(text, where)
-            if not isinstance(value, dict):
-                raise ImportFailed(
-                    f"{where}: an object is expected, not {type(value).__name__}", NOTHING_STORED
-                )
-            yield cast("dict[str, Any]", value), where, len(line)
+            yield parse_object(text, where), where, len(line)
 
 
 def open_bytes(file: Path) -> IO[bytes]:

@@ -48,10 +48,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the candidates in bundles, in the order of the iterations.
-
-    Raises ImportFailed if there is no result file, or one is malformed.
-    """
+    """Yield the candidates in bundles, in the order of the iterations."""
     root = sources.require_path(path, f"a folder with {RESULTS} of AccelOpt")
     files = [root] if root.name == RESULTS else sorted(root.rglob(RESULTS))
     if not files:
@@ -120,7 +117,7 @@ def _load(
     file = solutions.get(PurePosixPath(candidate.text(name) or "").name)
     if file is None:
         return None
-    return flashinfer.parse_solution(dict(pieces.parse_document(file, folder).values), str(file))
+    return flashinfer.parse_solution(pieces.parse_document(file, folder))
 
 
 def _add(programs: ProgramRows, rows: BundleRows, row: Fields) -> None:

@@ -48,10 +48,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the results of each run in bundles.
-
-    Raises ImportFailed if there is no result, or a file is malformed.
-    """
+    """Yield the results of each run in bundles."""
     root, files = sources.find_files(
         *(path, RESULT, f"a workspace of AgentKernelArena with {RESULT}"),
         "Name the folder workspace_GPU_AGENT.",

@@ -46,10 +46,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield each trajectory in a bundle or several.
-
-    Raises ImportFailed if there is no trajectory, or one is malformed or of another version.
-    """
+    """Yield each trajectory in a bundle or several."""
     root, files = sources.find_files(
         *(path, "trajectory.json", "a trajectory.json of Harbor, or a folder of them"),
         "Name the folder of Harbor's job.",

@@ -43,10 +43,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield each session in a bundle or several.
-
-    Raises ImportFailed if there is no session, or a line is malformed.
-    """
+    """Yield each session in a bundle or several."""
     root, files = sources.find_files(
         *(path, "*.jsonl", "a session file (.jsonl) or a folder of them"),
         "Name a session file or its folder.",

@@ -54,10 +54,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the rows of each file in bundles.
-
-    Raises ImportFailed if a file is neither form, or a row is malformed.
-    """
+    """Yield the rows of each file in bundles."""
     root = sources.require_path(path, "a Parquet file of drkernel-rl-data or drkernel-coldstart-8k")
     if config.purpose not in ("train", "eval"):
         raise ImportFailed(f"--purpose {config.purpose} is unknown", "Give train or eval.")

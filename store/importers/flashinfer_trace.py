@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import store
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
+from store.foreign import json_text
+from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import detection, flashinfer, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
@@ -57,11 +58,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield a bundle per definition, with its workloads, solutions and traces.
-
-    Raises ImportFailed if the folder has no definition, or a file is malformed; the message names
-    the file and the line.
-    """
+    """Yield a bundle per definition, with its workloads, solutions and traces."""
     root = sources.require_path(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
     dataset = _read_dataset(root)
     splits = decide_splits(NAME, [one.definition.op_type for one in dataset.values()], lake)
@@ -95,29 +92,29 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 def _read_dataset(root: Path) -> dict[str, _Parts]:
     """Return the parts of each definition of a folder; raises ImportFailed with file and line."""
     dataset: dict[str, _Parts] = {}
-    for file, text, fields in _read_objects(root, "definitions"):
-        definition = flashinfer.parse_definition(fields, str(file))
+    for text, fields in _read_objects(root, "definitions"):
+        definition = flashinfer.parse_definition(fields)
         if definition.name in dataset:
-            raise ImportFailed(f"{file}: {quote_name(definition.name)} is defined twice")
+            raise ImportFailed(f"{fields.where}: {quote_name(definition.name)} is defined twice")
         dataset[definition.name] = _Parts(definition=definition, hashes=[content_id(text)])
     if not dataset:
         raise ImportFailed(
             f"{root} holds no definitions/**/*.json", "Name the folder that has definitions/ in it."
         )
-    for file, text, fields in _read_objects(root, "solutions"):
-        parts = dataset[flashinfer.require_known(fields, dataset.keys(), str(file))]
-        parts.solutions.append(flashinfer.parse_solution(fields, str(file)))
+    for text, fields in _read_objects(root, "solutions"):
+        parts = dataset[flashinfer.require_known(fields, dataset.keys())]
+        parts.solutions.append(flashinfer.parse_solution(fields))
         parts.hashes.append(content_id(text))
     for folder in ("workloads", "traces"):
         for file in sorted((root / folder).rglob("*.jsonl")):
-            for fields, line, where in flashinfer.read_lines(sources.read_text(file, root), file):
-                trace = flashinfer.parse_trace(fields, dataset.keys(), where)
+            for fields, line in flashinfer.read_lines(sources.read_text(file, root), file):
+                trace = flashinfer.parse_trace(fields, dataset.keys())
                 dataset[trace.definition].traces.append(trace)
                 dataset[trace.definition].hashes.append(content_id(line))
     return dataset
 
 
-def _read_objects(root: Path, folder: str) -> Iterator[tuple[Path, str, dict[str, Any]]]:
+def _read_objects(root: Path, folder: str) -> Iterator[tuple[str, Fields]]:
     for file in sorted((root / folder).rglob("*.json")):
         text = sources.read_text(file, root)
-        yield file, text, flashinfer.require_object(sources.parse_json(text, file), str(file))
+        yield text, Fields(values=json_text.parse_object(text, str(file)), where=str(file))

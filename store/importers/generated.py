@@ -64,12 +64,7 @@ class Config:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield a bundle for every 64 tasks.
-
-    Raises:
-        ImportFailed: a path was given, or the count is below 1.
-        UnknownName: no family has the name.
-    """
+    """Yield a bundle for every 64 tasks."""
     if path is not None:
         hint = "For example: store import generated --count 1000 --seed 1"
         if str(path) in families_module.family_names():

@@ -60,10 +60,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the solutions of each search in bundles.
-
-    Raises ImportFailed if there are no solutions, or a file is malformed.
-    """
+    """Yield the solutions of each search in bundles."""
     root, files = sources.find_files(
         *(path, SOLUTIONS, f"{SOLUTIONS} of K-Search, or a folder with it"),
         "Name the artifacts folder (.ksearch).",

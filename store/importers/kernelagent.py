@@ -53,10 +53,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield each database and each session in a bundle or several.
-
-    Raises ImportFailed if there is neither, or a file is malformed.
-    """
+    """Yield each database and each session in a bundle or several."""
     root = sources.require_path(path, f"{DATABASE} of KernelAgent, a session, or their folder")
     databases = [root] if root.is_file() else sorted(root.rglob(DATABASE))
     sessions = sorted(file.parent for file in root.rglob(PROBLEM)) if root.is_dir() else []

@@ -46,10 +46,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield one bundle per level folder or Parquet file.
-
-    Raises ImportFailed if the path has neither, or a task is malformed.
-    """
+    """Yield one bundle per level folder or Parquet file."""
     root = sources.require_path(path, "a KernelBench checkout or the Hub dataset's folder")
     if config.revision is None:
         raise ImportFailed(

@@ -60,10 +60,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield each run in a bundle or several.
-
-    Raises ImportFailed if there is no run, or a file is malformed.
-    """
+    """Yield each run in a bundle or several."""
     root = sources.require_path(path, "the folder with runs/ and annotations/")
     results = sorted(root.glob("runs/*/result.json")) or sorted(root.glob("*/result.json"))
     if not results:

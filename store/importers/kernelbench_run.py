@@ -62,11 +62,6 @@ class _Sample:
         """Prefix of the names of the sample's files."""
         return f"level_{self.level}_problem_{self.problem_id}_sample_{self.sample_id}"
 
-    @property
-    def prompt_name(self) -> str:
-        """Name of the file with the prompt."""
-        return f"{self.stem}_prompt.txt"
-
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is a run folder."""
@@ -77,10 +72,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the run as one bundle, without the evaluations that the lake has already.
-
-    Raises ImportFailed if a task is not in the lake, or a file is malformed.
-    """
+    """Yield the run as one bundle, without the evaluations that the lake has already."""
     folder = sources.require_path(path, "a run folder of KernelBench")
     labels = lake.run(
         "SELECT DISTINCT suite_revision, level, problem_id, task_id FROM task_labels "
@@ -97,10 +89,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             f"{there} Import its tasks first (store import kernelbench CHECKOUT --revision R), "
             "then add --suite-revision R.",
         )
-    texts: dict[tuple[int, int], list[str]] = {}
+    task_ids: dict[tuple[int, int], list[str]] = {}
     for row in labels:
         if row["suite_revision"] == revision:
-            texts.setdefault((row["level"], row["problem_id"]), []).append(row["task_id"])
+            task_ids.setdefault((row["level"], row["problem_id"]), []).append(row["task_id"])
     files = {
         _Sample(*map(int, match.groups())): file
         for file in (folder.iterdir() if folder.is_dir() else ())
@@ -116,7 +108,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     prompts = {
         sample: sources.read_bytes(prompt, folder)
         for sample in files
-        if (prompt := folder / sample.prompt_name).exists()
+        if (prompt := folder / f"{sample.stem}_prompt.txt").exists()
     }
     judged = folder / RESULTS
     verdicts = sources.read_bytes(judged, folder) if judged.exists() else b""
@@ -125,7 +117,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         timed = sources.read_bytes(config.baseline, config.baseline.parent)
     content = sources.digest(
         [(sample.stem, data) for sample, data in contents.items()]
-        + [(sample.prompt_name, data) for sample, data in prompts.items()]
+        + [(f"{sample.stem}_prompt.txt", data) for sample, data in prompts.items()]
         + [(RESULTS, verdicts), ("baseline", timed)]
     )
     policy = config.policy or folder.resolve().name
@@ -140,17 +132,27 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             baseline = results.parse_baseline(
                 sources.decode(timed, config.baseline), config.baseline, config.baseline_kind
             )
-        entries: list[Entry] = []
-        if verdicts:
-            entries = results.parse_entries(sources.decode(verdicts, judged), judged)
-        by_sample = _assign(entries, list(files), judged)
+        by_sample = _assign_verdicts(verdicts, list(files), judged)
         for sample, data in contents.items():
-            task_id = _choose_task(texts, revision, sample, files[sample])
+            fitting = task_ids.get((sample.level, sample.problem_id), [])
+            if len(fitting) != 1:
+                raise ImportFailed(
+                    f"{files[sample].name}: level {sample.level} problem {sample.problem_id} of "
+                    f"KernelBench {revision} "
+                    + (
+                        f"has {len(fitting)} texts in the lake" if fitting else "is not in the lake"
+                    ),
+                    "Name a suite revision under which one checkout alone was imported."
+                    if fitting
+                    else "Import that level first: store import kernelbench CHECKOUT "
+                    f"--revision {revision}",
+                )
+            (task_id,) = fitting
             code = sources.decode(data, files[sample])
             kernel_id = rows.add_code(code if code.strip() else None)
             messages: list[dict[str, str]] = []
             if sample in prompts:
-                prompt = sources.decode(prompts[sample], folder / sample.prompt_name)
+                prompt = sources.decode(prompts[sample], folder / f"{sample.stem}_prompt.txt")
                 messages = [{"role": "user", "content": prompt}]
             attempt = rows.add_attempt(
                 [policy, task_id, str(sample.sample_id), kernel_id],
@@ -162,7 +164,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 sample_index=sample.sample_id,
                 parse_error="the kernel file is empty" if kernel_id is None else None,
             )
-            for entry in by_sample[sample]:
+            for entry in by_sample[sample] if kernel_id is not None else ():
                 _add_verdict(rows, config, baseline, attempt, sample, entry)
         metrics = [row["metric"] for row in rows.tables.get("claims", {}).values()]
         timed_kernels, compared = metrics.count("latency_ms"), metrics.count("speedup")
@@ -188,8 +190,6 @@ def _add_verdict(
     entry: Entry,
 ) -> None:
     """Add a verdict, its latency, and the speedup over the baseline file; runs are not paired."""
-    if attempt.kernel_id is None:
-        return
     policy, task_id, sample_id, kernel_id = attempt.place
     place = [policy, task_id, kernel_id, sample_id]
     rows.add_verdict(
@@ -207,9 +207,9 @@ def _add_verdict(
     figures: list[tuple[str, str | None, float, str]] = [
         ("latency_ms", None, entry.latency_ms, where)
     ]
-    found = baseline and baseline.figure(sample.level, sample.problem_id, entry)
-    if baseline is not None and found is not None:
-        mean_ms, quote = found
+    timing = baseline and baseline.figure(sample.level, sample.problem_id, entry)
+    if baseline is not None and timing is not None:
+        mean_ms, quote = timing
         speedup = mean_ms / entry.latency_ms
         figures.append(("speedup", baseline.kind, speedup, f"{quote} / {where}"))
     for metric, kind, figure, quote in figures:
@@ -225,12 +225,15 @@ def _add_verdict(
         )
 
 
-def _assign(entries: list[Entry], samples: list[_Sample], file: Path) -> dict[_Sample, list[Entry]]:
-    """Assign each verdict to its kernel; the file states problem and sample, but not the level."""
+def _assign_verdicts(
+    verdicts: bytes, samples: list[_Sample], file: Path
+) -> dict[_Sample, list[Entry]]:
+    """Return the verdicts of each kernel; the file states problem and sample, but not the level."""
+    assigned: dict[_Sample, list[Entry]] = {sample: [] for sample in samples}
+    entries = results.parse_entries(sources.decode(verdicts, file), file) if verdicts else []
     by_place: dict[tuple[int, int], list[_Sample]] = {}
     for sample in samples:
         by_place.setdefault((sample.problem_id, sample.sample_id), []).append(sample)
-    assigned: dict[_Sample, list[Entry]] = {sample: [] for sample in samples}
     lost = 0
     for entry in entries:
         fitting = by_place.get((entry.problem_id, entry.sample_id), [])
@@ -247,19 +250,3 @@ def _assign(entries: list[Entry], samples: list[_Sample], file: Path) -> dict[_S
     if lost:
         log.warning("%d of %d verdicts in %s have no kernel file", lost, len(entries), file)
     return assigned
-
-
-def _choose_task(
-    texts: dict[tuple[int, int], list[str]], revision: str, sample: _Sample, file: Path
-) -> str:
-    """Return the one task of a level and problem."""
-    known = texts.get((sample.level, sample.problem_id), [])
-    if len(known) == 1:
-        return known[0]
-    raise ImportFailed(
-        f"{file.name}: level {sample.level} problem {sample.problem_id} of KernelBench {revision} "
-        + (f"has {len(known)} texts in the lake" if known else "is not in the lake"),
-        "Name a suite revision under which one checkout alone was imported."
-        if known
-        else f"Import that level first: store import kernelbench CHECKOUT --revision {revision}",
-    )

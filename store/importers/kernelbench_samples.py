@@ -61,10 +61,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the samples of each model and level in bundles.
-
-    Raises ImportFailed if the folder has no samples, or a sample is malformed.
-    """
+    """Yield the samples of each model and level in bundles."""
     root = sources.require_path(path, "kernelbench-samples or a folder inside it")
     groups: dict[str, list[Path]] = {}
     for pattern in ("kernel.json", "log.json"):
@@ -153,7 +150,7 @@ def _add(tasks: SuiteTasks, rows: BundleRows, sample: Fields) -> None:
         listed = [result.inner(name) for name in sorted(result.values) if name.startswith("eval_")]
         for one in listed or [result]:
             if "correct" in one.values or "correctness" in one.values:
-                entry = parse_entry(problem, {"sample_id": number, **one.values}, one.where)
+                entry = parse_entry(problem, one)
                 gpu, latency_ms = entry.hardware, entry.latency_ms
                 shown = "/".join(Path(sample.where).parts[-6:])
                 rows.add_verdict(

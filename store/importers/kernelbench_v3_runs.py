@@ -53,10 +53,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the rows of results.csv in bundles.
-
-    Raises ImportFailed if a row is malformed, or the solution it names is missing.
-    """
+    """Yield the rows of results.csv in bundles."""
     given = sources.require_path(path, "the folder with results.csv and solutions/")
     file = given / RESULTS if given.is_dir() else given
     root = file.parent

@@ -66,10 +66,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the rows of each file in bundles.
-
-    Raises ImportFailed if a file is not KernelBook, or a row is malformed.
-    """
+    """Yield the rows of each file in bundles."""
     root = sources.require_path(path, "dataset_permissive.parquet of KernelBook")
     yield from pieces.Import(lake, NAME, config, source="GPUMODE/KernelBook").read(
         (pieces.open_parquet(file, root, COLUMNS) for file in parquet.find(root)),

@@ -59,10 +59,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the submissions of each file in bundles.
-
-    Raises ImportFailed if a file is no export of kernelbot, or a row is malformed.
-    """
+    """Yield the submissions of each file in bundles."""
     root = sources.require_path(path, "submissions.parquet … of kernelbot-data")
     files = [file for file in parquet.find(root) if "code" in parquet.column_names(file)]
     yield from pieces.Import(lake, NAME, config, source="GPUMODE/kernelbot-data").read(

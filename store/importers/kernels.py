@@ -60,10 +60,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield one bundle per task.
-
-    Raises ImportFailed if the folder has another layout, or a file cannot be read.
-    """
+    """Yield one bundle per task."""
     root = sources.require_path(path, "a folder with tasks/ and kernels/, or with task.py")
     suite = config.suite or root.resolve().name
     tasks: list[tuple[_TaskFiles, str, str]] = []

@@ -66,13 +66,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield one bundle of all tables of the folder, without the rows that the lake has already.
-
-    Raises:
-        ImportFailed: the path is not a folder, a file is not Parquet or not a table of the
-            catalog, a device passes for one of this lake, or no row belongs to a kernel of the
-            lake.
-    """
+    """Yield one bundle of all tables of the folder, without the rows that the lake has already."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -49,10 +49,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the steps of each trace, then the other programs of the checkpoints, in bundles.
-
-    Raises ImportFailed if there is neither, or a file is malformed.
-    """
+    """Yield the steps of each trace, then the other programs of the checkpoints, in bundles."""
     root = sources.require_path(path, "the output folder of OpenEvolve, or a trace file")
     programs = _find_programs(root) if root.is_dir() else {}
     # Of a trace in two forms, both.

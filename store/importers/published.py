@@ -39,10 +39,7 @@ class Config:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield one bundle for the file of figures.
-
-    Raises ImportFailed if the file is malformed; the message names the figure.
-    """
+    """Yield one bundle for the file of figures."""
     file = path or BUILT_IN
     data = sources.read_bytes(file, file.parent)
     text = sources.decode(data, file)

@@ -54,10 +54,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the rows of results.csv in bundles.
-
-    Raises ImportFailed if the file is missing, or a row is malformed.
-    """
+    """Yield the rows of results.csv in bundles."""
     root = sources.require_path(path, "a checkout of robust-kbench, or its results.csv")
     files = detection.list_files(root, "results.csv", "highlighted/results.csv")
     if not files:

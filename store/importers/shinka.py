@@ -48,10 +48,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the programs of each database in bundles.
-
-    Raises ImportFailed if there is no database, or it is damaged or exceeds the limits.
-    """
+    """Yield the programs of each database in bundles."""
     root = sources.require_path(path, "evolution_db.sqlite of ShinkaEvolve, or its folder")
     listed = detection.list_files(root, "*.sqlite", "*.db", "*/*.sqlite")
     files = [file for file in listed if sqlite.is_sqlite(file)]

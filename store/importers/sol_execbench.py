@@ -63,10 +63,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the problems in bundles, each with its workloads, solutions and verdicts.
-
-    Raises ImportFailed if there is no problem, or a file is malformed.
-    """
+    """Yield the problems in bundles, each with its workloads, solutions and verdicts."""
     root = sources.require_path(path, "problems of SOL-ExecBench (folders or Parquet files)")
     problems = list(_open_folders(root)) if root.is_dir() else []
     if not problems:
@@ -150,12 +147,8 @@ def _read_rows(file: Path) -> Iterator[Fields]:
 
 def _add(version: int, rows: BundleRows, problem: Fields) -> None:
     """Add a problem with its workloads, solutions and verdicts."""
-    where = problem.where
-    definition = flashinfer.parse_definition(dict(problem.inner("definition").values), where)
-    workloads = [
-        flashinfer.parse_workload(dict(one.values), one.where)
-        for one in _list_fields(problem, "workloads")
-    ]
+    definition = flashinfer.parse_definition(problem.inner("definition"))
+    workloads = [flashinfer.parse_workload(one) for one in _list_fields(problem, "workloads")]
     drawn = {
         name
         for workload in workloads
@@ -163,19 +156,19 @@ def _add(version: int, rows: BundleRows, problem: Fields) -> None:
         if about.get("type") == "custom"
     }
     if drawn and definition.generator is None:
-        raise ImportFailed(f"{where} has custom inputs and no custom_inputs_entrypoint")
+        raise ImportFailed(f"{problem.where} has custom inputs and no custom_inputs_entrypoint")
     definition = replace(definition, drawn=frozenset(drawn))
     of_trace = flashinfer.TraceRows(rows, definition, NAME, version, problem.whole("level"))
     for workload in workloads:
         of_trace.add_workload(workload)
     known: set[str | None] = set()
     for one in _list_fields(problem, "solutions"):
-        solution = flashinfer.parse_solution(dict(one.values), one.where)
+        solution = flashinfer.parse_solution(one)
         of_trace.add_solution(solution)
         known.add(solution.name)
     unknown = 0
     for one in _list_fields(problem, "traces"):
-        trace = flashinfer.parse_trace(dict(one.values), {definition.name}, one.where)
+        trace = flashinfer.parse_trace(one, {definition.name})
         if trace.solution in known:
             of_trace.add_verdict(trace)
         else:

@@ -48,10 +48,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the programs of each file in bundles.
-
-    Raises ImportFailed if a file has no columns x and y, or a row is malformed.
-    """
+    """Yield the programs of each file in bundles."""
     root = sources.require_path(path, "train.parquet or test.parquet of triton-gpu-latency")
     yield from pieces.Import(lake, NAME, config, source="makora-ai/triton-gpu-latency").read(
         (pieces.open_parquet(file, root, COLUMNS) for file in parquet.find(root)),

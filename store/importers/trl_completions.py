@@ -47,10 +47,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield one bundle per file.
-
-    Raises ImportFailed if a file is not a log of completions, or no row has a known task.
-    """
+    """Yield one bundle per file."""
     root = sources.require_path(path, "completions_*.parquet of a TRL run, or the folder of them")
     files = parquet.find(root)
     folder = root if root.is_dir() else root.parent

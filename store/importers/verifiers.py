@@ -48,10 +48,7 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield the rollouts of each file in bundles.
-
-    Raises ImportFailed if there is no file, or a line is malformed or of another version.
-    """
+    """Yield the rollouts of each file in bundles."""
     root, files = sources.find_files(
         path,
         TRACES,

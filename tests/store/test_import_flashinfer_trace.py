@@ -205,15 +205,19 @@ def test_an_import_that_is_repeated_or_goes_on_adds_what_is_new(tmp_path: Path) 
         ("traces", {"evaluation": verdict("FINE")}, r"line 1: status 'FINE' is unknown"),
         ("traces", {"definition": "other"}, r"line 1: there is no definition 'other'"),
         ("traces", {"solution": "other"}, r"line 1: there is no solution 'other'"),
-        ("traces", {"workload": {"axes": {"batch_size": "4"}}}, r"line 1, axis 'batch_size' is"),
+        (
+            "traces",
+            {"workload": {"axes": {"batch_size": "4"}}},
+            r"line 1, workload, axes: batch_size is str",
+        ),
         ("definitions", {"axes": {"run": {"type": "var"}}}, "axis 'run' cannot be a name"),
         ("definitions", {"axes": {"x y": {"type": "var"}}}, "axis 'x y' cannot be a name"),
-        ("definitions", {"reference": ""}, "reference is '', no text"),
+        ("definitions", {"reference": ""}, "reference is str '', not a text"),
         ("solutions", {"sources": [{"path": "../x.py", "content": ""}]}, "leaves its folder"),
         ("solutions", {"sources": []}, "entry point 'main.cpp' is none of its sources"),
         ("solutions", {"author": "\ud800"}, "holds a lone surrogate"),
         ("definitions", {"op_type": "\ud800"}, "holds a lone surrogate"),
-        ("traces", {"evaluation": {"status": ["PASSED"]}}, "is unknown"),
+        ("traces", {"evaluation": {"status": ["PASSED"]}}, "status is list"),
     ],
 )
 def test_what_is_malformed_is_refused_with_its_place(

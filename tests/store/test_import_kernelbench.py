@@ -482,14 +482,14 @@ def test_a_name_with_two_texts_is_not_guessed(
     ("text", "message"),
     [
         ('{"19": [\n{"sample_id": 0,}]}', "line 2"),
-        ("[]", "an object is wanted"),
+        ("[]", "an object is expected"),
         ('{"nineteen": []}', "is no number"),
         ('{"19": [{"sample_id": 0}]}', "says no correctness"),
         ('{"19": [{"sample_id": 0, "correct": "yes"}]}', "not true or false"),
-        ('{"19": [{"sample_id": -1, "correct": true}]}', "no sample number"),
+        ('{"19": [{"sample_id": -1, "correct": true}]}', "a whole number from 0"),
         ('{"19": [{"correct": true, "metadata": 3}]}', "metadata is int"),
-        ("[" * 100_000, "cannot be read as JSON"),
-        (f'{{"19": {"9" * 5000}}}', "cannot be read as JSON"),
+        ("[" * 100_000, "is nested too deeply"),
+        (f'{{"19": {"9" * 5000}}}', "Exceeds the limit"),
     ],
 )
 def test_malformed_verdicts_are_refused(text: str, message: str) -> None:

@@ -198,7 +198,7 @@ def test_what_is_malformed_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match="PyTorch_Code_Module is no task"):
         import_source(tmp_path / "lake", no_task)
     said = archive(tmp_path / "yes", row(Correct=None), row(Correct="yes"))
-    with pytest.raises(ImportFailed, match=r"level_1\.parquet, row 1: Correct is 'yes'"):
+    with pytest.raises(ImportFailed, match=r"level_1\.parquet, row 1: Correct is str 'yes'"):
         import_source(tmp_path / "lake", said)
     with pytest.raises(ImportFailed, match=r"holds no \.parquet file"):
         import_source(tmp_path / "lake", tmp_path / "lake")

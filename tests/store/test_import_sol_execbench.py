@@ -146,7 +146,7 @@ def test_malformed_problems_are_refused_whole(tmp_path: Path) -> None:
         "no arithmetic": axes("__import__('os')"),
         "follows from itself": axes("tokens + 1"),
         "there is no axis 'n'": axes("n"),
-        "shape is 5": {"inputs": {"x": {"shape": 5, "dtype": "float32"}}},
+        "shape is int 5": {"inputs": {"x": {"shape": 5, "dtype": "float32"}}},
         "no custom_inputs_entrypoint": {"custom_inputs_entrypoint": None},
         "is no function": {"custom_inputs_entrypoint": "os.system('x')"},
     }

@@ -9,22 +9,18 @@ from __future__ import annotations
 import ast
 import json
 import keyword
-import math
 import re
-from collections.abc import Iterator, Set
-from collections.abc import Mapping as ReadOnly
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
-from store.foreign.fields import NOTHING_STORED
+from store.foreign import json_text
+from store.foreign.fields import NOTHING_STORED, Fields, read_figure
 from store.ids import content_id
 from store.importers.reading.rows import Attempt, BundleRows
-
-Mapping: TypeAlias = "dict[str, Any]"
 
 STATUSES = {
     "PASSED": ("correct", None),
@@ -96,7 +92,7 @@ class Workload:
 
     uuid: str
     axes: dict[str, int]
-    inputs: dict[str, Mapping]
+    inputs: dict[str, Mapping[str, Any]]
 
     @property
     def from_files(self) -> bool:
@@ -111,185 +107,145 @@ class Trace:
     definition: str
     workload: Workload
     solution: str | None
-    evaluation: Mapping | None
+    evaluation: Fields | None
     where: str
 
-    @property
-    def status(self) -> tuple[str, str | None]:
-        """Our status and reason."""
-        return STATUSES[str((self.evaluation or {})["status"])]
 
-    def part(self, name: str) -> Mapping:
-        """Return an object of the evaluation, empty if it is missing."""
-        value = (self.evaluation or {}).get(name)
-        return cast("Mapping", value) if isinstance(value, dict) else {}
-
-
-def read_lines(text: str, file: Path) -> Iterator[tuple[Mapping, str, str]]:
-    """Yield the objects of JSON Lines, with their text and place; raises ImportFailed."""
+def read_lines(text: str, file: Path) -> Iterator[tuple[Fields, str]]:
+    """Yield the objects of JSON Lines with their texts; raises ImportFailed."""
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"{file}, line {number}"
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ImportFailed(f"{where}: {error}") from error
-        yield require_object(value, where), line, where
+        if line.strip():
+            where = f"{file}, line {number}"
+            yield Fields(values=json_text.parse_object(line, where), where=where), line
 
 
-def number(value: Any) -> float | None:
-    """Return a finite figure of zero or more, or None; the files write infinities as texts."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
-
-
-def parse_definition(fields: Mapping, where: str) -> Definition:
+def parse_definition(fields: Fields) -> Definition:
     """Return a definition; raises ImportFailed if it cannot become a task."""
-    _refuse_surrogates(fields, where)
-    generator = fields.get("custom_inputs_entrypoint")
-    if generator is not None and not (isinstance(generator, str) and _is_name(generator)):
+    _refuse_surrogates(fields)
+    where = fields.where
+    generator = fields.text("custom_inputs_entrypoint")
+    if generator is not None and not _is_name(generator):
         raise ImportFailed(f"{where}: custom_inputs_entrypoint {generator!a:.40} is no function")
     constants: dict[str, int] = {}
     variables: list[str] = []
     expressions: dict[str, str] = {}
-    for name, axis in require_object(fields.get("axes"), f"{where}, axes").items():
+    axes = fields.inner("axes")
+    for name in axes.values:
         if not _is_name(name) or name in _TAKEN:
             raise ImportFailed(f"{where}: axis {name!a:.40} cannot be a name in Python")
-        about = require_object(axis, f"{where}, axis {name}")
-        if about.get("type") == "const":
-            constants[name] = _size(about.get("value"), f"{where}, axis {name}")
-        elif about.get("type") == "expr":
-            expressions[name] = _text(about, "expression", f"{where}, axis {name}")
+        axis = axes.inner(name)
+        kind = axis.text("type")
+        if kind == "const":
+            constants[name] = axis.require_whole("value")
+        elif kind == "expr":
+            expressions[name] = axis.require_text("expression")
         else:
             variables.append(name)
     inputs: list[Tensor] = []
-    for name, value in require_object(fields.get("inputs"), f"{where}, inputs").items():
-        spec = require_object(value, f"{where}, input {name!a:.40}")
-        shape = spec.get("shape")
+    specs = fields.inner("inputs")
+    for name in specs.values:
+        spec = specs.inner(name)
+        shape = spec.values.get("shape")
         if shape is not None and not isinstance(shape, list):
-            raise ImportFailed(
-                f"{where}, input {name!a:.40}: shape is {shape!a:.40}, no list of axes"
-            )
-        axes = None if shape is None else tuple(map(str, cast("list[Any]", shape)))
-        unknown = set(axes or ()) - constants.keys() - set(variables) - expressions.keys()
+            raise spec.refuse("shape", "a list of axes")
+        named = None if shape is None else tuple(map(str, cast("list[Any]", shape)))
+        unknown = set(named or ()) - constants.keys() - set(variables) - expressions.keys()
         if unknown:
             raise ImportFailed(f"{where}: input {name!a:.40} has no axis {min(unknown)!a:.40}")
-        inputs.append(Tensor(name=name, shape=axes, dtype=_text(spec, "dtype", where)))
+        inputs.append(Tensor(name=name, shape=named, dtype=spec.require_text("dtype")))
+    reference = fields.code("reference")
+    if reference is None:
+        raise fields.refuse("reference", "a text")
     return Definition(
-        name=_text(fields, "name", where),
-        op_type=str(fields.get("op_type") or fields.get("type") or "other"),
+        name=fields.require_text("name"),
+        op_type=fields.text("op_type") or fields.text("type") or "other",
         constants=constants,
         variables=tuple(variables),
         inputs=tuple(inputs),
-        reference=_text(fields, "reference", where),
+        reference=reference,
         expressions=expand_axes(expressions, {*constants, *variables}, where),
         generator=generator,
     )
 
 
-def parse_solution(fields: Mapping, where: str) -> Solution:
+def parse_solution(fields: Fields) -> Solution:
     """Return a solution; raises ImportFailed if its entry point is none of its sources."""
-    _refuse_surrogates(fields, where)
-    spec = require_object(fields.get("spec"), f"{where}, spec")
+    _refuse_surrogates(fields)
     files: dict[str, str] = {}
-    listed = fields.get("sources")
-    for one in cast("list[Any]", listed) if isinstance(listed, list) else []:
-        source = require_object(one, f"{where}, sources")
-        path = _text(source, "path", where)
+    for source in fields.list("sources"):
+        path = source.require_text("path")
         parts = PurePosixPath(path)
         if parts.is_absolute() or ".." in parts.parts:
-            raise ImportFailed(f"{where}: source {path!a:.80} leaves its folder")
-        files[path] = str(source.get("content") or "")
-    entry_path, _, entry_point = _text(spec, "entry_point", where).partition("::")
+            raise ImportFailed(f"{source.where}: source {path!a:.80} leaves its folder")
+        files[path] = str(source.values.get("content") or "")
+    entry = fields.inner("spec").require_text("entry_point")
+    entry_path, _, entry_point = entry.partition("::")
     if entry_path not in files:
         raise ImportFailed(
-            f"{where}: entry point {entry_path!a:.80} is none of its sources", "It is FILE::NAME."
+            f"{fields.where}: entry point {entry_path!a:.80} is none of its sources",
+            "It is FILE::NAME.",
         )
     return Solution(
-        name=_text(fields, "name", where),
-        author=str(fields.get("author") or "unknown"),
+        name=fields.require_text("name"),
+        author=fields.text("author") or "unknown",
         files=files,
         entry_path=entry_path,
         entry_point=entry_point or "run",
     )
 
 
-def parse_workload(workload: Mapping, where: str) -> Workload:
+def parse_workload(fields: Fields) -> Workload:
     """Return a workload; raises ImportFailed if its axes are no sizes or it has no uuid."""
-    _refuse_surrogates(workload, where)
-    axes = {
-        name: _size(value, f"{where}, axis {name!a:.40}")
-        for name, value in require_object(workload.get("axes"), f"{where}, axes").items()
-    }
-    inputs = {
-        name: require_object(value, f"{where}, input {name!a:.40}")
-        for name, value in require_object(workload.get("inputs") or {}, f"{where}, inputs").items()
-    }
-    return Workload(uuid=_text(workload, "uuid", where), axes=axes, inputs=inputs)
-
-
-def parse_trace(fields: Mapping, known: Set[str], where: str) -> Trace:
-    """Return a trace; raises ImportFailed for an unknown definition or status."""
-    workload = require_object(fields.get("workload"), f"{where}, workload")
-    evaluation = fields.get("evaluation")
-    if evaluation is not None:
-        status = require_object(evaluation, f"{where}, evaluation").get("status")
-        if not isinstance(status, str) or status not in STATUSES:
-            raise ImportFailed(
-                f"{where}: status {status!a:.40} is unknown", f"Known are {', '.join(STATUSES)}."
-            )
-    return Trace(
-        definition=require_known(fields, known, where),
-        workload=parse_workload(workload, where),
-        solution=None if fields.get("solution") is None else _text(fields, "solution", where),
-        evaluation=cast("Mapping | None", evaluation),
-        where=where,
+    _refuse_surrogates(fields)
+    axes, inputs = fields.inner("axes"), fields.inner("inputs")
+    return Workload(
+        axes={name: axes.require_whole(name) for name in axes.values},
+        uuid=fields.require_text("uuid"),
+        inputs={name: inputs.inner(name).values for name in inputs.values},
     )
 
 
-def require_known(fields: Mapping, known: Set[str], where: str) -> str:
+def parse_trace(fields: Fields, known: Set[str]) -> Trace:
+    """Return a trace; raises ImportFailed for an unknown definition or status."""
+    evaluation = None
+    if fields.values.get("evaluation") is not None:
+        evaluation = fields.inner("evaluation")
+        status = evaluation.text("status")
+        if status not in STATUSES:
+            raise ImportFailed(
+                f"{fields.where}: status {status!a:.40} is unknown",
+                f"Known are {', '.join(STATUSES)}.",
+            )
+    return Trace(
+        definition=require_known(fields, known),
+        workload=parse_workload(fields.inner("workload")),
+        solution=fields.text("solution"),
+        evaluation=evaluation,
+        where=fields.where,
+    )
+
+
+def require_known(fields: Fields, known: Set[str]) -> str:
     """Return the definition that an object names; raises ImportFailed if it is unknown."""
-    name = _text(fields, "definition", where)
+    name = fields.require_text("definition")
     if name not in known:
-        raise ImportFailed(f"{where}: there is no definition {name!a:.80}")
+        raise ImportFailed(f"{fields.where}: there is no definition {name!a:.80}")
     return name
 
 
-def _refuse_surrogates(fields: Mapping, where: str) -> None:
+def _refuse_surrogates(fields: Fields) -> None:
     """Raise ImportFailed for a lone surrogate, which JSON can escape and no file can hold."""
     try:
-        json.dumps(fields, ensure_ascii=False, default=str).encode()
+        json.dumps(dict(fields.values), ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
-        raise ImportFailed(f"{where} holds a lone surrogate", NOTHING_STORED) from error
-
-
-def require_object(value: Any, where: str) -> Mapping:
-    """Return an object; raises ImportFailed for anything else."""
-    if not isinstance(value, dict):
-        raise ImportFailed(f"{where} is {type(value).__name__} where an object is wanted")
-    return cast("Mapping", value)
-
-
-def _text(fields: Mapping, name: str, where: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise ImportFailed(f"{where}: {name} is {value!a:.40}, no text")
-    return value
+        raise ImportFailed(f"{fields.where} holds a lone surrogate", NOTHING_STORED) from error
 
 
 def _is_name(text: str) -> bool:
     return text.isidentifier() and not keyword.iskeyword(text)
 
 
-def _size(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ImportFailed(f"{where} is {value!a:.40}, no size")
-    return value
-
-
-def expand_axes(expressions: ReadOnly[str, str], known: Set[str], where: str) -> dict[str, str]:
+def expand_axes(expressions: Mapping[str, str], known: Set[str], where: str) -> dict[str, str]:
     """Return each axis as an expression over the axes in `known`.
 
     >>> expand_axes({"pairs": "tokens // 2", "tokens": "batch * 8"}, {"batch"}, "definition.json")
@@ -406,7 +362,7 @@ def scalar_name(name: str) -> str:
 
 def _scalar(workload: Workload | None, name: str) -> int | float | bool:
     value = workload.inputs.get(name, {}).get("value") if workload is not None else None
-    return value if isinstance(value, bool | int) else number(value) or 0
+    return value if isinstance(value, bool | int) else read_figure(value, 0) or 0
 
 
 class TraceRows:
@@ -468,12 +424,14 @@ class TraceRows:
         attempt = self._solutions.get(trace.solution)
         if attempt is None:
             raise ImportFailed(f"{trace.where}: there is no solution {trace.solution!a:.80}")
-        rows, suite = self._rows, self._rows.importer
-        hardware = str(trace.part("environment").get("hardware") or "unknown").replace("_", " ")
+        rows, suite, evaluation = self._rows, self._rows.importer, trace.evaluation
+        hardware = evaluation.inner("environment").text("hardware") or "unknown"
+        hardware = hardware.replace("_", " ")
         workload_id = self.add_workload(trace.workload)
-        stated = json.dumps(trace.evaluation, sort_keys=True)
+        stated = json.dumps(dict(evaluation.values), sort_keys=True)
         place = (self._task_id, attempt.kernel_id, workload_id, hardware, stated)
-        status, reason = trace.status
+        status, reason = STATUSES[evaluation.require_text("status")]
+        difference = evaluation.inner("correctness").values.get("max_absolute_error")
         rows.add_verdict(
             attempt,
             evaluator=self._evaluator,
@@ -483,11 +441,11 @@ class TraceRows:
             reason=reason,
             evaluation_id=content_id("evaluation", suite, *place),
             workload_id=workload_id,
-            log=str(trace.evaluation.get("log") or "").replace("\0", "")[:LOG_CHARACTERS] or None,
-            max_abs_error=number(trace.part("correctness").get("max_absolute_error")),
-            created_at=_moment(trace.evaluation.get("timestamp")),
+            log=(evaluation.prose("log") or "")[:LOG_CHARACTERS] or None,
+            max_abs_error=read_figure(difference, 0),
+            created_at=evaluation.moment("timestamp"),
         )
-        performance = trace.part("performance")
+        performance = evaluation.inner("performance").values
         for metric, name, baseline in (
             ("latency_ms", "latency_ms", None),
             ("speedup", "speedup_factor", "eager"),  # the reference is plain PyTorch
@@ -495,7 +453,7 @@ class TraceRows:
             rows.add_claim(
                 attempt,
                 metric,
-                number(performance.get(name)) or None,
+                read_figure(performance.get(name), 0) or None,
                 f"{self._definition.name}, workload {trace.workload.uuid} on {hardware}",
                 gpu=hardware,
                 baseline=baseline,
@@ -516,12 +474,3 @@ class TraceRows:
                 level=self._level,
             )
         return self._task_id
-
-
-def _moment(written: object) -> datetime | None:
-    """Return an ISO time, in UTC if it has no zone, or None if it is not a time."""
-    try:
-        moment = datetime.fromisoformat(str(written))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

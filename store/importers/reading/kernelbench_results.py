@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any
 
 from store.errors import ImportFailed
-from store.foreign.fields import clean
+from store.foreign import json_text
+from store.foreign.fields import Fields, clean, read_figure
 from store.importers.kernelbench import split_stem
-from store.importers.reading import sources
-from store.importers.reading.flashinfer import require_object
 from store.schema.baselines import list_baselines
-
-Mapping: TypeAlias = "dict[str, Any]"
 
 MESSAGE_CHARACTERS = 500
 LOG_CHARACTERS = 8000
@@ -40,7 +38,7 @@ class Entry:
     sample_id: int
     compiled: bool
     correct: bool
-    metadata: Mapping
+    metadata: Mapping[str, Any]
     latency_ms: float | None
     """Mean runtime; None if it was not measured or the kernel is wrong."""
     text: str
@@ -51,7 +49,7 @@ class Entry:
         """Full name of the GPU, or unknown."""
         return _line(self.metadata.get("hardware")) or "unknown"
 
-    def verdict(self) -> Mapping:
+    def verdict(self) -> dict[str, Any]:
         """Return the columns of an evaluation that state its result."""
         metadata = self.metadata
         names = " ".join(str(metadata.get(f"{key}_name", "")) for key in _CRASHES)
@@ -120,15 +118,39 @@ def parse_entries(text: str, file: Path) -> list[Entry]:
 
     Raises ImportFailed for anything that is not {problem: [{sample_id, compiled, correctness}]}.
     """
-    found: list[Entry] = []
-    for problem, value in require_object(sources.parse_json(text, file), f"{file}").items():
-        where = f"{file}, problem {problem!a:.20}"
+    document = Fields(values=json_text.parse_object(text, f"{file}"), where=f"{file}")
+    entries: list[Entry] = []
+    for problem, value in document.values.items():
         if not re.fullmatch(r"[0-9]{1,6}", problem):
-            raise ImportFailed(f"{where} is no number", "The keys are problem numbers.")
-        listed: list[Any] = value if isinstance(value, list) else [value]
-        for index, one in enumerate(listed):
-            found.append(parse_entry(int(problem), one, f"{where}, entry {index}"))
-    return found
+            raise ImportFailed(
+                f"{file}, problem {problem!a:.20} is no number", "The keys are problem numbers."
+            )
+        is_one = isinstance(value, dict)
+        listed = [document.inner(problem)] if is_one else document.list(problem)
+        entries += [parse_entry(int(problem), one) for one in listed]
+    return entries
+
+
+def parse_entry(problem_id: int, fields: Fields) -> Entry:
+    """Return one verdict; raises ImportFailed if it does not say whether the kernel is correct."""
+    correct = fields.flag("correctness" if "correctness" in fields.values else "correct")
+    if correct is None:
+        raise ImportFailed(f"{fields.where} says no correctness or correct")
+    compiled = fields.flag("compiled")
+    compiled = correct if compiled is None else compiled
+    stats = fields.values.get("runtime_stats")
+    mean = stats.get("mean") if isinstance(stats, dict) else None
+    # KernelBench writes -1.0 if it did not measure.
+    runtime = read_figure(fields.values.get("runtime"), 0) or read_figure(mean, 0) or None
+    return Entry(
+        problem_id=problem_id,
+        sample_id=fields.whole("sample_id") or 0,
+        compiled=compiled,
+        correct=correct,
+        metadata=fields.inner("metadata").values,
+        latency_ms=runtime if correct and compiled else None,
+        text=json.dumps(dict(fields.values), sort_keys=True),
+    )
 
 
 def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
@@ -143,65 +165,24 @@ def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
             f"Add --baseline-kind: {', '.join(list_baselines())}.",
         )
     figures: dict[tuple[int, int], tuple[str, str, float]] = {}
-    for level, named in require_object(sources.parse_json(text, file), f"{file}").items():
+    document = Fields(values=json_text.parse_object(text, f"{file}"), where=f"{file}")
+    for level in document.values:
         match = re.fullmatch(r"level_?([0-9]{1,3})", level)
         if match is None:
             raise ImportFailed(f"{file}: {level!a:.40} is no level", "The keys are level1, level2.")
-        for name, value in require_object(named, f"{file}, {level}").items():
-            where = f"{file}, {level}, {name!a:.80}"
-            problem = split_stem(name.removesuffix(".py"))
+        named = document.inner(level)
+        for name in named.values:
+            problem, stats = split_stem(name.removesuffix(".py")), named.inner(name)
             if problem is None:
-                raise ImportFailed(f"{where} is no name of a problem", "They are like 12_Name.py.")
-            stats = require_object(value, where)
-            mean_ms = _read_positive(stats.get("mean"))
+                raise ImportFailed(
+                    f"{named.where}, {name!a:.80} is no name of a problem",
+                    "They are like 12_Name.py.",
+                )
+            mean_ms = read_figure(stats.values.get("mean"), 0) or None
             if mean_ms is not None:
                 key = (int(match[1]), problem[0])
-                figures[key] = (clean(name), _line(stats.get("hardware")), mean_ms)
+                figures[key] = (clean(name), _line(stats.values.get("hardware")), mean_ms)
     return Baseline(name=file.name, kind=kind or known or "", figures=figures)
-
-
-def parse_entry(problem_id: int, value: Any, where: str) -> Entry:
-    """Return one verdict; raises ImportFailed if it does not say whether the kernel is correct."""
-    fields = require_object(value, where)
-    sample_id = fields.get("sample_id", 0)
-    if not isinstance(sample_id, int) or not 0 <= sample_id < 1_000_000:
-        raise ImportFailed(f"{where}: sample_id is {sample_id!a:.40}, no sample number")
-    correct = _flag(fields, ("correctness", "correct"), where)
-    stats = fields.get("runtime_stats")
-    runtime = _read_positive(fields.get("runtime"))
-    if runtime is None and isinstance(stats, dict):
-        runtime = _read_positive(cast("Mapping", stats).get("mean"))
-    metadata = fields.get("metadata") or {}
-    compiled = _flag(fields, ("compiled",), where) if "compiled" in fields else correct
-    return Entry(
-        problem_id=problem_id,
-        sample_id=sample_id,
-        compiled=compiled,
-        correct=correct,
-        metadata=require_object(metadata, f"{where}, metadata"),
-        latency_ms=runtime if correct and compiled else None,
-        text=json.dumps(fields, sort_keys=True),
-    )
-
-
-def _flag(fields: Mapping, names: tuple[str, ...], where: str) -> bool:
-    for name in names:
-        if name in fields:
-            if not isinstance(fields[name], bool):
-                raise ImportFailed(f"{where}: {name} is {fields[name]!a:.40}, not true or false")
-            return bool(fields[name])
-    raise ImportFailed(f"{where} says no {' or '.join(names)}")
-
-
-def _read_positive(value: Any) -> float | None:
-    """Return a measured time; KernelBench writes -1.0 if it did not measure."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) and number > 0 else None
 
 
 def _line(value: Any) -> str:

@@ -19,7 +19,7 @@ import store
 from store import faults
 from store.errors import ImportFailed
 from store.foreign import json_text
-from store.foreign.fields import NOTHING_STORED, Fields, measure
+from store.foreign.fields import Fields, measure
 from store.ids import content_id
 from store.importers.reading import parquet, sources
 from store.importers.reading.rows import BundleRows, config_json, decide_splits
@@ -257,12 +257,8 @@ def parse_document(file: Path, root: Path) -> Fields:
     Raises ImportFailed if the file is larger or holds anything else.
     """
     data = sources.read_bytes(file, root, MAX_DOCUMENT_BYTES)
-    value = json_text.parse(sources.decode(data, file), str(file))
-    if not isinstance(value, dict):
-        raise ImportFailed(
-            f"{file}: an object is expected, not {type(value).__name__}", NOTHING_STORED
-        )
-    return Fields(values=value, where=str(file), size=len(data))
+    values = json_text.parse_object(sources.decode(data, file), str(file))
+    return Fields(values=values, where=str(file), size=len(data))
 
 
 def check_regular(file: Path, root: Path) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import os
 import stat
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from store import faults
 from store.errors import ImportFailed
@@ -75,16 +73,6 @@ def decode(data: bytes, file: Path) -> str:
     if "\0" in text:
         raise ImportFailed(f"{file} is not text: byte {data.index(0)} is zero")
     return text
-
-
-def parse_json(text: str, file: Path) -> Any:
-    """Return the value of a JSON text; raises ImportFailed with file and line."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ImportFailed(f"{file}, line {error.lineno}: {error.msg}") from error
-    except (ValueError, RecursionError) as error:
-        raise ImportFailed(f"{file} cannot be read as JSON: {error}") from error
 
 
 def check_task(code: str, where: str) -> None:

@@ -15,14 +15,16 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from store.code.entry_points import count_arguments
+from store.code.entry_points import count_arguments, count_parameters
 from store.code.python_syntax import parse_python
-from store.errors import FlywheelError, ImportFailed
-from store.foreign import yaml_text
+from store.errors import FlywheelError
+from store.foreign import json_text, yaml_text
+from store.foreign.fields import Fields, read_figure
 from store.importers.reading import flashinfer, sources
 from store.importers.reading.flashinfer import TORCH_NAMES, scalar_name, task_text
 
@@ -128,7 +130,11 @@ def _read_folder(folder: Path) -> TaskFile:
         if "generate_input" in defined or (folder / "task.yml").is_file():
             return _read_gpu_mode(folder)
         return _read_kernelbench_hard(folder)
-    files = [file for file in sorted(folder.glob("*.py")) if _is_kernelbench(file)]
+    files: list[Path] = []
+    for file in sorted(folder.glob("*.py")):
+        with suppress(FlywheelError):
+            if {"Model", "get_inputs"} <= _list_defined(_read_text(file, folder), file):
+                files.append(file)
     if len(files) == 1:
         return _read_kernelbench(files[0])
     if not files:
@@ -160,7 +166,7 @@ def _read_kernelbench_hard(folder: Path) -> TaskFile:
     if about.is_file():
         stated = yaml_text.parse(_read_text(about, folder), f"{about}").get("tolerance")
         if isinstance(stated, dict):
-            limits = [_number(value) for value in cast("dict[str, Any]", stated).values()]
+            limits = [read_figure(value, 0) for value in cast("dict[str, Any]", stated).values()]
             # One for each element type, of outputs that have only one in practice.
             limit = max((one for one in limits if one is not None), default=None)
             if limit is not None:
@@ -290,19 +296,18 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
     tolerance = dict(_ROBUST_TOLERANCE)
     config = folder / "config_forward.json"
     if config.is_file():
-        fields = flashinfer.require_object(
-            sources.parse_json(_read_text(config, folder), config), f"{config}"
-        )
+        values = json_text.parse_object(_read_text(config, folder), f"{config}")
+        fields = Fields(values=values, where=f"{config}")
         for kind in ("single", "multi"):
             parts = [
-                _list_objects(fields.get(f"{kind}_{part}_configs"), f"{config}, {part}")
+                _list_objects(fields, f"{kind}_{part}_configs") or [{}]
                 for part in ("init", "input", "shared")
             ]
             for number, (init, inputs, shared) in enumerate(itertools.product(*parts), 1):
                 values = {"inputs": {**inputs, **shared}, "init": {**init, **shared}}
                 settings[f"{kind}_{number}"] = {"SETTINGS": values}
         for name in tolerance:
-            stated = _number(fields.get(name, fields.get(f"op_{name}")))
+            stated = read_figure(fields.values.get(name, fields.values.get(f"op_{name}")), 0)
             tolerance[name] = tolerance[name] if stated is None else stated
     first = next(iter(settings.values()), {"SETTINGS": {"inputs": {}, "init": {}}})["SETTINGS"]
     own, rule = _add_tolerance(code + _ROBUST.format(settings=first), tolerance)
@@ -313,7 +318,7 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
         function_code=function,
         format="robust-kbench",
         workloads=settings,
-        arguments=_count_parameters(code, "forward_fn"),
+        arguments=count_parameters(code, "forward_fn"),
         rule=rule,
     )
 
@@ -371,19 +376,20 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
     about = folder / "task.yml"
     listed = {"task.py": folder / "task.py", "utils.py": folder / "utils.py"}
     if about.is_file():
-        fields = yaml_text.parse(_read_text(about, folder), f"{about}")
-        if fields.get("multi_gpu"):
+        values = yaml_text.parse(_read_text(about, folder), f"{about}")
+        fields = Fields(values=values, where=f"{about}")
+        if values.get("multi_gpu"):
             raise FlywheelError(
                 f"{about} needs several GPUs",
                 "The judge runs each kernel on one. `evaluators doctor --limits` lists what it "
                 "cannot judge (limit several_gpus).",
             )
-        for entry in _list_objects(fields.get("files"), f"{about}, files"):
+        for entry in _list_objects(fields, "files"):
             name, source = str(entry.get("name")), str(entry.get("source"))
             if name.endswith(".py") and not source.startswith("@"):
                 listed[name] = folder / source
         for kind in ("benchmark", "test"):
-            cases = _list_objects(fields.get(f"{kind}s"), f"{about}, {kind}s", optional=True)
+            cases = _list_objects(fields, f"{kind}s")
             named = [{n: v for n, v in case.items() if n != "seed"} for case in cases]
             settings |= _name_settings(kind, [{"SETTING": one} for one in named])
     if not listed["utils.py"].is_file():
@@ -409,10 +415,11 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
 
 def _read_flashinfer(file: Path) -> TaskFile:
     """Read a definition, and its workloads in workload.jsonl, NAME.jsonl or workloads/."""
-    fields = sources.parse_json(_read_text(file, file.parent), file)
-    if not isinstance(fields, dict) or not {"axes", "inputs", "reference"} <= fields.keys():
+    value = json_text.parse(_read_text(file, file.parent), f"{file}")
+    if not isinstance(value, dict) or not {"axes", "inputs", "reference"} <= value.keys():
         raise UnknownFormat(file, "a definition has axes, inputs and reference")
-    definition = flashinfer.parse_definition(cast("dict[str, Any]", fields), f"{file}")
+    fields = Fields(values=value, where=f"{file}")
+    definition = flashinfer.parse_definition(fields)
     workloads: dict[str, dict[str, Any]] = {}
     scalars = [one.name for one in definition.inputs if one.shape is None]
     for workload in _find_workloads(file, definition.name):
@@ -427,10 +434,9 @@ def _read_flashinfer(file: Path) -> TaskFile:
     tolerance: dict[str, Any] = dict(_FLASHINFER_TOLERANCE)
     if definition.op_type in _FLASHINFER_MATCHED:
         tolerance["matched"] = _FLASHINFER_MATCHED[definition.op_type]
-    stated = fields.get("tolerance")
-    if isinstance(stated, dict):
-        known = {name: _number(stated.get(name)) for name in ("rtol", "atol", "matched")}
-        tolerance |= {name: value for name, value in known.items() if value is not None}
+    stated = fields.inner("tolerance").values
+    known = {name: read_figure(stated.get(name), 0) for name in ("rtol", "atol", "matched")}
+    tolerance |= {name: value for name, value in known.items() if value is not None}
     code, rule = _add_tolerance(task_text(definition, None), tolerance)
     return TaskFile(
         code=code,
@@ -438,14 +444,12 @@ def _read_flashinfer(file: Path) -> TaskFile:
         workloads=workloads,
         required=(*definition.variables, *(scalar_name(name) for name in scalars)),
         arguments=len(definition.inputs),
-        destination=_write_destination(definition, fields.get("outputs"), f"{file}"),
+        destination=_write_destination(definition, fields.inner("outputs")),
         rule=rule,
     )
 
 
-def _write_destination(
-    definition: flashinfer.Definition, outputs: Any, where: str
-) -> Destination | None:
+def _write_destination(definition: flashinfer.Definition, outputs: Fields) -> Destination | None:
     """Return code that allocates the outputs of a definition by the sizes of its inputs."""
     lines = [f"    {name} = {value}" for name, value in definition.constants.items()]
     known = set(definition.constants)
@@ -459,8 +463,8 @@ def _write_destination(
         known.add(axis)
     tensors = [number for number, one in enumerate(definition.inputs) if one.shape is not None]
     made: list[str] = []
-    for name, value in flashinfer.require_object(outputs, f"{where}, outputs").items():
-        spec = flashinfer.require_object(value, f"{where}, output {name!a:.40}")
+    for name in outputs.values:
+        spec = outputs.inner(name).values
         shape, dtype = spec.get("shape"), TORCH_NAMES.get(str(spec.get("dtype")), spec.get("dtype"))
         axes = cast("list[Any]", shape) if isinstance(shape, list) else []
         if not tensors or not set(map(str, axes)) <= known or not str(dtype).isidentifier():
@@ -485,9 +489,9 @@ def _find_workloads(file: Path, name: str) -> Iterator[flashinfer.Workload]:
     for place in dict.fromkeys(places):
         if not place.is_file():
             continue
-        for fields, _, where in flashinfer.read_lines(_read_text(place, place.parent), place):
-            held = fields.get("workload", fields)
-            yield flashinfer.parse_workload(flashinfer.require_object(held, where), where)
+        for fields, _ in flashinfer.read_lines(_read_text(place, place.parent), place):
+            held = fields.inner("workload") if "workload" in fields.values else fields
+            yield flashinfer.parse_workload(held)
 
 
 def _add_tolerance(code: str, tolerance: Mapping[str, Any]) -> tuple[str, str]:
@@ -504,12 +508,8 @@ def _name_settings(kind: str, settings: list[dict[str, Any]]) -> dict[str, dict[
     return {f"{kind}_{number}": one for number, one in enumerate(settings, 1)}
 
 
-def _list_objects(value: Any, where: str, *, optional: bool = False) -> list[dict[str, Any]]:
-    if value is None:
-        return [] if optional else [{}]
-    if not isinstance(value, list):
-        raise ImportFailed(f"{where} is no list")
-    return [flashinfer.require_object(one, where) for one in cast("list[Any]", value)]
+def _list_objects(fields: Fields, name: str) -> list[dict[str, Any]]:
+    return [dict(one.values) for one in fields.list(name)]
 
 
 def _list_defined(code: str, file: Path) -> set[str]:
@@ -534,24 +534,3 @@ def _require_defined(file: Path, defined: set[str], *names: str) -> None:
     missing = sorted(set(names) - defined)
     if missing:
         raise UnknownFormat(file, f"it does not define {' and '.join(missing)}")
-
-
-def _is_kernelbench(file: Path) -> bool:
-    try:
-        return {"Model", "get_inputs"} <= _list_defined(_read_text(file, file.parent), file)
-    except FlywheelError:
-        return False
-
-
-def _count_parameters(code: str, name: str) -> int | None:
-    tree = parse_python(code)
-    for node in tree.body if tree is not None else []:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return len(node.args.posonlyargs) + len(node.args.args)
-    return None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        return None
-    return float(value)
