@@ -18,7 +18,7 @@ from evaluators.service.submission import Refused
 from store.dossier import pages
 from store.dossier.names import read_task_names
 from store.errors import UnknownName
-from store.importers.reading.tasks import find_optional
+from store.importers.reading import pieces, programs
 
 OLD, NEW, OTHER, UNNAMED = (b.task(name) for name in ("old", "new", "other", "unnamed"))
 HEXADECIMAL = OTHER["task_id"][:6]
@@ -74,7 +74,8 @@ def audit(url: str, wanted: str) -> str:
 
 def name_in_import(url: str, wanted: str) -> str | None:
     with store.open(url) as lake:
-        return find_optional(lake, wanted)
+        config = programs.SearchOrigin(task=wanted)
+        return pieces.Import(lake, "shinka", config).task_id
 
 
 def send_to_service(url: str, wanted: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from store.errors import ExportRefused, UnknownName
-from store.exporters.writing.attempts import Which, find_revision, read_attempts
+from store.exporters.writing.run import Which, find_revision, read_attempts
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:

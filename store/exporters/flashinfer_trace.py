@@ -14,7 +14,7 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.exporters.writing.attempts import Which, read_attempts
+from store.exporters.writing.run import Which, read_attempts
 from store.ids import content_id
 
 if TYPE_CHECKING:

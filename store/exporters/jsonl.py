@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.commandline.python_rows import list_rows
-from store.exporters.writing.tables import Tables, stream_tables
+from store.exporters.writing.run import Tables, stream_tables
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.errors import ExportRefused
-from store.exporters.writing.attempts import Which, read_attempts
+from store.exporters.writing.run import Which, read_attempts
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake

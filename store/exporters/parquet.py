@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.exporters.writing.tables import Tables, stream_tables
+from store.exporters.writing.run import Tables, stream_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from store.hub.incoming import IncomingTable, replace_column
 from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, is_scrubbed
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.schema import id_checks
+from store.schema import row_checks
 from store.schema.row_checks import EXAMPLES, describe_rows
 from store.schema.sql_text import quote_names
 from store.schema.tables import Table
@@ -67,7 +67,7 @@ def compare(lake: Lake, redactor: Redactor, part: IncomingTable, *, are_own: boo
 
     table = part.table
     for rows in part.batches():
-        wrong_ids = id_checks.find_wrong_ids(table, rows)
+        wrong_ids = row_checks.find_wrong_ids(table, rows)
         if wrong_ids:
             raise ImportFailed(
                 f"{table.name}: {len(wrong_ids)} ids are not the hash of their text, such as "

@@ -24,7 +24,7 @@ from store.lake import checksums
 from store.lake.location import METADATA
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.schema import catalog, id_checks
+from store.schema import catalog
 from store.schema.tables import Table
 from store.upkeep import check_record
 
@@ -247,7 +247,7 @@ def _write_table(
         query = _build_query(table, there, left_out=gone is not None)
         for batch in lake.run(query).reader(BATCH_ROWS):
             whole = pa.Table.from_batches([batch])
-            id_checks.check_ids(table, whole)
+            row_checks.check_ids(table, whole)
             holding.extend(find_secret_holders(table, whole))
             rows = redactor.redact_rows(
                 table, whole.select(list(table.columns)).cast(table.open_schema)

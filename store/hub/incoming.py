@@ -21,8 +21,7 @@ from store import ids
 from store.code import features, task_families
 from store.commandline.python_rows import list_rows
 from store.errors import ImportFailed
-from store.foreign.null_types import cast_null_types
-from store.foreign.times import clamp_times
+from store.foreign.columns import cast_null_types, clamp_times
 from store.lake.reader import Lake
 from store.schema import catalog as catalogs
 from store.schema.tables import Table

@@ -24,7 +24,6 @@ from store.foreign.fields import Fields
 from store.importers.reading import detection, flashinfer, pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows
-from store.importers.reading.tasks import find_optional
 
 NAME = "accelopt"
 RESULTS, PLANS = "executor_results.json", "planner_results.json"
@@ -58,15 +57,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         file.name: file for file in sorted(folder.rglob("*.json")) if "solutions" in file.parts
     }
     starts = {file: pieces.parse_document(file, root).text(_STARTED) or "" for file in files}
-    task_id = find_optional(lake, config.task)
+    reading = pieces.Import(lake, NAME, config)
     ordered = sorted(files, key=lambda file: (starts[file], file))
     plans = [one for file in ordered if (one := file.with_name(PLANS)).is_file()]
     parse = partial(_parse, folder=folder, solutions=solutions)
     # One source, because a candidate continues one of an earlier iteration.
     documents = [*ordered, *plans, *solutions.values()]
-    yield from pieces.Import(lake, NAME, config).read(
+    yield from reading.read(
         [pieces.open_documents(RESULTS, documents, folder, parse)],
-        lambda: partial(_add, ProgramRows(config, task_id, NAME, "kernel")),
+        lambda: partial(_add, ProgramRows(reading, NAME, "kernel")),
     )
 
 

@@ -111,7 +111,6 @@ def _parse(file: Path, folder: Path) -> Iterator[Fields]:
 
 
 def _add(gpu: str | None, rows: BundleRows, result: Fields) -> None:
-    """Add a result with its kernel."""
     problem, gpu = result.require_text("task_name"), gpu or result.text("gpu")
     match = _AGENT.search(result.text("optimization_summary") or "")
     agent = match[1] if match else result.text("agent") or "unknown"

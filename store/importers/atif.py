@@ -21,7 +21,6 @@ from store.foreign.fields import NOTHING_STORED, Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.claude import read_content
 from store.importers.reading.sessions import SessionOrigin, SessionRows
-from store.importers.reading.tasks import find_optional
 
 NAME = "atif"
 VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(2, 9))
@@ -51,11 +50,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         *(path, "trajectory.json", "a trajectory.json of Harbor, or a folder of them"),
         "Name the folder of Harbor's job.",
     )
-    task_id = find_optional(lake, config.task)
+    reading = pieces.Import(lake, NAME, config, source=config.source)
     parse = partial(_parse, root=root, problem=config.problem)
-    yield from pieces.Import(lake, NAME, config, source=config.source).read(
+    yield from reading.read(
         (pieces.open_documents(None, [file], root, parse) for file in files),
-        lambda: SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file).add,
+        lambda: SessionRows(NAME, reading.task_id, config.kernel_file).add,
     )
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import store
 from store.importers.reading import claude, detection, pieces, sources
 from store.importers.reading.sessions import SessionOrigin, SessionRows
-from store.importers.reading.tasks import find_optional
 
 NAME = "claude-code"
 _TYPES = ("user", "assistant", "system", "summary", "queue-operation", "file-history-snapshot")
@@ -48,8 +47,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         *(path, "*.jsonl", "a session file (.jsonl) or a folder of them"),
         "Name a session file or its folder.",
     )
-    task_id = find_optional(lake, config.task)
-    yield from pieces.Import(lake, NAME, config, source=config.source).read(
+    reading = pieces.Import(lake, NAME, config, source=config.source)
+    yield from reading.read(
         (
             replace(
                 pieces.open_json_lines(file, root),
@@ -57,5 +56,5 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             )
             for file in files
         ),
-        lambda: SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file).add,
+        lambda: SessionRows(NAME, reading.task_id, config.kernel_file).add,
     )

@@ -69,7 +69,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _add_prompt(config: Config, rows: BundleRows, row: Fields) -> None:
-    """Add the task of a row and its prompt."""
     about = row.inner("extra_info")
     code = row.inner("reward_model").code("ground_truth")
     entry_point = about.text("entry_point") or "Model"

@@ -20,7 +20,6 @@ from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows
-from store.importers.reading.tasks import find_optional
 
 NAME = "k-search"
 SOLUTIONS, WORLD_MODEL = "solution_db.jsonl", "world_model.json"
@@ -65,7 +64,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         *(path, SOLUTIONS, f"{SOLUTIONS} of K-Search, or a folder with it"),
         "Name the artifacts folder (.ksearch).",
     )
-    task_id = find_optional(lake, config.task)
+    reading = pieces.Import(lake, NAME, config)
     for file in files:
         solutions, model = pieces.open_json_lines(file, root), file.with_name(WORLD_MODEL)
         if model.is_file():
@@ -73,10 +72,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             hashes = {"solutions": solutions.digest, "world model": pieces.hash_file(model)}
             solutions = replace(solutions, digest=sources.combine(**hashes))
         nodes = _read_world_model(model)
-        yield from pieces.Import(lake, NAME, config).read(
+        yield from reading.read(
             [solutions],
             lambda nodes=nodes: partial(
-                _add, ProgramRows(config, task_id, NAME, config.entry_point), nodes
+                _add, ProgramRows(reading, NAME, config.entry_point), nodes
             ),
         )
 
@@ -109,7 +108,6 @@ def _read_world_model(file: Path) -> dict[str, _Node]:
 
 
 def _add(programs: ProgramRows, nodes: dict[str, _Node], rows: BundleRows, row: Fields) -> None:
-    """Add a solution with its figures."""
     identity, problem = row.require_text("solution_id"), row.require_text("definition")
     node = nodes.get(identity, _Node())
     code = row.code("code")

@@ -22,7 +22,6 @@ from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.programs import ProgramOrigin, ProgramRows
 from store.importers.reading.rows import BundleRows
-from store.importers.reading.tasks import find_optional
 
 NAME = "kernelagent"
 DATABASE, PROBLEM, RESULT = "program_database.json", "problem.txt", "result.json"
@@ -69,11 +68,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         raise ImportFailed(
             f"{root} holds no {DATABASE} and no session", "Name the log folder of KernelAgent."
         )
-    task_id = find_optional(lake, config.task)
-    yield from pieces.Import(lake, NAME, config).read(
+    reading = pieces.Import(lake, NAME, config)
+    yield from reading.read(
         files,
         lambda: partial(
-            _add, config, ProgramRows(config, task_id, config.problem or NAME, config.entry_point)
+            _add, config, ProgramRows(reading, config.problem or NAME, config.entry_point)
         ),
     )
 
@@ -121,7 +120,6 @@ def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
 
 
 def _add(config: Config, programs: ProgramRows, rows: BundleRows, record: Fields) -> None:
-    """Add a program of a database, or a round of a session."""
     if "session" in record.values:
         _add_round(config, programs, rows, record)
         return
@@ -159,7 +157,7 @@ def _add_round(config: Config, programs: ProgramRows, rows: BundleRows, record: 
         kernel_id=kernel_id,
         parent=name,
         problem=config.problem or session,
-        prompt_id=rows.add_prompt(messages, programs.task_id),
+        prompt_id=rows.add_prompt(messages, programs.reading.task_id),
         trajectory_id=rows.identify([session, str(worker)]),
         turn=number,
         created_at=record.moment("timestamp"),

@@ -146,7 +146,6 @@ def _read_levels(root: Path, folder: Path) -> Iterator[_Group]:
 
 
 def _read_parquet(file: Path, root: Path) -> _Group:
-    """Read a Parquet file of the Hub dataset, checking value by value."""
     content = sources.digest([(file.name, sources.read_bytes(file, root))])
     tasks: list[_Task] = []
     batches = parquet.read_batches(file, dict.fromkeys(_COLUMNS, True), 64)

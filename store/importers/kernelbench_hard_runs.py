@@ -23,9 +23,8 @@ from store.foreign import yaml_text
 from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import claude, detection, pieces, sources
-from store.importers.reading.rows import Attempt, BundleRows
+from store.importers.reading.rows import Attempt, BundleRows, SuiteTasks
 from store.importers.reading.sessions import SessionRows
-from store.importers.reading.tasks import SuiteTasks
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +86,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         log.warning("%d transcripts are of a harness whose form is not read", left_out)
     yield from pieces.Import(lake, NAME, config, source="Infatoshi/kernelbench-hard-runs").read(
         files,
-        lambda: partial(
-            _add, tasks, config.gpu, SessionRows(importer=NAME, kernel_file="solution.*")
-        ),
+        lambda: partial(_add, tasks, config.gpu, SessionRows(NAME, kernel_file="solution.*")),
     )
 
 

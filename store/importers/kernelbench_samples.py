@@ -25,8 +25,7 @@ from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.kernelbench_results import parse_entry
-from store.importers.reading.rows import Attempt, BundleRows
-from store.importers.reading.tasks import SuiteTasks
+from store.importers.reading.rows import Attempt, BundleRows, SuiteTasks
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,7 @@ from store.foreign import csv_text
 from store.foreign.fields import Fields
 from store.importers.kernelbench import split_stem
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.rows import BundleRows
-from store.importers.reading.tasks import SuiteTasks
+from store.importers.reading.rows import BundleRows, SuiteTasks
 
 NAME = "kernelbench-v3-runs"
 RESULTS = "results.csv"
@@ -87,7 +86,6 @@ def _parse(file: Path, root: Path) -> Iterator[Fields]:
 
 
 def _add(tasks: SuiteTasks, rows: BundleRows, row: Fields) -> None:
-    """Add the attempt of a row with its verdict and figures."""
     model, gpu, problem = (row.require_text(name) for name in ("model", "gpu", "problem"))
     level, named = row.require_whole("level"), split_stem(problem.removesuffix(".py"))
     code = row.code("code")

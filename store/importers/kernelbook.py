@@ -117,7 +117,6 @@ def _rename_model(code: str) -> str:
 
 
 def _add(config: Config, rows: BundleRows, row: Fields) -> None:
-    """Add the task and the kernel of a row."""
     stated = row.values.get("licenses")
     if isinstance(stated, list):
         # All licenses of a row apply.

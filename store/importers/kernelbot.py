@@ -68,7 +68,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _add(rows: BundleRows, row: Fields) -> None:
-    """Add the attempt of a row, and the result of its run."""
     submission = row.require_whole("submission_id")
     code = row.code("code")
     if code is None:

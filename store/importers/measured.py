@@ -22,7 +22,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.foreign import parquet
-from store.foreign.times import clamp_times
+from store.foreign.columns import clamp_times
 from store.importers.reading import detection, sources
 from store.schema import catalog
 from store.schema.tables import Table

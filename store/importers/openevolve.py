@@ -22,7 +22,6 @@ from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.programs import ProgramOrigin, ProgramRows, list_parents_first
 from store.importers.reading.rows import BundleRows
-from store.importers.reading.tasks import find_optional
 
 NAME = "openevolve"
 _TRACES = ("*.jsonl", "*.jsonl.gz", "*.json")
@@ -61,7 +60,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             f"{root} holds no evolution trace and no checkpoint",
             "Set evolution_trace.enabled in OpenEvolve's configuration, or name openevolve_output.",
         )
-    task_id = find_optional(lake, config.task)
+    reading = pieces.Import(lake, NAME, config)
     folder = root if root.is_dir() else root.parent
     problem = config.problem or folder.resolve().name
     opened = [_open_trace(file, root) for file in traces]
@@ -73,11 +72,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             for one in opened
         ]
         opened.append(replace(documents, open=partial(_read_programs, programs, root)))
-    yield from pieces.Import(lake, NAME, config).read(
+    yield from reading.read(
         opened,
         lambda: (
             _Adder(
-                ProgramRows(config, task_id, problem, config.entry_point),
+                ProgramRows(reading, problem, config.entry_point),
                 {
                     name: partial(pieces.parse_document, file, root)
                     for name, file in programs.items()
@@ -186,7 +185,7 @@ class _Adder:
             kernel_id=self._programs.add_code(rows, code, program.text("language")),
             parent=program.text("parent_id"),
             parse_error="the trace has no code" if code is None else None,
-            prompt_id=rows.add_prompt(messages, self._programs.task_id),
+            prompt_id=rows.add_prompt(messages, self._programs.reading.task_id),
             completion=completion,
             design=None if changes == "empty" else changes,  # what OpenEvolve writes for none
             turn=program.whole("generation"),

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
-
-import yaml
+from typing import Any, Literal
 
 import store
 from store.errors import ImportFailed
+from store.foreign import yaml_text
+from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
@@ -42,21 +41,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     """Yield one bundle for the file of figures."""
     file = path or BUILT_IN
     data = sources.read_bytes(file, file.parent)
-    text = sources.decode(data, file)
-    try:
-        document = _mapping(yaml.load(text, Loader=yaml.CSafeLoader), str(file))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ImportFailed(f"{file} is not YAML: {error}") from error
-    policies = _mapping(document.get("policies", {}), f"{file}, policies")
-    listed = _sequence(document.get("sources"), f"{file}, sources")
+    values = yaml_text.parse(sources.decode(data, file), str(file))
+    document = Fields(values=values, where=str(file))
 
     def add(rows: BundleRows) -> str:
-        for policy_id, about in policies.items():
-            row = {**_mapping(about, policy_id), "policy_id": policy_id}
+        policies = document.inner("policies")
+        for policy_id in policies.values:
+            row = {**policies.inner(policy_id).values, "policy_id": policy_id}
             rows.add("policies", (policy_id,), row)
-        for number, source in enumerate(listed, start=1):
-            about = _mapping(source, f"{file}, source {number}")
-            _add_source(rows, about, file, TRUST.index(config.trust))
+        for source in document.list("sources"):
+            _add_source(rows, source, TRUST.index(config.trust))
         return f"{len(rows.tables.get('claims', {}))} figures"
 
     content = sources.digest([(NAME, data)])
@@ -64,61 +58,44 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     yield reading.make_bundle(content, f"{NAME} {file.name}", file.name, add)
 
 
-def _mapping(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ImportFailed(f"{where}: a mapping is expected", f"{BUILT_IN.name} shows the form.")
-    return {str(name): one for name, one in cast("Mapping[object, Any]", value).items()}
-
-
-def _sequence(value: object, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ImportFailed(f"{where}: a list is expected", f"{BUILT_IN.name} shows the form.")
-    return cast("list[Any]", value)
-
-
-def _add_source(rows: BundleRows, source: Mapping[str, Any], file: Path, weakest: int) -> None:
+def _add_source(rows: BundleRows, source: Fields, weakest: int) -> None:
     """Add the figures of one source, unless it is weaker than --trust allows."""
-    for name in ("source", "revision", "trust"):
-        if not isinstance(source.get(name), str):
-            raise ImportFailed(f'{file}: a source has no text for "{name}"')
-    where = f"{file}, {source['source']} {source['revision']}"
-    if source["trust"] not in TRUST:
-        raise ImportFailed(f"{where}: trust is one of {', '.join(TRUST)}")
-    if TRUST.index(source["trust"]) > weakest:
+    named, revision = source.require_text("source"), source.require_text("revision")
+    trust, day = source.require_text("trust"), source.values.get("published_on")
+    if trust not in TRUST:
+        raise source.refuse("trust", f"one of {', '.join(TRUST)}")
+    if TRUST.index(trust) > weakest:
         return
-    day = source.get("published_on")
     if day is not None and not isinstance(day, datetime.date):
-        raise ImportFailed(f"{where}: published_on is a day such as 2025-07-18")
-    suite = _mapping(source.get("suite", {}), where)
-    figures = _sequence(source.get("claims"), where)
-    for number, figure in enumerate(figures, start=1):
-        entry = f"{where}, claim {number}"
-        claim = _mapping(figure, entry)
+        raise source.refuse("published_on", "a day such as 2025-07-18")
+    suite = source.inner("suite").values
+    for figure in source.list("claims"):
+        claim = figure.values
         common = {
-            "policy_id": claim.get("policy", source.get("policy")),
+            "policy_id": claim.get("policy", source.values.get("policy")),
             "gpu": claim.get("gpu"),
             "baseline": claim.get("baseline"),
             "of": claim.get("of"),
             "suite": suite.get("name"),
             "suite_revision": suite.get("revision"),
             "level": claim.get("level"),
-            "quote": f"{claim.get('at')} [{source['trust']}]",
-            "source": source["source"],
-            "source_revision": source["revision"],
-            "license": source.get("license"),
+            "quote": f"{claim.get('at')} [{trust}]",
+            "source": named,
+            "source_revision": revision,
+            "license": source.values.get("license"),
         }
-        for name, value in claim.items():
+        for name in claim:
             if name in _ABOUT:
                 continue
             if name not in (*_SPEEDUPS, *_COUNTS):
                 known = ", ".join((*_SPEEDUPS, *_COUNTS, *_ABOUT))
-                raise ImportFailed(f'{entry}: "{name}" is not known', f"There are: {known}.")
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not math.isfinite(value):
-                raise ImportFailed(f"{entry}: {name} is {value!a:.40}, not a number")
+                raise ImportFailed(f'{figure.where}: "{name}" is not known', f"There are: {known}.")
+            value = figure.number(name)
+            if value is None:
+                raise figure.refuse(name, "a number")
             # `mean` is stored as mean_speedup, for example.
             metric = f"{name}_speedup" if name in _SPEEDUPS else name
-            row: dict[str, Any] = {**common, "metric": metric, "value": float(value)}
+            row: dict[str, Any] = {**common, "metric": metric, "value": value}
             claim_id = content_id("claim", json.dumps(row, sort_keys=True))
             row |= {"claim_id": claim_id, "run_id": rows.run_id, "published_on": day}
             rows.add("claims", (claim_id,), row)

@@ -72,7 +72,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _add(gpu: str, rows: BundleRows, row: Fields) -> None:
-    """Add the kernel of a row with its figures and profiles."""
     code, task, name = row.code("Code"), row.require_text("task_name"), row.text("Kernel Name")
     problem = f"{task}/{'forward' if row.flag('forward') else 'backward'}"
     place = [problem, row.text("Batch ID") or "", row.text("Sample ID") or "", name or ""]

@@ -97,7 +97,6 @@ def _classify(task_code: str, where: str) -> str:
 
 
 def _add(gpu: str, rows: BundleRows, row: Fields) -> None:
-    """Add a row's task, kernel, verdict, figures and profiles."""
     row = row.without(*_ABSENT)
     task_code, code = row.code("PyTorch_Code_Module"), row.code("CUDA_Code")
     place = f"{row.where.rpartition(', ')[0]}, PyTorch_Code_Module"

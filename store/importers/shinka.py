@@ -20,7 +20,6 @@ from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.programs import SCORE, ProgramOrigin, ProgramRows
 from store.importers.reading.rows import BundleRows
-from store.importers.reading.tasks import find_optional
 
 NAME = "shinka"
 TABLE = "programs"
@@ -54,13 +53,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     files = [file for file in listed if sqlite.is_sqlite(file)]
     if not files:
         raise ImportFailed(f"{root} holds no SQLite database", "Name evolution_db.sqlite itself.")
-    task_id = find_optional(lake, config.task)
+    reading = pieces.Import(lake, NAME, config)
     for file in files:
         problem = config.problem or file.resolve().parent.name
-        yield from pieces.Import(lake, NAME, config).read(
+        yield from reading.read(
             [pieces.open_documents(None, [file], root, _parse)],
             lambda problem=problem: partial(
-                _add, ProgramRows(config, task_id, problem, config.entry_point)
+                _add, ProgramRows(reading, problem, config.entry_point)
             ),
         )
 
@@ -76,7 +75,6 @@ def _parse(file: Path) -> Iterator[Fields]:
 
 
 def _add(programs: ProgramRows, rows: BundleRows, row: Fields) -> None:
-    """Add one program."""
     identity = row.require_text("id")
     attempt = programs.add(
         rows,

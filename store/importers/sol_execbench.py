@@ -114,7 +114,7 @@ def _parse(file: Path, root: Path, more: list[Path]) -> Iterator[Fields]:
 def _read_objects(file: Path, root: Path) -> Iterator[Fields]:
     """Yield the objects of a JSON Lines file, of a JSON list, or the one object of a file."""
     if file.suffix == ".jsonl":
-        pieces.check_regular(file, root)
+        sources.resolve_regular(file, root)
         for values, where, size in json_text.read_lines(file):
             yield Fields(values=values, where=where, size=size)
         return
@@ -146,7 +146,6 @@ def _read_rows(file: Path) -> Iterator[Fields]:
 
 
 def _add(version: int, rows: BundleRows, problem: Fields) -> None:
-    """Add a problem with its workloads, solutions and verdicts."""
     definition = flashinfer.parse_definition(problem.inner("definition"))
     workloads = [flashinfer.parse_workload(one) for one in _list_fields(problem, "workloads")]
     drawn = {

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import store
 from store import ids
 from store.errors import ImportFailed
@@ -35,8 +37,7 @@ class Config:
     """Also import the rows measured on a GPU machine."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kernel:
+class StarterKernel(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel of the suite with its label."""
 
     name: str
@@ -46,16 +47,15 @@ class Kernel:
     """What the kernel does, by the first line of its docstring."""
     device: str
     """cpu, cuda or any."""
-    label: str
+    label: str = "honest"
     """honest, short_circuit, wrong, broken or cheat."""
-    finding: str | None
+    finding: str | None = msgspec.field(name="class", default=None)
     """Class of a cheat or short-circuit."""
-    expect: tuple[str, ...]
+    expect: tuple[str, ...] = ("correct",)
     """Verdicts that a sound evaluator may give: status, or status/reason."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One task of the suite with its kernels."""
 
     name: str
@@ -63,17 +63,16 @@ class Task:
     title: str
     family: str
     level: int
-    degenerate: bool
+    degenerate: bool = False
     workloads: dict[str, dict[str, int]]
     """Device kind to names of the task text and the values that replace them."""
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[StarterKernel, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Suite:
+class Suite(msgspec.Struct, frozen=True, kw_only=True):
     """The suite as suite.yaml describes it."""
 
-    name: str
+    name: str = msgspec.field(name="suite")
     revision: str
     license: str
     rule: str
@@ -88,44 +87,17 @@ def read_suite(folder: Path = FOLDER) -> Suite:
     import yaml
 
     stated: dict[str, Any] = yaml.safe_load(sources.read_text(folder / "suite.yaml", folder))
-    tasks: list[Task] = []
+    tasks: list[dict[str, Any]] = []
     for name, task in stated["tasks"].items():
         code = sources.read_text(folder / "tasks" / f"{name}.py", folder)
         sources.check_task(code, name)
-        kernels: list[Kernel] = []
+        kernels: list[dict[str, Any]] = []
         for kernel, label in task["kernels"].items():
             text = sources.read_text(folder / "kernels" / name / f"{kernel}.py", folder)
-            kernels.append(
-                Kernel(
-                    name=kernel,
-                    code=text,
-                    about=ast.literal_eval(text.split("\n", 1)[0]),
-                    device=label["device"],
-                    label=label.get("label", "honest"),
-                    finding=label.get("class"),
-                    expect=tuple(label.get("expect", ["correct"])),
-                )
-            )
-        tasks.append(
-            Task(
-                name=name,
-                code=code,
-                title=task["title"],
-                family=task["family"],
-                level=task["level"],
-                degenerate=task.get("degenerate", False),
-                workloads=task["workloads"],
-                kernels=tuple(kernels),
-            )
-        )
-    return Suite(
-        name=stated["suite"],
-        revision=stated["revision"],
-        license=stated["license"],
-        rule=stated["rule"],
-        families=stated["families"],
-        tasks=tuple(tasks),
-    )
+            about = ast.literal_eval(text.split("\n", 1)[0])
+            kernels.append({**label, "name": kernel, "code": text, "about": about})
+        tasks.append({**task, "name": name, "code": code, "kernels": kernels})
+    return msgspec.convert({**stated, "tasks": tasks}, Suite)
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
@@ -189,7 +161,7 @@ def _suite_bundle(suite: Suite, config: Config, lake: store.Lake) -> Bundle:
     return reading.make_bundle(sources.digest(files), message, NAME, add)
 
 
-def _add_kernel(rows: BundleRows, task: Task, task_id: str, kernel: Kernel) -> None:
+def _add_kernel(rows: BundleRows, task: Task, task_id: str, kernel: StarterKernel) -> None:
     # The path keeps the kernel's name, which the lake stores nowhere else.
     path = f"{task.name}/{kernel.name}.py"
     kernel_id = rows.add_kernel({path: kernel.code}, entry_path=path)

@@ -73,7 +73,6 @@ def split_program(program: str) -> str | None:
 
 
 def _add(config: Config, rows: BundleRows, row: Fields) -> None:
-    """Add the program of a row with its latency."""
     program = row.code("x")
     if program is None:
         return

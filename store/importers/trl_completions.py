@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from typing import Any, cast
 import store
 from store import ids
 from store.errors import ImportFailed
+from store.foreign.fields import clean, read_figure
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows
-from store.importers.reading.tasks import find_optional
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +53,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     if folder.resolve().name == "completions":
         folder = folder.resolve().parent
     policy = config.policy or folder.resolve().name
-    tasks = _Tasks(lake, config.task)
     groups: Counter[str] = Counter()
     read_rows = 0
     reading = pieces.Import(lake, NAME, config)
+    tasks = _Tasks(reading)
     is_any_kept = False
     for file in files:
 
@@ -95,7 +94,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 class _Tasks:
     """Finds the task of a row."""
 
-    def __init__(self, lake: store.Lake, named: str | None) -> None:
+    def __init__(self, reading: pieces.Import) -> None:
+        lake = reading.lake
         self.missing = 0
         self._known = {str(row["task_id"]) for row in lake.run("SELECT task_id FROM tasks").rows()}
         self._prompts = {
@@ -105,7 +105,7 @@ class _Tasks:
                 "UNION SELECT prompt_id, task_id FROM dataset_rows WHERE prompt_id IS NOT NULL"
             ).rows()
         }
-        self._default = find_optional(lake, named)
+        self._default = reading.task_id
 
     def find(self, stated: object, messages: list[dict[str, str]]) -> str | None:
         """Return the id of a row's task, or None if it is unknown."""
@@ -126,7 +126,20 @@ def _add(
     groups: Counter[str],
 ) -> None:
     """Add a completion with its rewards; `groups` counts those of each step and prompt."""
-    text = _text(row["completion"], place)
+    # A completion is a text, or messages, of which those of the assistant count.
+    stated = row["completion"]
+    turns = cast("list[Any]", stated if isinstance(stated, list) else [stated])
+    if not isinstance(stated, str | list) or not all(
+        isinstance(turn, str | dict) for turn in turns
+    ):
+        raise ImportFailed(
+            f"{place}: completion is {type(stated).__name__}, no text and no messages"
+        )
+    text = "\n".join(
+        _content(turn if isinstance(turn, str) else turn.get("content"))
+        for turn in turns
+        if isinstance(turn, str) or turn.get("role") == "assistant"
+    )
     kernel_id, parsed = rows.parse_completion(text, str(row.get("finish_reason") or "stop"))
     prompt_id = ids.prompt_id(messages)
     try:
@@ -146,9 +159,9 @@ def _add(
         sample_index=index,
         **parsed,
     )
-    advantage = _figure(row.get("advantage"))
+    advantage = read_figure(row.get("advantage"))
     for name, value in row.items():
-        raw = _figure(value)
+        raw = read_figure(value)
         if name in _NEEDED or name in _NO_REWARDS or raw is None:
             continue
         reward = {
@@ -166,42 +179,19 @@ def _add(
 def _messages(value: Any, place: str) -> list[dict[str, str]]:
     """Return a prompt as messages; a plain text becomes a message of the user."""
     if isinstance(value, str):
-        return [{"role": "user", "content": _clean(value)}]
+        return [{"role": "user", "content": clean(value)}]
     if isinstance(value, list):
         turns = cast("list[Any]", value)
         if all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in turns):
             return [
-                {"role": _clean(turn["role"]), "content": _content(turn.get("content"))}
+                {"role": clean(turn["role"]), "content": _content(turn.get("content"))}
                 for turn in turns
             ]
     raise ImportFailed(f"{place}: prompt is {type(value).__name__}, no text and no messages")
-
-
-def _text(value: Any, place: str) -> str:
-    """Return a completion as text: the content of the assistant's messages."""
-    if isinstance(value, str):
-        return _clean(value)
-    if isinstance(value, list):
-        turns = cast("list[Any]", value)
-        if all(isinstance(turn, dict) for turn in turns):
-            return "\n".join(
-                _content(turn.get("content")) for turn in turns if turn.get("role") == "assistant"
-            )
-    raise ImportFailed(f"{place}: completion is {type(value).__name__}, no text and no messages")
 
 
 def _content(value: Any) -> str:
     """Return the text of a message; several parts become JSON."""
     if value is None:
         return ""
-    return _clean(value if isinstance(value, str) else json.dumps(value, default=str))
-
-
-def _clean(text: str) -> str:
-    return text.replace("\0", "\ufffd")
-
-
-def _figure(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    return clean(value if isinstance(value, str) else json.dumps(value, default=str))

@@ -25,7 +25,6 @@ from store.importers.reading import detection, pieces, sources
 from store.importers.reading.claude import read_content
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.sessions import MOST_TOKENS, SessionOrigin, SessionRows
-from store.importers.reading.tasks import find_optional
 
 NAME = "verifiers"
 TRACE_VERSION = 1
@@ -55,15 +54,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         f"{TRACES} of verifiers, or a folder with it",
         "Name the run folder of verifiers.",
     )
-    task_id = find_optional(lake, config.task)
-    yield from pieces.Import(lake, NAME, config, source=config.source).read(
+    reading = pieces.Import(lake, NAME, config, source=config.source)
+    yield from reading.read(
         (
             replace(pieces.open_json_lines(file, root), open=partial(_read_episodes, file))
             for file in files
         ),
-        lambda: partial(
-            _add, SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file)
-        ),
+        lambda: partial(_add, SessionRows(NAME, reading.task_id, config.kernel_file)),
     )
 
 
@@ -177,7 +174,6 @@ def _read_call(call: Fields, answers: dict[str, str | None]) -> dict[str, Any]:
 
 
 def _add(sessions: SessionRows, rows: BundleRows, record: Fields) -> None:
-    """Add one step, or the results of a trace."""
     name = record.text("results_of")
     if name is None:
         sessions.add(rows, record)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from store.errors import CatalogError
-from store.schema import id_checks
+from store.schema import row_checks
 from store.schema.catalog import SENSITIVITIES, Catalog
 from store.schema.sql_text import quote_names
 from store.schema.tables import Column, Enum, Table
@@ -80,11 +80,11 @@ def _check_table(
     if is_new_rule:  # which the stored ids may follow already
         import pyarrow as pa
 
-        names = [name for name in id_checks.list_columns(new) if name in old.columns]
+        names = [name for name in row_checks.list_columns(new) if name in old.columns]
         answer = connection.execute(f"SELECT {quote_names(tuple(names))} FROM lake.{old.name}")
         is_new_rule = not any(
-            id_checks.find_wrong_ids(new, pa.Table.from_batches([batch]))
-            for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS)
+            row_checks.find_wrong_ids(new, pa.Table.from_batches([batch]))
+            for batch in answer.to_arrow_reader(row_checks.BATCH_ROWS)
         )
     if not is_new_rule:
         raise CatalogError(

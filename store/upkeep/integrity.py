@@ -17,9 +17,9 @@ from store.lake.reader import Lake
 from store.lake.sql_files import read_sql, read_view
 from store.lake.view_texts import SMALL_ROWS
 from store.schema import catalog as catalogs
-from store.schema import id_checks, migrate, row_checks, sql_text
+from store.schema import migrate, row_checks, sql_text
 from store.schema.catalog import Catalog
-from store.schema.device_names import NAME_RULE
+from store.schema.row_checks import NAME_RULE
 from store.schema.sql_text import quote_values
 from store.schema.tables import Table
 from store.upkeep import check_record, database
@@ -432,19 +432,19 @@ def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table, relation: st
     """Compute the ids of rows again, a batch at a time."""
     import pyarrow as pa
 
-    if not id_checks.is_bound(table):
+    if not row_checks.is_bound(table):
         return []
-    names = sql_text.quote_names(id_checks.list_columns(table))
+    names = sql_text.quote_names(row_checks.list_columns(table))
     answer = connection.execute(f"SELECT {names} FROM {relation}")
     wrong: list[str] = []
-    for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS):
-        wrong += id_checks.find_wrong_ids(table, pa.Table.from_batches([batch]))
+    for batch in answer.to_arrow_reader(row_checks.BATCH_ROWS):
+        wrong += row_checks.find_wrong_ids(table, pa.Table.from_batches([batch]))
     if not wrong:
         return []
     return [
         Problem(
             table=table.name,
-            rule=id_checks.describe_id(table),
+            rule=row_checks.describe_id(table),
             count=len(wrong),
             examples=row_checks.describe_rows(table.key, [(one,) for one in sorted(wrong)[:3]]),
             advice=f"These rows are not what was committed, or were never checked. {RESTORE}",

@@ -21,9 +21,7 @@ from hypothesis import strategies as st
 import store
 from store.errors import ExportRefused, UnknownName
 from store.exporters import cuda_l1, flashinfer_trace, jsonl, kernelbench_run, parquet
-from store.exporters.writing.attempts import Which
-from store.exporters.writing.run import export
-from store.exporters.writing.tables import Tables
+from store.exporters.writing.run import Tables, Which, export
 from store.importers import cuda_l1 as cuda_l1_importer
 from store.importers import flashinfer_trace as flashinfer_importer
 from store.importers import starter

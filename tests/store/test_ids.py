@@ -15,11 +15,11 @@ import store
 from store import ids
 from store.errors import CatalogError, RowsRejected
 from store.lake import attachment
-from store.schema import catalog, id_checks
+from store.schema import catalog
 from store.upkeep import integrity
 
 CATALOG = catalog.load()
-BOUND = [name for name, table in CATALOG.tables.items() if id_checks.is_bound(table)]
+BOUND = [name for name, table in CATALOG.tables.items() if row_checks.is_bound(table)]
 TASK = builders.task()
 TEXTS = [
     "x = 1\n", "\x00\x01\x1f\x7f\x80\xff", 'quote " back \\ slash /', "é ß € 𝄞 \u2028 \ud7ff",

@@ -64,11 +64,11 @@ def test_every_claim_says_where_it_stands_and_whom_to_trust(lake: store.Lake) ->
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ("- {gpu: A100, average: 2}", 'claim 1: "average" is not known'),
-        ("- {gpu: A100, mean: fast}", "claim 1: mean is 'fast', not a number"),
-        ("- {gpu: A100, mean: .inf}", "claim 1: mean is inf, not a number"),
-        ("- 3", "claim 1: a mapping is expected"),
-        ("{a: 1}", "a list is expected"),
+        ("- {gpu: A100, average: 2}", 'claims 0: "average" is not known'),
+        ("- {gpu: A100, mean: fast}", "claims 0: mean is str 'fast', not a number"),
+        ("- {gpu: A100, mean: .inf}", "claims 0: mean is float inf, not a number"),
+        ("- 3", "not a list of objects"),
+        ("{a: 1}", "not a list"),
         ("[", "is not YAML"),
     ],
 )

@@ -14,8 +14,7 @@ import pytest
 
 import store
 from store.exporters import parquet
-from store.exporters.writing.run import export
-from store.exporters.writing.tables import Tables
+from store.exporters.writing.run import Tables, export
 from store.importers import starter
 from store.importers.reading.run import run_import
 
@@ -36,7 +35,7 @@ FROM timings GROUP BY ALL
 def lake(lake_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> store.Lake:
     """Return a lake of measured kernels, whose timings are exported as several files."""
     monkeypatch.setattr(parquet, "FILE_ROWS", 1000)
-    monkeypatch.setattr("store.exporters.writing.tables.BATCH_ROWS", 250)
+    monkeypatch.setattr("store.exporters.writing.run.BATCH_ROWS", 250)
     with store.writer(lake_url, author="tests") as writer:
         run_import(writer, starter, None, starter.Config())
     opened = store.open(lake_url)

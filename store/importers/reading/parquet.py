@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.errors import ImportFailed
 from store.foreign import parquet
+from store.importers.reading import sources
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -25,10 +26,8 @@ def find(root: Path) -> list[Path]:
         parquet.check_files([root])
         return [root]
     found = sorted(file for file in root.rglob("*.parquet") if file.is_file())
-    inside = root.resolve()
     for file in found:
-        if not file.resolve().is_relative_to(inside):
-            raise ImportFailed(f"{file} is a link out of {root}", "Copy the file into the folder.")
+        sources.resolve_regular(file, root)
     if not found:
         raise ImportFailed(f"{root} holds no .parquet file", "Name a file or a folder of them.")
     parquet.check_files(found)
@@ -38,17 +37,6 @@ def find(root: Path) -> list[Path]:
 def column_names(file: Path) -> list[str]:
     """Return the names of a file's columns."""
     return list(_open(file).schema_arrow.names)
-
-
-def read_distinct(file: Path, column: str) -> list[str]:
-    """Return the distinct texts of a column, in order; raises ImportFailed if it is missing."""
-    texts = {
-        row[column]: None
-        for batch in read_batches(file, {column: True}, 10_000)
-        for row in batch
-        if isinstance(row[column], str) and row[column]
-    }
-    return sorted(texts)
 
 
 def read_batches(

@@ -17,6 +17,7 @@ from typing import Any
 
 import store
 from store import faults
+from store.dossier.names import find_task
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import Fields, measure
@@ -85,6 +86,12 @@ class Import:
             [self.name],
         ).rows()
         return {str(row["bundle_id"]) for row in rows}
+
+    @cached_property
+    def task_id(self) -> str | None:
+        """The task that the option --task names; raises UnknownName. None without the option."""
+        named = getattr(self.config, "task", None)
+        return None if named is None else find_task(self.lake, named)["task_id"]
 
     def identify(self, content: str) -> str:
         """Return the id of a bundle, which follows from its content and the options."""
@@ -207,7 +214,7 @@ class SourceFile:
 
 def open_json_lines(file: Path, root: Path) -> SourceFile:
     """Return a JSON Lines file, which may be compressed (.jsonl.gz)."""
-    check_regular(file, root)
+    sources.resolve_regular(file, root)
 
     def records() -> Iterator[Fields]:
         for values, where, size in json_text.read_lines(file):
@@ -239,7 +246,7 @@ def open_documents(
     hashes: list[tuple[str, bytes]] = []
     size = 0
     for file in files:
-        check_regular(file, root)
+        sources.resolve_regular(file, root)
         size += file.stat().st_size
         hashes.append((name_inside(file, root), hash_file(file).encode()))
 
@@ -259,19 +266,6 @@ def parse_document(file: Path, root: Path) -> Fields:
     data = sources.read_bytes(file, root, MAX_DOCUMENT_BYTES)
     values = json_text.parse_object(sources.decode(data, file), str(file))
     return Fields(values=values, where=str(file), size=len(data))
-
-
-def check_regular(file: Path, root: Path) -> None:
-    """Raise ImportFailed unless a path is a regular file inside `root`."""
-    folder = (root if root.is_dir() else root.parent).resolve()
-    target = file.resolve()
-    if not target.is_relative_to(folder):
-        raise ImportFailed(
-            f"{file} is a link to {target}, outside of {root}",
-            "Copy the file into the folder if it belongs there.",
-        )
-    if not target.is_file():
-        raise ImportFailed(f"{file} is not a regular file")
 
 
 def hash_file(file: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from store.code.python_syntax import parse_python
 from store.foreign.fields import Fields, clean
-from store.importers.reading.pieces import TaskOrigin
+from store.importers.reading.pieces import Import, TaskOrigin
 from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows
 
 SCORE = "combined_score"
@@ -43,12 +43,16 @@ class ProgramOrigin(SearchOrigin):
 class ProgramRows:
     """Adds the programs of one search in order; a parent that has not come before is unknown."""
 
-    config: SearchOrigin
-    task_id: str | None
+    reading: Import
     problem: str
     entry_point: str
     _attempts: dict[str, str] = field(default_factory=dict[str, str])
     """Name of a program to the id of its attempt."""
+
+    @property
+    def config(self) -> SearchOrigin:
+        """The options of the importer."""
+        return self.reading.config
 
     def has(self, program: str) -> bool:
         """Return whether a program has come before."""
@@ -69,7 +73,7 @@ class ProgramRows:
         attempt = rows.add_attempt(
             place,
             policy=self.config.policy,
-            task_id=self.task_id,
+            task_id=self.reading.task_id,
             problem=problem or self.problem,
             kernel_id=kernel_id,
             parent_generation_id=self._attempts.get(parent or ""),

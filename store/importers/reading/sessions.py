@@ -75,7 +75,7 @@ class _Session:
     answered: bool = False
 
 
-@dataclass(kw_only=True)
+@dataclass
 class SessionRows:
     """Adds the steps of one file; call `add` for each step in order."""
 

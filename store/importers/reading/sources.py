@@ -37,23 +37,28 @@ def find_files(path: Path | None, pattern: str, what: str, hint: str) -> tuple[P
     return root, files
 
 
-def read_bytes(file: Path, root: Path, limit: int = MAX_FILE_BYTES) -> bytes:
-    """Return a file's bytes.
+def resolve_regular(file: Path, root: Path) -> Path:
+    """Return a file of a source without links in its path.
 
-    Raises ImportFailed for a link that leaves `root`, for anything but a regular file, and for a
-    file with more than `limit` bytes.
+    Raises ImportFailed for a link out of the folder of `root`, and for anything but a regular file.
     """
     with faults.at(file, ImportFailed):
         target = Path(os.path.realpath(file, strict=True))
-        if not target.is_relative_to(root.resolve()):
+        if not target.is_relative_to((root if root.is_dir() else root.parent).resolve()):
             raise ImportFailed(
                 f"{file} is a link to {target}, outside of {root}",
                 "Copy the file into the folder if it belongs there.",
             )
         if not stat.S_ISREG(target.stat().st_mode):
             raise ImportFailed(f"{file} is not a regular file")
-        with open(target, "rb") as handle:
-            data = handle.read(limit + 1)
+    return target
+
+
+def read_bytes(file: Path, root: Path, limit: int = MAX_FILE_BYTES) -> bytes:
+    """Return a file's bytes; raises ImportFailed like `resolve_regular`, and above the limit."""
+    target = resolve_regular(file, root)
+    with faults.at(file, ImportFailed), open(target, "rb") as handle:
+        data = handle.read(limit + 1)
     if len(data) > limit:
         raise ImportFailed(f"{file} is larger than {limit >> 20} MiB")
     return data
