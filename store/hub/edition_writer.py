@@ -24,7 +24,7 @@ from store.lake import checksums
 from store.lake.location import METADATA
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.schema import catalog
+from store.schema import catalog, row_checks
 from store.schema.tables import Table
 from store.upkeep import check_record
 

@@ -15,7 +15,7 @@ import store
 from store import ids
 from store.errors import CatalogError, RowsRejected
 from store.lake import attachment
-from store.schema import catalog
+from store.schema import catalog, row_checks
 from store.upkeep import integrity
 
 CATALOG = catalog.load()
