@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Draw, Task, TeacherKernel
 from store.generated.writing.texts import Module, Program
 
 SPLIT = "train"
@@ -155,7 +154,7 @@ def task(draw: Draw) -> Task:
     )
 
 
-def _write_c(program: Program, kind: _Kind, post: Chain) -> list[Kernel]:
+def _write_c(program: Program, kind: _Kind, post: Chain) -> list[TeacherKernel]:
     def loop(term: str) -> list[str]:
         if kind.reduced:
             return [
@@ -185,7 +184,7 @@ def _write_c(program: Program, kind: _Kind, post: Chain) -> list[Kernel]:
     ]
 
 
-def _write_triton(program: Program, kind: _Kind, post: Chain) -> list[Kernel]:
+def _write_triton(program: Program, kind: _Kind, post: Chain) -> list[TeacherKernel]:
     source = ["r = tl.program_id(0)", "c = tl.arange(0, BLOCK)", "mask = c < cols"]
     source += [f"v = {kind.triton}"]
     if kind.reduced:
@@ -196,7 +195,7 @@ def _write_triton(program: Program, kind: _Kind, post: Chain) -> list[Kernel]:
     return program.write_triton_rows(about, source, (1, 4), ("skips_zeros", "fusion"))
 
 
-def _write_cuda(program: Program, kind: _Kind, post: Chain) -> Kernel:
+def _write_cuda(program: Program, kind: _Kind, post: Chain) -> TeacherKernel:
     if kind.reduced:
         source = [
             *texts.WARP_ROW,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Draw, Task, TeacherKernel
 from store.generated.writing.texts import Module, Program
 
 SPLIT = "train"
@@ -46,7 +45,7 @@ def task(draw: Draw) -> Task:
     )
 
 
-def _write_c(module: Module, steps: Chain) -> list[Kernel]:
+def _write_c(module: Module, steps: Chain) -> list[TeacherKernel]:
     def loop(lines: Sequence[str], start: str = "x", last: str = "cols") -> list[str]:
         return [
             "for (long r = 0; r < rows; ++r)",
@@ -76,7 +75,7 @@ def _write_c(module: Module, steps: Chain) -> list[Kernel]:
     return kernels
 
 
-def _write_triton(module: Module, steps: Chain) -> list[Kernel]:
+def _write_triton(module: Module, steps: Chain) -> list[TeacherKernel]:
     sizes = (*(["cols=x.shape[1]"] if module.params else []), "total=x.numel()")
     source = [
         "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
@@ -99,7 +98,7 @@ def _write_triton(module: Module, steps: Chain) -> list[Kernel]:
     ]
 
 
-def _write_cuda(module: Module, steps: Chain) -> list[Kernel]:
+def _write_cuda(module: Module, steps: Chain) -> list[TeacherKernel]:
     column = ["const int c = i % cols;"] if module.params else []
     body = [*column, "float v = x[i];", *steps.c, "out[i] = v;"]
     sizes = (*(["cols=x.shape[1]"] if module.params else []), "n=x.numel()")

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from store.generated.writing import chain, row_programs
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
 from store.generated.writing.row_programs import Core
-from store.generated.writing.task import Task
+from store.generated.writing.task import Draw, Task
 from store.generated.writing.texts import Module
 
 SPLIT = "train"

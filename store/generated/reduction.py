@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from store.generated.writing import chain, row_programs, texts, words
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
 from store.generated.writing.row_programs import Core
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Draw, Task, TeacherKernel
 from store.generated.writing.texts import Module, Program
 
 SPLIT = "train"
@@ -188,7 +187,7 @@ def _describe_row(kind: _Kind) -> Core:
     )
 
 
-def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[Kernel]:
+def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKernel]:
     lines = "".join(f" {line}" for line in pre.c)
     value = f"float v = x[r * cols + c];{lines}"
     final = kind.final.replace("/ n", "/ rows")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Draw, Task, TeacherKernel
 from store.generated.writing.texts import Module, Program
 
 SPLIT = "train"
@@ -62,7 +61,7 @@ def task(draw: Draw) -> Task:
     )
 
 
-def _write_c(program: Program, pre: Chain, back: bool, reduced: bool) -> list[Kernel]:
+def _write_c(program: Program, pre: Chain, back: bool, reduced: bool) -> list[TeacherKernel]:
     at = "cols - 1 - k" if back else "k"
     element = "pre(x[i])" if pre else "x[i]"
 
@@ -109,7 +108,7 @@ def _write_c(program: Program, pre: Chain, back: bool, reduced: bool) -> list[Ke
     ]
 
 
-def _write_triton(program: Program, pre: Chain, back: bool, reduced: bool) -> list[Kernel]:
+def _write_triton(program: Program, pre: Chain, back: bool, reduced: bool) -> list[TeacherKernel]:
     source = [
         "r = tl.program_id(0)",
         "c = tl.arange(0, BLOCK)",
@@ -126,7 +125,7 @@ def _write_triton(program: Program, pre: Chain, back: bool, reduced: bool) -> li
     return program.write_triton_rows(about, source, (1, 4), ("fusion", "parallel_scan"))
 
 
-def _write_cuda(module: Module, out: str, pre: Chain, back: bool, reduced: bool) -> Kernel:
+def _write_cuda(module: Module, out: str, pre: Chain, back: bool, reduced: bool) -> TeacherKernel:
     source = [
         *texts.WARP_ROW,
         f"float a = 0.0f{', m = 0.0f' if reduced else ''};",

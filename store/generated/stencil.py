@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Draw, Task, TeacherKernel
 from store.generated.writing.texts import Module, Program
 
 SPLIT = "test"
@@ -177,7 +176,9 @@ def _direct_sum(stencil: _Stencil) -> str:
     return f"float v = {' + '.join(f'{w}f * {place(r, c)}' for r, c, w in stencil.points)};"
 
 
-def _write_c(program: Program, stencil: _Stencil, post: Chain, reduced: bool) -> list[Kernel]:
+def _write_c(
+    program: Program, stencil: _Stencil, post: Chain, reduced: bool
+) -> list[TeacherKernel]:
     high, wide = stencil.reach
     keep = "s += v;" if reduced else "out[r * cols + c] = v;"
     begin = ["  float s = 0.0f;"] * reduced
@@ -230,7 +231,9 @@ def _write_c(program: Program, stencil: _Stencil, post: Chain, reduced: bool) ->
     ]
 
 
-def _write_triton(program: Program, stencil: _Stencil, post: Chain, reduced: bool) -> list[Kernel]:
+def _write_triton(
+    program: Program, stencil: _Stencil, post: Chain, reduced: bool
+) -> list[TeacherKernel]:
     def load(r: int, c: int) -> str:
         row, col = _offset("r", r), _offset("c", c)
         if stencil.wraps:
@@ -281,7 +284,7 @@ def _write_triton(program: Program, stencil: _Stencil, post: Chain, reduced: boo
     ]
 
 
-def _write_cuda(program: Program, stencil: _Stencil, post: Chain, reduced: bool) -> Kernel:
+def _write_cuda(program: Program, stencil: _Stencil, post: Chain, reduced: bool) -> TeacherKernel:
     program = replace(program, functions=_read_function(stencil, "__device__", "int"))
     if reduced:
         source = [

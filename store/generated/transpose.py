@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Draw, Task, TeacherKernel
 from store.generated.writing.texts import Module, Program
 
 SPLIT = "train"
@@ -88,7 +87,7 @@ def _describe_program(batch: bool, reduced: bool, functions: str = "") -> Progra
     return Program(_MODULE, out, sizes, functions)
 
 
-def _write_column_loop(pre: Chain, combine: str, batch: bool, reduced: bool) -> Kernel:
+def _write_column_loop(pre: Chain, combine: str, batch: bool, reduced: bool) -> TeacherKernel:
     loop = [
         "parts = []",
         f"for u, y in zip(x.unbind({int(batch) + 1}), y.unbind({int(batch)})):",
@@ -101,7 +100,7 @@ def _write_column_loop(pre: Chain, combine: str, batch: bool, reduced: bool) -> 
     return texts.write_body("torch_columns", about, _MODULE, loop, ("python_loop",))
 
 
-def _write_c(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Kernel]:
+def _write_c(pre: Chain, name: str, batch: bool, reduced: bool) -> list[TeacherKernel]:
     combine = _COMBINE[name][2]
 
     def value(x: str, y: str) -> str:
@@ -166,7 +165,7 @@ def _write_c(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Kernel]:
     ]
 
 
-def _write_triton(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Kernel]:
+def _write_triton(pre: Chain, name: str, batch: bool, reduced: bool) -> list[TeacherKernel]:
     combine = _COMBINE[name][3].format(v="v", y="w")
     moved = [
         "shift = tl.program_id(2) * rows * cols",
@@ -174,7 +173,7 @@ def _write_triton(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Ker
         "y += shift",
         "out += shift",
     ] * batch
-    kernels: list[Kernel] = []
+    kernels: list[TeacherKernel] = []
     for side, warps in ((32, 4), (64, 8)):
         inner = [
             f"r = {'r0' if reduced else 'tl.program_id(1) * T'} + tl.arange(0, T)",
@@ -220,7 +219,7 @@ def _write_triton(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Ker
     return kernels
 
 
-def _write_cuda(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Kernel]:
+def _write_cuda(pre: Chain, name: str, batch: bool, reduced: bool) -> list[TeacherKernel]:
     value = _COMBINE[name][2].format(v="pre({x})" if pre else "{x}", y="y[c * rows + r]")
     program = _describe_program(batch, reduced, pre.function(qualifier="__device__"))
     moved = ["const int shift = blockIdx.z * rows * cols;", "x += shift, y += shift, out += shift;"]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Draw, Task, TeacherKernel
 from store.generated.writing.texts import Module, Program
 
 SPLIT = "test"
@@ -109,7 +108,7 @@ def task(draw: Draw) -> Task:
     )
 
 
-def _write_torch(triangle: _Triangle, last: list[str]) -> list[Kernel]:
+def _write_torch(triangle: _Triangle, last: list[str]) -> list[TeacherKernel]:
     if triangle.lower:
         end = f"max({_add_offset('r', 1 - triangle.offset)}, 0)"
         row = f"a[r, :{end}] @ x[:{end}]"
@@ -147,7 +146,7 @@ def _write_torch(triangle: _Triangle, last: list[str]) -> list[Kernel]:
     ]
 
 
-def _write_c(program: Program, triangle: _Triangle, post: Chain) -> list[Kernel]:
+def _write_c(program: Program, triangle: _Triangle, post: Chain) -> list[TeacherKernel]:
     store = "t += v;" if triangle.reduced else "out[i * m + j] = v;"
     around = (["  float t = 0.0f;"] * triangle.reduced, ["  out[i] = t / m;"] * triangle.reduced)
 
@@ -213,7 +212,7 @@ def _write_c(program: Program, triangle: _Triangle, post: Chain) -> list[Kernel]
     ]
 
 
-def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[Kernel]:
+def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[TeacherKernel]:
     """Return a program a row for a vector, otherwise tiles."""
     row = _add_offset("r[:, None]", -triangle.offset if triangle.lower else triangle.offset)
     keep = f"({row} >= k[None, :]) & (r[:, None] < n)"
@@ -254,7 +253,7 @@ def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[Ke
         '    v += tl.dot(left, right, input_precision="ieee")',
         *post.triton,
     ]
-    kernels: list[Kernel] = []
+    kernels: list[TeacherKernel] = []
     for side in (32, 64):
         if triangle.reduced:
             source = [
@@ -290,7 +289,7 @@ def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[Ke
     return kernels
 
 
-def _write_cuda(program: Program, triangle: _Triangle, post: Chain) -> Kernel:
+def _write_cuda(program: Program, triangle: _Triangle, post: Chain) -> TeacherKernel:
     """Return a warp a row, or an element a thread."""
     summed = f"for (int k = {triangle.first}; k < {triangle.last}; ++k)"
     fold = "for (int h = 16; h > 0; h /= 2) {} += __shfl_xor_sync(0xffffffff, {}, h);"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from store.generated.writing import chain, knobs
-from store.generated.writing.draw import Draw
 from store.generated.writing.knobs import Tuned
-from store.generated.writing.task import Task
+from store.generated.writing.task import Draw, Task
 from store.generated.writing.texts import Module
 
 SPLIT = "train"

@@ -20,7 +20,7 @@ from store import ids
 from store.errors import ImportFailed
 from store.generated.writing import families as families_module
 from store.generated.writing import words
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Task, TeacherKernel
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 
@@ -136,7 +136,9 @@ def _name_side(family: str, config: Config) -> str:
     return family + HELD_OUT if config.held_out else family
 
 
-def _add_task(rows: BundleRows, family: str, side: str, task: Task, kernels: list[Kernel]) -> None:
+def _add_task(
+    rows: BundleRows, family: str, side: str, task: Task, kernels: list[TeacherKernel]
+) -> None:
     task_id = rows.add_task(task.code)
     # Named after its text, so that no two seeds give one name to different tasks.
     name = f"{side}/{task_id[:12]}"
@@ -167,5 +169,5 @@ def _add_task(rows: BundleRows, family: str, side: str, task: Task, kernels: lis
         )
 
 
-def _path(family: str, kernel: Kernel) -> str:
+def _path(family: str, kernel: TeacherKernel) -> str:
     return f"{family}/{kernel.variant}.py"

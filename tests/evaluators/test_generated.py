@@ -11,7 +11,7 @@ from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from store.generated.writing import families
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Task, TeacherKernel
 
 LIMITS = Config(
     draw_shapes=0,
@@ -28,7 +28,7 @@ LIMITS = Config(
 AXES = {"ROWS": 50, "COLS": 75, "N": 45, "M": 35, "BATCH": 2}
 
 
-def verdict(bench: Bench, task: Task, kernel: Kernel, axes: dict[str, int]) -> str:
+def verdict(bench: Bench, task: Task, kernel: TeacherKernel, axes: dict[str, int]) -> str:
     """Return the status that the judge gives.
 
     A machine that is busy with other work may fail the judge's clock; the answers were right then.
@@ -46,7 +46,7 @@ def verdict(bench: Bench, task: Task, kernel: Kernel, axes: dict[str, int]) -> s
     return "correct" if row["reason"] == "timer_mismatch" else str(row["status"])
 
 
-def runs_here(kernel: Kernel) -> bool:
+def runs_here(kernel: TeacherKernel) -> bool:
     return kernel.language in ("torch", "cpp")
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from store.errors import ImportFailed, UnknownName
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Task
+from store.generated.writing.task import Draw, Task
 
 _MOST_DRAWS = 1000
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from store.generated.writing import texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Kernel, Language, Task
+from store.generated.writing.task import Draw, Language, Task, TeacherKernel
 from store.generated.writing.texts import Module, Program
 
 Choices = Mapping[str, Sequence[int]]
@@ -82,14 +81,14 @@ def write_task(draw: Draw, tuned: Tuned) -> Task:
     )
 
 
-def _write_kernels(draw: Draw, tuned: Tuned) -> list[Kernel]:
+def _write_kernels(draw: Draw, tuned: Tuned) -> list[TeacherKernel]:
     """Return kernels with several settings in each language: the plainest one, and drawn ones."""
     languages: tuple[tuple[Language, Choices, int], ...] = (
         ("cpp", tuned.c_choices, 4),
         ("triton", tuned.triton_choices, 6),
         ("cuda", tuned.cuda_choices, 4),
     )
-    kernels: list[Kernel] = []
+    kernels: list[TeacherKernel] = []
     for language, choices, count in languages:
         settings = [{name: values[0] for name, values in choices.items()}]
         while len(settings) < count:
@@ -106,7 +105,7 @@ def _write_kernels(draw: Draw, tuned: Tuned) -> list[Kernel]:
     return kernels
 
 
-def _write_wrong_kernel(tuned: Tuned) -> Kernel:
+def _write_wrong_kernel(tuned: Tuned) -> TeacherKernel:
     """Return a C kernel whose answer is off by a little everywhere."""
     knobs = "\n".join(f"{name} = {max(values)}" for name, values in tuned.c_choices.items())
     kernel = _write_kernel(tuned, "cpp", "wrong_offset", list(tuned.c_choices), knobs)
@@ -116,7 +115,7 @@ def _write_wrong_kernel(tuned: Tuned) -> Kernel:
 
 def _write_kernel(
     tuned: Tuned, language: Language, variant: str, names: Sequence[str], knobs: str
-) -> Kernel:
+) -> TeacherKernel:
     about = "One {} kernel; the constants say how the work is divided."
     techniques = ("fusion", "tuned")
     program = Program(tuned.module, tuned.out, knobs=knobs)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from store.generated.writing import texts, words
 from store.generated.writing.chain import Chain
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Draw, Task, TeacherKernel
 from store.generated.writing.texts import Module, Program
 
 
@@ -77,7 +76,7 @@ def write_task(
 
 def write_kernels(
     module: Module, pre: Chain, core: Core, post: Chain | None = None
-) -> list[Kernel]:
+) -> list[TeacherKernel]:
     """Return the kernels in C, Triton and CUDA: `pre` on elements, the core, `post` on answers.
 
     `post` may only be given where the core answers with a row.
@@ -119,7 +118,7 @@ def _lines(core: Core, pre: Chain, post: Chain, loop: str, once: str) -> list[st
     return lines
 
 
-def _write_c(module: Module, pre: Chain, core: Core, post: Chain, out: str) -> list[Kernel]:
+def _write_c(module: Module, pre: Chain, core: Core, post: Chain, out: str) -> list[TeacherKernel]:
     def rows(last: str = "cols") -> list[str]:
         lines = _lines(core, pre, post, f"for (long c = 0; c < {last}; ++c)", "")
         return [
@@ -144,7 +143,9 @@ def _write_c(module: Module, pre: Chain, core: Core, post: Chain, out: str) -> l
     ]
 
 
-def _write_cuda(module: Module, pre: Chain, core: Core, post: Chain, out: str) -> list[Kernel]:
+def _write_cuda(
+    module: Module, pre: Chain, core: Core, post: Chain, out: str
+) -> list[TeacherKernel]:
     functions = pre.function(qualifier="__device__") + post.function("post", "__device__")
     used = [kind for kind in ("sum", "max") if any(f"${kind}" in line for line in core.c)]
     body = [

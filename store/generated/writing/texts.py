@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from store.generated.writing import words
-from store.generated.writing.draw import Draw
-from store.generated.writing.task import Kernel, Task
+from store.generated.writing.task import Draw, Task, TeacherKernel
 
 PLAIN = "-O1"
 """What a first try is compiled with: no vectors."""
@@ -61,7 +60,7 @@ def write_task(
     sizes: Mapping[str, int],
     shapes: Sequence[str] = ("ROWS, COLS",),
     bound: str,
-    kernels: Sequence[Kernel],
+    kernels: Sequence[TeacherKernel],
     cuda: dict[str, int],
     steps: int | None = None,
 ) -> Task:
@@ -121,14 +120,14 @@ def write_torch(
     module: Module,
     lines: Sequence[str],
     techniques: tuple[str, ...] = (),
-) -> Kernel:
+) -> TeacherKernel:
     """Return a kernel in PyTorch operations, whose statements leave the answer in v."""
     return write_body(variant, about, module, [*lines, "return v"], techniques)
 
 
 def write_body(
     variant: str, about: str, module: Module, lines: Sequence[str], techniques: tuple[str, ...]
-) -> Kernel:
+) -> TeacherKernel:
     """Return a kernel in PyTorch operations, from all statements of `forward`."""
     code = f'''"""{about}"""
 
@@ -139,16 +138,16 @@ import torch.nn as nn
 class ModelNew(nn.Module):
 {module.write_methods(lines)}
 '''
-    return Kernel(variant, code, about, "torch", techniques)
+    return TeacherKernel(variant, code, about, "torch", techniques)
 
 
-def write_rewrite(module: Module, lines: Sequence[str]) -> Kernel:
+def write_rewrite(module: Module, lines: Sequence[str]) -> TeacherKernel:
     """Return the reference in fewer or cheaper PyTorch operations, which leave it in v."""
     about = "PyTorch operations that make fewer temporary tensors."
     return write_torch("torch_rewrite", about, module, lines, ("inplace",))
 
 
-def write_row_loop(module: Module, lines: Sequence[str], rows: int) -> Kernel:
+def write_row_loop(module: Module, lines: Sequence[str], rows: int) -> TeacherKernel:
     """Return the reference applied to `rows` rows at a time by a loop in Python."""
     about, technique = "A Python loop over single rows.", "python_loop"
     if rows > 1:
@@ -165,7 +164,7 @@ def write_row_loop(module: Module, lines: Sequence[str], rows: int) -> Kernel:
     return write_body(f"torch_rows_{rows}", about, module, body, (technique,))
 
 
-def write_rounded(module: Module, lines: Sequence[str]) -> Kernel:
+def write_rounded(module: Module, lines: Sequence[str]) -> TeacherKernel:
     """Return the reference on inputs that are rounded to bfloat16, which is wrong."""
     about = "PyTorch operations on inputs in bfloat16."
     rounded = [f"{name} = {name}.bfloat16()" for name in module.inputs]
@@ -177,7 +176,7 @@ def write_rounded(module: Module, lines: Sequence[str]) -> Kernel:
     return write_body("wrong_bfloat16", about, module, rounded, ("low_precision",))
 
 
-def add_unlinked(draw: Draw, kernels: Sequence[Kernel]) -> list[Kernel]:
+def add_unlinked(draw: Draw, kernels: Sequence[TeacherKernel]) -> list[TeacherKernel]:
     """Add, for some tasks, a C kernel that asks its library for a function of another name."""
     if draw.integer_below(3):
         return list(kernels)
@@ -211,7 +210,7 @@ class Program:
         source: Sequence[str],
         flags: str,
         techniques: tuple[str, ...] = (),
-    ) -> Kernel:
+    ) -> TeacherKernel:
         """Return a kernel in C that is compiled with `flags` when its file is imported.
 
         Where they are THREADS, `threads` is the last whole number.
@@ -254,7 +253,7 @@ RUN.argtypes = [ctypes.c_void_p] * {len(tensors)} + [ctypes.c_long] * {len(sizes
 class ModelNew(nn.Module):
 {self._write_methods(call)}
 '''
-        return Kernel(variant, code, about, "cpp", techniques)
+        return TeacherKernel(variant, code, about, "cpp", techniques)
 
     def write_c_levels(
         self,
@@ -262,7 +261,7 @@ class ModelNew(nn.Module):
         source: Sequence[str],
         techniques: tuple[str, ...],
         scalar: tuple[str, ...] = (),
-    ) -> list[Kernel]:
+    ) -> list[TeacherKernel]:
         """Return a kernel over rows in C as a first try, with vectors, and also with threads.
 
         `scalar` are the techniques of the first try.
@@ -287,7 +286,7 @@ class ModelNew(nn.Module):
         constants: Mapping[str, str],
         warps: int | str = 4,
         result: str = "out",
-    ) -> Kernel:
+    ) -> TeacherKernel:
         """Return a kernel in Triton; `constants` are its compile-time constants and their values.
 
         4 warps are Triton's own default. The answer is `result`.
@@ -314,11 +313,11 @@ def run({", ".join(parameters)}):
 class ModelNew(nn.Module):
 {self._write_methods(f"run[({grid})]({', '.join(arguments)})", result)}
 '''
-        return Kernel(variant, code, about, "triton", techniques)
+        return TeacherKernel(variant, code, about, "triton", techniques)
 
     def write_triton_rows(
         self, about: str, source: Sequence[str], counts: Sequence[int], techniques: tuple[str, ...]
-    ) -> list[Kernel]:
+    ) -> list[TeacherKernel]:
         """Return kernels of a Triton program a row, with some numbers of warps each."""
         return [
             self.write_triton(
@@ -343,7 +342,7 @@ class ModelNew(nn.Module):
         grid: str,
         block: str = "256, 1, 1",
         defines: str = "",
-    ) -> Kernel:
+    ) -> TeacherKernel:
         """Return a kernel in CUDA C++ that NVRTC compiles when the module is constructed."""
         sizes = self._split_sizes()
         arguments = ", ".join([*self._name_tensors(), *(value for _, value in sizes)])
@@ -364,7 +363,7 @@ SOURCE = {defines}r"""
 class ModelNew(nn.Module):
 {self._write_methods(call, "out", init)}
 '''
-        return Kernel(variant, code, about, "cuda", techniques)
+        return TeacherKernel(variant, code, about, "cuda", techniques)
 
     def _state_knobs(self) -> str:
         return f"\n{self.knobs}\n" if self.knobs else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from store.generated.writing.task import Kernel
+from store.generated.writing.task import TeacherKernel
 
 ROW_ALONE = (
     "What is computed of a row depends on that row alone, and its {row_kb} kB stay in cache or "
@@ -69,7 +69,7 @@ def describe_reference(
     return f"{made} Its {inputs} {4 * numbers / 1000:,.0f} kB. {bound.format(row_kb=row_kb)}"
 
 
-def describe_kernel(kernel: Kernel) -> str:
+def describe_kernel(kernel: TeacherKernel) -> str:
     """Return what a kernel does and why."""
     built = [_BUILT[kernel.language]] if kernel.language in _BUILT else []
     return " ".join([kernel.about, *built, *(_TECHNIQUES[name] for name in kernel.techniques)])
