@@ -74,6 +74,13 @@ class Fields:
             )
         return value if value.strip() else None
 
+    def require_code(self, name: str) -> str:
+        """Return a text unchanged; raises ImportFailed if there is none."""
+        value = self.code(name)
+        if value is None:
+            raise self.refuse(name, "a text")
+        return value
+
     def prose(self, name: str) -> str | None:
         """Return a long text, or None; characters that cannot be stored are replaced."""
         value = self.values.get(name)

@@ -95,9 +95,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         # The file's name states the GPU: h100, 3090.
         gpu = f"RTX {file.stem}" if file.stem.isdigit() else file.stem.upper()
         for row in released:
-            reference = row.code("ref_code")
-            if reference is None:
-                raise row.refuse("ref_code", "a text")
+            reference = row.require_code("ref_code")
             if reference not in family:
                 sources.check_task(reference, f"{row.where}, ref_code")
                 family[reference] = task_families.classify_family(reference)
@@ -178,7 +176,7 @@ def _read_levels(file: Path, root: Path) -> Iterator[Fields]:
 
 def _add(rows: BundleRows, row: Fields, families: dict[str, str], gpu: str) -> None:
     """Add a task, its kernel with its origin, the code of the baselines, and a claim per score."""
-    reference, level = str(row.code("ref_code")), row.require_whole("level_id")
+    reference, level = row.require_code("ref_code"), row.require_whole("level_id")
     problem_id, code = row.require_whole("task_id"), row.code("custom_code")
     numbers = {baseline: row.number(name) for name, baseline in SCORES.items()}
     scores = {baseline: score for baseline, score in numbers.items() if score is not None}

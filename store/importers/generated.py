@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import store
 from store import ids
@@ -35,6 +35,7 @@ HELD_OUT_RULE = "tasks of families that also train, drawn apart from theirs"
 BUNDLE_TASKS = 64
 """Tasks stored in one transaction."""
 TAKES_PATH = False
+_Picked: TypeAlias = "tuple[str, Task, list[TeacherKernel]]"
 _LANGUAGES = {
     "all": ("torch", "cpp", "triton", "cuda"),
     "cpu": ("torch", "cpp"),
@@ -91,49 +92,40 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         generated = (
             (family, task) for family, task in generated if ids.task_id(task.code) not in known
         )
-    drawn = islice(generated, config.count)
+    drawn, languages = islice(generated, config.count), _LANGUAGES[config.kernels]
+    # The family of a task's label is the family that it is drawn from, and its side.
+    side = HELD_OUT if config.held_out else ""
     reading = pieces.Import(lake, NAME, config, source_revision=SUITE_REVISION, license=LICENSE)
     while chunk := list(islice(drawn, BUNDLE_TASKS)):
-        yield _bundle(reading, chunk, config)
-
-
-def _bundle(reading: pieces.Import, chunk: list[tuple[str, Task]], config: Config) -> store.Bundle:
-    languages = _LANGUAGES[config.kernels]
-    picked = [
-        (family, task, [kernel for kernel in task.kernels if kernel.language in languages])
-        for family, task in chunk
-    ]
-    texts: list[tuple[str, bytes]] = []
-    for family, task, kernels in picked:
-        texts.append((_name_side(family, config), task.code.encode()))
-        texts += [(_path(family, kernel), kernel.code.encode()) for kernel in kernels]
-
-    def add(rows: BundleRows) -> None:
-        for family in sorted({family for family, _, _ in picked}):
-            side = _name_side(family, config)
-            split = "test" if config.held_out else families_module.load_family(family).SPLIT
-            rule = HELD_OUT_RULE if config.held_out else RULE
-            row = {"suite": NAME, "family": side, "split": split, "rule": rule}
-            rows.add("splits", (NAME, side), row)
+        picked = [
+            (family, task, [one for one in task.kernels if one.language in languages])
+            for family, task in chunk
+        ]
+        texts: list[tuple[str, bytes]] = []
         for family, task, kernels in picked:
-            _add_task(rows, family, _name_side(family, config), task, kernels)
+            texts.append((family + side, task.code.encode()))
+            texts += [(_path(family, kernel), kernel.code.encode()) for kernel in kernels]
 
-    count = sum(len(kernels) for _, _, kernels in picked)
-    return reading.make_bundle(
-        "",
-        f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels",
-        NAME,
-        add,
-        # It depends on the content alone: the same tasks have the same id with another --count.
-        identity=ids.content_id(
-            "import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, sources.digest(texts)
-        ),
-    )
+        def add(rows: BundleRows, picked: list[_Picked] = picked) -> None:
+            for family in sorted({family for family, _, _ in picked}):
+                split = "test" if config.held_out else families_module.load_family(family).SPLIT
+                rule = HELD_OUT_RULE if config.held_out else RULE
+                row = {"suite": NAME, "family": family + side, "split": split, "rule": rule}
+                rows.add("splits", (NAME, family + side), row)
+            for family, task, kernels in picked:
+                _add_task(rows, family, family + side, task, kernels)
 
-
-def _name_side(family: str, config: Config) -> str:
-    """Return the family of a task's label."""
-    return family + HELD_OUT if config.held_out else family
+        count = sum(len(kernels) for _, _, kernels in picked)
+        yield reading.make_bundle(
+            "",
+            f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels",
+            NAME,
+            add,
+            # It depends on the content alone: the same tasks have the same id with another --count.
+            identity=ids.content_id(
+                "import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, sources.digest(texts)
+            ),
+        )
 
 
 def _add_task(

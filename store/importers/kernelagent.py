@@ -56,8 +56,12 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     root = sources.require_path(path, f"{DATABASE} of KernelAgent, a session, or their folder")
     databases = [root] if root.is_file() else sorted(root.rglob(DATABASE))
     sessions = sorted(file.parent for file in root.rglob(PROBLEM)) if root.is_dir() else []
-    parse = partial(_parse_database, root=root)
-    files = [pieces.open_documents(None, [file], root, parse) for file in databases]
+    files = [
+        pieces.open_documents(
+            None, [file], root, lambda one: pieces.parse_document(one, root).list("programs")
+        )
+        for file in databases
+    ]
     for folder in sessions:
         parts = _list_session(folder)
         if parts:
@@ -75,11 +79,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             _add, config, ProgramRows(reading, config.problem or NAME, config.entry_point)
         ),
     )
-
-
-def _parse_database(file: Path, root: Path) -> Iterator[Fields]:
-    for program in pieces.parse_document(file, root).list("programs"):
-        yield Fields(values={"program": program.values}, where=program.where)
 
 
 def _list_session(folder: Path) -> list[Path]:
@@ -119,11 +118,10 @@ def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
     yield Fields(values=values, where=str(file))
 
 
-def _add(config: Config, programs: ProgramRows, rows: BundleRows, record: Fields) -> None:
-    if "session" in record.values:
-        _add_round(config, programs, rows, record)
+def _add(config: Config, programs: ProgramRows, rows: BundleRows, program: Fields) -> None:
+    if "session" in program.values:
+        _add_round(config, programs, rows, program)
         return
-    program = record.inner("program")
     identity = program.require_text("program_id")
     # The path of the problem's file; its last two parts name the problem.
     stated = "/".join(PurePosixPath(program.text("problem_id") or NAME).parts[-2:])

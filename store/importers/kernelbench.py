@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import store
 from store.code import task_families
 from store.errors import ImportFailed
+from store.foreign.fields import Fields
 from store.foreign.parquet import check_files
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
@@ -68,22 +70,29 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             f"{root} holds no KernelBench tasks",
             "Name a checkout (KernelBench/level1/*.py), or a folder with data/*.parquet.",
         )
-    families = [task.family for group in groups for task in group.tasks]
-    splits = decide_splits(SUITE, families, lake)
+    families: dict[str, str] = {}
+    for group in groups:
+        for task in group.tasks:
+            code = task.require_code("code")
+            sources.check_task(code, task.where)
+            families[code] = task_families.classify_family(code)
+    splits = decide_splits(SUITE, families.values(), lake)
     reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
     for group in groups:
 
-        def add(rows: BundleRows, tasks: list[_Task] = group.tasks) -> None:
+        def add(rows: BundleRows, tasks: list[Fields] = group.tasks) -> None:
             for task in tasks:
+                code, level = task.require_code("code"), task.require_whole("level")
+                problem_id = task.require_whole("problem_id")
                 rows.add_label(
-                    rows.add_task(task.code),
-                    family=task.family,
+                    rows.add_task(code),
+                    family=families[code],
                     suite=SUITE,
                     revision=revision,
-                    name=f"level{task.level}/{task.problem_id}",
-                    title=task.title,
-                    level=task.level,
-                    problem_id=task.problem_id,
+                    name=f"level{level}/{problem_id}",
+                    title=task.text("title"),
+                    level=level,
+                    problem_id=problem_id,
                 )
             rows.add_splits(splits)
 
@@ -96,22 +105,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Task:
-    code: str
-    level: int
-    problem_id: int
-    title: str
-    family: str
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Group:
     """The tasks of one level folder or Parquet file."""
 
     name: str
     content: str
-    tasks: list[_Task]
+    tasks: list[Fields]
+    """Each with code, level, problem_id and title."""
 
 
 def split_stem(stem: str) -> tuple[int, str] | None:
@@ -134,36 +135,26 @@ def _read_levels(root: Path, folder: Path) -> Iterator[_Group]:
         }
         for level, inner in sorted(levels.items()):
             contents: list[tuple[str, bytes]] = []
-            tasks: list[_Task] = []
+            tasks: list[Fields] = []
             for file in sorted(inner.glob("*.py")):
-                named = split_stem(file.stem)
-                if named is not None:
+                if (named := split_stem(file.stem)) is not None:
                     data = sources.read_bytes(file, folder)
                     contents.append((file.name, data))
-                    tasks.append(_make_task(sources.decode(data, file), level, *named, f"{file}"))
+                    task: dict[str, Any] = {"code": sources.decode(data, file), "level": level}
+                    task |= {"problem_id": named[0], "title": named[1]}
+                    tasks.append(Fields(values=task, where=f"{file}"))
             if tasks:
-                yield _Group(name=inner.name, content=sources.digest(contents), tasks=tasks)
+                yield _Group(inner.name, sources.digest(contents), tasks)
 
 
 def _read_parquet(file: Path, root: Path) -> _Group:
     content = sources.digest([(file.name, sources.read_bytes(file, root))])
-    tasks: list[_Task] = []
+    tasks: list[Fields] = []
     batches = parquet.read_batches(file, dict.fromkeys(_COLUMNS, True), 64)
     for number, row in enumerate((row for batch in batches for row in batch), start=1):
-        where = f"{file}, row {number}"
-        code, level, name, problem_id = (row[column] for column in _COLUMNS)
-        if not (isinstance(code, str) and isinstance(name, str)):
-            raise ImportFailed(f"{where}: code and name are texts, neither of them NULL")
-        if not (isinstance(level, int) and isinstance(problem_id, int)):
-            raise ImportFailed(f"{where}: level and problem_id are numbers, neither of them NULL")
-        if not (0 < level < 1000 and 0 < problem_id < 1_000_000):
-            raise ImportFailed(f"{where}: there is no level {level}, problem {problem_id}")
+        fields = Fields(values=row, where=f"{file}, row {number}")
+        name = fields.require_text("name")
         named = split_stem(name.removesuffix(".py"))
-        tasks.append(_make_task(code, level, problem_id, named[1] if named else name, where))
-    return _Group(name=file.stem, content=content, tasks=tasks)
-
-
-def _make_task(code: str, level: int, problem_id: int, title: str, where: str) -> _Task:
-    sources.check_task(code, where)
-    family = task_families.classify_family(code)
-    return _Task(code=code, level=level, problem_id=problem_id, title=title, family=family)
+        task = {**row, "title": named[1] if named else name}
+        tasks.append(Fields(values=task, where=fields.where))
+    return _Group(file.stem, content, tasks)

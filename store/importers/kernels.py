@@ -40,16 +40,6 @@ class Config(pieces.Origin):
     """Commit of the folder (default: its git HEAD if it is a checkout)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _TaskFiles:
-    """One task and the files of its candidates, before they are read."""
-
-    name: str
-    file: Path
-    candidates: dict[str, dict[str, Path]]
-    """Candidate to its files by path inside the candidate."""
-
-
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is a folder of tasks and candidates."""
     if (path / TASK_FILE).is_file():
@@ -63,31 +53,30 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     """Yield one bundle per task."""
     root = sources.require_path(path, "a folder with tasks/ and kernels/, or with task.py")
     suite = config.suite or root.resolve().name
-    tasks: list[tuple[_TaskFiles, str, str]] = []
-    for files in _find(root):
-        code = sources.read_text(files.file, root)
-        sources.check_task(code, f"{files.file}")
-        tasks.append((files, code, task_families.classify_family(code)))
-    splits = decide_splits(suite, [family for _, _, family in tasks], lake)
+    tasks: list[tuple[str, str, str, Path]] = []
+    for task, file, folder in _find_tasks(root):
+        code = sources.read_text(file, root)
+        sources.check_task(code, f"{file}")
+        tasks.append((task, code, task_families.classify_family(code), folder))
+    splits = decide_splits(suite, [family for _, _, family, _ in tasks], lake)
     revision = config.source_revision or sources.git_head(root)
     reading = pieces.Import(
         *(lake, NAME, config), source_revision=revision, namespace=config.policy
     )
-    for files, code, family in tasks:
-        candidates = {
-            name: {inner: sources.read_text(file, root) for inner, file in paths.items()}
-            for name, paths in files.candidates.items()
-        }
-        parts = [suite, revision, files.name, code]
-        for name, texts in candidates.items():
+    for task, code, family, folder in tasks:
+        candidates: dict[str, dict[str, str]] = {}
+        parts = [suite, revision, task, code]
+        for name, files in _find_candidates(folder).items():
+            texts = {inner: sources.read_text(file, root) for inner, file in files.items()}
             if not texts[ENTRY_PATH].strip():
-                raise ImportFailed(f"{files.candidates[name][ENTRY_PATH]} is empty")
+                raise ImportFailed(f"{files[ENTRY_PATH]} is empty")
+            candidates[name] = texts
             for inner, text in texts.items():
                 parts += [name, inner, text]
 
         def add(
             rows: BundleRows,
-            task: str = files.name,
+            task: str = task,
             code: str = code,
             family: str = family,
             candidates: dict[str, dict[str, str]] = candidates,
@@ -119,16 +108,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                     source=source,
                 )
 
-        where = f"{suite}/{files.name}"
+        where = f"{suite}/{task}"
         yield reading.make_bundle(
             content_id(*parts), f"{NAME} {where}: {len(candidates)} candidates", where, add
         )
 
 
-def _find(root: Path) -> list[_TaskFiles]:
+def _find_tasks(root: Path) -> list[tuple[str, Path, Path]]:
+    """Return the name of each task, its file, and the folder of its candidates."""
     if (root / TASK_FILE).is_file():
-        name = root.resolve().name
-        return [_TaskFiles(name=name, file=root / TASK_FILE, candidates=_candidates(root))]
+        return [(root.resolve().name, root / TASK_FILE, root)]
     names = {file.stem: file for file in sorted((root / "tasks").glob("[!_.]*.py"))}
     if not names:
         raise ImportFailed(
@@ -137,19 +126,16 @@ def _find(root: Path) -> list[_TaskFiles]:
             "candidates beside it.",
         )
     kernels = root / "kernels"
-    folders = sorted(kernels.iterdir()) if kernels.is_dir() else []
-    for folder in folders:
+    for folder in sorted(kernels.iterdir()) if kernels.is_dir() else []:
         if folder.is_dir() and not folder.name.startswith((".", "_")) and folder.name not in names:
             unknown = UnknownName.among("task", folder.name, names)
             raise ImportFailed(f"{folder}: there is no tasks/{folder.name}.py", unknown.hint)
-    return [
-        _TaskFiles(name=name, file=file, candidates=_candidates(kernels / name))
-        for name, file in names.items()
-    ]
+    return [(name, file, kernels / name) for name, file in names.items()]
 
 
-def _candidates(folder: Path) -> dict[str, dict[str, Path]]:
-    found: dict[str, dict[str, Path]] = {}
+def _find_candidates(folder: Path) -> dict[str, dict[str, Path]]:
+    """Return the files of each candidate by their paths inside it."""
+    candidates: dict[str, dict[str, Path]] = {}
     for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
         if entry.name.startswith((".", "_")) or entry.name == TASK_FILE:
             continue
@@ -172,7 +158,7 @@ def _candidates(folder: Path) -> dict[str, dict[str, Path]]:
             name, files = entry.stem, {ENTRY_PATH: entry}
         else:
             continue
-        if name in found:
+        if name in candidates:
             raise ImportFailed(f"{folder} holds {name}.py and {name}/", "Rename one of them.")
-        found[name] = files
-    return found
+        candidates[name] = files
+    return candidates

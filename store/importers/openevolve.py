@@ -50,7 +50,13 @@ def recognize(path: Path) -> str | None:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the steps of each trace, then the other programs of the checkpoints, in bundles."""
     root = sources.require_path(path, "the output folder of OpenEvolve, or a trace file")
-    programs = _find_programs(root) if root.is_dir() else {}
+    # The newest file of each program, by its id.
+    checkpoints: list[tuple[int, Path]] = []
+    for file in root.rglob("*.json"):
+        if file.parent.name == "programs":
+            match = _CHECKPOINT.fullmatch(file.parent.parent.name)
+            checkpoints.append((0 if match is None else int(match[1]), file))
+    programs = {file.stem: file for _, file in sorted(checkpoints)}
     # Of a trace in two forms, both.
     files = {file for pattern in _TRACES for file in root.rglob(pattern)}
     traces = sorted(one for one in files if one.parent.name != "programs" and _is_trace(one))
@@ -90,16 +96,6 @@ def _is_trace(file: Path) -> bool:
     if file.suffix == ".json":
         return detection.has_names(file, "traces", "child_id", "child_metrics")
     return {"child_id", "parent_id", "child_metrics"} <= detection.read_first_object(file).keys()
-
-
-def _find_programs(root: Path) -> dict[str, Path]:
-    """Return the newest file of each program by its id."""
-    files: list[tuple[int, Path]] = []
-    for file in root.rglob("*.json"):
-        if file.parent.name == "programs":
-            match = _CHECKPOINT.fullmatch(file.parent.parent.name)
-            files.append((0 if match is None else int(match[1]), file))
-    return {file.stem: file for _, file in sorted(files)}
 
 
 def _open_trace(file: Path, root: Path) -> pieces.SourceFile:

@@ -153,16 +153,13 @@ def parse_definition(fields: Fields) -> Definition:
         if unknown:
             raise ImportFailed(f"{where}: input {name!a:.40} has no axis {min(unknown)!a:.40}")
         inputs.append(Tensor(name=name, shape=named, dtype=spec.require_text("dtype")))
-    reference = fields.code("reference")
-    if reference is None:
-        raise fields.refuse("reference", "a text")
     return Definition(
         name=fields.require_text("name"),
         op_type=fields.text("op_type") or fields.text("type") or "other",
         constants=constants,
         variables=tuple(variables),
         inputs=tuple(inputs),
-        reference=reference,
+        reference=fields.require_code("reference"),
         expressions=expand_axes(expressions, {*constants, *variables}, where),
         generator=generator,
     )
