@@ -66,8 +66,17 @@ class KeyIndex:
         import pyarrow as pa
 
         digests = {hash_key(key): key for key in cast("list[str]", keys.to_pylist())}
-        found = self._repair(connection, lambda index: _find_held(index, table, list(digests)))
-        held = {digests[one] for one in found}
+
+        def find(index: sqlite3.Connection) -> list[bytes]:
+            listed, stored = list(digests), list[bytes]()
+            for start in range(0, len(listed), _VARIABLES):
+                some = listed[start : start + _VARIABLES]
+                marks = ", ".join("?" * len(some))
+                query = f"SELECT digest FROM {table.name} WHERE digest IN ({marks})"
+                stored += [row[0] for row in index.execute(query, some)]
+            return stored
+
+        held = {digests[one] for one in self._repair(connection, find)}
         held |= self._find_earlier(connection, table, set(digests.values()) - held)
         return pa.array(held, pa.string())
 
@@ -99,10 +108,19 @@ class KeyIndex:
         if self._current and self._current[0] < newest[0]:
             since, moment = self._current
             # The time distinguishes a lake that was restored from a backup.
-            if _read_time(self._location, connection, since) == moment:
+            row = connection.execute(
+                self._location.qualify(f"SELECT {_MOMENT} FROM {_SNAPSHOTS} WHERE snapshot_id = ?"),
+                [since],
+            ).fetchone()
+            if row is not None and str(row[0]) == moment:
                 try:
+                    changed = _list_changed(connection, since, newest[0])
                     with index:
-                        self._take_since(index, connection, since, newest[0])
+                        for table in self._catalog.tables.values():
+                            if changed is None or table.name in changed:
+                                rows = f"ducklake_table_insertions('lake', 'main', '{table.name}', "
+                                rows += f"{since + 1}, {newest[0]})"
+                                self._take_keys(index, connection, table, rows)
                         self._mark(index, *newest)
                     return newest[0]
                 except duckdb.InvalidInputException as error:
@@ -118,19 +136,6 @@ class KeyIndex:
                     self._take_keys(index, connection, table, f"lake.{table.name}")
             self._mark(index, *newest)
         return newest[0]
-
-    def _take_since(
-        self,
-        index: sqlite3.Connection,
-        connection: duckdb.DuckDBPyConnection,
-        since: int,
-        newest: int,
-    ) -> None:
-        changed = _list_changed(connection, since, newest)
-        for table in self._catalog.tables.values():
-            if changed is None or table.name in changed:
-                rows = f"ducklake_table_insertions('lake', 'main', '{table.name}', "
-                self._take_keys(index, connection, table, f"{rows}{since + 1}, {newest})")
 
     def _take_keys(
         self,
@@ -247,16 +252,6 @@ def _is_timed(key: str) -> bool:
     return len(key) == _UUID_LENGTH and re.fullmatch(_UUID7, key) is not None
 
 
-def _find_held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list[bytes]:
-    found: list[bytes] = []
-    for start in range(0, len(digests), _VARIABLES):
-        some = digests[start : start + _VARIABLES]
-        marks = ", ".join("?" * len(some))
-        query = f"SELECT digest FROM {table.name} WHERE digest IN ({marks})"
-        found += [row[0] for row in index.execute(query, some)]
-    return found
-
-
 def _insert(index: sqlite3.Connection, name: str, digests: Iterable[bytes]) -> None:
     # Cutting one value is three times as fast as handing over each digest.
     joined = b"".join(digests)
@@ -296,15 +291,6 @@ def _read_newest(
             break
     assert row is not None
     return int(row[0]), str(row[1])
-
-
-def _read_time(
-    location: Location, connection: duckdb.DuckDBPyConnection, snapshot: int
-) -> str | None:
-    row = connection.execute(
-        location.qualify(f"SELECT {_MOMENT} FROM {_SNAPSHOTS} WHERE snapshot_id = ?"), [snapshot]
-    ).fetchone()
-    return None if row is None else str(row[0])
 
 
 def _list_changed(

@@ -116,9 +116,18 @@ def record_run(
             )
         begun: dict[str, Rows] = {"runs": [run], **(tables or {})}
         number = 1
-        if resumed and (stored := _count_ends(writer, run_id)) is not None:
-            begun["run_ends"] = [make_end(run_id, "resumed", number=stored + 1)]
-            number = stored + 2
+        if resumed:
+            writer.flush()
+            with writer.reader() as lake:
+                stored = lake.run(
+                    "SELECT coalesce(max(run_ends.number), 0) AS ends FROM runs "
+                    "LEFT JOIN run_ends ON run_ends.run_id = runs.run_id "
+                    "WHERE runs.run_id = $1 GROUP BY runs.run_id",
+                    [run_id],
+                ).one()
+            if stored is not None:
+                begun["run_ends"] = [make_end(run_id, "resumed", number=stored["ends"] + 1)]
+                number = stored["ends"] + 2
         record = RunRecord(run_id, writer.append(begun, message))
         try:
             yield record
@@ -134,19 +143,6 @@ def record_run(
         outcome = ("finished", None) if record.error is None else _describe_end(record.error)
         end = make_end(run_id, *outcome, number=number)
         record.snapshot = writer.append({"run_ends": [end]}, f"{run['name']} {end['outcome']}")
-
-
-def _count_ends(writer: Writer, run_id: str) -> int | None:
-    """Return how many rows of run_ends a stored run has; None if the run is not stored."""
-    writer.flush()
-    with writer.reader() as lake:
-        row = lake.run(
-            "SELECT coalesce(max(run_ends.number), 0) AS number FROM runs "
-            "LEFT JOIN run_ends ON run_ends.run_id = runs.run_id "
-            "WHERE runs.run_id = $1 GROUP BY runs.run_id",
-            [run_id],
-        ).one()
-    return None if row is None else int(row["number"])
 
 
 def _describe_end(error: BaseException) -> tuple[str, str | None]:

@@ -272,7 +272,11 @@ def _read_file(catalog: Catalog, file: Path) -> Iterator[Record]:
                 handle.seek(start)
                 rest = handle.read()
                 # A crash of the system may leave zeros for what was not acknowledged yet.
-                if not rest.strip(b"\0") or _is_torn_header(head):
+                if not rest.strip(b"\0"):
+                    return
+                # A torn header; one that is whole has lost its end of line, and binary follows it.
+                is_cut = not head.endswith(b"\n") and head.isascii()
+                if is_cut and not re.search(_CRC + rb"\d+}", head):
                     return
                 if not is_sure:
                     data = rest[: _find_header(rest, file.stem)]
@@ -280,16 +284,6 @@ def _read_file(catalog: Catalog, file: Path) -> Iterator[Record]:
                 damage = f"not a whole bundle: {error}"
                 record = Record(place=place, data=data, bundles=[], damage=damage)
             yield record
-
-
-def _is_torn_header(line: bytes) -> bool:
-    # One that is whole has lost its end of line; binary data follows it.
-    return not line.endswith(b"\n") and line.isascii() and not re.search(_CRC + rb"\d+}", line)
-
-
-def _start_header(name: str) -> bytes:
-    # Texts in rows cannot pass for a header: who writes them does not know the name of the file.
-    return json.dumps({"spool": name}).encode()[:-1] + b", "
 
 
 def _read_header(line: bytes) -> tuple[dict[str, Any], bool]:
@@ -302,8 +296,9 @@ def _read_header(line: bytes) -> tuple[dict[str, Any], bool]:
 
 def _find_header(data: bytes, name: str) -> int | None:
     """Return where the next whole header of a file's records begins in the rest of the file."""
-    place = 0
-    while (place := data.find(_start_header(name), place + 1)) >= 0:
+    # Texts in rows cannot pass for a header: who writes them does not know the name of the file.
+    start, place = json.dumps({"spool": name}).encode()[:-1] + b", ", 0
+    while (place := data.find(start, place + 1)) >= 0:
         try:
             if _read_header(data[place : data.index(b"\n", place) + 1])[1]:
                 return place

@@ -29,7 +29,6 @@ from store.writing.bundle import Bundle, Rows
 from store.writing.key_index import find_in_lake
 
 if TYPE_CHECKING:
-    import duckdb
     import numpy as np
     import pyarrow as pa
 
@@ -188,7 +187,7 @@ def _leave_out(values: Any, others: pa.Array) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class CommitResult:
     """The result of a group commit."""
 
     rejected: dict[int, RowsRejected]
@@ -197,7 +196,7 @@ class Outcome:
     """Table to the keys that the lake contains after the commit."""
 
 
-def store_bundles(stage: Stage, lookup: Lookup, given: list[Bundle]) -> Outcome:
+def store_bundles(stage: Stage, lookup: Lookup, given: list[Bundle]) -> CommitResult:
     """Insert the rows of the bundles that keep keys and references, and log these bundles."""
     import numpy as np
 
@@ -242,7 +241,7 @@ def store_bundles(stage: Stage, lookup: Lookup, given: list[Bundle]) -> Outcome:
     if logged:
         log_bundles(stage, logged, list(counts.values()))
     keys["ingest_log"] = [one.bundle_id for one in logged]
-    return Outcome(rejected=rejected, keys=keys)
+    return CommitResult(rejected=rejected, keys=keys)
 
 
 def _refuse_repeats(staged: StagedRows, repeats: Mask) -> dict[int, RowsRejected]:
@@ -351,28 +350,19 @@ def load_tables(stage: Stage, tables: Mapping[str, Rows | pa.RecordBatchReader])
         target = catalog.table(str(column.references))
         unique: Any = pa.chunked_array(values).unique()
         unknown = _leave_out(unique, lookup(target, unique))
-        if len(unknown):
-            raise _find_referring(connection, table, column, target, unknown)
+        if not len(unknown):
+            continue
+        # Find the rows that have them: they have just been inserted.
+        value = f'"{column_name}"'
+        listed = f"unnest({value})" if column.type.endswith("[]") else value
+        key = quote_names(table.key)
+        referring = connection.execute(
+            f"SELECT {key}, any_value(v) FROM (SELECT {key}, {listed} AS v "
+            f"FROM lake.{name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
+            [unknown.to_pylist()],
+        ).fetchall()
+        raise _describe_missing(table, column, target, len(referring), referring)
     return counts
-
-
-def _find_referring(
-    connection: duckdb.DuckDBPyConnection,
-    table: Table,
-    column: Column,
-    target: Table,
-    unknown: pa.Array,
-) -> RowsRejected:
-    """Find the rows with missing references: they have just been inserted."""
-    value = f'"{column.name}"'
-    listed = f"unnest({value})" if column.type.endswith("[]") else value
-    key = quote_names(table.key)
-    rows = connection.execute(
-        f"SELECT {key}, any_value(v) FROM (SELECT {key}, {listed} AS v "
-        f"FROM lake.{table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
-        [unknown.to_pylist()],
-    ).fetchall()
-    return _describe_missing(table, column, target, len(rows), rows)
 
 
 def _read_chunks(

@@ -33,7 +33,7 @@ from store.writing import bundle as bundles
 from store.writing import rejected, spool, transaction
 from store.writing.bundle import Bundle, Rows
 from store.writing.key_index import KeyIndex
-from store.writing.spool import Group, Place, Record, Spool
+from store.writing.spool import Place, Record, Spool
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,7 +123,7 @@ class Writer:
         After any error but RowsRejected, the bundle waits in the spool, and the next commit of any
         process stores it.
         """
-        (rows,) = self._check([tables])
+        (rows,) = transaction.check_bundles(self._stage, [tables])
         given = bundles.select_given(tables, rows)
         identity = bundle_id or bundles.hash_content(self.author, given)
         bundle = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(rows))
@@ -143,13 +143,16 @@ class Writer:
         refused: RowsRejected | None = None
         accepted: list[Bundle] = []
         try:
-            checked = self._check([bundle.tables for bundle in given])
+            checked = transaction.check_bundles(self._stage, [one.tables for one in given])
         except RowsRejected:
             checked = None
         for number, bundle in enumerate(given):
             try:
                 # Check each bundle separately to find the ones that break a rule.
-                rows = checked[number] if checked else self._check([bundle.tables])[0]
+                if checked is not None:
+                    rows = checked[number]
+                else:
+                    (rows,) = transaction.check_bundles(self._stage, [bundle.tables])
                 accepted.append(replace(bundle, author=self.author, tables=dict(rows)))
             except RowsRejected as error:
                 refused = refused or error
@@ -229,9 +232,6 @@ class Writer:
 
         return Lake(self.location, at)
 
-    def _check(self, given: Sequence[Mapping[str, Rows]]) -> list[dict[str, pa.Table]]:
-        return transaction.check_bundles(self._stage, given)
-
     def _store(self, given: list[Bundle], *, wait: bool) -> int:
         """Commit checked bundles with all that is spooled, or spool them; return a snapshot."""
         if not wait:
@@ -261,51 +261,44 @@ class Writer:
     def _commit_waiting(
         self, own: Sequence[Bundle] = (), awaited: Place | None = None
     ) -> list[FlywheelError]:
-        """Commit the spool in groups, with own bundles at the end.
+        """Commit the spool in groups, with own bundles at the end; keep refused bundles of others.
 
         Returns why bundles of the caller are refused: its own, or those of the awaited record.
         """
+        import pyarrow as pa
+
         errors: list[FlywheelError] = []
         snapshot: int | None = None
         with self._lock():
             for group in spool.read_groups(self._catalog, self.location.spool, own):
-                snapshot = self._commit_group(group, awaited, errors)
+                given: dict[str, Bundle] = {}
+                # A retried bundle is in several records, which are committed or rejected together.
+                copies: dict[str, list[tuple[Record, int]]] = {}
+                for record in group.records:
+                    if record.damage is not None and record.place == awaited:
+                        errors.append(FlywheelError(record.damage))
+                    elif record.damage is not None:
+                        rejected.keep_record(record)
+                    for position, bundle in enumerate(record.bundles):
+                        given.setdefault(bundle.bundle_id, bundle)
+                        copies.setdefault(bundle.bundle_id, []).append((record, position))
+                snapshot = self._keys.follow(self._connection)
+                log_table = self._catalog.table("ingest_log")
+                for identity in self._lookup(log_table, pa.array(given, pa.string())).to_pylist():
+                    del given[str(identity)]
+                if given:
+                    fresh = list(given.values())
+                    snapshot, refused = self._commit(fresh)
+                    for number, error in refused.items():
+                        for record, position in copies[fresh[number].bundle_id]:
+                            if record.place is None or record.place == awaited:
+                                errors.append(error)
+                            else:
+                                rejected.keep_bundle(record, position, error)
+                for file in group.finished:
+                    file.unlink(missing_ok=True)
             self._seen = snapshot or find_newest_snapshot(self._connection)
         return errors
-
-    def _commit_group(
-        self, group: Group, awaited: Place | None, errors: list[FlywheelError]
-    ) -> int:
-        """Commit a group; keep refused bundles of others, and add errors of the caller's."""
-        given: dict[str, Bundle] = {}
-        # A retried bundle is in several records, which are committed or rejected together.
-        copies: dict[str, list[tuple[Record, int]]] = {}
-        for record in group.records:
-            if record.damage is not None and record.place == awaited:
-                errors.append(FlywheelError(record.damage))
-            elif record.damage is not None:
-                rejected.keep_record(record)
-            for position, bundle in enumerate(record.bundles):
-                given.setdefault(bundle.bundle_id, bundle)
-                copies.setdefault(bundle.bundle_id, []).append((record, position))
-        import pyarrow as pa
-
-        snapshot = self._keys.follow(self._connection)
-        done = self._lookup(self._catalog.table("ingest_log"), pa.array(given, pa.string()))
-        for identity in done.to_pylist():
-            del given[str(identity)]
-        if given:
-            fresh = list(given.values())
-            snapshot, refused = self._commit(fresh)
-            for number, error in refused.items():
-                for record, position in copies[fresh[number].bundle_id]:
-                    if record.place is None or record.place == awaited:
-                        errors.append(error)
-                    else:
-                        rejected.keep_bundle(record, position, error)
-        for file in group.finished:
-            file.unlink(missing_ok=True)
-        return snapshot
 
     def _lookup(self, table: Table, keys: pa.Array) -> pa.Array:
         return self._keys.find_stored(self._connection, table, keys)
@@ -339,6 +332,8 @@ class Writer:
 
     @contextmanager
     def _transaction(self, message: str, of: list[Bundle] | None = None) -> Generator[None]:
+        import duckdb
+
         authors = sorted({made.author for made in of}) if of else [self.author]
         given = {name for made in of for name in made.tables} if of else {*self._catalog.tables}
         new = NewFiles(self._connection, self.location.files, given | {"ingest_log"})
@@ -356,7 +351,13 @@ class Writer:
                 checksums.insert_checksums(self._connection, self.location, written)
             self._connection.execute("COMMIT")
         except BaseException as error:
-            self._rollback()
+            try:
+                self._connection.execute("ROLLBACK")
+            except duckdb.Error:
+                # An internal error invalidates the database; only a new connection helps.
+                self._is_lost = not self.location.holds_lock()
+                if not self._is_lost:
+                    self._attach_again()
             self._raise_foreign(error)
             raise
 
@@ -434,17 +435,6 @@ class Writer:
         # Starting and ending threads takes longer than inserting a group of bundles.
         with suppress(duckdb.Error):  # an internal error has invalidated the database
             self._connection.execute("SET threads = 1")
-
-    def _rollback(self) -> None:
-        import duckdb
-
-        try:
-            self._connection.execute("ROLLBACK")
-        except duckdb.Error:
-            # An internal error invalidates the database; only a new connection helps.
-            self._is_lost = not self.location.holds_lock()
-            if not self._is_lost:
-                self._attach_again()
 
 
 def _raise_first(errors: Sequence[FlywheelError]) -> None:
