@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 from store.code.entry_points import DEFAULT as ENTRY_POINT
@@ -166,10 +167,20 @@ def parse_completion(text: str, finish_reason: str = "stop") -> ParsedCompletion
     code, chosen = found
     if len(code) > LONGEST_CODE:
         return ParsedCompletion(**parts, parse_error="too long")
-    path, others = _find_files(chosen, blocks)
+    # Other blocks are files of the kernel only if its own block has a file name too.
+    files = {
+        block.name: _normalize_code(block.text)
+        for block in blocks
+        if chosen is not None and chosen.name is not None and block.name is not None
+        if block.name != chosen.name and block.closed and block.text.strip()
+    }
     code = _normalize_code(code)
     return ParsedCompletion(
-        **parts, code=code, path=path, entry_point=choose_stored(code), other_files=others
+        **parts,
+        code=code,
+        path=chosen.name or ENTRY_PATH if chosen is not None and files else ENTRY_PATH,
+        entry_point=choose_stored(code),
+        other_files=tuple(sorted(files.items())),
     )
 
 
@@ -381,7 +392,7 @@ def _extend_block(lines: Sequence[str], block: _Block) -> str | None:
     Three backticks in a docstring look like the end of the block.
     """
     later = (n for n in range(block.end, len(lines)) if _closes_fence(lines[n], "`", 3))
-    for _, end in zip(range(_TRIES), later, strict=False):
+    for end in islice(later, _TRIES):
         text = "\n".join(lines[block.start + 1 : end])
         if _defines_entry_point(text):
             return text
@@ -393,18 +404,14 @@ def _find_wrapped(answer: str, blocks: Sequence[_Block]) -> Iterator[str]:
     texts = [block.text for block in blocks if block.language in ("json", "jsonc", "")]
     if answer.lstrip()[:1] in ("{", "["):
         texts.append(answer)
-    texts += [answer[at.end() :] for at in _take_first(_CALLS.finditer(answer))]
+    texts += [answer[at.end() :] for at in islice(_CALLS.finditer(answer), _TRIES)]
     for text in texts[-_TRIES:]:
         yield from _find_in_json(text)
-    for at in _take_first(_TAGGED.finditer(answer)):
+    for at in islice(_TAGGED.finditer(answer), _TRIES):
         end = answer.find("</", at.end())
         inner = answer[at.end() : end if end >= 0 else len(answer)]
         if _DEFINES.search(inner):
-            yield from _strip_fences(inner.strip("\n"))
-
-
-def _take_first(found: Iterator[re.Match[str]]) -> list[re.Match[str]]:
-    return [match for _, match in zip(range(_TRIES), found, strict=False)]
+            yield _strip_fences(inner.strip("\n"))
 
 
 def _find_in_json(text: str) -> Iterator[str]:
@@ -425,7 +432,7 @@ def _find_in_json(text: str) -> Iterator[str]:
         elif isinstance(value, list):
             waiting += cast("list[Any]", value)
         elif isinstance(value, str) and _DEFINES.search(value):
-            yield from _strip_fences(clean_text(value).replace("\r\n", "\n"))
+            yield _strip_fences(clean_text(value).replace("\r\n", "\n"))
         elif isinstance(value, str) and value.lstrip()[:1] == "{" and opened < _TRIES:
             # The arguments of a tool call are JSON in a string.
             opened += 1
@@ -435,9 +442,9 @@ def _find_in_json(text: str) -> Iterator[str]:
                 continue
 
 
-def _strip_fences(text: str) -> Iterator[str]:
+def _strip_fences(text: str) -> str:
     fenced = [one.text for one in _find_blocks(text.split("\n")) if _DEFINES.search(one.text)]
-    yield fenced[-1] if fenced else text
+    return fenced[-1] if fenced else text
 
 
 def _find_bare(answer: str, lines: Sequence[str], blocks: Sequence[_Block]) -> str | None:
@@ -473,21 +480,6 @@ def _trim_to_python(text: str) -> str | None:
             return None
         text = "\n".join(rows[: line - 1])
     return None
-
-
-def _find_files(
-    chosen: _Block | None, blocks: Sequence[_Block]
-) -> tuple[str, tuple[tuple[str, str], ...]]:
-    if chosen is None or chosen.name is None:
-        return ENTRY_PATH, ()
-    others = {
-        block.name: _normalize_code(block.text)
-        for block in blocks
-        if block.name not in (None, chosen.name) and block.closed and block.text.strip()
-    }
-    if not others:
-        return ENTRY_PATH, ()
-    return chosen.name, tuple(sorted((str(name), text) for name, text in others.items()))
 
 
 def _normalize_code(code: str) -> str:

@@ -152,7 +152,14 @@ def _gather(body: list[ast.stmt], names: _Names) -> None:
                 for one in node.decorator_list
             )
             if not any({name, name.rpartition(".")[2]} & {*_COMPILERS} for name in decorators):
-                names.functions[node.name] = _count(node.args)
+                arguments = node.args
+                count = len(arguments.posonlyargs) + len(arguments.args)
+                # A keyword argument without a default cannot be given.
+                needed = any(default is None for default in arguments.kw_defaults)
+                names.functions[node.name] = _Function(
+                    fewest=1 << 30 if needed else count - len(arguments.defaults),
+                    most=None if arguments.vararg is not None else count,
+                )
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names.others += [one.asname or one.name.partition(".")[0] for one in node.names]
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -166,12 +173,3 @@ def _gather(body: list[ast.stmt], names: _Names) -> None:
                 _gather(node.finalbody, names)
                 for handler in node.handlers:
                     _gather(handler.body, names)
-
-
-def _count(arguments: ast.arguments) -> _Function:
-    count = len(arguments.posonlyargs) + len(arguments.args)
-    required = count - len(arguments.defaults)
-    # A keyword argument without a default cannot be given.
-    needed = sum(default is None for default in arguments.kw_defaults)
-    most = None if arguments.vararg is not None else count
-    return _Function(fewest=1 << 30 if needed else required, most=most)

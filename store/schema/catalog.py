@@ -20,7 +20,6 @@ from store.schema.tables import (
     Baseline,
     Column,
     ColumnFields,
-    ContentId,
     Enum,
     Table,
     TableFields,
@@ -328,18 +327,15 @@ def _check_table(table: Table, catalog: Catalog) -> None:
         if not table.columns[name].required:
             raise CatalogError(f"table {table.name}: {name} is part of the key, so it is required")
     if table.id is not None and table.id.form is not None:
-        _check_id(table, table.id)
+        if table.id.form not in FORMS:
+            raise CatalogError(
+                f'table {table.name}: id has no form "{table.id.form}"',
+                f"Forms are {', '.join(FORMS)}.",
+            )
+        if len(table.key) != 1:
+            raise CatalogError(f"table {table.name}: an id is a key of one column")
+        for name in (*table.id.of, *filter(None, [table.id.unless])):
+            if name not in table.columns or name in table.key:
+                raise CatalogError(f"table {table.name}: id names no other column {name}")
     if table.duplicates not in ("skip", "reject"):
         raise CatalogError(f"table {table.name}: duplicates is skip or reject")
-
-
-def _check_id(table: Table, made: ContentId) -> None:
-    if made.form not in FORMS:
-        raise CatalogError(
-            f'table {table.name}: id has no form "{made.form}"', f"Forms are {', '.join(FORMS)}."
-        )
-    if len(table.key) != 1:
-        raise CatalogError(f"table {table.name}: an id is a key of one column")
-    for name in (*made.of, *filter(None, [made.unless])):
-        if name not in table.columns or name in table.key:
-            raise CatalogError(f"table {table.name}: id names no other column {name}")

@@ -116,7 +116,11 @@ def _plan_migration(
     if held is not None and held.digest == catalog.digest:
         return []
     stored = _list_stored_columns(connection)
-    types = _list_canonical_types(connection, catalog)
+    written = sorted({c.type for t in catalog.tables.values() for c in t.columns.values()})
+    spelled = ", ".join(f"typeof(NULL::{kind})" for kind in written)
+    row = connection.execute(f"SELECT {spelled}").fetchone()
+    assert row is not None
+    types = dict(zip(written, row, strict=True))
     steps: list[tuple[str, str]] = []
     try:
         for table in catalog.tables.values():
@@ -230,16 +234,6 @@ def _list_stored_columns(
     for table, column, kind, comment in rows:
         stored.setdefault(table, {})[column] = (kind, comment)
     return stored
-
-
-def _list_canonical_types(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog
-) -> dict[str, str]:
-    written = sorted({c.type for t in catalog.tables.values() for c in t.columns.values()})
-    spelled = ", ".join(f"typeof(NULL::{kind})" for kind in written)
-    row = connection.execute(f"SELECT {spelled}").fetchone()
-    assert row is not None
-    return dict(zip(written, row, strict=True))
 
 
 def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:

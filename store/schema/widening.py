@@ -210,7 +210,12 @@ def _widen_enum(
             f"{after.by or 'no column'} in catalog.yaml",
             "`by` never changes. Put it back.",
         )
-    for value in _list_deciding(held, table, before, after):
+    # The values of the deciding column that stored rows may have and that an enum names.
+    deciding = list(dict.fromkeys([*before.allowed, *after.allowed])) if before.by else []
+    column = table.columns.get(before.by or "")
+    if column is not None and column.enum is not None:
+        deciding = [value for value in held.enums[column.enum].values if value in deciding]
+    for value in deciding:
         lost = [one for one in _list_values(before, value) if one not in _list_values(after, value)]
         if lost:
             raise CatalogError(
@@ -223,17 +228,6 @@ def _widen_enum(
     for value in after.values:
         if value not in before.values:
             yield f"value {value} of {place}"
-
-
-def _list_deciding(held: Catalog, table: Table, before: Enum, after: Enum) -> list[str]:
-    """Return the values of the deciding column that stored rows may have and that an enum names."""
-    if before.by is None:
-        return []
-    named = dict.fromkeys([*before.allowed, *after.allowed])
-    column = table.columns.get(before.by)
-    if column is None or column.enum is None:
-        return list(named)
-    return [value for value in held.enums[column.enum].values if value in named]
 
 
 def _list_values(enum: Enum, value: str) -> tuple[str, ...]:

@@ -252,9 +252,20 @@ def expand_axes(expressions: Mapping[str, str], known: Set[str], where: str) -> 
         ImportFailed: an expression is not arithmetic, names an unknown axis or itself, or is longer
             than MAX_CHARACTERS.
     """
-    parsed = {
-        name: _normalize_axis(text, f"{where}, axis {name}") for name, text in expressions.items()
-    }
+    parsed: dict[str, str] = {}
+    for name, text in expressions.items():
+        place = f"{where}, axis {name}"
+        if len(text) > MAX_CHARACTERS:
+            raise ImportFailed(f"{place}: the expression has more than {MAX_CHARACTERS} characters")
+        try:
+            tree = ast.parse(text.strip(), mode="eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise ImportFailed(f"{place}: {text!a:.60} is no expression") from error
+        for node in ast.walk(tree):
+            number = not isinstance(node, ast.Constant) or type(node.value) in (int, float)
+            if not isinstance(node, _ALLOWED) or not number:
+                raise ImportFailed(f"{place}: {text!a:.60} is no arithmetic of axes")
+        parsed[name] = ast.unparse(tree)
 
     def replace(name: str, above: tuple[str, ...]) -> str:
         place = f"{where}, axis {name}"
@@ -275,20 +286,6 @@ def expand_axes(expressions: Mapping[str, str], known: Set[str], where: str) -> 
         return text
 
     return {name: replace(name, ()) for name in parsed}
-
-
-def _normalize_axis(text: str, where: str) -> str:
-    if len(text) > MAX_CHARACTERS:
-        raise ImportFailed(f"{where}: the expression has more than {MAX_CHARACTERS} characters")
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ImportFailed(f"{where}: {text!a:.60} is no expression") from error
-    for node in ast.walk(tree):
-        number = not isinstance(node, ast.Constant) or type(node.value) in (int, float)
-        if not isinstance(node, _ALLOWED) or not number:
-            raise ImportFailed(f"{where}: {text!a:.60} is no arithmetic of axes")
-    return ast.unparse(tree)
 
 
 def task_text(definition: Definition, first: Workload | None) -> str:

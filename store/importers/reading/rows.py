@@ -15,6 +15,7 @@ import store
 from store import ids
 from store.code import completion as completions
 from store.code import features, task_families
+from store.code.completion import ENTRY_PATH as ENTRY_PATH
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import sources
@@ -22,8 +23,6 @@ from store.schema import catalog
 from store.writing.bundle import Bundle
 from store.writing.run_record import make_end, make_run
 
-ENTRY_PATH = "kernel.py"
-"""Path of every kernel of one file, so that equal kernels with other file names are equal."""
 _TEXTS = ("kernel_id", "code", "path", "other_files")
 """Columns of a kernel from which its features are read."""
 _GPU = re.compile(r"\b(?:(?:RTX|GTX|MI|A|B|GB|GH|H|L|P|T|V)(?: )?A?[0-9]+[A-Z]*(?: Ti)?)\b")

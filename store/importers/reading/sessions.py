@@ -185,26 +185,23 @@ class SessionRows:
             if call.flag("is_error") is not True and isinstance(arguments, Mapping):
                 named = cast("Mapping[str, Any]", arguments)
                 path = _follow(state.texts, call.text("tool") or "", named)
-                if path is not None and self._is_kernel(path, state.texts[path]):
-                    written = (path, state.texts[path])
+                file = "" if path is None else PurePosixPath(path.replace("\\", "/")).name
+                # A source file that defines ModelNew or has device code.
+                if path is not None and (
+                    fnmatchcase(file, self.kernel_file)
+                    and find_language(file) is not None
+                    and _KERNEL.search(state.texts[path]) is not None
+                ):
+                    written = (file, state.texts[path])
         if written is not None:
-            path, text = written
+            file, text = written
             if clean(text) != text:
                 return None
-            suffix = PurePosixPath(path.replace("\\", "/")).suffix
+            suffix = PurePosixPath(file).suffix
             return rows.add_code(text, path=f"{PurePosixPath(ENTRY_PATH).stem}{suffix}")
         if content is not None and ENTRY_POINT in content:
             return rows.parse_completion(content)[0]
         return None
-
-    def _is_kernel(self, path: str, text: str) -> bool:
-        """Return whether a file is a source file that defines ModelNew or has device code."""
-        name = PurePosixPath(path.replace("\\", "/")).name
-        return (
-            fnmatchcase(name, self.kernel_file)
-            and find_language(name) is not None
-            and _KERNEL.search(text) is not None
-        )
 
 
 def _read_tokens(fields: Fields) -> dict[str, Any]:
