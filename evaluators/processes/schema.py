@@ -327,6 +327,7 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         "inputs": _object(inputs=_boxed),
         "clocks": _object(replaced=_list(_foreign_text)),
         "variant": _object(seconds=_amount),
+        "time_empty": _object(taken_ns=_whole(_MOST_NS)),
         "profile": _object(
             kernels=_list(_row(_foreign_name, _whole(_MOST_NS), _whole(_MOST_NS)), MOST_KERNELS),
             busy_ns=_whole(_MOST_NS),
