@@ -15,12 +15,12 @@ import json
 import os
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pipelines
 import store
 from pipelines import ExemplarOptions, Strategy
+from store.commandline.members import DeviceOption
 from store.dossier.names import read_task_names
 from store.errors import FlywheelError, LakeNotFound, UnknownName
 from trainers.datasets import records
@@ -28,13 +28,11 @@ from trainers.datasets.records import Dataset
 from trainers.models import loading
 from trainers.policies.interface import Sampling
 from trainers.rewarding.rules import Rule, Terms, configure_rule, load_rule
-from trainers.rollouts.exemplars import Draw
-from trainers.runs import key_values, recording
+from trainers.rollouts.prompts import Draw
 from trainers.runs import processes as ranks
-from trainers.runs.job import Job, Training
-from trainers.runs.recording import Run, begin_run
+from trainers.runs.job import Job, Training, parse_values
+from trainers.runs.recording import Checkpoints, Run, begin_run
 from trainers.training import judging, trl_settings
-from trainers.training.checkpoints import Checkpoints
 from trainers.training.short_answers import overfit_on_short_answers, render_short_prompts
 
 if TYPE_CHECKING:
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
     from evaluators.scheduling.pool import Pool
     from pipelines import Message
-    from trainers.training.grpo import Feed
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -113,7 +110,7 @@ class Config(Training, ExemplarOptions):
     """Reward rule (a file of trainers/rewards), which defines smoothing and clipping."""
     reward: tuple[str, ...] = ()
     """Option of the rule, as KEY=VALUE, such as clip=1.5. Repeat it for more options."""
-    device: str = "auto"
+    device: DeviceOption = "auto"
     """Devices to judge kernels on: cpu, cuda:1, cuda:2,cuda:3 … auto takes the GPUs that no process
     trains on. If there is none, the first GPU alternates between training and judging."""
     workers: int = 1
@@ -155,20 +152,18 @@ def run(job: Job, config: Config) -> str:
     with ExitStack() as stack:
         run = stack.enter_context(begin_run(job, config))
 
+        from trl.trainer.grpo_config import GRPOConfig
+
+        from trainers.runs.gpu_turns import GpuTurns, open_lock
+        from trainers.training.grpo import Feed, StoreGRPOTrainer
+
         # What the run is made of. Rank 0 finds it, and every rank gets the same.
-        model = config.model
-        base = ranks.run_on_main(lambda: loading.find_model(model, job.out / "model", config.seed))
         settings = make_settings(job, config)
         rule, terms = configure_reward(config)
         place = judging.choose_places(config.device, config.judge)
         judge = judging.parse_options(config.judge, "training")
-        dataset = ranks.run_on_main(
-            lambda: records.choose_dataset(
-                run, config.dataset, "prompt-only", "rl-prompts", seed=config.seed
-            )
-        )
+        base, identity, dataset = records.choose_inputs(run, config, "prompt-only", "rl-prompts")
         tasks = ranks.run_on_main(lambda: choose_tasks(run, dataset, config.tasks))
-        identity = ranks.run_on_main(lambda: loading.identify_model(base))
         run.start(
             {
                 "dataset_id": dataset.dataset_id,
@@ -181,7 +176,7 @@ def run(job: Job, config: Config) -> str:
                 "trl": settings,
             }
         )
-        parent = ranks.run_on_main(lambda: run.add_base(base, model, identity))
+        parent = ranks.run_on_main(lambda: run.add_base(base, str(config.model), identity))
 
         # Rank 0 alone judges and reads the lake; an error there ends every rank.
         pools: list[Pool] = []
@@ -204,17 +199,46 @@ def run(job: Job, config: Config) -> str:
                 )
             )
             parent = ranks.run_on_main(lambda: run.add_policy(start, stage="sft", parent=parent))
-        feed = (
-            _make_feed(run, config, pools[0], draw, rule, terms, start, parent) if pools else None
-        )
+        feed = None
+        tokenizer: Any = loading.load_tokenizer(start)
+        if pools:
+
+            def count_tokens(messages: list[Message]) -> int:
+                return len(
+                    tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+                )
+
+            # The attempts refer to a row of the policy in training, since it changes in every step.
+            in_training = store.ids.content_id("policy in training", run.run_id)
+            policy_row = {
+                "policy_id": in_training,
+                "name": f"contrastive {run.run_id[-6:]} in training",
+                "kind": "model",
+                "stage": "contrastive",
+                "parent_policy_id": parent,
+                "run_id": run.run_id,
+                "config": json.dumps(asdict(config), sort_keys=True),
+            }
+            run.append({"policies": [policy_row]}, "the policy in training")
+            feed = Feed(
+                run=run,
+                pool=pools[0],
+                draw=draw,
+                rule=rule,
+                terms=replace(terms, device=terms.device or draw.device),
+                sampling=Sampling(
+                    temperature=config.sampling_temperature,
+                    top_p=config.top_p,
+                    max_tokens=config.max_completion,
+                ),
+                policy_id=in_training,
+                seed=config.seed,
+                longest=config.max_length - config.max_completion,
+                length=count_tokens,
+            )
 
         # The loop is TRL's. In each step, StoreGRPOTrainer takes the prompts from the feed, samples
         # answers, hands them to the feed for their rewards, and makes the update.
-        from trl.trainer.grpo_config import GRPOConfig
-
-        from trainers.runs.gpu_turns import GpuTurns, open_lock
-        from trainers.training.grpo import StoreGRPOTrainer
-
         checkpoints = Checkpoints(
             run=run,
             out=job.out,
@@ -233,9 +257,9 @@ def run(job: Job, config: Config) -> str:
                 model=loading.load_model(start, lora=config.lora, **model_options),
                 args=arguments,
                 train_dataset=list_steps(tasks, config),
-                processing_class=loading.load_tokenizer(start),
+                processing_class=tokenizer,
                 peft_config=loading.make_adapter_config(start, config.lora),
-                callbacks=[recording.make_metrics_callback(run), checkpoints.make_callback()],
+                callbacks=[checkpoints.make_callback()],
             )
             trl_settings.stop_printing(trainer)
             _, checkpoint = checkpoints.resume() if run.resumed else (0, None)
@@ -333,7 +357,7 @@ def configure_reward(config: Config) -> tuple[Rule, Terms]:
         FlywheelError: the rule has no such option, or reads a clock that the judge does not time.
     """
     rule = load_rule(config.reward_rule)
-    terms = configure_rule(rule, key_values.parse_values("reward", config.reward))
+    terms = configure_rule(rule, parse_values("reward", config.reward))
     if terms.clock and judging.parse_options(config.judge, "training").protocol == "training":
         raise FlywheelError(
             f"no kernel would have a speedup by the clock {terms.clock}: the judge's protocol "
@@ -401,57 +425,3 @@ def import_starter(job: Job, tasks: tuple[str, ...]) -> None:
     with store.writer(job.lake_url, author="store import starter") as writer:
         summary = run_import(writer, starter, None, starter.Config(measured=False))
     job.say(f"starter    {summarize(summary)}")
-
-
-def _make_feed(
-    run: Run,
-    config: Config,
-    pool: Pool,
-    draw: Draw,
-    rule: Rule,
-    terms: Terms,
-    start: Path,
-    parent: str,
-) -> Feed:
-    """Return the feed of rank 0; the attempts refer to the row of the policy in training."""
-    from trainers.training.grpo import Feed
-
-    tokenizer: Any = loading.load_tokenizer(start)
-
-    def count_tokens(messages: list[Message]) -> int:
-        tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        return len(tokens["input_ids"])
-
-    in_training = store.ids.content_id("policy in training", run.run_id)
-    run.append(
-        {
-            "policies": [
-                {
-                    "policy_id": in_training,
-                    "name": f"contrastive {run.run_id[-6:]} in training",
-                    "kind": "model",
-                    "stage": "contrastive",
-                    "parent_policy_id": parent,
-                    "run_id": run.run_id,
-                    "config": json.dumps(asdict(config), sort_keys=True),
-                }
-            ]
-        },
-        "the policy in training",
-    )
-    return Feed(
-        run,
-        pool,
-        draw,
-        rule,
-        replace(terms, device=terms.device or pool.device["name"]),
-        Sampling(
-            temperature=config.sampling_temperature,
-            top_p=config.top_p,
-            max_tokens=config.max_completion,
-        ),
-        policy_id=in_training,
-        seed=config.seed,
-        longest=config.max_length - config.max_completion,
-        length=count_tokens,
-    )

@@ -12,35 +12,34 @@ distinct kernels. --resume resumes an interrupted run without repeating any samp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from evaluators.judge import Config as JudgeConfig
 from pipelines import query
 from store import read_sql
+from store.commandline.members import DeviceOption
 from store.errors import EvaluatorError, FlywheelError
 from trainers.datasets import records
 from trainers.datasets.records import Dataset
-from trainers.models import loading
-from trainers.policies import spread
 from trainers.policies.interface import Sampling, Serving
-from trainers.rollouts import plan, waves
-from trainers.runs import processes, recording
+from trainers.policies.local_model import Spread, serve
+from trainers.rollouts import waves
+from trainers.rollouts.prompts import load_prompts
+from trainers.runs import processes
 from trainers.runs.job import Job, Training
-from trainers.runs.recording import Run, begin_run
+from trainers.runs.recording import FINAL, Checkpoints, Run, begin_run
 from trainers.training import judging, supervised, trl_settings
 from trainers.training.short_answers import (
     find_short_tasks,
     list_short_prompts,
     overfit_on_short_answers,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 PIPELINE = "self-supervised"
 
@@ -99,7 +98,7 @@ class Config(Training):
     """Stop if the number of distinct kernels is below this share of the attempts with code."""
     least_success: float = 0.5
     """Stop if the success rate is below this share of the best round's success rate."""
-    device: str = "auto"
+    device: DeviceOption = "auto"
     """Devices to judge kernels on: cpu, cuda:1 … auto takes the GPUs that no process trains on. If
     there is none, the first GPU alternates between training and judging."""
     workers: int = 1
@@ -185,12 +184,6 @@ def check_judged(outcome: RoundResult) -> None:
         )
 
 
-def _tabulate(group_ids: Sequence[str]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table({"group_id": pa.array(group_ids, pa.string())})
-
-
 def run(job: Job, config: Config) -> str:
     """Run the rounds and return the result in one line.
 
@@ -218,31 +211,20 @@ def run(job: Job, config: Config) -> str:
             "Leave out --judge protocol=training.",
         )
     with begin_run(job, config) as run:
-        model = config.model
-        base = processes.run_on_main(
-            lambda: loading.find_model(model, job.out / "model", config.seed)
+        base, identity, prompts = records.choose_inputs(
+            run, config, "prompt-only", PIPELINE, select="prompts", form=config.form
         )
-        prompts = processes.run_on_main(
-            lambda: records.choose_dataset(
-                run,
-                config.dataset,
-                "prompt-only",
-                PIPELINE,
-                seed=config.seed,
-                select="prompts",
-                form=config.form,
-            )
-        )
-        identity = processes.run_on_main(lambda: loading.identify_model(base))
+        place = judging.choose_places(config.device, config.judge)
         run.start(
             {
                 "dataset_id": prompts.dataset_id,
                 "dataset": str(prompts.folder),
                 "policy_id": identity.policy_id,
                 "judge": asdict(judge),
-                "judged_on": judging.choose_places(config.device, config.judge),
+                "judged_on": place,
             }
         )
+        model = config.model
         parent = processes.run_on_main(lambda: run.add_base(base, model, identity))
         start, tasks = base, None
         if config.overfit:
@@ -255,195 +237,167 @@ def run(job: Job, config: Config) -> str:
             parent = processes.run_on_main(
                 lambda: run.add_policy(start, stage="sft", parent=parent)
             )
-        rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)
-        for number in range(len(rounds.done) + 1, config.rounds + 1):
-            rounds.run_round(number)
-    rates = ", ".join(f"{done['success_rate']:.3g}" for done in rounds.done)
+        # run.json lists the completed rounds, so that a resumed run goes on after them. Round n
+        # samples from the model in folders[n - 1] and writes the one in folders[n].
+        done: list[dict[str, Any]] = list(run.state.get("rounds", []))
+        folders = [start, *(job.out / f"round-{n}" / FINAL for n in range(1, config.rounds + 1))]
+        serving = Serving(batch=config.sampling_batch)
+        for number in range(len(done) + 1, config.rounds + 1):
+            folder = folders[number - 1]
+            policy_id = done[-1]["policy_id"] if done else parent
+            sample = functools.partial(
+                sample_round,
+                run, config, judge, place, prompts, tasks, number, folders, policy_id, serving,
+            )  # fmt: skip
+            began = processes.run_on_main(
+                sample, meanwhile=functools.partial(serve, folder, serving)
+            )
+            outcome = RoundResult(**began["outcome"])
+            dataset = processes.run_on_main(
+                functools.partial(
+                    records.find_dataset, job.lake_url, began["dataset"], "prompt-completion"
+                )
+            )
+            checkpoints = Checkpoints(
+                run=run,
+                out=folders[number].parent,
+                stage="self-supervised",
+                parent=policy_id,
+                dataset_id=dataset.dataset_id,
+                round=number,
+                offset=sum(earlier["steps"] for earlier in done),
+            )
+            rows, lengths = supervised.measure_rows(config, dataset, folder, checkpoints.out)
+            if lengths.over:
+                job.say(f"left out   {lengths.over} rows over {config.max_length} tokens")
+            settings = supervised.make_settings(
+                config,
+                checkpoints.out,
+                {"num_train_epochs": 1},
+                rate=outcome.success_rate if config.normalize == "samples" else 1.0,
+            )
+            repeated = [index for index in lengths.kept for _ in range(began["times"][index])]
+            fitted = supervised.train_supervised(
+                checkpoints, config, settings, folder, rows.select(repeated), resume=True
+            )
+            done.append(
+                {
+                    "round": number,
+                    "policy_id": fitted.policy_id,
+                    "steps": fitted.steps,
+                    "success_rate": outcome.success_rate,
+                    "dataset_id": dataset.dataset_id,
+                }
+            )
+            run.keep({"rounds": done, "began": None})
+    rates = ", ".join(f"{earlier['success_rate']:.3g}" for earlier in done)
+    steps = sum(earlier["steps"] for earlier in done)
+    policy_id = done[-1]["policy_id"] if done else parent
     return (
-        f"self-supervised: {len(rounds.done)} rounds, {rounds.steps} steps, success rate {rates} → "
-        f"{rounds.folder} (policy {rounds.policy_id[:12]}, snapshot {run.snapshot})"
+        f"self-supervised: {len(done)} rounds, {steps} steps, success rate {rates} → "
+        f"{folders[len(done)]} (policy {policy_id[:12]}, snapshot {run.snapshot})"
     )
 
 
-class _Rounds:
-    """The rounds of one run; run.json lists the completed ones."""
+def sample_round(
+    run: Run,
+    config: Config,
+    judge: JudgeConfig,
+    place: str,
+    prompts: Dataset,
+    tasks: Container[str] | None,
+    number: int,
+    folders: Sequence[Path],
+    policy_id: str,
+    serving: Serving,
+) -> dict[str, Any]:
+    """Return the round's outcome, the dataset of its successes, and how often each is learned.
 
-    def __init__(
-        self,
-        run: Run,
-        config: Config,
-        base: Path,
-        parent: str,
-        prompts: Dataset,
-        tasks: dict[str, str] | None,
-        judge: Any,
-    ) -> None:
-        self._run, self._config, self._judge = run, config, judge
-        self._base, self._parent = base, parent
-        self._prompts, self._tasks = prompts, tasks
-        self.done: list[dict[str, Any]] = list(run.state.get("rounds", []))
+    Rank 0 calls this. A round that an earlier command has sampled and judged is not repeated.
 
-    @property
-    def folder(self) -> Path:
-        """Return the folder of the model that the next round samples from."""
-        return self._find_folder(len(self.done))
+    Raises:
+        Collapsed: there is nothing to learn from.
+    """
+    import pyarrow as pa
 
-    @property
-    def policy_id(self) -> str:
-        """Return the policy of that model."""
-        return self.done[-1]["policy_id"] if self.done else self._parent
-
-    @property
-    def steps(self) -> int:
-        """Return the optimisation steps made so far."""
-        return sum(done["steps"] for done in self.done)
-
-    def run_round(self, number: int) -> None:
-        """Sample, judge, and train once.
-
-        Raises:
-            Collapsed: there is nothing to learn from.
-        """
-        run, config = self._run, self._config
-        serving = Serving(batch=config.sampling_batch)
-        began = processes.run_on_main(
-            lambda: self._sample_and_judge(number, serving),
-            meanwhile=lambda: spread.serve(self.folder, serving),
-        )
-        outcome = RoundResult(**began["outcome"])
-        self._check(number, outcome)
-        dataset = processes.run_on_main(
-            lambda: records.find_dataset(run.job.lake_url, began["dataset"], "prompt-completion")
-        )
-        fit = supervised.Fit(
-            config=config,
-            model=self.folder,
-            parent=self.policy_id,
-            dataset=dataset,
-            out=run.job.out / f"round-{number}",
-            stage="self-supervised",
-            round=number,
-            offset=self.steps,
-            defaults={"num_train_epochs": 1},
-            rate=outcome.success_rate if config.normalize == "samples" else 1.0,
-        )
-        rows, lengths = supervised.measure_rows(fit)
-        if lengths.over:
-            run.job.say(f"left out   {lengths.over} rows over {config.max_length} tokens")
-        kept = [index for index in lengths.kept for _ in range(began["times"][index])]
-        fitted = supervised.train_supervised(run, fit, rows, kept, resume=True)
-        self.done.append(
-            {
-                "round": number,
-                "policy_id": fitted.policy_id,
-                "steps": fitted.steps,
-                "success_rate": outcome.success_rate,
-                "dataset_id": dataset.dataset_id,
-            }
-        )
-        run.keep({"rounds": self.done, "began": None})
-
-    def _sample_and_judge(self, number: int, serving: Serving) -> dict[str, Any]:
-        """Return the round's outcome, the dataset of its successes, and how often each is learned.
-
-        Rank 0 calls this. A round that an earlier command has sampled and judged is not repeated.
-        """
-        import store
-        from trainers.rollouts import dataset_prompts
-
-        run, config = self._run, self._config
-        with spread.Spread(self.folder, serving) as policy:
-            began: dict[str, Any] | None = run.state.get("began")
-            if began is not None and began["round"] == number:
-                return began
-            with store.open(run.job.lake_url) as lake:
-                prompts = dataset_prompts.load_prompts(
-                    lake, str(self._prompts.folder), config.prompts
-                )
-            if self._tasks is not None:
-                prompts = [prompt for prompt in prompts if prompt.task_id in self._tasks]
-            sampling = Sampling(
-                temperature=config.temperature,
-                top_p=config.top_p,
-                max_tokens=config.max_tokens,
-                seed=config.seed,
-            )
-            place = judging.choose_places(config.device, config.judge)
-            with judging.make_pool(run.job.lake_url, place, self._judge, config.workers) as pool:
-                waves.run_rollout(
-                    run.job.lake_url,
-                    [policy],
-                    prompts,
-                    sampling,
-                    plan.Config(attempts=config.attempts, keep=0, wave=config.attempts),
-                    pool,
-                    run.job.progress,
-                    told={"training_run": run.run_id, "round": number},
-                    training=run.run_id,
-                )
-        groups = [
-            plan.make_group_id(prompt, self.policy_id, sampling, run.run_id) for prompt in prompts
-        ]
+    job = run.job
+    with Spread(folders[number - 1], serving) as policy:
+        began: dict[str, Any] | None = run.state.get("began")
+        if began is not None and began["round"] == number:
+            return began
         with run.reader() as lake:
-            sql = read_sql(__file__, "round_outcome")
-            outcome = RoundResult(**query(lake, sql, groups=_tabulate(groups)).to_pylist()[0])
-            snapshot = lake.snapshot
-        check_judged(outcome)
-        if outcome.unjudged:
-            run.job.say(f"not judged {outcome.unjudged} attempts, which do not count")
-        run.add_metrics(number, outcome.metrics())
-        run.flush()
-        run.job.say(f"round {number}    {recording.format_metrics(outcome.metrics())}")
-        self._check(number, outcome)
-        dataset = records.make_dataset(
-            run.job.lake_url,
-            PIPELINE,
-            at=snapshot,
+            shown = load_prompts(lake, str(prompts.folder), config.prompts)
+        shown = [prompt for prompt in shown if tasks is None or prompt.task_id in tasks]
+        sampling = Sampling(
+            temperature=config.temperature,
+            top_p=config.top_p,
+            max_tokens=config.max_tokens,
             seed=config.seed,
-            name=f"{PIPELINE}-successes",
-            select="successes",
-            policy=self.policy_id,
-            per_policy=config.per_policy,
-            form=config.form,
-            improvement_share=config.improvement_share,
         )
-        rows = dataset.table(["task_id", "kernel_id"]).to_pylist()
-        times = [1] * len(rows)
-        if config.repeats == "keep":
-            with run.reader() as lake:
-                sql = read_sql(__file__, "repeats")
-                repeats = {
-                    (row["task_id"], row["kernel_id"]): row["times"]
-                    for row in query(lake, sql, groups=_tabulate(groups)).to_pylist()
-                }
-            times = [repeats.get((row["task_id"], row["kernel_id"]), 1) for row in rows]
-        began = {
-            "round": number,
-            "outcome": asdict(outcome),
-            "dataset": str(dataset.folder),
-            "times": times,
-        }
-        run.keep({"began": began})
-        return began
+        with judging.make_pool(job.lake_url, place, judge, config.workers) as pool:
+            waves.run_rollout(
+                job.lake_url,
+                [policy],
+                shown,
+                sampling,
+                waves.Config(attempts=config.attempts, keep=0, wave=config.attempts),
+                pool,
+                job.progress,
+                told={"training_run": run.run_id, "round": number},
+                training=run.run_id,
+            )
+    group_ids = [waves.make_group_id(prompt, policy_id, sampling, run.run_id) for prompt in shown]
+    groups = pa.table({"group_id": pa.array(group_ids, pa.string())})
+    with run.reader() as lake:
+        [counts] = query(lake, read_sql(__file__, "round_outcome"), groups=groups).to_pylist()
+        repeats = query(lake, read_sql(__file__, "repeats"), groups=groups).to_pylist()
+        snapshot = lake.snapshot
+    outcome = RoundResult(**counts)
+    check_judged(outcome)
+    if outcome.unjudged:
+        job.say(f"not judged {outcome.unjudged} attempts, which do not count")
+    metrics = outcome.metrics()
+    run.add_metrics(number, metrics)
+    run.flush()
+    job.say(f"round {number}    " + "  ".join(f"{name} {metrics[name]:.4g}" for name in metrics))
 
-    def _check(self, number: int, outcome: RoundResult) -> None:
-        """Raise Collapsed if a round gives nothing to learn from."""
-        rates = [done["success_rate"] for done in self.done]
-        best = max(rates, default=0.0)
-        why = find_collapse(self._config, outcome, best)
-        if why is None:
-            return
-        if not rates:
+    rates = [earlier["success_rate"] for earlier in run.state.get("rounds", [])]
+    best = max(rates, default=0.0)
+    why = find_collapse(config, outcome, best)
+    if why is not None:
+        if rates:
+            # The rate of a round is that of the model that it samples from.
+            good = folders[rates.index(best)]
+            hint = f"The last good model is {good} (success rate {best:.3g})."
+        else:
             hint = (
-                f"The model in {self.folder} is not ready for this stage: train it with "
+                f"The model in {folders[0]} is not ready for this stage: train it with "
                 "`trainers run sft` first, or ask for easier tasks."
             )
-        else:
-            # The rate of a round is that of the model that it samples from.
-            folder = self._find_folder(rates.index(best))
-            hint = f"The last good model is {folder} (success rate {best:.3g})."
         raise Collapsed(f"round {number}: the policy has collapsed: {why}", hint)
 
-    def _find_folder(self, rounds: int) -> Path:
-        """Return the folder of the model after so many rounds."""
-        return self._run.job.out / f"round-{rounds}" / supervised.FINAL if rounds else self._base
+    dataset = records.make_dataset(
+        job.lake_url,
+        PIPELINE,
+        at=snapshot,
+        seed=config.seed,
+        name=f"{PIPELINE}-successes",
+        select="successes",
+        policy=policy_id,
+        per_policy=config.per_policy,
+        form=config.form,
+        improvement_share=config.improvement_share,
+    )
+    rows = dataset.table(["task_id", "kernel_id"]).to_pylist()
+    times = [1] * len(rows)
+    if config.repeats == "keep":
+        written = {(row["task_id"], row["kernel_id"]): row["times"] for row in repeats}
+        times = [written.get((row["task_id"], row["kernel_id"]), 1) for row in rows]
+    began = {
+        "round": number,
+        "outcome": asdict(outcome),
+        "dataset": str(dataset.folder),
+        "times": times,
+    }
+    run.keep({"began": began})
+    return began

@@ -11,10 +11,9 @@ from typing import Any
 
 from store.errors import FlywheelError
 from trainers.datasets import records
-from trainers.models import loading
 from trainers.runs import processes
 from trainers.runs.job import Job, Training
-from trainers.runs.recording import begin_run
+from trainers.runs.recording import Checkpoints, begin_run
 from trainers.training import supervised, trl_settings
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -47,46 +46,39 @@ def run(job: Job, config: Config) -> str:
         raise FlywheelError("no model to start from", "Give --model, or --preset tiny.")
     trl_settings.silence_libraries()
     with begin_run(job, config) as run:
-        model = config.model
-        source = processes.run_on_main(
-            lambda: loading.find_model(model, job.out / "model", config.seed),
-        )
-        identity = processes.run_on_main(lambda: loading.identify_model(source))
-        dataset = processes.run_on_main(
-            lambda: records.choose_dataset(
-                run, config.dataset, "prompt-completion", "sft", seed=config.seed
-            )
-        )
-        fit = supervised.Fit(
-            config=config,
-            model=source,
-            parent=identity.policy_id,
-            dataset=dataset,
-            out=job.out,
-            stage="sft",
-            defaults={},
-        )
-        rows, found = supervised.measure_rows(fit)
+        base, identity, dataset = records.choose_inputs(run, config, "prompt-completion", "sft")
+        rows, lengths = supervised.measure_rows(config, dataset, base, job.out)
+        settings = supervised.make_settings(config, job.out)
         run.start(
             {
                 "dataset_id": dataset.dataset_id,
                 "dataset": str(dataset.folder),
-                "policy_id": fit.parent,
-                "rows": found.rows,
-                "over_length": found.over,
-                "longest_tokens": found.longest,
-                "trl": supervised.make_settings(fit),
+                "policy_id": identity.policy_id,
+                "rows": lengths.rows,
+                "over_length": lengths.over,
+                "longest_tokens": lengths.longest,
+                "trl": settings,
             }
         )
-        processes.run_on_main(lambda: run.add_base(source, model, identity))
-        job.say(f"dataset    {dataset.name} of snapshot {dataset.snapshot_id}: {found.rows} rows")
-        job.say(f"tokens     {found.tokens}, the longest row {found.longest}")
-        if found.over:
-            job.say(f"left out   {found.over} rows over {config.max_length} tokens")
-        fitted = supervised.train_supervised(run, fit, rows, found.kept, resume=run.resumed)
+        model = config.model
+        processes.run_on_main(lambda: run.add_base(base, model, identity))
+        job.say(f"dataset    {dataset.name} of snapshot {dataset.snapshot_id}: {lengths.rows} rows")
+        job.say(f"tokens     {lengths.tokens}, the longest row {lengths.longest}")
+        if lengths.over:
+            job.say(f"left out   {lengths.over} rows over {config.max_length} tokens")
+        checkpoints = Checkpoints(
+            run=run,
+            out=job.out,
+            stage="sft",
+            parent=identity.policy_id,
+            dataset_id=dataset.dataset_id,
+        )
+        fitted = supervised.train_supervised(
+            checkpoints, config, settings, base, rows.select(lengths.kept), resume=run.resumed
+        )
     loss = "" if fitted.loss is None else f", loss {fitted.loss:.4g}"
     several = f" on {fitted.processes} processes" * (fitted.processes > 1)
     return (
-        f"sft: {fitted.steps} steps{several} on {len(found.kept)} rows{loss} → {fit.final} "
-        f"(policy {fitted.policy_id[:12]}, snapshot {run.snapshot})"
+        f"sft: {fitted.steps} steps{several} on {len(lengths.kept)} rows{loss} → "
+        f"{checkpoints.final} (policy {fitted.policy_id[:12]}, snapshot {run.snapshot})"
     )

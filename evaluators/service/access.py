@@ -104,20 +104,6 @@ def revoke_token(database: Database, client: str) -> None:
         raise UnknownName.among("token", client, known)
 
 
-def find_caller(database: Database, token: str) -> Caller | None:
-    """Return the holder of a token, or None. Takes the same time for every wrong token of an id."""
-    form = _FORM.fullmatch(token)
-    rows = database.read(
-        "SELECT client, scopes, hash FROM tokens WHERE token_id = ?",
-        [form[1] if form else ""],
-    )
-    stored = rows[0]["hash"] if rows else _NOBODY
-    is_right = hmac.compare_digest(stored, hash_token(token))
-    if not rows or not is_right:
-        return None
-    return Caller(rows[0]["client"], frozenset(rows[0]["scopes"].split()))
-
-
 def hash_token(token: str) -> str:
     """Return the hash that is stored. A token has 256 random bits, so a plain hash suffices."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
@@ -168,12 +154,20 @@ class Access:
         return guarded
 
     def _find_caller(self, header: str | None) -> Caller:
-        """Return who sends a request. Raises Refused (401)."""
+        """Return who sends a request. Raises Refused (401).
+
+        This takes the same time for every wrong token of an id.
+        """
         scheme, _, token = (header or "").partition(" ")
         if scheme.lower() == "bearer" and token:
-            caller = find_caller(self._database, token.strip())
-            if caller is not None:
-                return caller
+            form = _FORM.fullmatch(token.strip())
+            rows = self._database.read(
+                "SELECT client, scopes, hash FROM tokens WHERE token_id = ?",
+                [form[1] if form else ""],
+            )
+            stored = rows[0]["hash"] if rows else _NOBODY
+            if hmac.compare_digest(stored, hash_token(token.strip())) and rows:
+                return Caller(rows[0]["client"], frozenset(rows[0]["scopes"].split()))
         elif header is None and not list_tokens(self._database):
             return LOCAL  # a server without tokens listens to this machine only
         raise Refused(
@@ -211,17 +205,6 @@ def refuse(error: Exception) -> Response:
 
 async def read_json(request: Request, most_bytes: int) -> Any:
     """Return the JSON value of a body. Raises Refused (408, 413, 415, 422)."""
-    body = await read_body(request, most_bytes)
-    try:
-        return json_text.parse(body.decode("utf-8"), "the body")
-    except UnicodeDecodeError as error:
-        raise Refused(422, "invalid", "the body is not UTF-8") from error
-    except ImportFailed as error:
-        raise Refused(422, "invalid", error.message[:300]) from error
-
-
-async def read_body(request: Request, most_bytes: int) -> bytes:
-    """Return the body of a request. Raises Refused (408, 413, 415)."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Refused(
             415,
@@ -241,7 +224,12 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
                     raise too_large
     except TimeoutError as error:
         raise Refused(408, "slow", f"the body took more than {_BODY_S:g} s") from error
-    return bytes(body)
+    try:
+        return json_text.parse(body.decode("utf-8"), "the body")
+    except UnicodeDecodeError as error:
+        raise Refused(422, "invalid", "the body is not UTF-8") from error
+    except ImportFailed as error:
+        raise Refused(422, "invalid", error.message[:300]) from error
 
 
 def read_wait(request: Request, most_s: float) -> float:

@@ -203,10 +203,18 @@ class Client:
             raise _Away(f"{type(error).__name__}: {error}"[:300]) from error
         if reply.is_success:
             return reply.json()
-        refusal = _read_refusal(self._url, reply)
-        if reply.status_code in _TEMPORARY:
-            raise _Away(refusal.message, _read_seconds(reply.headers.get("retry-after")))
-        raise refusal
+        status = reply.status_code
+        try:
+            error = reply.json()["error"]
+            message, hint = str(error["message"]), error.get("hint")
+        except (ValueError, KeyError, TypeError):
+            message = "its answer is not that of a judge service"
+            hint = "Check the URL; another program may listen there."
+        message = f"{self._url} refuses the request ({status}): {message[:500]}"
+        if status in _TEMPORARY:
+            text = reply.headers.get("retry-after") or ""
+            raise _Away(message, min(float(text), _LONGEST_PAUSE_S) if text.isdigit() else None)
+        raise Unreachable(message, None if hint is None else str(hint)[:500], status=status)
 
     def _open(self) -> httpx2.AsyncClient:
         """Return the connections of the running event loop."""
@@ -260,26 +268,3 @@ def write_request(task: str, kernel: SubmittedKernel | str) -> dict[str, Any]:
         return {"task": task, "code": kernel}
     files: Sequence[dict[str, str]] = [{"path": path, "code": code} for path, code in kernel.files]
     return {"task": task, "code": kernel.code, "path": kernel.path, "files": files}
-
-
-def _read_seconds(text: str | None) -> float | None:
-    """Return the seconds of a Retry-After header, of moderate size."""
-    if text is None or not text.isdigit():
-        return None
-    return min(float(text), _LONGEST_PAUSE_S)
-
-
-def _read_refusal(url: str, reply: httpx2.Response) -> Unreachable:
-    """Return the error in an answer of a server."""
-    try:
-        error = reply.json()["error"]
-        message, hint = str(error["message"]), error.get("hint")
-    except (ValueError, KeyError, TypeError):
-        message = "its answer is not that of a judge service"
-        hint = "Check the URL; another program may listen there."
-    status = reply.status_code
-    return Unreachable(
-        f"{url} refuses the request ({status}): {message[:500]}",
-        None if hint is None else str(hint)[:500],
-        status=status,
-    )

@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evaluators.device.placement import Layout
 from evaluators.judging.case import Case
-from evaluators.scheduling import contract, ray_cluster
+from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Tables
 from evaluators.scheduling.judge_threads import Judge, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
@@ -35,37 +34,33 @@ _END_S = 60.0
 _LOOK_S = 0.2
 
 
-class _StartedJudge(Judge, Protocol):
+class StartedJudge(Judge, Protocol):
     """A judge from its start on."""
 
-    def wait_ready(self) -> None: ...
-    def give_up(self) -> None: ...
+    def wait_ready(self) -> None:
+        """Wait until it can judge. Raises DeviceUnavailable, SandboxFailed."""
+        ...
 
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a service judges."""
-
-    layout: Layout | None = None
-    """Devices and cores of this host, where it judges here."""
-    ray: str = ""
-    """Address of a Ray cluster, where it judges there."""
-    device: str = "auto"
-    """cpu, or anything else for the GPUs of the cluster."""
-    workers: int = 1
-    """Judges on processors of the cluster."""
+    def give_up(self) -> None:
+        """End `wait_ready`, from another thread."""
+        ...
 
 
 class Judging:
     """A thread that judges what is queued, with one further thread for each class of devices."""
 
     def __init__(
-        self, queue: Queue, evaluator: contract.Evaluator, config: Any, place: Place
+        self,
+        queue: Queue,
+        evaluator: contract.Evaluator,
+        start_judges: Callable[[], AbstractContextManager[Sequence[StartedJudge]]],
+        builders: Sequence[Sequence[int]] = (),
     ) -> None:
-        self._queue, self._evaluator, self._config = queue, evaluator, config
-        self._place = place
+        """Take what is judged, what starts the judges, and the cores of compilers beside them."""
+        self._queue, self._evaluator = queue, evaluator
+        self._start_judges, self._builder_cores = start_judges, builders
         self._thread = threading.Thread(target=self._run, name="judging", daemon=True)
-        self._starting: Sequence[_StartedJudge] = ()
+        self._starting: Sequence[StartedJudge] = ()
         self.is_ending = self.is_stopped = False
         self.is_partial = False
         """Whether a judge is gone."""
@@ -124,7 +119,7 @@ class Judging:
         """
         with ExitStack() as stack:
             self._starting = stack.enter_context(self._start_judges())
-            judges: dict[str, list[_StartedJudge]] = {}
+            judges: dict[str, list[StartedJudge]] = {}
             failure: DeviceUnavailable | SandboxFailed | None = None
             for judge in self._starting:
                 try:
@@ -142,27 +137,20 @@ class Judging:
             for alike in judges.values():
                 builders: list[Builder] = []
                 first = alike[0]
-                if isinstance(first, JudgeProcess) and self._place.layout is not None:
+                if isinstance(first, JudgeProcess):
                     builds = Builds(default_root(), first.toolchain)
                     builds.trim()
                     builders = [
                         stack.enter_context(Builder(builds, first.arch, cores))
-                        for cores in self._place.layout.builders
+                        for cores in self._builder_cores
                     ]
                 sessions.append(_Session(self, self._queue, self._evaluator, alike, builders))
             yield sessions
 
-    def _start_judges(self) -> AbstractContextManager[Sequence[_StartedJudge]]:
-        name, place = contract.name_of(self._evaluator), self._place
-        if place.layout is None:
-            return ray_cluster.start_judges(
-                place.ray, name, place.device, self._config, place.workers
-            )
-        return _start_here(name, place.layout, self._config)
-
 
 @contextmanager
-def _start_here(evaluator: str, layout: Layout, config: Any) -> Generator[Sequence[_StartedJudge]]:
+def start_here(evaluator: str, layout: Layout, config: Any) -> Generator[Sequence[StartedJudge]]:
+    """Start a judge process at each place of this host."""
     with ExitStack() as stack:
         judges: list[JudgeProcess] = []
         for place in layout.places:
@@ -186,7 +174,7 @@ class _Session:
         judges: Sequence[Judge],
         builders: Sequence[Builder],
     ) -> None:
-        self._judging, self._queue, self._evaluator = judging, queue, evaluator
+        self._judging, self.queue, self._evaluator = judging, queue, evaluator
         self._judges = [_WatchedJudge(judge, self) for judge in judges]
         self._builders = builders
         self.device_class: str = judges[0].row["name"]
@@ -194,7 +182,7 @@ class _Session:
         self._began = time.monotonic()
         self._held: set[str] = set()
         """Judgments whose cases have been claimed and not answered."""
-        self._seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
         """Seconds that judges have worked on each of them."""
         self.failure: Exception | None = None
         """Why no judge is left."""
@@ -210,8 +198,8 @@ class _Session:
 
     def _judge(self) -> None:
         devices = {judge.row["device_id"]: judge.row for judge in self._judges}
-        self._queue.release(self.device_class)
-        self._queue.add_devices(list(devices.values()))
+        self.queue.release(self.device_class)
+        self.queue.add_devices(list(devices.values()))
         confirm_win = contract.find_confirm_win(self._evaluator)
         try:
             for result in judge_cases(
@@ -219,21 +207,21 @@ class _Session:
             ):
                 if result.device["device_id"] not in devices:  # a judge has restarted elsewhere
                     devices[result.device["device_id"]] = result.device
-                    self._queue.add_devices([result.device])
+                    self.queue.add_devices([result.device])
                 judgement_id = result.case.request_id
                 answer: dict[str, Any] = {
                     "device_id": result.device["device_id"],
-                    "judged_s": self._seconds.pop(judgement_id, 0.0),
+                    "judged_s": self.seconds.pop(judgement_id, 0.0),
                     "tables": result.tables,
                 }
                 if result.tables is None:
                     unfit = result.unfit is not None
                     answer |= {"fault": result.fault[:2000], "is_lost": True, "unfit": unfit}
-                self._queue.answer(judgement_id, answer)
+                self.queue.answer(judgement_id, answer)
                 self._held.remove(judgement_id)
         finally:
-            self._queue.remove_devices(list(devices))
-            self._queue.release(self.device_class)
+            self.queue.remove_devices(list(devices))
+            self.queue.release(self.device_class)
 
     def _read_batches(self) -> Iterator[list[Case]]:
         """Yield what can be claimed now, which may be nothing."""
@@ -246,26 +234,18 @@ class _Session:
                 return
             # Builders prepare some cases while judges have others.
             room = len(self._alive) + 2 * len(self._builders) - len(self._held)
-            may_claim = room > 0 and (is_full or self._queue.changes != seen)
+            may_claim = room > 0 and (is_full or self.queue.changes != seen)
             if judging.is_ending or may_recover or not may_claim:
                 yield []
                 continue
-            seen = self._queue.changes
+            seen = self.queue.changes
             loaded = [judge.loaded for judge in self._judges if judge.loaded is not None]
-            cases = self._queue.claim(self.device_class, room, loaded)
+            cases = self.queue.claim(self.device_class, room, loaded)
             is_full = len(cases) == room
             # What was given up and is requested anew may still be in hand, where it goes on.
             fresh = [case for case in cases if case.request_id not in self._held]
             self._held |= {case.request_id for case in fresh}
             yield fresh
-
-    def begin(self, judgement_id: str) -> None:
-        """Note that a judge begins with a case."""
-        self._queue.begin(judgement_id)
-
-    def pause(self, judgement_id: str, seconds: float) -> None:
-        """Note how long a judge has worked on a case."""
-        self._seconds[judgement_id] = self._seconds.get(judgement_id, 0.0) + seconds
 
     def lose(self, judge: _WatchedJudge, why: str) -> None:
         """Note that a judge takes no more kernels."""
@@ -273,7 +253,7 @@ class _Session:
         self._judging.is_partial = True
         device_id = judge.row["device_id"]
         if all(other.row["device_id"] != device_id for other in self._alive):
-            self._queue.remove_devices([device_id], quarantine=why)
+            self.queue.remove_devices([device_id], quarantine=why)
 
 
 class _WatchedJudge:
@@ -290,7 +270,7 @@ class _WatchedJudge:
 
     def judge(self, case: Case) -> Tables:
         session = self._session
-        session.begin(case.request_id)
+        session.queue.begin(case.request_id)
         self.loaded, began = case.task_id, time.monotonic()
         try:
             return self._judge.judge(case)
@@ -298,7 +278,8 @@ class _WatchedJudge:
             session.lose(self, gone.message)
             raise
         finally:
-            session.pause(case.request_id, time.monotonic() - began)
+            worked_s = session.seconds.get(case.request_id, 0.0) + time.monotonic() - began
+            session.seconds[case.request_id] = worked_s
 
     def restart(self) -> None:
         try:

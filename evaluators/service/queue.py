@@ -16,7 +16,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,8 +136,8 @@ class Ticket:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What the recorder decides about one judgment."""
+class QueueUpdate:
+    """The next state of one judgment, as the recorder decides."""
 
     judgement_id: str
     state: Literal["queued", "done", "fault"]
@@ -164,6 +164,8 @@ class Queue:
         """Another number after every change."""
 
     def _notify(self, judgement_ids: Sequence[str]) -> None:
+        if not judgement_ids:
+            return
         self.changes = next(self._numbers)
         self.on_change(judgement_ids)
 
@@ -220,8 +222,7 @@ class Queue:
                     " judge_limit_s = max(judge_limit_s, ?) WHERE judgement_id = ?",
                     [ticket.submission.queue_limit_s, ticket.judge_limit_s, ticket.judgement_id],
                 )
-        if changed:
-            self._notify(changed)
+        self._notify(changed)
         return ids
 
     def read(self, judgement_ids: Sequence[str]) -> dict[str, Row]:
@@ -282,13 +283,11 @@ class Queue:
             f"SELECT * FROM judgements WHERE judgement_id IN ({marks})", list(judgement_ids)
         )
 
-    def settle(self, outcomes: Iterable[Outcome]) -> None:
+    def record_results(self, updates: Sequence[QueueUpdate]) -> None:
         """Store what the recorder has decided, in one transaction."""
         now = time.time()
-        settled: list[str] = []
         with self._database.transaction() as connection:
-            for one in outcomes:
-                settled.append(one.judgement_id)
+            for one in updates:
                 if one.state == "queued":
                     case = None if one.case is None else json.dumps(one.case.write())
                     connection.execute(
@@ -314,8 +313,7 @@ class Queue:
                         one.judgement_id,
                     ],
                 )
-        if settled:
-            self._notify(settled)
+        self._notify([one.judgement_id for one in updates])
 
     def count_waiting(self) -> list[Row]:
         """Return the number of judgments that have not ended, by device class and state."""
@@ -498,8 +496,7 @@ class Queue:
                     {"now": time.time(), "reason": reason},
                 ).fetchall()
                 late += [row["judgement_id"] for row in rows]
-        if late:
-            self._notify(late)
+        self._notify(late)
 
     def read_counters(self) -> dict[str, float]:
         """Return the totals since the queue was created."""

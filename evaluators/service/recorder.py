@@ -27,7 +27,7 @@ from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.pending import name_verdict
 from evaluators.scheduling.pool import make_verdict, select_verdicts
 from evaluators.scheduling.run import append_results, record_evaluation
-from evaluators.service.queue import Outcome, Queue, Row
+from evaluators.service.queue import Queue, QueueUpdate, Row
 from evaluators.service.submission import extract_row_features
 from store.errors import RowsRejected
 from store.ids import content_id
@@ -124,9 +124,9 @@ class Recorder:
             leases.release(self._leased.pop(judgement_id))
         if not (answered or new or again):
             return
-        outcomes: list[Outcome] = []
+        updates: list[QueueUpdate] = []
         faults = self._append_answers(writer, answered)
-        new = self._append_kernels(writer, new, outcomes)
+        new = self._append_kernels(writer, new, updates)
         writer.flush()
         with writer.reader() as lake:
             groups: dict[tuple[str, str | None], list[Row]] = {}
@@ -134,9 +134,9 @@ class Recorder:
                 groups.setdefault((row["device_class"], row["policy"]), []).append(row)
             for (device_class, policy), rows in groups.items():
                 decided = self._decide(lake, device_class, policy, rows, faults)
-                outcomes += self._lease(writer, leases, lake.snapshot, device_class, decided)
-        self._queue.settle(outcomes)
-        for one in outcomes:
+                updates += self._lease(writer, leases, lake.snapshot, device_class, decided)
+        self._queue.record_results(updates)
+        for one in updates:
             if one.state != "queued":
                 leases.release(self._leased.pop(one.judgement_id, []))
 
@@ -184,7 +184,7 @@ class Recorder:
         return faults
 
     def _append_kernels(
-        self, writer: store.Writer, new: Sequence[Row], outcomes: list[Outcome]
+        self, writer: store.Writer, new: Sequence[Row], updates: list[QueueUpdate]
     ) -> list[Row]:
         """Spool the kernels that the lake lacks, each as its client's generation."""
         import pyarrow as pa
@@ -209,7 +209,7 @@ class Recorder:
                 except RowsRejected as error:
                     refused.add(judgement_id)
                     why = f"the lake refuses the kernel: {error.rule}"
-                    outcomes.append(_fail(judgement_id, "kernel_refused", why))
+                    updates.append(_fail(judgement_id, "kernel_refused", why))
         return [row for row in new if row["judgement_id"] not in refused]
 
     def _make_bundle(self, row: Row) -> store.Bundle:
@@ -219,7 +219,7 @@ class Recorder:
         tables = {
             "policies": [{"policy_id": policy_id, "name": row["client"], "kind": "script"}],
             "kernels": [kernel],
-            "kernel_features": extract_row_features(kernel),
+            "kernel_features": extract_row_features([kernel]),
             "generations": [
                 {
                     "generation_id": generation_id,
@@ -241,7 +241,7 @@ class Recorder:
         policy: str | None,
         rows: Sequence[Row],
         faults: Mapping[str, Row],
-    ) -> list[Outcome]:
+    ) -> list[QueueUpdate]:
         """Return what becomes of judgments of one device class and policy."""
         devices = self._rows_of(device_class)
         wanted = list(dict.fromkeys((row["kernel_id"], row["task_id"]) for row in rows))
@@ -250,36 +250,38 @@ class Recorder:
         unknown = verdicts.filter([one is None for one in verdicts["evaluation_id"].to_pylist()])
         read = read_cases(lake, unknown, devices[0]["name"])
         cases = {(case.kernel_id, case.task_id): case for case in read}
-        outcomes: list[Outcome] = []
+        updates: list[QueueUpdate] = []
         for row in rows:
             pair = (row["kernel_id"], row["task_id"])
             verdict, fault = standing.get(pair), faults.get(row["judgement_id"])
             judgement_id = row["judgement_id"]
             if verdict is None:
-                outcomes.append(_fail(judgement_id, "no_workload", _NO_WORKLOAD))
+                updates.append(_fail(judgement_id, "no_workload", _NO_WORKLOAD))
             elif verdict["evaluation_id"] is not None:
                 public = asdict(make_verdict(verdict, None, fresh=False))
                 del public["fresh"]
                 public |= {"lake_id": lake.lake_id, "snapshot": lake.snapshot}
                 is_fresh = row["state"] == "answered" or bool(row["fresh"])
-                outcomes.append(
-                    Outcome(judgement_id=judgement_id, state="done", verdict=public, fresh=is_fresh)
+                updates.append(
+                    QueueUpdate(
+                        judgement_id=judgement_id, state="done", verdict=public, fresh=is_fresh
+                    )
                 )
             elif fault is not None and (fault.get("is_final") or row["tries"] + 1 >= _TRIES):
                 message = str(fault.get("message") or "")[:2000]
-                outcomes.append(_fail(judgement_id, str(fault["reason"]), message))
+                updates.append(_fail(judgement_id, str(fault["reason"]), message))
             elif row["state"] == "done":
-                outcomes.append(_fail(judgement_id, "verdict_gone", "the lake lost the verdict"))
+                updates.append(_fail(judgement_id, "verdict_gone", "the lake lost the verdict"))
             else:
-                outcomes.append(
-                    Outcome(
+                updates.append(
+                    QueueUpdate(
                         judgement_id=judgement_id,
                         state="queued",
                         case=cases[pair],
                         is_retry=fault is not None,
                     )
                 )
-        return outcomes
+        return updates
 
     def _lease(
         self,
@@ -287,12 +289,12 @@ class Recorder:
         leases: Leases,
         snapshot: int,
         device_class: str,
-        outcomes: Sequence[Outcome],
-    ) -> list[Outcome]:
-        """Return the outcomes that hold; what a run of the same lake judges stays new for now."""
+        updates: Sequence[QueueUpdate],
+    ) -> list[QueueUpdate]:
+        """Return the updates that hold; what a run of the same lake judges stays new for now."""
         devices = self._rows_of(device_class)
-        kept, taken = list[Outcome](), list[Outcome]()
-        for one in outcomes:
+        kept, taken = list[QueueUpdate](), list[QueueUpdate]()
+        for one in updates:
             if one.is_retry:  # its next verdict has another name
                 leases.release(self._leased.pop(one.judgement_id, []))
             if one.case is None or one.judgement_id in self._leased:
@@ -317,5 +319,5 @@ class Recorder:
 _NO_WORKLOAD = "the task has no workload for this kind of device"
 
 
-def _fail(judgement_id: str, reason: str, message: str) -> Outcome:
-    return Outcome(judgement_id=judgement_id, state="fault", reason=reason, message=message)
+def _fail(judgement_id: str, reason: str, message: str) -> QueueUpdate:
+    return QueueUpdate(judgement_id=judgement_id, state="fault", reason=reason, message=message)

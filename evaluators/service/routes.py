@@ -1,4 +1,4 @@
-"""The addresses for clients: judgments, tasks, health and metrics; and who waits for what."""
+"""The addresses for clients: judgments, tasks, health, metrics and rewards; who waits for what."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import json
 import time
 from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import store
 from evaluators.scheduling import contract
 from evaluators.service.access import Access, Caller, read_json, read_wait
+from evaluators.service.client import read_judgement, write_request
+from evaluators.service.completions import Scored, check_rule, parse_kernel, score_judgement
 from evaluators.service.lake_reads import LakeReads
 from evaluators.service.queue import Queue, Row, Ticket
 from evaluators.service.recorder import Recorder
@@ -23,6 +25,7 @@ from evaluators.service.submission import (
     choose_class,
     parse_submission,
 )
+from store.errors import UnknownName
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -40,6 +43,10 @@ REFRESH_S = 60.0
 _REFRESH_WAIT_S = 5.0
 _BEAT_S = 15.0
 _MOST_TASKS = 1000
+_MOST_ANSWER_BYTES = 16 << 20
+REWARD_WAIT_S = 110.0
+"""Seconds that /v1/reward waits: slime gives up after 120 s, and asks again."""
+_VERIFY_WAIT_S = 3600.0
 _ENDED = ("done", "fault", "cancelled")
 _QUEUED = ("new", "queued")
 _METRICS = {
@@ -112,8 +119,8 @@ async def wait_for(event: asyncio.Event, until: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Desk:
-    """What the addresses share."""
+class ClientRoutes:
+    """The endpoints, and what they share."""
 
     access: Access
     changes: Changes
@@ -122,25 +129,18 @@ class Desk:
     reads: LakeReads
     evaluator: contract.Evaluator
     config: Any
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def evaluator_name(self) -> str:
         """Name and version of the evaluator."""
         return f"{contract.name_of(self.evaluator)} {self.evaluator.VERSION}"
 
-
-class Routes:
-    """The endpoints."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._began = time.monotonic()
-
     def list_routes(self) -> list[BaseRoute]:
         """Return the routes."""
         from starlette.routing import Route
 
-        guard = self._desk.access.guard
+        guard = self.access.guard
         one = "/v1/judgements/{id}"
         return [
             Route("/v1/judgements", guard("judge", self._submit), methods=["POST"]),
@@ -153,6 +153,9 @@ class Routes:
             Route("/v1/tasks/{id:path}", guard("read", self._show_task)),
             Route("/v1/health", guard("read", self._show_health)),
             Route("/metrics", guard("read", self._show_metrics)),
+            Route("/v1/reward", guard("judge", self._give_reward), methods=["POST"]),
+            Route("/seed_session", guard("judge", self._seed_session), methods=["POST"]),
+            Route("/verify", guard("judge", self._verify), methods=["POST"]),
         ]
 
     async def ask(self, caller: Caller, submission: Submission, wait_s: float) -> Row:
@@ -185,56 +188,46 @@ class Routes:
 
     async def _accept(self, caller: Caller, submissions: list[Submission]) -> list[Row]:
         """Store submissions; return their public forms in their order."""
-        desk = self._desk
-        if desk.changes.is_draining:
+        if self.changes.is_draining:
             raise Refused(503, "draining", "the server is about to end", "Send it again later.")
-        task_ids = [desk.reads.find_known(one.task) for one in submissions]
+        task_ids = [self.reads.find_known(one.task) for one in submissions]
         if None in task_ids:
             names = [one.task for one in submissions]
-            task_ids = await asyncio.to_thread(lambda: list(map(desk.reads.find_task, names)))
+            task_ids = await asyncio.to_thread(lambda: list(map(self.reads.find_task, names)))
 
         def store() -> tuple[list[Row], list[str]]:
-            classes = desk.queue.list_classes()
-            tickets = [
-                self._write_ticket(one, str(task_id), choose_class(one.device_class, classes))
-                for one, task_id in zip(submissions, task_ids, strict=True)
-            ]
-            ids = desk.queue.submit(caller.client, tickets)
-            views = desk.queue.read(ids)
-            stale = desk.queue.find_stale(ids, time.time() - REFRESH_S)
+            classes = self.queue.list_classes()
+            tickets: list[Ticket] = []
+            for submission, task_id in zip(submissions, task_ids, strict=True):
+                if submission.policy is not None and not hasattr(self.config, "policy"):
+                    why = f"{self.evaluator_name} has no policies"
+                    raise Refused(422, "invalid", why, "Leave out the field policy.")
+                ticket = Ticket(
+                    submission=submission,
+                    task_id=str(task_id),
+                    device_class=choose_class(submission.device_class, classes),
+                    policy=submission.policy or contract.get_policy(self.config),
+                    evaluator=self.evaluator_name,
+                    judge_limit_s=submission.judge_limit_s or LONGEST_S,
+                )
+                tickets.append(ticket)
+            ids = self.queue.submit(caller.client, tickets)
+            views = self.queue.read(ids)
+            stale = self.queue.find_stale(ids, time.time() - REFRESH_S)
             return [views[judgement_id] for judgement_id in ids], stale
 
-        views, stale = await desk.access.run(store)
+        views, stale = await self.access.run(store)
         if stale:
-            await self._refresh(stale)
-            views, _ = await desk.access.run(store)
+            # An old verdict may be overruled or quarantined by now: read it from the lake again.
+            until = asyncio.get_running_loop().time() + _REFRESH_WAIT_S
+            self.recorder.refresh(stale)
+            with self.changes.watch(stale[-1]) as event:
+                await wait_for(event, until)
+            views, _ = await self.access.run(store)
         return views
 
-    def _write_ticket(self, one: Submission, task_id: str, device_class: str) -> Ticket:
-        policy = one.policy or contract.get_policy(self._desk.config)
-        if one.policy is not None and not hasattr(self._desk.config, "policy"):
-            why = f"{self._desk.evaluator_name} has no policies"
-            raise Refused(422, "invalid", why, "Leave out the field policy.")
-        return Ticket(
-            submission=one,
-            task_id=task_id,
-            device_class=device_class,
-            policy=policy,
-            evaluator=self._desk.evaluator_name,
-            judge_limit_s=one.judge_limit_s or LONGEST_S,
-        )
-
-    async def _refresh(self, stale: list[str]) -> None:
-        """Read old verdicts from the lake again: one may be overruled or quarantined by now."""
-        desk = self._desk
-        until = asyncio.get_running_loop().time() + _REFRESH_WAIT_S
-        desk.recorder.refresh(stale)
-        with desk.changes.watch(stale[-1]) as event:
-            await wait_for(event, until)
-
     async def _read(self, judgement_id: str) -> Row:
-        desk = self._desk
-        views = await desk.access.run(desk.queue.read, [judgement_id])
+        views = await self.access.run(self.queue.read, [judgement_id])
         if judgement_id not in views:
             raise Refused(404, "unknown_judgement", "no such judgement", "Submit it again.")
         return views[judgement_id]
@@ -242,8 +235,8 @@ class Routes:
     async def _await_end(self, view: Row, wait_s: float) -> Row:
         """Return a judgment when it has ended or the seconds are over."""
         until = asyncio.get_running_loop().time() + wait_s
-        with self._desk.changes.watch(view["id"]) as event:
-            while not self._desk.changes.is_draining:
+        with self.changes.watch(view["id"]) as event:
+            while not self.changes.is_draining:
                 event.clear()
                 view = await self._read(view["id"])
                 if view["status"] in _ENDED or asyncio.get_running_loop().time() >= until:
@@ -269,7 +262,7 @@ class Routes:
     async def _list_events(self, view: Row) -> AsyncIterator[str]:
         """Yield an event for every status of a judgment until it ends."""
         loop, shown = asyncio.get_running_loop(), ""
-        with self._desk.changes.watch(view["id"]) as event:
+        with self.changes.watch(view["id"]) as event:
             while True:
                 event.clear()
                 view = await self._read(view["id"])
@@ -278,7 +271,7 @@ class Routes:
                     yield f"event: {shown}\ndata: {json.dumps(view)}\n\n"
                 else:
                     yield ": alive\n\n"
-                if shown in _ENDED or self._desk.changes.is_draining:
+                if shown in _ENDED or self.changes.is_draining:
                     return
                 await wait_for(event, loop.time() + _BEAT_S)
 
@@ -294,12 +287,12 @@ class Routes:
             hint = "Submit it again." if has_ended else "Wait: GET /v1/judgements/ID?wait=60"
             raise Refused(409, "no_verdict", why, hint)
         evaluation_id = view["verdict"]["evaluation_id"]
-        rows = await asyncio.to_thread(self._desk.reads.read_rows, evaluation_id)
+        rows = await asyncio.to_thread(self.reads.read_rows, evaluation_id)
         return Response(encode_json(rows, indent=None), media_type="application/json")
 
     async def _withdraw(self, request: Request, caller: Caller) -> Response:
-        desk, judgement_id = self._desk, request.path_params["id"]
-        if not await desk.access.run(desk.queue.withdraw, caller.client, judgement_id):
+        judgement_id = request.path_params["id"]
+        if not await self.access.run(self.queue.withdraw, caller.client, judgement_id):
             raise Refused(404, "unknown_judgement", "you have not submitted such a judgement")
         return _answer(await self._read(judgement_id))
 
@@ -313,26 +306,25 @@ class Routes:
             raise Refused(
                 422, "invalid", f"after must be 0 or more, and limit from 1 to {_MOST_TASKS}"
             )
-        reads = self._desk.reads
+        reads = self.reads
         rows = await asyncio.to_thread(reads.list_tasks, query.get("suite"), after, most)
         return _answer({"tasks": rows, "next": after + most if len(rows) == most else None})
 
     async def _show_task(self, request: Request, _: Caller) -> Response:
-        reads = self._desk.reads
+        reads = self.reads
         task_id = await asyncio.to_thread(reads.find_task, request.path_params["id"])
         return _answer(await asyncio.to_thread(reads.read_task, task_id))
 
     def _collect(self) -> dict[str, dict[str, Any]]:
         """Return the state of the service, by device class."""
-        desk = self._desk
         classes: dict[str, dict[str, Any]] = {
             name: {"kind": kind, "queued": 0, "running": 0, "devices": 0, "quarantined": {}}
-            for name, kind in desk.queue.list_classes().items()
+            for name, kind in self.queue.list_classes().items()
         }
-        for row in desk.queue.count_waiting():
+        for row in self.queue.count_waiting():
             what = "queued" if row["state"] in _QUEUED else "running"
             classes[row["device_class"]][what] += row["n"]
-        for device in desk.queue.list_devices():
+        for device in self.queue.list_devices():
             one = classes[device["device_class"]]
             if device["quarantine"] is not None:
                 one["quarantined"][device["device_id"]] = device["quarantine"]
@@ -343,18 +335,17 @@ class Routes:
     async def _show_health(self, _: Request, __: Caller) -> Response:
         from starlette.responses import JSONResponse
 
-        desk = self._desk
-        classes = await desk.access.run(self._collect)
+        classes = await self.access.run(self._collect)
         has_devices = any(one["devices"] for one in classes.values())
-        status = "ok" if has_devices and desk.recorder.fault is None else "degraded"
-        if desk.changes.is_draining:
+        status = "ok" if has_devices and self.recorder.fault is None else "degraded"
+        if self.changes.is_draining:
             status = "draining"
         content = {
             "status": status,
             "version": store.__version__,
-            "evaluator": desk.evaluator_name,
-            "uptime_s": round(time.monotonic() - self._began, 1),
-            "lake_fault": desk.recorder.fault,
+            "evaluator": self.evaluator_name,
+            "uptime_s": round(time.monotonic() - self.began, 1),
+            "lake_fault": self.recorder.fault,
             "classes": classes,
         }
         return JSONResponse(content)
@@ -362,12 +353,11 @@ class Routes:
     async def _show_metrics(self, _: Request, __: Caller) -> Response:
         from starlette.responses import PlainTextResponse
 
-        desk = self._desk
-        classes = await desk.access.run(self._collect)
-        counters = await desk.access.run(desk.queue.read_counters)
+        classes = await self.access.run(self._collect)
+        counters = await self.access.run(self.queue.read_counters)
         values: dict[str, dict[str, float]] = {
             "queued": {}, "running": {}, "devices": {}, "devices_quarantined": {},
-            "waiting_requests": {"": desk.changes.waiting},
+            "waiting_requests": {"": self.changes.waiting},
             "answers_total": {"": counters.get("answers", 0)},
             "claims_lost_total": {"": counters.get("claims_lost", 0)},
             "judged_seconds_total": {"": counters.get("judged_s", 0)},
@@ -379,6 +369,92 @@ class Routes:
         return PlainTextResponse(
             format_metrics(values), media_type="text/plain; version=0.0.4; charset=utf-8"
         )
+
+    # What RL frameworks ask in forms of their own: slime's remote_rm, and NeMo Gym. A completion
+    # without code has the reward 0. A kernel that was not judged gives 503 and no reward.
+
+    async def _give_reward(self, request: Request, caller: Caller) -> Response:
+        """Answer slime: the body is prompt, response and label, and the answer is the number."""
+        from starlette.responses import JSONResponse
+
+        value = await _read_object(request)
+        task = _read_field(value, "label")
+        scored = await self._score(
+            request, caller, task, _read_field(value, "response"), REWARD_WAIT_S
+        )
+        return JSONResponse(scored.reward)
+
+    async def _seed_session(self, request: Request, _: Caller) -> Response:
+        """Answer NeMo Gym: a session has no state here."""
+        from starlette.responses import JSONResponse
+
+        await read_json(request, _MOST_ANSWER_BYTES)
+        return JSONResponse({})
+
+    async def _verify(self, request: Request, caller: Caller) -> Response:
+        """Answer NeMo Gym: the body is a dataset row with `task` and the model's response."""
+        from starlette.responses import JSONResponse
+
+        value = await _read_object(request)
+        text = _read_response(value.get("response"))
+        scored = await self._score(
+            request, caller, _read_field(value, "task"), text, _VERIFY_WAIT_S
+        )
+        facts = {name: None if fact != fact else fact for name, fact in scored.facts.items()}
+        return JSONResponse({**value, "reward": scored.reward, **facts})
+
+    async def _score(
+        self, request: Request, caller: Caller, task: str, text: str, wait_s: float
+    ) -> Scored:
+        """Return the reward of a completion. Raises Refused (503) where it was not judged."""
+        try:
+            rule = check_rule(request.query_params.get("rule", "speedup"))
+        except UnknownName as error:
+            raise Refused(422, "invalid", error.message, error.hint) from error
+        kernel = parse_kernel(text)
+        if kernel is None:
+            return Scored(reward=0.0, status="no_code")
+        fields = write_request(task, kernel)
+        device_class = request.query_params.get("device_class")
+        if device_class is not None:
+            fields["device_class"] = device_class
+        view = await self.ask(caller, parse_submission(fields), wait_s)
+        if view["status"] not in ("done", "fault", "cancelled"):
+            raise Refused(503, "not_judged_yet", "the kernel waits; send the request again")
+        scored = score_judgement(read_judgement(view), rule)
+        if scored.reward is None:
+            fault = view["fault"] or {"reason": view["status"], "message": None}
+            raise Refused(503, "not_judged", f"no verdict: {fault['reason']}: {fault['message']}")
+        return scored
+
+
+async def _read_object(request: Request) -> Row:
+    value = await read_json(request, _MOST_ANSWER_BYTES)
+    if not isinstance(value, dict):
+        raise Refused(422, "invalid", "the body must be an object")
+    return cast("Row", value)
+
+
+def _read_field(value: Row, name: str) -> str:
+    text = value.get(name)
+    if not isinstance(text, str):
+        raise Refused(422, "invalid", f"{name} must be a text")
+    return text
+
+
+def _read_response(value: Any) -> str:
+    """Return the last text of a response in OpenAI's Responses form."""
+    texts: list[str] = []
+    output = cast("Row", value).get("output") if isinstance(value, dict) else None
+    for item in cast("list[Any]", output) if isinstance(output, list) else []:
+        if isinstance(item, dict) and cast("Row", item).get("type") == "message":
+            content = cast("Row", item).get("content")
+            for part in cast("list[Any]", content) if isinstance(content, list) else []:
+                if isinstance(part, dict) and isinstance(cast("Row", part).get("text"), str):
+                    texts.append(cast("Row", part)["text"])
+    if not texts:
+        raise Refused(422, "invalid", "response has no message with a text")
+    return texts[-1]
 
 
 def _answer(content: Row, status: int = 200) -> Response:

@@ -8,10 +8,10 @@ import logging
 import os
 import resource
 import threading
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,12 +29,11 @@ import store
 from evaluators.device import placement
 from evaluators.scheduling import contract, ray_cluster
 from evaluators.service.access import Access, Caller, list_tokens, refuse
-from evaluators.service.framework_routes import FrameworkRoutes
-from evaluators.service.judging import Judging, Place
+from evaluators.service.judging import Judging, StartedJudge, start_here
 from evaluators.service.lake_reads import LakeReads
 from evaluators.service.queue import Database, Queue
 from evaluators.service.recorder import Recorder
-from evaluators.service.routes import Changes, Desk, Routes
+from evaluators.service.routes import Changes, ClientRoutes
 from evaluators.service.submission import Refused
 from store.commandline import echo, interrupts
 from store.commandline.listening import is_loopback, listen
@@ -79,12 +78,20 @@ def serve(
         FlywheelError: another server has this queue, the port is taken, or the address is not of
             this machine alone and there are no tokens.
     """
+    name = contract.name_of(evaluator)
+    start_judges: Callable[[], AbstractContextManager[Sequence[StartedJudge]]]
     if options.ray is None:
-        place = Place(layout=placement.divide_machine(options.device, options.workers))
+        layout = placement.divide_machine(options.device, options.workers)
+        start_judges, builders = partial(start_here, name, layout, config), layout.builders
     else:
         ray_cluster.import_ray()
         ray_cluster.check_device(options.device)
-        place = Place(ray=options.ray, device=options.device, workers=options.workers)
+        start_judges, builders = (
+            partial(
+                ray_cluster.start_judges, options.ray, name, options.device, config, options.workers
+            ),
+            (),
+        )
     location.require()
     location.require_writable()
     with listen(options.host, options.port) as listening, _hold_queue(location):
@@ -103,7 +110,7 @@ def serve(
         echo.print_result(f"http://{shown}:{port} judges for {location.url}")
         queue = Queue(database, options.queue)
         queue.recover()
-        desk = Desk(
+        routes = ClientRoutes(
             access=Access(database),
             changes=Changes(),
             queue=queue,
@@ -112,10 +119,10 @@ def serve(
             evaluator=evaluator,
             config=config,
         )
-        judging = Judging(queue, evaluator, config, place)
+        judging = Judging(queue, evaluator, start_judges, builders)
         server = _Server(
             uvicorn.Config(
-                build_app(desk, on_loopback=on_loopback),
+                build_app(routes, on_loopback=on_loopback),
                 log_level="warning",
                 access_log=False,
                 server_header=False,
@@ -123,21 +130,21 @@ def serve(
                 timeout_graceful_shutdown=_CLOSE_S,
                 timeout_keep_alive=_KEEP_ALIVE_S,
             ),
-            desk,
+            routes,
             judging,
             options.drain_s,
         )
 
         def on_change(judgement_ids: Sequence[str]) -> None:
-            desk.recorder.wake()
-            desk.changes.notify(judgement_ids)
+            routes.recorder.wake()
+            routes.changes.notify(judgement_ids)
 
         queue.on_change = on_change
         try:
             asyncio.run(server.serve(sockets=[listening]))
         finally:
             judging.stop()
-            desk.access.close()
+            routes.access.close()
             database.close()
 
 
@@ -147,11 +154,11 @@ def read_openapi() -> dict[str, Any]:
     return yaml.safe_load(Path(__file__).with_name("openapi.yaml").read_text("utf-8"))
 
 
-def build_app(desk: Desk, *, on_loopback: bool) -> Starlette:
+def build_app(routes: ClientRoutes, *, on_loopback: bool) -> Starlette:
     """Return the application.
 
     Args:
-        desk: What the addresses share.
+        routes: What the addresses share.
         on_loopback: Whether it answers to names of this machine only.
     """
 
@@ -165,24 +172,22 @@ def build_app(desk: Desk, *, on_loopback: bool) -> Starlette:
 
     @asynccontextmanager
     async def run(_: Starlette) -> AsyncGenerator[None]:
-        desk.changes.open()
-        thread = threading.Thread(target=desk.recorder.run, name="recorder")
+        routes.changes.open()
+        thread = threading.Thread(target=routes.recorder.run, name="recorder")
         thread.start()
-        keeping = asyncio.create_task(_keep_house(desk))
+        keeping = asyncio.create_task(_keep_house(routes))
         try:
             yield
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
-            desk.recorder.end()
+            routes.recorder.end()
             await asyncio.to_thread(thread.join)
 
-    clients = Routes(desk)
     return Starlette(
         routes=[
-            *clients.list_routes(),
-            *FrameworkRoutes(desk.access, clients.ask).list_routes(),
-            Route("/v1/openapi.json", desk.access.guard("read", show_openapi)),
+            *routes.list_routes(),
+            Route("/v1/openapi.json", routes.access.guard("read", show_openapi)),
         ],
         lifespan=run,
         middleware=[Middleware(Protection, hosts=HOSTS if on_loopback else None)],
@@ -190,14 +195,14 @@ def build_app(desk: Desk, *, on_loopback: bool) -> Starlette:
     )
 
 
-async def _keep_house(desk: Desk) -> None:
+async def _keep_house(routes: ClientRoutes) -> None:
     """End what is late, and forget what ended long ago."""
     rounds = 0
     while True:
         try:
-            await desk.access.run(desk.queue.expire)
+            await routes.access.run(routes.queue.expire)
             if rounds % int(_PRUNE_S / _SECOND_S) == 0:
-                await desk.access.run(desk.queue.prune)
+                await routes.access.run(routes.queue.prune)
         except Exception:
             log.exception("the queue cannot be written to; trying again")
         rounds += 1
@@ -208,10 +213,10 @@ class _Server(uvicorn.Server):
     """A server that first lets judges finish, and ends at once on a second signal."""
 
     def __init__(
-        self, config: uvicorn.Config, desk: Desk, judging: Judging, drain_s: float
+        self, config: uvicorn.Config, routes: ClientRoutes, judging: Judging, drain_s: float
     ) -> None:
         super().__init__(config)
-        self._desk, self._judging, self._drain_s = desk, judging, drain_s
+        self._routes, self._judging, self._drain_s = routes, judging, drain_s
         self._draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
@@ -221,24 +226,24 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain on the first signal."""
-        if self._desk.changes.is_draining:
+        if self._routes.changes.is_draining:
             self.should_exit = self.force_exit = True
             return
         echo.print_note("finishing what is being judged; a second signal ends at once")
-        loop = asyncio.get_running_loop()
-        loop.call_soon_threadsafe(self._begin_drain)
 
-    def _begin_drain(self) -> None:
-        self._desk.changes.drain()
-        self._judging.drain()
-        self._draining = asyncio.create_task(self._drain())
+        def drain() -> None:
+            self._routes.changes.drain()
+            self._judging.drain()
+            self._draining = asyncio.create_task(self._drain())
+
+        asyncio.get_running_loop().call_soon_threadsafe(drain)
 
     async def _drain(self) -> None:
-        loop, desk = asyncio.get_running_loop(), self._desk
+        loop, routes = asyncio.get_running_loop(), self._routes
         until = loop.time() + self._drain_s
         with interrupts.wait_for("the kernels that are being judged"):
             while loop.time() < until:
-                counts = await desk.access.run(desk.queue.count_waiting)
+                counts = await routes.access.run(routes.queue.count_waiting)
                 if not any(row["state"] in ("claimed", "answered") for row in counts):
                     break
                 await asyncio.sleep(_LOOK_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
@@ -114,14 +114,15 @@ def _read_kernel(given: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-def extract_row_features(kernel: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the row of `kernel_features` of a row of `kernels`."""
+def extract_row_features(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of `kernel_features` of rows of `kernels`."""
     import pyarrow as pa
 
     schema = store.catalog.load().table("kernels").arrow_schema
     names = ("kernel_id", "code", "path", "other_files")
     columns = pa.schema([schema.field(name) for name in names])
-    texts = pa.Table.from_pylist([{name: kernel.get(name) for name in names}], schema=columns)
+    rows = [{name: kernel.get(name) for name in names} for kernel in kernels]
+    texts = pa.Table.from_pylist(rows, schema=columns)
     return store.extract_features(texts).to_pylist()
 
 

@@ -144,7 +144,7 @@ def make_rows(lake: Lake, run_id: str, submission: Submission) -> tuple[Attempt,
     return attempt, {
         "policies": [{"policy_id": policy_id, "name": policy_id, "kind": "model"}],
         "kernels": [kernel],
-        "kernel_features": extract_row_features(kernel),
+        "kernel_features": extract_row_features([kernel]),
         "sessions": [session] if is_new else [],
         "prompts": prompts,
         "generations": [generation],

@@ -170,7 +170,7 @@ class ArmStudy(Study):
     def _arm_words(self, arm: str, seed: int, workers: int) -> Callable[[], list[str]]:
         return lambda: [
             *("--model", str(self._find_start("sft")), "--arm", arm),
-            *("--namespace", f"stage3/{arm}/{seed}", "--device", self.sizes.device),
+            *("--namespace", f"stage3/{arm}/{seed}", "--on", self.sizes.device),
             *("--workers", str(workers), "--seed", str(seed)),
             *(*self._judge_options(), *self.sizes.contrastive),
         ]
@@ -213,7 +213,7 @@ class ArmStudy(Study):
         judge = (f"--evaluation.{one.replace('_', '-')}" for one in self.sizes.judge)
         return [
             *("trainers", "rollout", "--dataset", str(self.out / "data" / "held-out")),
-            *("--policy", policy, "--device", self.sizes.device, *judge),
+            *("--policy", policy, "--on", self.sizes.device, *judge),
             *("--workers", str(workers)),
         ]
 

@@ -248,7 +248,7 @@ class Plan:
             *("--model", str(self._find_start("sft"))),
             *("--dataset", str(self.out / "data" / "questions")),
             *_FORM,
-            *("--device", self.sizes.device, "--seed", str(self.seed)),
+            *("--on", self.sizes.device, "--seed", str(self.seed)),
             *(word for one in self.sizes.judge for word in ("--judge", one)),
             *self.sizes.self_supervised,
         ]
@@ -258,7 +258,7 @@ class Plan:
             *("--model", str(self._find_start("self-supervised", "sft")), "--arm", arm),
             *("--namespace", f"contrastive/{arm}/{seed}"),
             # A step with its own device does not see the others.
-            *("--device", self.devices[0] if len(self.devices) == 1 else "cuda:0"),
+            *("--on", self.devices[0] if len(self.devices) == 1 else "cuda:0"),
             *("--seed", str(seed)),
             *(word for one in self.sizes.judge for word in ("--judge", one)),
             *self.sizes.contrastive,

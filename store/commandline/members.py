@@ -31,7 +31,9 @@ Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 """A number of things, at least one."""
 DeviceOption: TypeAlias = Annotated[str, Parameter(name="--on")]
 """The devices of this host that judge or train: cpu, cuda, cuda:0,cuda:1 or auto."""
-_RENAMED = {"--device": "--on"}
+DeviceModel: TypeAlias = Annotated[str, Parameter(name="--device")]
+"""The device model that figures of a publication are of, such as H100."""
+_RENAMED = {"--device": "--on", "--model-device": "--model-on", "--gpu": "--device"}
 """Options by their former names, which commands without an option of that name still take."""
 
 _DEFECT = "This is a bug. The lines above show where it happened."

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import store
+from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
 from store.foreign import yaml_text
 from store.foreign.fields import Fields
@@ -35,7 +36,7 @@ _WORKSPACE = re.compile(r"[^_]+_([^_]+)_(.+)")
 class Config(pieces.Origin):
     """Options of the agent-kernel-arena importer."""
 
-    gpu: str | None = None
+    gpu: DeviceModel | None = None
     """GPU of the figures (default: the one in the workspace's name)."""
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import store
+from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
 from store.foreign import yaml_text
 from store.foreign.fields import Fields
@@ -44,7 +45,7 @@ class Config(pieces.Origin):
     """Suite that has the problems as tasks, if they were imported."""
     suite_revision: str | None = None
     """Revision of that suite; without it, attempts have a problem and no task."""
-    gpu: str = "RTX PRO 6000"
+    gpu: DeviceModel = "RTX PRO 6000"
     """GPU of the runs whose results name none."""
     source_revision: str = "unknown"
     license: str | None = "CC-BY-4.0"

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import store
+from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
 from store.foreign import csv_text
 from store.foreign.fields import Fields
@@ -37,7 +38,7 @@ _PROFILES = (
 class Config(pieces.Origin):
     """Options of the robust-kbench importer."""
 
-    gpu: str = "H100"
+    gpu: DeviceModel = "H100"
     """GPU that the kernels were timed on."""
     source_revision: str | None = None
     """Commit of the repository (default: the checkout's HEAD)."""

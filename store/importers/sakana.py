@@ -18,6 +18,7 @@ from pathlib import Path
 
 import store
 from store.code import task_families
+from store.commandline.members import DeviceModel
 from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import detection, parquet, pieces, sources
@@ -68,7 +69,7 @@ class Config(pieces.Origin):
 
     source_revision: str = "unknown"
     license: str | None = "CC-BY-4.0"
-    gpu: str = "H100"
+    gpu: DeviceModel = "H100"
     """GPU that the archive was timed on."""
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 import store
+from store.commandline.members import DeviceModel
 from store.foreign.fields import Fields
 from store.importers.reading import detection, parquet, pieces, sources
 from store.importers.reading.rows import BundleRows
@@ -34,7 +35,7 @@ class Config(pieces.Origin):
 
     unit: Literal["s", "ms", "us"] | None = None
     """Unit of the runtimes, if you know it."""
-    gpu: str | None = None
+    gpu: DeviceModel | None = None
     """GPU of the runtimes, if you know it."""
     source_revision: str = "unknown"
     license: str | None = "Apache-2.0"

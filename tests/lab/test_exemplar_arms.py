@@ -34,10 +34,9 @@ from store.lake.location import Location
 from store.upkeep import integrity
 from trainers.policies.interface import Sampling, open_policy
 from trainers.rollouts.attempts import ShownPrompt
-from trainers.rollouts.exemplars import Draw, render_prompts
-from trainers.rollouts.plan import Config, Search
+from trainers.rollouts.prompts import Draw, render_prompts
 from trainers.rollouts.search import run_search
-from trainers.rollouts.waves import Pair
+from trainers.rollouts.waves import Config, Pair, Search
 
 QUERIES = Path(__file__).parents[2] / "docs" / "runs"
 ROUNDS, ATTEMPTS = 3, 6

@@ -15,7 +15,7 @@ import store
 import trainers
 from pipelines import Strategy
 from store.errors import LeakageFound
-from trainers.rollouts.exemplars import (
+from trainers.rollouts.prompts import (
     Draw,
     derive_step_seed,
     render_bare_prompts,

@@ -13,7 +13,7 @@ from evaluators.judge import Config as Judge
 from evaluators.scheduling.pool import Pool
 from trainers.policies.interface import Sampling
 from trainers.rewarding import rules
-from trainers.rollouts.exemplars import Draw
+from trainers.rollouts.prompts import Draw
 from trainers.runs import recording
 from trainers.runs.job import Job, Training
 

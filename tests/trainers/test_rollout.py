@@ -38,9 +38,8 @@ from trainers.policies.interface import (
     open_policy,
 )
 from trainers.rollouts.attempts import ShownPrompt
-from trainers.rollouts.dataset_prompts import load_prompts
-from trainers.rollouts.plan import Config, make_group_id
-from trainers.rollouts.waves import Pair, RolloutResult, run_rollout
+from trainers.rollouts.prompts import load_prompts
+from trainers.rollouts.waves import Config, Pair, RolloutResult, make_group_id, run_rollout
 
 GOOD = """```python
 import torch
@@ -462,7 +461,7 @@ def test_the_command_judges_what_it_sampled(lake: str, made_lake: Made, tmp_path
         [
             sys.executable, "-m", "trainers", "rollout", "--lake", lake, "--dataset", folder,
             "--policy", f"scripted:{tmp_path / 's.jsonl'}", "--attempts", "3", "--keep", "1",
-            "--wave", "3", "--device", "cpu", "--evaluation.calls", "3", "--evaluation.timing-s",
+            "--wave", "3", "--on", "cpu", "--evaluation.calls", "3", "--evaluation.timing-s",
             "0.1", "--evaluation.no-robustness", "--evaluation.no-diagnosis",
         ],
         cwd=tmp_path, env=os.environ | {"FLYWHEEL_CACHE": str(tmp_path / "cache")},
@@ -585,11 +584,9 @@ def test_the_command_ends_with_an_error_where_an_endpoint_is_gone(
     folder = folder_of(tmp_path, {"prompt": "short", "task_id": made_lake.known.relu})
     with ChatServer(lambda asked: completion(["no"])) as server:
         url = f"{server.url}#m"
-    common = Common(lake=lake, quiet=True)
+    common, serving = Common(lake=lake, quiet=True), Serving(retries=0, timeout_s=5.0)
     with pytest.raises(EndpointFailed, match="Run the same command again") as failed:
-        rollout(
-            dataset=str(folder), policy=[url], judge=False, retries=0, timeout_s=5.0, common=common
-        )
+        rollout(dataset=str(folder), policy=[url], judge=False, serving=serving, common=common)
     assert failed.value.exit_code == 1
     assert "generations +0" in capsys.readouterr().out
 

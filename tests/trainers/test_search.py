@@ -35,10 +35,9 @@ from trainers.policies.interface import (
     Serving,
     open_policy,
 )
-from trainers.rollouts.dataset_prompts import load_prompts
-from trainers.rollouts.plan import Config, Search
+from trainers.rollouts.prompts import load_prompts
 from trainers.rollouts.search import read_seconds, run_search
-from trainers.rollouts.waves import Pair, RolloutResult
+from trainers.rollouts.waves import Config, Pair, RolloutResult, Search
 
 ISOLATION = Path(__file__).parents[2] / "docs" / "runs" / "isolation.sql"
 ANSWER = """```python

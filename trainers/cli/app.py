@@ -22,6 +22,7 @@ from store.commandline.progress import show_progress
 from store.errors import FlywheelError, UnknownName
 from trainers.cli.rescore import rescore
 from trainers.cli.rollout import rollout
+from trainers.runs import processes
 from trainers.runs.job import Job
 
 _DEFAULT = Common()
@@ -64,14 +65,23 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     """
     one = members.find_member("trainers", name)
     module = _load(one)
+    hints = typing.get_type_hints(module.Config, include_extras=True)
+
+    def name_option(field: str) -> str:
+        notes = getattr(hints[field], "__metadata__", ())
+        named = [name for note in notes if isinstance(note, Parameter) for name in note.name or ()]
+        return named[0] if named else f"--{field.replace('_', '-')}"
+
     lines = [f"{one.name}: {one.about}", *members.doc_lines(one.file), "", "Options"]
     for option in dataclasses.fields(module.Config):
         default = option.default
         shown = "" if default is None or default == () else f" = {default}"
-        lines.append(f"  --{option.name.replace('_', '-')}{shown}")
+        lines.append(f"  {name_option(option.name)}{shown}")
     for preset, values in _list_presets(module).items():
         lines += ["", f"--preset {preset}"]
-        lines += [f"  --{name.replace('_', '-')} {_format_value(v)}" for name, v in values.items()]
+        for field, value in values.items():
+            text = " ".join(value) if isinstance(value, tuple) else json.dumps(value).strip('"')
+            lines.append(f"  {name_option(field)} {text}")
     lines += ["", f"`trainers run {one.name} --help` explains each option."]
     echo.print_lines("\n".join(lines))
 
@@ -94,24 +104,33 @@ def _make_command(one: Member) -> Callable[..., None]:
         resume: bool = False,
         common: Common = _DEFAULT,
     ) -> None:
-        made = config or config_type()
-        if "trl" in values and made.trl != values["trl"]:
-            made = dataclasses.replace(made, trl=(*values["trl"], *made.trl))
-        plain = module.Config(
-            **{field.name: getattr(made, field.name) for field in dataclasses.fields(module.Config)}
-        )
-        with show_progress(quiet=common.quiet or _read_rank() > 0) as progress:
+        given = config or config_type()
+        options = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+        if "trl" in values and options["trl"] != values["trl"]:
+            options["trl"] = (*values["trl"], *options["trl"])
+        if out is None:
+            if resume:
+                raise FlywheelError("--resume needs the folder of the run", "Name it with --out.")
+            if processes.count_processes() > 1:
+                raise FlywheelError(
+                    f"{processes.count_processes()} processes need one folder that they all know",
+                    "Name it with --out.",
+                )
+            # Two runs may begin in one second.
+            moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+            out = Path("runs") / one.name / f"{moment}-{secrets.token_hex(2)}"
+        with show_progress(quiet=common.quiet or not processes.is_main()) as progress:
             job = Job(
                 name=one.name,
                 lake_url=common.lake,
-                out=_choose_folder(one.name, out, resume),
+                out=out,
                 at=at,
                 resume=resume,
                 quiet=common.quiet,
                 progress=progress,
             )
-            line = module.run(job, plain)
-        if _read_rank() == 0:
+            line = module.run(job, module.Config(**options))
+        if processes.is_main():
             echo.print_result(str(line))
 
     presets = ", ".join(_list_presets(module)) or "none exist"
@@ -148,34 +167,6 @@ def _set_defaults(kind: type, values: dict[str, Any]) -> type:
     return dataclasses.dataclass(frozen=True, kw_only=True)(type(kind.__name__, (kind,), body))
 
 
-def _choose_folder(name: str, out: Path | None, resume: bool) -> Path:
-    """Return the folder of a run.
-
-    Raises:
-        FlywheelError: it has to be named: to resume, and where several processes share it.
-    """
-    if out is not None:
-        return out
-    if resume:
-        raise FlywheelError("--resume needs the folder of the run", "Name it with --out.")
-    from trainers.runs import processes
-
-    if processes.count_processes() > 1:
-        raise FlywheelError(
-            f"{processes.count_processes()} processes need one folder that they all know",
-            "Name it with --out.",
-        )
-    # Two runs may begin in one second.
-    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / name / f"{moment}-{secrets.token_hex(2)}"
-
-
-def _read_rank() -> int:
-    from trainers.runs import processes
-
-    return 0 if processes.is_main() else 1
-
-
 def _load(one: Member) -> ModuleType:
     """Import a trainer; raises FlywheelError where it lacks a part of the contract."""
     module = one.load()
@@ -186,10 +177,6 @@ def _load(one: Member) -> ModuleType:
             f"A trainer defines {', '.join(_NEEDED)}: see trainers/README.md.",
         )
     return module
-
-
-def _format_value(value: Any) -> str:
-    return " ".join(value) if isinstance(value, tuple) else json.dumps(value).strip('"')
 
 
 def _option(help: str, kind: type = str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -59,22 +59,51 @@ def rescore(
     format
         Format of the rewards per step, or of those that differ.
     """
+    import pyarrow as pa
+
     import store
     from store.commandline import display
     from trainers.rewarding import rules, scoring
-    from trainers.runs import key_values
+    from trainers.runs import job
 
     with store.open(common.lake, at) as lake:
-        run_id = _find_run(lake, run)
+        matches = lake.run(
+            "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
+            f"ORDER BY run_id LIMIT {MOST_IDS}",
+            [run],
+        )
+        run_id = choose_id(
+            "run with attempts",
+            run,
+            [str(row["run_id"]) for row in matches.rows()],
+            'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
+        )
         if verify:
             _verify(lake, run_id, rule, name, format)
             return
         known = rules.load_rule(rule)
-        terms = rules.configure_rule(known, key_values.parse_values("option", option))
+        terms = rules.configure_rule(known, job.parse_values("option", option))
         stored_as = name or known.name
-        _refuse_stored(lake, run_id, stored_as, known.version)
+        query = (
+            "SELECT count(*) AS n FROM rewards "
+            "WHERE run_id = $1 AND rule = $2 AND rule_version = $3"
+        )
+        [row] = lake.run(query, [run_id, stored_as, known.version]).rows()
+        if row["n"]:
+            raise FlywheelError(
+                f"run {run_id} has {row['n']} rewards under {stored_as} {known.version}",
+                "--verify recomputes them; --name stores others under a different name.",
+            )
         scored = scoring.rescore_run(lake, run_id, rule, terms, name=stored_as)
-    display.write_rows(_group_by_step(scored.rows), format)
+    names = ("step", "raw", "smoothed")
+    by_step = (
+        pa.table({name: [row[name] for row in scored.rows] for name in names})
+        .group_by("step")
+        .aggregate([("raw", "count"), ("raw", "mean"), ("smoothed", "mean")])
+        .rename_columns(["step", "rewards", "raw", "smoothed"])
+        .sort_by("step")
+    )
+    display.write_rows(by_step, format)
     echo.print_note(", ".join(f"{key} {count}" for key, count in scored.counts.items()))
     if dry_run:
         echo.print_note("nothing stored (--dry-run)")
@@ -93,54 +122,14 @@ def _verify(lake: store.Lake, run_id: str, rule: str, name: str | None, format: 
     from store.commandline import display
     from trainers.rewarding import scoring
 
-    found = scoring.verify_rewards(lake, run_id, rule, name=name)
-    if found.different:
-        display.write_rows(pa.Table.from_pylist(found.different), format)
+    compared = scoring.verify_rewards(lake, run_id, rule, name=name)
+    if compared.different:
+        display.write_rows(pa.Table.from_pylist(compared.different), format)
         raise FlywheelError(
-            f"{len(found.different)} of {found.rewards} rewards of {rule} differ",
+            f"{len(compared.different)} of {compared.rewards} rewards of {rule} differ",
             "Stored rows do not change, so the rule has changed: increase its VERSION.",
         )
-    same = found.rewards - found.other_lakes
-    echo.print_result(f"{same} of {found.rewards} rewards of {rule} are unchanged")
-    if found.other_lakes:
-        echo.print_note(f"{found.other_lakes} were computed at another lake's snapshot")
-
-
-def _find_run(lake: store.Lake, prefix: str) -> str:
-    """Return the id of the run with this prefix. Raises UnknownName if none or several match."""
-    query = (
-        "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
-        f"ORDER BY run_id LIMIT {MOST_IDS}"
-    )
-    return choose_id(
-        "run with attempts",
-        prefix,
-        [str(row["run_id"]) for row in lake.run(query, [prefix]).rows()],
-        'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
-    )
-
-
-def _refuse_stored(lake: store.Lake, run_id: str, rule: str, version: int) -> None:
-    query = (
-        "SELECT count(*) AS n FROM rewards WHERE run_id = $1 AND rule = $2 AND rule_version = $3"
-    )
-    row = lake.run(query, [run_id, rule, version]).one()
-    if row is not None and row["n"]:
-        raise FlywheelError(
-            f"run {run_id} has {row['n']} rewards under {rule} {version}",
-            "--verify recomputes them; --name stores others under a different name.",
-        )
-
-
-def _group_by_step(rows: list[dict[str, Any]]) -> Any:
-    """Return number and means of rewards by step."""
-    import pyarrow as pa
-
-    names = ("step", "raw", "smoothed")
-    table = pa.table({name: [row[name] for row in rows] for name in names})
-    return (
-        table.group_by("step")
-        .aggregate([("raw", "count"), ("raw", "mean"), ("smoothed", "mean")])
-        .rename_columns(["step", "rewards", "raw", "smoothed"])
-        .sort_by("step")
-    )
+    same = compared.rewards - compared.other_lakes
+    echo.print_result(f"{same} of {compared.rewards} rewards of {rule} are unchanged")
+    if compared.other_lakes:
+        echo.print_note(f"{compared.other_lakes} were computed at another lake's snapshot")

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from evaluators import judge as judges
 from evaluators.scheduling.pool import Pool, Verdict
 from pipelines import ExemplarOptions
 from store.commandline import echo
 from store.commandline.escape import quote_name
-from store.commandline.members import Common, Count
+from store.commandline.members import Common, Count, DeviceOption
 from store.commandline.progress import show_progress
 from store.endpoint import Keys
 from store.errors import FlywheelError
 from trainers.policies import interface
-from trainers.policies.interface import Budget, EndpointFailed, Prices, Sampling, Serving
-from trainers.rollouts.plan import Config, Search
-from trainers.rollouts.waves import RolloutResult
+from trainers.policies.interface import Budget, EndpointFailed, Positive, Sampling, Serving
+from trainers.rollouts.waves import Config, RolloutResult, Search
 from trainers.training import judging
-
-Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
-Price: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 
 _DEFAULT = Common()
 _REASONS = 3
 _CONFIG = Config()
 _SAMPLING = Sampling()
+_SERVING = Serving()
 _EVALUATION = judges.Config()
 _SEARCH = Search()
 _EXEMPLARS = ExemplarOptions()
@@ -49,20 +45,11 @@ def rollout(
     draw: Annotated[ExemplarOptions, Parameter(name="draw", show=False)] = _EXEMPLARS,
     limit: Count | None = None,
     judge: bool = True,
-    device: str = "auto",
+    device: DeviceOption = "auto",
     workers: int = 1,
-    model_device: str = "auto",
-    batch: Count = 32,
-    concurrency: Count = 8,
-    requests_per_minute: Positive | None = None,
-    timeout_s: float = 600.0,
-    retries: int = 5,
+    serving: Annotated[Serving, Parameter(name="*")] = _SERVING,
     budget_tokens: Count | None = None,
     budget_usd: Positive | None = None,
-    usd_per_mtok_in: Price | None = None,
-    usd_per_mtok_out: Price | None = None,
-    key_env: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
-    terms: str | None = None,
     evaluation: Annotated[judges.Config, Parameter(name="evaluation", show=False)] = _EVALUATION,
     common: Common = _DEFAULT,
 ) -> None:
@@ -109,18 +96,8 @@ def rollout(
         Device to judge kernels on: cpu, cuda, cuda:0 … or a Ray cluster: ray:HOST:PORT.
     workers
         Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing.
-    model_device
-        Device of local models.
-    batch
-        Maximum number of sequences that a local model samples at once.
-    concurrency
-        Maximum number of simultaneous requests to an endpoint.
-    requests_per_minute
-        Maximum number of requests to an endpoint per minute.
-    timeout_s
-        Time limit in seconds for an endpoint's answer, including retries and pauses.
-    retries
-        Maximum number of retries of a request.
+    serving
+        Options of local models and endpoints.
     budget_tokens
         Maximum number of tokens from endpoints, including prompts. A request that could exceed it
         is not sent. Stored attempts of earlier commands count if they are of the same search, or at
@@ -129,26 +106,15 @@ def rollout(
     budget_usd
         Maximum cost of endpoints in USD, by the given prices. Stored attempts of earlier commands
         count as for --budget-tokens, at the price that their rows have.
-    usd_per_mtok_in
-        Price in USD of a million prompt tokens.
-    usd_per_mtok_out
-        Price in USD of a million completion tokens.
-    key_env
-        Environment variable with the key of an endpoint, as HOST=NAME or HOST:PORT=NAME. HOST
-        alone means the default port (443 for https, 80 for http). https://api.openai.com gets
-        OPENAI_API_KEY; other endpoints get no key unless you name them here. Repeat it for more
-        endpoints.
-    terms
-        License or terms of what the policies write, stored in their rows.
     evaluation
         Settings of the judge, such as --evaluation.calls 8 (`evaluators run --help`).
     """
     import store
-    from trainers.rollouts import dataset_prompts, waves
+    from trainers.rollouts import waves
+    from trainers.rollouts.prompts import load_prompts
     from trainers.rollouts.search import run_search
 
-    prices = Prices(usd_per_mtok_in=usd_per_mtok_in, usd_per_mtok_out=usd_per_mtok_out)
-    if budget_usd is not None and prices.usd(1, 1) is None:
+    if budget_usd is not None and serving.prices.usd(1, 1) is None:
         raise FlywheelError(
             "--budget-usd needs prices", "Give --usd-per-mtok-in and --usd-per-mtok-out."
         )
@@ -162,21 +128,13 @@ def rollout(
             "Add --rounds N to search, or omit them.",
         )
     budget = Budget(tokens=budget_tokens, usd=budget_usd)
-    serving = Serving(
-        device=model_device,
-        batch=batch,
-        concurrency=concurrency,
-        requests_per_minute=requests_per_minute,
-        timeout_s=timeout_s,
-        retries=retries,
-        key_env=tuple(key_env or ()),
-        prices=prices,
-        budget=budget,
-        terms=terms,
-    )
+    serving = replace(serving, budget=budget)
     with store.open(common.lake) as lake:
-        prompts = dataset_prompts.load_prompts(lake, dataset, limit)
-    policies = _open_policies(policy, serving)
+        prompts = load_prompts(lake, dataset, limit)
+    endpoints = [word for word in policy if word.startswith(("http:", "https:"))]
+    Keys(serving.key_env).check_used(interface.split_endpoint(word)[0] for word in endpoints)
+    opened = [interface.open_policy(word, serving) for word in policy]
+    policies = list({one.row["policy_id"]: one for one in opened}.values())  # without repeats
     with ExitStack() as stack:
         progress = stack.enter_context(show_progress(quiet=common.quiet))
         pool = (
@@ -210,14 +168,6 @@ def rollout(
     _report(outcome, quiet=common.quiet)
 
 
-def _open_policies(specs: list[str], serving: Serving) -> list[Any]:
-    """Return the policies that the words name, without repeats."""
-    endpoints = [spec for spec in specs if spec.startswith(("http:", "https:"))]
-    Keys(serving.key_env).check_used(interface.split_endpoint(spec)[0] for spec in endpoints)
-    made = [interface.open_policy(spec, serving) for spec in specs]
-    return list({one.row["policy_id"]: one for one in made}.values())
-
-
 def _report(outcome: RolloutResult, *, quiet: bool) -> None:
     """Print the result of each policy.
 
@@ -225,14 +175,8 @@ def _report(outcome: RolloutResult, *, quiet: bool) -> None:
         EndpointFailed: an endpoint refused us or is gone; of several, the last.
         FlywheelError: every attempt failed.
     """
-    lost = next(
-        (
-            tally.stopped
-            for tally in reversed(outcome.tallies)
-            if isinstance(tally.stopped, EndpointFailed)
-        ),
-        None,
-    )
+    losses = [one.stopped for one in outcome.tallies if isinstance(one.stopped, EndpointFailed)]
+    lost = losses[-1] if losses else None
     for one in outcome.tallies:
         if outcome.run_id is not None and not quiet:
             cost = f", {one.cost_usd:.4f} USD" if one.cost_usd is not None else ""

@@ -25,11 +25,15 @@ from pipelines import (
 from store import read_sql
 from store.commandline import members
 from store.errors import DatasetError, UnknownName
+from trainers.models import loading
+from trainers.runs import processes
 
 if TYPE_CHECKING:
     import datasets
     import pyarrow as pa
 
+    from trainers.models.loading import Identity
+    from trainers.runs.job import Training
     from trainers.runs.recording import Run
 
 _BATCH_ROWS = 1_000
@@ -200,6 +204,39 @@ def make_dataset(
         )
 
 
+def choose_inputs(
+    run: Run, config: Training, dataset_type: str, pipeline: str, **options: Any
+) -> tuple[Path, Identity, Dataset]:
+    """Return the folder and identity of the model that a run starts from, and the run's dataset.
+
+    The dataset is that of the resumed run, the one that --dataset names, or a new one at the
+    snapshot that the run reads. Kernels of it that have been quarantined since it was made are
+    reported. Every rank calls this and gets the same.
+
+    Args:
+        run: The run.
+        config: Options of the trainer.
+        dataset_type: What the trainer needs.
+        pipeline: Pipeline of a new dataset.
+        options: Fields of the pipeline's Config, for a new dataset.
+
+    Raises:
+        FlywheelError: there is no such model.
+        UnknownName: no such dataset in this lake.
+        DatasetError: its folder is gone or changed, it is for evaluation, or of another type.
+        EmptyDataset: a new one would have no row.
+    """
+
+    def choose() -> tuple[Path, Identity, Dataset]:
+        base = loading.find_model(str(config.model), run.job.out / "model", config.seed)
+        dataset = choose_dataset(
+            run, config.dataset, dataset_type, pipeline, seed=config.seed, **options
+        )
+        return base, loading.identify_model(base), dataset
+
+    return processes.run_on_main(choose)
+
+
 def choose_dataset(
     run: Run,
     wanted: str | None,
@@ -209,24 +246,7 @@ def choose_dataset(
     seed: int,
     **options: Any,
 ) -> Dataset:
-    """Return the dataset of a run: that of the resumed run, the given one, or a new one.
-
-    Kernels of it that have been quarantined since it was made are reported.
-
-    Args:
-        run: The run.
-        wanted: A dataset folder or name, as of `find_dataset`; None makes a dataset at the
-            snapshot that the run reads.
-        dataset_type: What the trainer needs.
-        pipeline: Pipeline of a new dataset.
-        seed: Seed of a new dataset.
-        options: Fields of the pipeline's Config, for a new dataset.
-
-    Raises:
-        UnknownName: no such dataset in this lake.
-        DatasetError: its folder is gone or changed, it is for evaluation, or of another type.
-        EmptyDataset: a new one would have no row.
-    """
+    """Return the dataset of a run, as `choose_inputs` does."""
     url = run.job.lake_url
     wanted = run.resolved.get("dataset") or wanted
     if wanted is None:

@@ -11,11 +11,11 @@ import asyncio
 import itertools
 import json
 import logging
+import math
 import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from pipelines import Message
@@ -114,15 +114,6 @@ class Endpoint:
         return Client(self.url, self._key, timeout_s=serving.timeout_s, retries=serving.retries)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """The result of one request."""
-
-    completions: list[Completion]
-    asked: int
-    """Number of requested completions; fewer than wanted if the budget allows fewer."""
-
-
 class Requests:
     """The requests of one call of `sample`, in an event loop of its own thread."""
 
@@ -191,15 +182,20 @@ class Requests:
             answers = await asyncio.gather(
                 *(self._request(client, index, several, place) for place in seeds)
             )
-            if any(one.finish_reason == FAILED for answer in answers for one in answer.completions):
+            if any(one.finish_reason == FAILED for answer, _ in answers for one in answer):
                 break
-            for answer in answers:
-                given += len(answer.completions)
-                if 0 < len(answer.completions) < answer.asked:
+            for completions, requested in answers:
+                given += len(completions)
+                if 0 < len(completions) < requested:
                     self._endpoint.takes_n = False
 
-    async def _request(self, client: Client, index: int, n: int, place: int) -> _Answer:
-        """Make one request when there is room in concurrency, rate and budget."""
+    async def _request(
+        self, client: Client, index: int, n: int, place: int
+    ) -> tuple[list[Completion], int]:
+        """Make one request when there is room in concurrency, rate and budget.
+
+        Returns its completions and how many it requested, fewer than n if the budget allows fewer.
+        """
         messages = self._prompts[index]
         size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
         prompt_tokens = size // _BYTES_PER_TOKEN + 8 * len(messages)
@@ -227,11 +223,12 @@ class Requests:
                         f"{most} tokens{price}",
                         f"Give a larger --budget-tokens or --budget-usd. {_AGAIN}",
                     )
-                return _Answer([], 0)
+                return [], 0
             try:
-                await self._pace()
+                if self._serving.requests_per_minute is not None:
+                    await asyncio.sleep(self._take_turn() - time.monotonic())
                 seed = self._seeds[index]
-                given = await self._try_request(
+                completions = await self._try_request(
                     client, messages, n, None if seed is None else seed + place
                 )
             finally:
@@ -239,9 +236,9 @@ class Requests:
                     self._flying -= 1
                     self._budget.release(most, usd)
                     self._freed.notify_all()
-            if given:
-                self._results.put((index, given))
-        return _Answer(given, n)
+            if completions:
+                self._results.put((index, completions))
+        return completions, n
 
     async def _hold(self, tokens: int, usd: float | None) -> bool:
         """Reserve the budget of a request; return False if it is too large or the run stops."""
@@ -256,15 +253,11 @@ class Requests:
                 await self._freed.wait()
         return False
 
-    async def _pace(self) -> None:
-        """Wait for the turn of this request within the rate limit."""
-        rate = self._serving.requests_per_minute
-        if rate is None:
-            return
-        now = time.monotonic()
-        at = max(self._next_at, now)
-        self._next_at = at + 60 / rate
-        await asyncio.sleep(at - now)
+    def _take_turn(self) -> float:
+        """Return the time of the next request within the rate limit, and put off later ones."""
+        at = max(self._next_at, time.monotonic())
+        self._next_at = at + 60 / (self._serving.requests_per_minute or math.inf)
+        return at
 
     async def _try_request(
         self, client: Client, messages: list[Message], n: int, seed: int | None
@@ -276,10 +269,9 @@ class Requests:
         endpoint, sampling, tries = self._endpoint, self._sampling, itertools.count()
 
         def admit() -> bool:
-            # The first try has had its turn in `_pace`; repeated ones delay later requests.
+            # The first try has had its turn already; repeated ones delay later requests.
             if next(tries) and self._serving.requests_per_minute is not None:
-                at = max(self._next_at, time.monotonic())
-                self._next_at = at + 60 / self._serving.requests_per_minute
+                self._take_turn()
             return True
 
         def read(body: Any) -> list[Completion]:
@@ -318,9 +310,15 @@ class Requests:
                 if is_redirect or failed.status in _REFUSED:
                     self._give_up(f"answers with {failed.why}")
                     return []
+                # Many failures in a row mean that the server is gone, except those of prompts that
+                # a server refuses which has answered others.
                 refused = failed.status is not None and 400 <= failed.status < 500
-                return self._make_failed(failed.why, counts=not (refused and self._endpoint.works))
-            self._faults, self._endpoint.works = 0, True
+                self._faults += not (refused and endpoint.works)
+                if self._faults >= _FAULTS:
+                    self._give_up(f"has failed {self._faults} times in a row: {failed.why}")
+                log.debug("%s: %s", endpoint.model, failed.why)
+                return [Completion.fail(failed.why)]
+            self._faults, endpoint.works = 0, True
             return completions
 
     def _read(self, client: Client, body: Any, messages: list[Message], n: int) -> list[Completion]:
@@ -331,7 +329,10 @@ class Requests:
             case _:
                 raise Unreadable("malformed answer")
         shares = [len(text) + len(reasoning or "") + 1 for text, reasoning, _ in texts]
-        most_out = max(n * self._sampling.max_tokens, sum(count_bytes(*one[:2]) for one in texts))
+        received = sum(
+            len((text + (more or "")).encode(errors="replace")) for text, more, _ in texts
+        )
+        most_out = max(n * self._sampling.max_tokens, received)
         tokens_in, tokens_out = read_usage(body, messages, shares, most_out)
         usd = self._serving.prices.usd(tokens_in, tokens_out)
         self._budget.spend(tokens_in + tokens_out, usd)
@@ -350,18 +351,6 @@ class Requests:
                 reasoning=reasoning and client.hide_key(reasoning),
             )
             for (text, reasoning, finish_reason), tokens in zip(texts, split, strict=True)
-        ]
-
-    def _make_failed(self, why: str, *, counts: bool) -> list[Completion]:
-        """Return a failed attempt; many that count in a row mean that the server is gone."""
-        self._faults += counts
-        if self._faults >= _FAULTS:
-            self._give_up(f"has failed {self._faults} times in a row: {why}")
-        log.debug("%s: %s", self._endpoint.model, why)
-        return [
-            Completion(
-                text="", finish_reason=FAILED, prompt_tokens=0, completion_tokens=0, error=why
-            )
         ]
 
     def _give_up(self, why: str) -> None:
@@ -410,27 +399,19 @@ def read_usage(
     received bytes.
     """
     size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
+    counts: tuple[Any, Any] = (None, None)
     match body:
         case {"usage": {"prompt_tokens": given, "completion_tokens": taken}}:
-            tokens_in, tokens_out = _read_count(given), _read_count(taken)
+            counts = (given, taken)
         case _:
-            tokens_in = tokens_out = None
-    if tokens_in is None:
-        tokens_in = size // _BYTES_PER_TOKEN
-    if tokens_out is None:
-        tokens_out = sum(shares) // _BYTES_PER_TOKEN
+            pass
+    tokens_in, tokens_out = (
+        count
+        if isinstance(count, int) and not isinstance(count, bool) and count >= 0
+        else length // _BYTES_PER_TOKEN
+        for count, length in zip(counts, (size, sum(shares)), strict=True)
+    )
     return min(tokens_in, size + _TEMPLATE_TOKENS), min(tokens_out, most_out)
-
-
-def _read_count(value: Any) -> int | None:
-    """Return a number of tokens, or None if a value is not one."""
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if is_count else None
-
-
-def count_bytes(text: str, reasoning: str | None) -> int:
-    """Return the bytes of a text and its reasoning."""
-    return len(text.encode(errors="replace")) + len((reasoning or "").encode(errors="replace"))
 
 
 def split_tokens(total: int, shares: list[int]) -> list[int]:

@@ -6,9 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, TypeAlias
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from pipelines import Message
+from store.commandline.members import Count
 from store.endpoint import Address
 from store.errors import FlywheelError, UnknownName
 
@@ -19,6 +23,10 @@ KINDS = (
 )
 FAILED = "error"
 """Finish reason of an attempt without a text; `Completion.error` has the reason."""
+
+
+Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
+Price: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 
 
 class BudgetReached(FlywheelError):
@@ -74,6 +82,17 @@ class Completion:
     error: str | None = None
     """Why there is no answer, if finish_reason is error."""
 
+    @classmethod
+    def fail(cls, why: str, prompt_tokens: int = 0) -> Completion:
+        """Return an attempt without a text."""
+        return cls(
+            text="",
+            finish_reason=FAILED,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=0,
+            error=why,
+        )
+
 
 class Policy(Protocol):
     """A model checkpoint, an endpoint or a script."""
@@ -115,10 +134,12 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """Price of tokens, in USD per million; None if unknown."""
+    """Price of tokens; None if unknown."""
 
-    usd_per_mtok_in: float | None = None
-    usd_per_mtok_out: float | None = None
+    usd_per_mtok_in: Price | None = None
+    """Price in USD of a million prompt tokens."""
+    usd_per_mtok_out: Price | None = None
+    """Price in USD of a million completion tokens."""
 
     def usd(self, tokens_in: float, tokens_out: float) -> float | None:
         """Return the price of these numbers of tokens, or None without prices.
@@ -169,23 +190,24 @@ class Budget:
 class Serving:
     """Settings for running or reaching policies; each kind reads its own."""
 
-    device: str = "auto"
+    device: Annotated[str, Parameter(name="--model-on")] = "auto"
     """Device of local models: cpu, cuda, cuda:1 …; auto takes a GPU if there is one."""
-    batch: int = 32
+    batch: Count = 32
     """Maximum number of sequences that a local model samples at once."""
-    concurrency: int = 8
+    concurrency: Count = 8
     """Maximum number of simultaneous requests to an endpoint."""
-    requests_per_minute: float | None = None
-    """Maximum number of requests to an endpoint per minute (default: no limit)."""
+    requests_per_minute: Positive | None = None
+    """Maximum number of requests to an endpoint per minute."""
     timeout_s: float = 600.0
-    """Time limit in seconds for an endpoint's answer, including all tries and pauses."""
+    """Time limit in seconds for an endpoint's answer, including retries and pauses."""
     retries: int = 5
-    """Maximum number of retries after a temporary failure of the endpoint."""
-    key_env: tuple[str, ...] = ()
-    """HOST=NAME or HOST:PORT=NAME: environment variable that holds the key for a host. Other hosts
-    get no key, but https://api.openai.com gets OPENAI_API_KEY."""
-    prices: Prices = field(default_factory=Prices)
-    budget: Budget = field(default_factory=Budget)
+    """Maximum number of retries of a request."""
+    prices: Annotated[Prices, Parameter(name="*")] = field(default_factory=Prices)
+    budget: Annotated[Budget, Parameter(parse=False)] = field(default_factory=Budget)
+    key_env: Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)] = ()
+    """Environment variable with the key of an endpoint, as HOST=NAME or HOST:PORT=NAME. HOST alone
+    means the default port (443 for https, 80 for http). https://api.openai.com gets OPENAI_API_KEY;
+    other endpoints get no key unless you name them here. Repeat it for more endpoints."""
     terms: str | None = None
     """License or terms of what the policies write, stored in their rows."""
 

@@ -1,19 +1,24 @@
-"""A policy on this machine: a Hugging Face model, sampled in left-padded batches."""
+"""Policies on this machine: a Hugging Face model, sampled in left-padded batches by all ranks."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pipelines import Message
+from store.errors import FlywheelError
 from store.ids import content_id
 from store.lake.host.user import choose_cache
 from trainers.models import loading
-from trainers.policies.interface import FAILED, Completion, Sampling, Serving
+from trainers.policies.interface import Completion, Sampling, Serving
+from trainers.runs import processes
 
 log = logging.getLogger(__name__)
 
+_SEEDS = 1 << 31
 LEG = 128
 """Number of tokens after which ended sequences are removed from the batch."""
 
@@ -69,12 +74,18 @@ class Local:
         import torch
 
         self._load()
-        seed = sampling.seed if seeds is None else _combine_seeds(seeds)
+        distinct = [sampling.seed] if seeds is None else sorted(set(seeds))
+        seed = distinct[0]
+        if len(distinct) > 1:
+            seed = int(content_id("seeds", *map(str, distinct))[:16], 16) % _SEEDS
         if seed is None:
             torch.seed()  # every process would begin with the same draws
         else:
             torch.manual_seed(seed)
-        texts = [self._tokens(messages) for messages in prompts]
+        texts: list[list[int]] = [
+            self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+            for messages in prompts
+        ]
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         each = max(self._serving.batch // n, 1)
         for start in range(0, len(order), each):
@@ -119,11 +130,6 @@ class Local:
         # others.
         self._model.generation_config = GenerationConfig()
 
-    def _tokens(self, messages: list[Message]) -> list[int]:
-        return self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=True
-        )["input_ids"]
-
     def _sample_batch(
         self, prompts: list[list[int]], n: int, sampling: Sampling
     ) -> list[list[Completion]]:
@@ -131,19 +137,20 @@ class Local:
         import torch
 
         longest = max(map(len, prompts))
-        room = self._context() - longest
+        context = int(getattr(self._model.config, "max_position_embeddings", None) or 1 << 20)
+        room = context - longest
         if room < 1:
             if len(prompts) > 1:
                 return [made for one in prompts for made in self._sample_batch([one], n, sampling)]
-            why = f"a prompt of {longest} tokens leaves no room in a context of {self._context()}"
-            return [[_fail(why, longest)]]
+            why = f"a prompt of {longest} tokens leaves no room in a context of {context}"
+            return [[Completion.fail(why, longest)]]
         if len(prompts) > 1 or n <= self._serving.batch:
             try:
                 with self._turns.sharing():
                     return self._batch(prompts, n, sampling, min(sampling.max_tokens, room))
             except torch.OutOfMemoryError:
                 if len(prompts) == 1 and n == 1:
-                    return [[_fail(f"out of memory with {longest} tokens", longest)]]
+                    return [[Completion.fail(f"out of memory with {longest} tokens", longest)]]
             torch.cuda.empty_cache()
             log.info("out of memory with %d sequences: halved", len(prompts) * n)
         if len(prompts) > 1:
@@ -178,6 +185,7 @@ class Local:
         if sampling.temperature > 0:
             settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
         rows: list[list[int]] = [[] for _ in asked]
+        ends = set(self._ends)
         left, cache = list(range(len(rows))), None
         with torch.inference_mode():
             while left and len(rows[left[0]]) < most:
@@ -191,9 +199,7 @@ class Local:
                 new = made.sequences[:, ids.shape[1] :].tolist()
                 for row, tokens in zip(left, new, strict=True):
                     rows[row] += tokens
-                goes_on = [
-                    place for place, row in enumerate(left) if not self._has_ended(rows[row])
-                ]
+                goes_on = [place for place, row in enumerate(left) if ends.isdisjoint(rows[row])]
                 left = [left[place] for place in goes_on]
                 kept = torch.tensor(goes_on, dtype=torch.long, device=device)
                 ids, cache = made.sequences[kept], made.past_key_values
@@ -208,9 +214,6 @@ class Local:
             for place, prompt in enumerate(prompts)
         ]
 
-    def _has_ended(self, tokens: list[int]) -> bool:
-        return any(token in self._ends for token in tokens)
-
     def _completion(self, tokens: list[int], prompt_tokens: int) -> Completion:
         end = next((at for at, token in enumerate(tokens) if token in self._ends), None)
         kept = tokens if end is None else tokens[:end]
@@ -221,18 +224,111 @@ class Local:
             completion_tokens=len(kept) + (end is not None),
         )
 
-    def _context(self) -> int:
-        return int(getattr(self._model.config, "max_position_embeddings", None) or 1 << 20)
+
+class Spread:
+    """A policy that all ranks of a training run sample: rank 0 asks, each answers its share.
+
+    rank 0: rollout ─▶ Spread.sample ─▶ request ─┬─▶ own share ──┬─▶ answers in order ─▶ rows
+    rank k:            serve ◀──────────────────┴─▶ their share ┘
+
+    The other ranks run `serve` until the context ends.
+    """
+
+    def __init__(self, folder: Path, serving: Serving) -> None:
+        self._local = Local(str(folder), serving)
+        self._each = max(serving.batch, 1)
+
+    def __enter__(self) -> Spread:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        if processes.count_processes() > 1:
+            _broadcast(None)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row of `policies`."""
+        return self._local.row
+
+    def sample(
+        self,
+        prompts: Sequence[list[Message]],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int] | None = None,
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """Yield each prompt's n completions, a batch of every rank at a time.
+
+        Raises:
+            FlywheelError: a rank could not sample its share.
+        """
+        if processes.count_processes() == 1:
+            yield from self._local.sample(prompts, n, sampling, seeds)
+            return
+        size = max(self._each // n, 1) * processes.count_processes()
+        for place, start in enumerate(range(0, len(prompts), size)):
+            end = start + size
+            moved = _move(sampling, None if seeds is None else seeds[start:end], place)
+            request = (prompts[start:end], n, *moved)
+            _broadcast(request)
+            for index, made in _answer_share(self._local, *request):
+                yield start + index, made
+
+    def close(self) -> None:
+        """Release the model; later sampling loads it again."""
+        self._local.close()
 
 
-def _combine_seeds(seeds: Sequence[int]) -> int:
-    distinct = sorted(set(seeds))
-    if len(distinct) == 1:
-        return distinct[0]
-    return int(content_id("seeds", *map(str, distinct))[:16], 16) % (1 << 31)
+def serve(folder: Path, serving: Serving) -> None:
+    """Answer requests of rank 0 until it stops."""
+    local = Local(str(folder), serving)
+    while (request := _broadcast(None)) is not None:
+        _answer_share(local, *request)
+    local.close()
 
 
-def _fail(why: str, prompt_tokens: int) -> Completion:
-    return Completion(
-        text="", finish_reason=FAILED, prompt_tokens=prompt_tokens, completion_tokens=0, error=why
-    )
+def _answer_share(
+    local: Local,
+    prompts: Sequence[list[Message]],
+    n: int,
+    sampling: Sampling,
+    seeds: Sequence[int] | None,
+) -> list[tuple[int, list[Completion]]]:
+    """Sample this rank's share of the prompts, and return those of all ranks."""
+    from accelerate.utils import gather_object
+
+    rank, ranks = processes.read_rank(), processes.count_processes()
+    mine = list(range(rank, len(prompts), ranks))
+    try:
+        own_seeds = None if seeds is None else [seeds[index] for index in mine]
+        texts = [prompts[index] for index in mine]
+        sampled = local.sample(texts, n, *_move(sampling, own_seeds, rank))
+        answers: list[Any] = [(mine[index], made) for index, made in sampled] if mine else []
+    except Exception as error:
+        answers = [FlywheelError(f"rank {rank} could not sample: {error}")]
+    of_all_ranks: list[Any] = gather_object(answers)
+    for answer in of_all_ranks:
+        if isinstance(answer, FlywheelError):
+            raise answer
+    return of_all_ranks
+
+
+def _move(
+    sampling: Sampling, seeds: Sequence[int] | None, by: int
+) -> tuple[Sampling, list[int] | None]:
+    """Return seeds that differ by rank and batch, so that no two draw the same."""
+    first, *moved = [
+        None if seed is None else (seed * 1_000_003 + by) % _SEEDS
+        for seed in (sampling.seed, *(seeds or ()))
+    ]
+    others = [seed for seed in moved if seed is not None]
+    return replace(sampling, seed=first), None if seeds is None else others
+
+
+def _broadcast(request: Any) -> Any:
+    from accelerate.utils import broadcast_object_list
+
+    box = [request]
+    broadcast_object_list(box)
+    return box[0]

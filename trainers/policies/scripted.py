@@ -26,11 +26,17 @@ class Scripted:
     def __init__(self, file: Path) -> None:
         if not file.is_file():
             raise UnknownName(f"no file {file}", "scripted:FILE.jsonl names a file of answers.")
-        self._lines = [
-            _parse_line(text, file, number)
-            for number, text in enumerate(file.read_text("utf-8").splitlines(), start=1)
-            if text.strip()
-        ]
+        self._lines: list[dict[str, Any]] = []
+        for number, text in enumerate(file.read_text("utf-8").splitlines(), start=1):
+            if not text.strip():
+                continue
+            try:
+                line = json.loads(text)
+            except ValueError as error:
+                raise FlywheelError(f"{file}: line {number} is no JSON: {error}") from error
+            if not isinstance(line, dict) or not isinstance(line.get("text"), str):
+                raise FlywheelError(f'{file}: line {number} has no "text"')
+            self._lines.append(line)
         self._row = {
             "policy_id": content_id("scripted", hashlib.sha256(file.read_bytes()).hexdigest()),
             "name": file.stem,
@@ -67,31 +73,21 @@ class Scripted:
                     )
                 self._turns[shown] = itertools.cycle(fitting)
             words = sum(len(turn["content"].split()) for turn in messages)
-            taken = itertools.islice(self._turns[shown], n)
-            yield index, [_make_completion(line, words) for line in taken]
+            yield (
+                index,
+                [
+                    Completion(
+                        text=line["text"],
+                        finish_reason=FAILED
+                        if line.get("error")
+                        else line.get("finish_reason", "stop"),
+                        prompt_tokens=words,
+                        completion_tokens=line.get("completion_tokens", len(line["text"].split())),
+                        error=line.get("error"),
+                    )
+                    for line in itertools.islice(self._turns[shown], n)
+                ],
+            )
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
-
-
-def _parse_line(text: str, file: Path, number: int) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except ValueError as error:
-        raise FlywheelError(f"{file}: line {number} is no JSON: {error}") from error
-    match line:
-        case {"text": str()}:
-            return line
-        case _:
-            raise FlywheelError(f'{file}: line {number} has no "text"')
-
-
-def _make_completion(line: dict[str, Any], prompt_tokens: int) -> Completion:
-    failed = line.get("error")
-    return Completion(
-        text=line["text"],
-        finish_reason=FAILED if failed else line.get("finish_reason", "stop"),
-        prompt_tokens=prompt_tokens,
-        completion_tokens=line.get("completion_tokens", len(line["text"].split())),
-        error=failed,
-    )

@@ -37,7 +37,7 @@ _TOLERANCE = 1e-9
 """Relative difference of two rewards that are the same: sums over a lake take any order."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Scored:
     """Rewards of attempts, in the order of the request; None means no reward."""
 
@@ -83,8 +83,6 @@ def score_step(
     """
     loaded = load_rule(rule)
     terms = loaded.config() if config is None else config
-    inputs = read_inputs(lake, terms, generation_ids)
-    raw = loaded.raw(inputs, terms)
     first, last = find_window(step, terms)
     window = {
         "run_id": run_id,
@@ -93,15 +91,11 @@ def score_step(
         "first": first,
         "last": last,
     }
-    earlier = lake.run(read_sql(__file__, "earlier_rewards"), window).arrow()
-    earlier_steps = np.asarray(earlier["step"].to_numpy(), dtype=np.int64)
-    moments = gather_moments(earlier_steps, read_figures(earlier, "raw"))
-    mean, std = combine_moments(moments, terms)
-    smoothed = smooth(raw, np.full_like(raw, mean), np.full_like(raw, std), terms)
-    steps = np.full(len(raw), step, dtype=np.int64)
-    return _assemble(
-        lake, loaded, terms, run_id, inputs, raw, smoothed, steps, groups, generation_ids
-    )
+    stored = lake.run(read_sql(__file__, "earlier_rewards"), window).arrow()
+    stored_steps = np.asarray(stored["step"].to_numpy(), dtype=np.int64)
+    earlier = gather_moments(stored_steps, read_figures(stored, "raw"))
+    steps = np.full(len(generation_ids), step, dtype=np.int64)
+    return _score(lake, loaded, terms, run_id, generation_ids, groups, steps, earlier)
 
 
 def rescore_run(
@@ -137,46 +131,38 @@ def rescore_run(
         )
     generation_ids = [str(value) for value in attempts["generation_id"].to_pylist()]
     groups = [str(value) for value in attempts["group_id"].to_pylist()]
-    inputs = read_inputs(lake, terms, generation_ids)
-    raw = loaded.raw(inputs, terms)
     steps = np.nan_to_num(read_figures(attempts, "step")).astype(np.int64)
-    order = np.lexsort((raw, steps))
-    known = order[~np.isnan(raw[order])]
-    moments = gather_moments(steps[known], raw[known])
-    mean, std = np.empty_like(raw), np.empty_like(raw)
-    for step in np.unique(steps).tolist():
-        first, last = find_window(step, terms)
-        at = steps == step
-        mean[at], std[at] = combine_moments(moments.select_steps(first, last), terms)
-    smoothed = smooth(raw, mean, std, terms)
-    return _assemble(
-        lake,
-        loaded if name is None else replace(loaded, name=name),
-        terms,
-        run_id,
-        inputs,
-        raw,
-        smoothed,
-        steps,
-        groups,
-        generation_ids,
-    )
+    named = loaded if name is None else replace(loaded, name=name)
+    return _score(lake, named, terms, run_id, generation_ids, groups, steps)
 
 
-def _assemble(
+def _score(
     lake: store.Lake,
     rule: Rule,
     terms: Terms,
     run_id: str,
-    inputs: pa.Table,
-    raw: Floats,
-    smoothed: Floats,
-    steps: Whole,
-    groups: Sequence[str],
     generation_ids: Sequence[str],
+    groups: Sequence[str],
+    steps: Whole,
+    earlier: Moments | None = None,
 ) -> Scored:
-    """Put rewards together: advantages, rows of the table, and counts."""
+    """Compute rewards in their order: raw reward, z-score over earlier steps, advantage.
+
+    Without `earlier`, the raw rewards themselves are those of the earlier steps.
+    """
+    inputs = read_inputs(lake, terms, generation_ids)
+    raw = rule.raw(inputs, terms)
+    if earlier is None:
+        order = np.lexsort((raw, steps))
+        known = order[~np.isnan(raw[order])]
+        earlier = gather_moments(steps[known], raw[known])
+    mean, std = np.empty_like(raw), np.empty_like(raw)
+    for step in np.unique(steps).tolist():
+        at = steps == step
+        mean[at], std[at] = combine_moments(earlier.select_steps(*find_window(step, terms)), terms)
+    smoothed = smooth(raw, mean, std, terms)
     advantage, flat = normalize_rewards(smoothed, groups, terms.group_epsilon)
+
     missing = np.isnan(raw)
     outcome = read_figures(inputs, "correct")
     correct, judged = outcome == 1, ~np.isnan(outcome)
@@ -213,17 +199,11 @@ def _assemble(
         "groups": len(set(groups)),
         "zero_variance_groups": flat,
     }
-    return Scored(
-        raw=_list_figures(raw),
-        smoothed=_list_figures(smoothed),
-        advantage=_list_figures(advantage),
-        rows=rows,
-        counts=counts,
-    )
 
+    def list_figures(values: Floats) -> list[float | None]:
+        return [None if math.isnan(value) else value for value in values.tolist()]
 
-def _list_figures(values: Floats) -> list[float | None]:
-    return [None if math.isnan(value) else value for value in values.tolist()]
+    return Scored(list_figures(raw), list_figures(smoothed), list_figures(advantage), rows, counts)
 
 
 # --- the parts of a reward, in the order in which they are computed ---
@@ -415,16 +395,16 @@ def verify_rewards(
         computed = {row["generation_id"]: row for row in scored.rows}
         for row in rows:
             now = computed.get(row["generation_id"], {})
-            if not all(_is_same(row[figure], now.get(figure)) for figure in _FIGURES):
+            pairs = [(row[figure], now.get(figure)) for figure in _FIGURES]
+            if not all(
+                stored is again
+                if stored is None or again is None
+                else math.isclose(stored, again, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+                for stored, again in pairs
+            ):
                 different.append(
                     {"generation_id": row["generation_id"], "step": row["step"]}
                     | {f"stored_{figure}": row[figure] for figure in _FIGURES}
                     | {figure: now.get(figure) for figure in _FIGURES}
                 )
     return Compared(rewards=len(stored), different=different, other_lakes=other_lakes)
-
-
-def _is_same(stored: float | None, now: float | None) -> bool:
-    if stored is None or now is None:
-        return stored is now
-    return math.isclose(stored, now, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)

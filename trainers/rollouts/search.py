@@ -16,9 +16,9 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pipelines
 import store
@@ -36,23 +36,27 @@ from trainers.policies.interface import (
     Sampling,
 )
 from trainers.rollouts.attempts import ShownPrompt
-from trainers.rollouts.exemplars import (
+from trainers.rollouts.prompts import (
     Draw,
     check_pipeline,
     derive_step_seed,
     find_group_snapshots,
     render_prompts,
-    shows_exemplars,
 )
-from trainers.rollouts.plan import (
+from trainers.rollouts.waves import (
+    SEEDS,
     Config,
     Group,
+    Judge,
+    RolloutResult,
     Search,
+    Tally,
     Unit,
+    Work,
     add_stored_attempts,
     read_groups,
+    record_rollout,
 )
-from trainers.rollouts.waves import RolloutResult, SearchJudge, Tally, Work, record_rollout
 
 if TYPE_CHECKING:
     from store.lake.leases import Leases
@@ -61,7 +65,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "search"
-_SEEDS = 1 << 31
 _OF_ARM = ("arm", "namespace")
 """Entries of a draw that each arm has for itself, and that its namespace names."""
 _FLAGS = {
@@ -73,8 +76,17 @@ _FLAGS = {
     "seed": "--seed",
     "pipeline": "--pipeline",
     "purpose": "purpose of --dataset",
-    "device": "name of --device",
+    "device": "name of --on",
 }
+
+
+class SearchJudge(Judge, Protocol):
+    """Judges kernels on a device, whose speedups the prompts show."""
+
+    @property
+    def device_name(self) -> str:
+        """Name of the device, as in table devices."""
+        ...
 
 
 def run_search(
@@ -138,33 +150,38 @@ def run_search(
         for policy, tally in zip(policies, tallies, strict=True):
             work = Work(writer, sampling, Config(attempts=each, wave=each, keep=0), judge, progress)
             searches.append(_PolicySearch(writer, work, policy, tally, prompts, options, draw))
-        hold_namespaces(leases, [one for search in searches for one in search.list_namespaces()])
+        hold_namespaces(leases, [name for search in searches for name in search.namespaces])
         with writer.reader() as lake:
-            for searched in searches:
-                searched.read_earlier_commands(lake, budget)
-        for searched in searches:
+            for search in searches:
+                search.read_earlier_commands(lake, budget)
+        for search in searches:
             try:
-                searched.run_rounds(options.rounds)
+                search.run_rounds(options.rounds)
             finally:
                 snapshot = writer.flush()
-                written |= searched.work.written
-                searched.policy.close()
-            run_id = searched.run_id or run_id
+                written |= search.work.written
+                search.policy.close()
+            run_id = search.run_id or run_id
     return RolloutResult(
         run_id=run_id, tallies=tallies, snapshot=snapshot, kernel_ids=list(written)
     )
 
 
 @dataclass(frozen=True)
-class _Seed:
-    """One seed of a search."""
+class _Arm:
+    """One strategy with one seed."""
 
+    draw: Draw
+    """Its namespace is NAME/STRATEGY/SEED/POLICY."""
     sampling: Sampling
-    arms: list[Draw]
+
+    @property
+    def namespace(self) -> str:
+        return str(self.draw.namespace)
 
 
 class _PolicySearch:
-    """The rounds of one policy: its seeds, each with all arms."""
+    """The rounds of one policy, each with all arms."""
 
     def __init__(
         self,
@@ -176,16 +193,28 @@ class _PolicySearch:
         options: Search,
         draw: Draw,
     ) -> None:
-        self.work, self.policy, self._device = work, policy, draw.device
+        self.work, self.policy = work, policy
         self._writer, self._tally = writer, tally
-        self._tasks = list(dict.fromkeys(one.task_id for one in prompts))
+        self._tasks = list(dict.fromkeys(prompt.task_id for prompt in prompts))
         self._options, self._progress = options, work.progress
-        self._seeds = [
-            self._make_seed(work.sampling, place, draw) for place in range(options.seeds)
-        ]
+        self._arms: list[_Arm] = []
+        for place in range(options.seeds):
+            sampling = work.sampling
+            if sampling.seed is not None:
+                sampling = replace(sampling, seed=sampling.seed + place)
+            for strategy in dict.fromkeys(options.strategy):
+                name = f"{options.search}/{strategy}/{sampling.seed or 0}"
+                namespace = f"{name}/{policy.row['policy_id'][:12]}"
+                arm = replace(draw, arm=strategy, namespace=namespace)
+                self._arms.append(_Arm(arm, sampling))
         self._spent_s = 0.0
         self.run_id: str | None = None
         """None until an attempt is missing."""
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Return the namespaces of all arms."""
+        return [arm.namespace for arm in self._arms]
 
     def read_earlier_commands(self, lake: store.Lake, budget: Budget | None) -> None:
         """Compare the options with those of earlier commands, and count what these have spent.
@@ -193,22 +222,34 @@ class _PolicySearch:
         Raises:
             FlywheelError: earlier commands searched under this name with other options.
         """
-        namespaces = self.list_namespaces()
-        check_search(lake, self._options.search, namespaces, self._describe())
+        check_search(lake, self._options.search, self.namespaces, self._describe())
         name, policy_id = self._options.search, str(self.policy.row["policy_id"])
         self._spent_s = read_seconds(lake, name, policy_id)
         if isinstance(self.policy, Endpoint):
-            tokens, usd = read_cost(lake, name, policy_id)
-            self.policy.works = tokens > 0
+            # The tokens and the USD of all stored attempts of the search, with any arms.
+            [cost] = lake.run(read_sql(__file__, "search_cost"), [name, policy_id]).rows()
+            self.policy.works = cost["tokens"] > 0
             if budget is not None:
-                budget.spend(tokens, usd)
+                budget.spend(int(cost["tokens"]), float(cost["usd"]))
 
     def run_rounds(self, rounds: int) -> None:
         """Make the missing attempts round by round, until the budget is spent."""
-        budget_s, show = self._options.budget_s, self._progress
+        budget_s, show, device = self._options.budget_s, self._progress, self._arms[0].draw.device
+        missing: list[int] = []
         with self._writer.reader() as lake:
-            missing = [n for n in range(1, rounds + 1) if not self._is_done(lake, n)]
             origin = (lake.lake_id, lake.snapshot)
+            for number in range(1, rounds + 1):
+                # A round is done if the lake has all of its attempts, and a verdict on each kernel.
+                ids = self._list_group_ids(number)
+                stored = read_groups(lake, ids, device)
+                is_done = all(
+                    group in stored
+                    and stored[group]["attempts"] >= self.work.config.attempts
+                    and not stored[group]["unjudged_ids"]
+                    for group in ids
+                )
+                if not is_done:
+                    missing.append(number)
         with ExitStack() as stack:
             record: store.RunRecord | None = None
             for place, number in enumerate(missing):
@@ -250,6 +291,39 @@ class _PolicySearch:
                 if self._tally.stopped is not None:
                     return
 
+    def _run_round(self, number: int) -> None:
+        """Make prompts for all arms, sample them together, and have the kernels judged."""
+        self._writer.flush()
+        units: list[Unit] = []
+        with self._writer.reader() as newest:
+            known = find_group_snapshots(newest, self._list_group_ids(number))
+            for arm in self._arms:
+                ids = {task: self._make_group_id(arm, task, number) for task in self._tasks}
+                seed = derive_step_seed(arm.sampling.seed or 0, number)
+                # Prompts of stored attempts come from the snapshot that these name.
+                at = min((known[group] for group in ids.values() if group in known), default=None)
+                with nullcontext(newest) if at is None else self._writer.reader(at) as lake:
+                    rendered = render_prompts(lake, arm.draw, seed, self._tasks)
+                units += [
+                    Unit(
+                        groups=[
+                            Group(
+                                asked=replace(prompt, step=number),
+                                group_id=ids[prompt.task_id],
+                                seed=None if arm.sampling.seed is None else seed % SEEDS,
+                            )
+                        ]
+                    )
+                    for prompt in rendered
+                ]
+            add_stored_attempts(newest, units, self._arms[0].draw.device)
+            if number > 1 and check_pipeline(self._options.pipeline):
+                self._warn_without_scores(newest, units, number)
+        self.work.judge_stored(units)
+        new_kernels = self.work.sample_wave(self.policy, self._tally, units)
+        self._writer.flush()
+        self.work.request_verdicts(new_kernels, self._tally)
+
     def _describe(self) -> dict[str, Any]:
         """Return the configuration of the run."""
         described = {
@@ -258,110 +332,49 @@ class _PolicySearch:
             "attempts_per_round": self.work.config.attempts,
             "tasks": len(self._tasks),
             "tasks_id": content_id("tasks", *sorted(self._tasks)),
-            "namespaces": self.list_namespaces(),
-            "draw": asdict(self._seeds[0].arms[0]),
+            "namespaces": self.namespaces,
+            "draw": asdict(self._arms[0].draw),
         }
-        return {"search": described, "sampling": asdict(self._seeds[0].sampling)}
-
-    def _is_done(self, lake: store.Lake, number: int) -> bool:
-        """Whether the lake has all attempts of a round, and a verdict on each of its kernels."""
-        ids = self._list_group_ids(number)
-        stored = read_groups(lake, ids, self._device)
-        return all(
-            group in stored
-            and stored[group]["attempts"] >= self.work.config.attempts
-            and not stored[group]["unjudged_ids"]
-            for group in ids
-        )
-
-    def _run_round(self, number: int) -> None:
-        """Make prompts for all arms and seeds, sample them, and have the kernels judged."""
-        self._writer.flush()
-        with self._writer.reader() as lake:
-            known = find_group_snapshots(lake, self._list_group_ids(number))
-            units = [
-                unit
-                for seed in self._seeds
-                for arm in seed.arms
-                for unit in self._plan_arm(lake, seed, arm, number, known)
-            ]
-            add_stored_attempts(lake, units, self._device)
-            self._warn_without_scores(lake, units, number)
-        self.work.judge_stored(units)
-        fresh = self.work.sample_wave(self.policy, self._tally, units)
-        self.work.judge_new_kernels(fresh, self._tally)
-
-    def _plan_arm(
-        self, newest: store.Lake, seed: _Seed, arm: Draw, number: int, known: Mapping[str, int]
-    ) -> list[Unit]:
-        """Return the prompts of one arm, from the snapshot that stored attempts name, if any.
-
-        Args:
-            newest: The newest snapshot.
-            seed: The seed of the search.
-            arm: The arm.
-            number: The round.
-            known: Snapshots by group.
-        """
-        ids = {task: self._make_group_id(seed, arm, task, number) for task in self._tasks}
-        step_seed = derive_step_seed(seed.sampling.seed or 0, number)
-        at = min((known[group] for group in ids.values() if group in known), default=None)
-        if at is None:
-            rendered = render_prompts(newest, arm, step_seed, self._tasks)
-        else:
-            with self._writer.reader(at) as lake:
-                rendered = render_prompts(lake, arm, step_seed, self._tasks)
-        first = seed.sampling.seed
-        drawn = None if first is None else derive_step_seed(first, number) % _SEEDS
-        return [
-            Unit(groups=[Group(asked=asked, group_id=ids[asked.task_id], seed=drawn)])
-            for asked in (replace(shown, step=number) for shown in rendered)
-        ]
+        return {"search": described, "sampling": asdict(self._arms[0].sampling)}
 
     def _warn_without_scores(self, lake: store.Lake, units: Sequence[Unit], number: int) -> None:
-        """Say which arms show no kernel although earlier rounds have written some, and why."""
-        shown = {unit.groups[0].asked.namespace for unit in units
-                 if unit.groups[0].asked.exemplar_kernel_ids}  # fmt: skip
-        for one in self._seeds[0].arms:
-            spaces = [str(arm.namespace) for seed in self._seeds for arm in seed.arms
-                      if arm.arm == one.arm]  # fmt: skip
-            if number > 1 and one.arm != "none" and shows_exemplars(one) and not shown & {*spaces}:
-                log.warning(
-                    "no prompt of arm %s in round %d shows a kernel with a score: %s",
-                    one.arm, number,
-                    explain_no_scores(lake, spaces, one.device, one.baseline, one.clock),
-                )  # fmt: skip
+        """Say which strategies show no kernel although earlier rounds wrote some, and why."""
+        prompts = [unit.groups[0].asked for unit in units]
+        shown = {prompt.namespace for prompt in prompts if prompt.exemplar_kernel_ids}
+        for strategy in dict.fromkeys(self._options.strategy):
+            arms = [arm for arm in self._arms if arm.draw.arm == strategy]
+            if strategy == "none" or any(arm.namespace in shown for arm in arms):
+                continue
+            draw = arms[0].draw
+            parameters = {
+                "namespaces": [arm.namespace for arm in arms],
+                "device": draw.device,
+                "baseline": draw.baseline,
+                "clock": draw.clock,
+            }
+            rows = lake.run(read_sql(__file__, "search_unscored"), parameters).rows()
+            total = sum(row["kernels"] for row in rows)
+            reasons = ", ".join(f"{row['reason']}: {row['kernels']}" for row in rows)
+            log.warning(
+                "no prompt of arm %s in round %d shows a kernel with a score: %s",
+                strategy,
+                number,
+                f"the search has {total} of its own without one ({reasons})"
+                if total
+                else "no earlier attempt has code",
+            )
 
-    def _make_seed(self, sampling: Sampling, place: int, draw: Draw) -> _Seed:
-        """Return a seed by its place; the namespaces of its arms are NAME/STRATEGY/SEED/POLICY."""
-        if sampling.seed is not None:
-            sampling = replace(sampling, seed=sampling.seed + place)
-        name, policy = self._options.search, self.policy.row["policy_id"][:12]
-        arms = [
-            replace(draw, arm=arm, namespace=f"{name}/{arm}/{sampling.seed or 0}/{policy}")
-            for arm in dict.fromkeys(self._options.strategy)
-        ]
-        return _Seed(sampling, arms)
-
-    def _make_group_id(self, seed: _Seed, arm: Draw, task: str, number: int) -> str:
+    def _make_group_id(self, arm: _Arm, task: str, number: int) -> str:
         """Return the id of the attempts of one arm at one task in one round."""
-        return content_id(
-            NAME, str(arm.namespace), task, str(number), self.policy.row["policy_id"],
-            json.dumps(asdict(seed.sampling), sort_keys=True),
-        )  # fmt: skip
+        sampling = json.dumps(asdict(arm.sampling), sort_keys=True)
+        policy_id = self.policy.row["policy_id"]
+        return content_id(NAME, arm.namespace, task, str(number), policy_id, sampling)
 
     def _list_group_ids(self, number: int) -> list[str]:
         """Return the ids of all groups of a round."""
         return [
-            self._make_group_id(seed, arm, task, number)
-            for seed in self._seeds
-            for arm in seed.arms
-            for task in self._tasks
+            self._make_group_id(arm, task, number) for arm in self._arms for task in self._tasks
         ]
-
-    def list_namespaces(self) -> list[str]:
-        """Return the namespaces of all arms and seeds."""
-        return [str(arm.namespace) for seed in self._seeds for arm in seed.arms]
 
 
 def hold_namespaces(leases: Leases, namespaces: Sequence[str]) -> None:
@@ -373,10 +386,10 @@ def hold_namespaces(leases: Leases, namespaces: Sequence[str]) -> None:
     """
     names = {f"search {one}": one for one in namespaces}
     held = leases.take(list(names))
-    if elsewhere := [one for name, one in names.items() if name not in held]:
+    if others := [one for name, one in names.items() if name not in held]:
         raise FlywheelError(
-            f"another command works on {', '.join(elsewhere[:3])}"
-            f"{' and more' if len(elsewhere) > 3 else ''}",
+            f"another command works on {', '.join(others[:3])}"
+            f"{' and more' if len(others) > 3 else ''}",
             "Wait until it ends, then run this command again: it makes what is missing.",
         )
 
@@ -417,27 +430,6 @@ def read_seconds(lake: store.Lake, name: str, policy_id: str) -> float:
     """
     row = lake.run(read_sql(__file__, "search_seconds"), [name, policy_id]).one()
     return float(row["seconds"]) if row else 0.0
-
-
-def read_cost(lake: store.Lake, name: str, policy_id: str) -> tuple[int, float]:
-    """Return the tokens and the USD of all stored attempts of a search, with any arms."""
-    row = lake.run(read_sql(__file__, "search_cost"), [name, policy_id]).one()
-    return (int(row["tokens"]), float(row["usd"])) if row else (0, 0.0)
-
-
-def explain_no_scores(
-    lake: store.Lake, namespaces: Sequence[str], device: str, baseline: str, clock: str | None
-) -> str:
-    """Say in words why kernels that were attempted in these namespaces have no score."""
-    parameters = {
-        "namespaces": list(namespaces), "device": device, "baseline": baseline, "clock": clock
-    }  # fmt: skip
-    rows = lake.run(read_sql(__file__, "search_unscored"), parameters).rows()
-    total = sum(row["kernels"] for row in rows)
-    if not total:
-        return "no earlier attempt has code"
-    reasons = ", ".join(f"{row['reason']}: {row['kernels']}" for row in rows)
-    return f"the search has {total} of its own without one ({reasons})"
 
 
 def _flatten(configuration: Mapping[str, Any]) -> dict[str, Any]:

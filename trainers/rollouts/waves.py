@@ -1,15 +1,20 @@
-"""The result of a rollout: attempts, kernels and costs by policy."""
+"""Rollouts: policies attempt tasks in waves, each attempt is stored, and kernels are judged."""
 
 from __future__ import annotations
 
-import logging
+import json
+import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol, TypeAlias
 
 import store
+from evaluators.scheduling.pool import Pair, Verdict
+from pipelines import Strategy, query
+from store import read_sql
 from store.commandline.progress import Progress
 from store.errors import FlywheelError
 from store.ids import content_id
@@ -23,7 +28,156 @@ from trainers.policies.interface import (
     Sampling,
 )
 from trainers.rollouts.attempts import ShownPrompt, make_attempt_rows
-from trainers.rollouts.plan import NAME, Config, Group, Unit, count_attempts, plan_units
+
+NAME = "rollout"
+SEEDS = 1 << 31
+"""Seeds of samplers are below this number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Numbers of attempts. CUDA-L1: 20 attempts of each model at each task, 2 correct ones kept."""
+
+    attempts: int = 20
+    """Maximum number of attempts of a policy at a task."""
+    keep: int = 2
+    """Stop asking a policy about a task after N distinct correct kernels; 0: make all attempts."""
+    wave: int = 4
+    """Number of attempts at a task between judgments. A small number
+    stops sooner; a large number is faster."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that request nothing."""
+        if self.attempts < 1 or self.wave < 1 or self.keep < 0:
+            given = f"--attempts {self.attempts} --keep {self.keep} --wave {self.wave}"
+            raise FlywheelError(
+                f"{given}: a number is too small",
+                "Give --attempts and --wave 1 or more, and --keep 0 or more.",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Options of a search."""
+
+    rounds: int | None = None
+    """Search in N rounds. Each round makes new prompts for the tasks of --dataset, shows kernels
+    from earlier rounds as exemplars, and makes --attempts / N attempts at each task."""
+    strategy: tuple[Strategy, ...] = ("bucket",)
+    """In a search: strategy of contrastive-batch that draws the exemplars. Repeat it for several
+    arms, which do not see each other's kernels."""
+    seeds: int = 1
+    """In a search: number of seeds, from --seed on. Each has arms of its own. In each round, the
+    prompts of all are sampled together, and their kernels are judged together."""
+    search: str = "search"
+    """In a search: its name, the first part of the namespaces NAME/STRATEGY/SEED/POLICY. A name
+    belongs to one search: the same options continue it, and others are refused."""
+    pipeline: str = "contrastive-batch"
+    """In a search: pipeline that makes the prompts."""
+    budget_s: float | None = None
+    """In a search: do not start another round once all rounds of the policy, including those of
+    earlier commands, have taken this many seconds (default: no limit)."""
+
+    def __post_init__(self) -> None:
+        """Refuse a search without rounds, arms or seeds, and names that no namespace can have."""
+        if self.rounds is None:
+            given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+            if given:
+                flags = ", ".join("--" + name.replace("_", "-") for name in given)
+                raise FlywheelError(
+                    f"options of a search need --rounds: {flags}",
+                    "Add --rounds N to search, or omit them.",
+                )
+        elif self.rounds < 1 or not self.strategy or self.seeds < 1:
+            raise FlywheelError(
+                "a search needs a round, a strategy and a seed",
+                "Give --rounds and --seeds 1 or more, and --strategy at least once.",
+            )
+        if self.budget_s is not None and not 0 < self.budget_s < math.inf:
+            raise FlywheelError(f"--budget-s {self.budget_s:g} is no limit", "Give more than 0.")
+        # Queries of namespaces split them at slashes, and earlier/ is for verdicts of earlier runs.
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", self.search) or self.search == "earlier":
+            raise FlywheelError(
+                f'"{self.search}" cannot name a search',
+                'Use letters, digits, _ and -, and not the name "earlier".',
+            )
+
+
+@dataclass(kw_only=True)
+class Group:
+    """Attempts of one policy at one prompt."""
+
+    asked: ShownPrompt
+    group_id: str
+    seed: int | None
+    """From it follows the seed of each wave of its attempts; None: no seed."""
+    attempts: int = 0
+    next_index: int = 0
+    tokens: int = 0
+    """Tokens of the attempts of earlier commands, including prompts."""
+    cost_usd: float = 0.0
+    """Their price."""
+
+
+@dataclass(kw_only=True)
+class Unit:
+    """One policy and one task, for which attempts and successes are counted."""
+
+    groups: list[Group]
+    kernels: set[str] = field(default_factory=set[str])
+    correct: set[str] = field(default_factory=set[str])
+    unjudged: set[str] = field(default_factory=set[str])
+    """Kernels of earlier runs that lack a verdict."""
+
+    @property
+    def attempts(self) -> int:
+        """Attempts made so far."""
+        return sum(group.attempts for group in self.groups)
+
+
+def make_group_id(
+    asked: ShownPrompt, policy_id: str, sampling: Sampling, training: str | None = None
+) -> str:
+    """Return the id of the group of a policy, a prompt and a sampling setting.
+
+    A prompt that names no snapshot is identified by its task and its text, so that its group is the
+    same whatever the lake has stored since. With the run of a training, the group is its own.
+    """
+    origin = asked.task_id if asked.snapshot_id is None else str(asked.snapshot_id)
+    return content_id(
+        NAME, asked.lake_id, origin, asked.prompt_id, policy_id,
+        json.dumps(asdict(sampling), sort_keys=True), *([training] if training else []),
+    )  # fmt: skip
+
+
+def add_stored_attempts(lake: store.Lake, units: Sequence[Unit], device: str | None = None) -> None:
+    """Add the attempts and verdicts that the lake has to units of new groups (`read_groups`)."""
+    groups = [(unit, group) for unit in units for group in unit.groups]
+    stored = read_groups(lake, [group.group_id for _, group in groups], device)
+    for unit, group in groups:
+        row = stored.get(group.group_id)
+        if row is not None:
+            group.attempts, group.next_index = row["attempts"], row["next_index"]
+            group.tokens, group.cost_usd = row["tokens"], row["cost_usd"]
+            unit.kernels |= set(row["kernel_ids"])
+            unit.correct |= set(row["correct_ids"])
+            unit.unjudged |= set(row["unjudged_ids"])
+
+
+def read_groups(
+    lake: store.Lake, group_ids: Sequence[str], device: str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return what the lake has of each group: attempts, costs, and kernels by verdict.
+
+    Kernels without a verdict on this device are unjudged; None means on any device.
+    """
+    import pyarrow as pa
+
+    ids = pa.table({"group_id": pa.array(group_ids, pa.string())})
+    sql = read_sql(__file__, "rollout_groups")
+    return {
+        row["group_id"]: row for row in query(lake, sql, {"device": device}, groups=ids).to_pylist()
+    }
 
 
 @dataclass(kw_only=True)
@@ -46,6 +200,19 @@ class Tally:
     cost_usd: float | None = None
     stopped: FlywheelError | None = None
     """Why it ended early."""
+
+    def add(self, generations: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows of table generations."""
+        for row in generations:
+            failed = row["finish_reason"] == FAILED
+            self.attempts += 1
+            self.failed += failed
+            if failed:
+                self.reasons[row["parse_error"] or "no reason"] += 1
+            self.no_kernel += not failed and row["kernel_id"] is None
+            self.tokens += row["prompt_tokens"] + row["completion_tokens"]
+            if row["cost_usd"] is not None:
+                self.cost_usd = (self.cost_usd or 0.0) + row["cost_usd"]
 
 
 @dataclass(kw_only=True)
@@ -71,49 +238,8 @@ class RolloutResult:
         )
 
 
-def tally_rows(tally: Tally, generations: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows of table generations to a tally."""
-    for row in generations:
-        failed = row["finish_reason"] == FAILED
-        tally.attempts += 1
-        tally.failed += failed
-        if failed:
-            tally.reasons[row["parse_error"] or "no reason"] += 1
-        tally.no_kernel += not failed and row["kernel_id"] is None
-        tally.tokens += row["prompt_tokens"] + row["completion_tokens"]
-        if row["cost_usd"] is not None:
-            tally.cost_usd = (tally.cost_usd or 0.0) + row["cost_usd"]
-
-
-log = logging.getLogger(__name__)
-
-
-_SEEDS = 1 << 31
-
-
-Pair: TypeAlias = tuple[str, str]
 NewKernel: TypeAlias = tuple[Unit, str]
 """A kernel that a unit has not had before, by its id."""
-
-
-class Verdict(Protocol):
-    """The verdict of a judge on a kernel."""
-
-    @property
-    def status(self) -> str:
-        """As in table evaluations."""
-        ...
-
-    @property
-    def quarantined(self) -> bool:
-        """Whether no dataset may hold the kernel."""
-        ...
-
-    @property
-    def equivalent(self) -> bool | None:
-        """Whether it is the same function as the task's module, as far as is known; None where the
-        kernel is not correct."""
-        ...
 
 
 class Judge(Protocol):
@@ -121,15 +247,6 @@ class Judge(Protocol):
 
     def judge(self, wanted: Sequence[Pair]) -> Mapping[Pair, Verdict]:
         """Return the verdict of each (kernel_id, task_id), and store new ones."""
-        ...
-
-
-class SearchJudge(Judge, Protocol):
-    """Judges kernels on a device, whose speedups the prompts show."""
-
-    @property
-    def device_name(self) -> str:
-        """Name of the device, as in table devices."""
         ...
 
 
@@ -173,21 +290,28 @@ def run_rollout(
         plans: list[tuple[Policy, Tally, list[Unit]]] = []
         with writer.reader() as lake:
             origin = (lake.lake_id, lake.snapshot)
-            for one in policies:
-                units = plan_units(lake, one.row["policy_id"], prompts, sampling, training)
-                plans.append((one, Tally(name=str(one.row["name"])), units))
-                if isinstance(one, Endpoint):
+            for policy in policies:
+                by_task: dict[str, Unit] = {}
+                for prompt in prompts:
+                    group_id = make_group_id(prompt, policy.row["policy_id"], sampling, training)
+                    group = Group(asked=prompt, group_id=group_id, seed=sampling.seed)
+                    by_task.setdefault(prompt.task_id, Unit(groups=[])).groups.append(group)
+                units = list(by_task.values())
+                add_stored_attempts(lake, units)
+                plans.append((policy, Tally(name=str(policy.row["name"])), units))
+                if isinstance(policy, Endpoint):
                     groups = [group for unit in units for group in unit.groups]
-                    one.works = any(group.tokens for group in groups)
+                    policy.works = any(group.tokens for group in groups)
                     if budget is not None:
                         for group in groups:
                             budget.spend(group.tokens, group.cost_usd)
-        work.judge_stored([unit for _, _, units in plans for unit in units])
-        if not any(unit.choose_next(config) for _, _, units in plans for unit in units):
+        all_units = [unit for _, _, units in plans for unit in units]
+        work.judge_stored(all_units)
+        if not any(map(work.choose_next, all_units)):
             return RolloutResult(
                 run_id=None, tallies=[tally for _, tally, _ in plans], snapshot=writer.flush()
             )
-        rows = [one.row for one in policies]
+        rows = [policy.row for policy in policies]
         # Policies by their ids: what names them on the command line may be a private URL.
         configuration = {
             "policies": [row["policy_id"] for row in rows],
@@ -199,12 +323,15 @@ def run_rollout(
         }
         with record_rollout(writer, NAME, configuration, origin, rows) as record:
             work.run_id = record.run_id
-            for one, tally, units in plans:
+            for policy, tally, units in plans:
                 try:
-                    work.sample_all(one, tally, units)
+                    while tally.stopped is None and any(map(work.choose_next, units)):
+                        new_kernels = work.sample_wave(policy, tally, units)
+                        writer.flush()
+                        work.request_verdicts(new_kernels, tally)
                 finally:
                     writer.flush()
-                    one.close()
+                    policy.close()
                 if isinstance(tally.stopped, EndpointFailed):
                     record.error = tally.stopped
     return RolloutResult(
@@ -253,95 +380,86 @@ class Work:
         self.run_id = ""
         self.written: dict[str, None] = {}
 
+    def choose_next(self, unit: Unit) -> tuple[Group, int] | None:
+        """Return the next prompt of a unit and the number of attempts, or None if it has enough."""
+        left = self.config.attempts - unit.attempts
+        if left < 1 or (self.config.keep and len(unit.correct) >= self.config.keep):
+            return None
+        return min(unit.groups, key=lambda group: group.attempts), min(left, self.config.wave)
+
     def judge_stored(self, units: Sequence[Unit]) -> None:
         """Request the verdicts that an interrupted run is missing."""
-        self._verdicts([(unit, kernel) for unit in units for kernel in sorted(unit.unjudged)])
-
-    def sample_all(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> None:
-        """Sample one policy in waves until every task has enough, or the policy stops."""
-        while tally.stopped is None and any(unit.choose_next(self.config) for unit in units):
-            self.judge_new_kernels(self.sample_wave(policy, tally, units), tally)
+        self.request_verdicts(
+            [(unit, kernel) for unit in units for kernel in sorted(unit.unjudged)]
+        )
 
     def sample_wave(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> list[NewKernel]:
-        """Sample the next attempts of all units and store them; return the new kernels."""
-        wave = [
-            (unit, *chosen)
-            for unit in units
-            if (chosen := unit.choose_next(self.config)) is not None
-        ]
-        fresh: list[NewKernel] = []
-        for n in sorted({n for _, _, n in wave}):
-            part = [(unit, group) for unit, group, times in wave if times == n]
-            fresh += self._part(policy, tally, part, n, units)
-            if tally.stopped is not None:
-                break
-        return fresh
+        """Sample the next attempts of all units and store them as they arrive.
 
-    def judge_new_kernels(self, fresh: Sequence[NewKernel], tally: Tally) -> None:
-        """Commit what is stored, and request the verdicts of new kernels."""
-        self._writer.flush()
-        self._verdicts(fresh, tally)
-
-    def _part(
-        self,
-        policy: Policy,
-        tally: Tally,
-        part: Sequence[tuple[Unit, Group]],
-        n: int,
-        units: Sequence[Unit],
-    ) -> list[NewKernel]:
-        """Request n attempts of each prompt and store them as they arrive; return new kernels.
-
-        The progress counts the attempts of all units.
+        Returns new kernels. The progress counts the attempts of all units.
         """
-        most = len(units) * self.config.attempts
-        seeds = [
-            _move_seed(group.seed, group.next_index) for _, group in part if group.seed is not None
-        ]
-        assert len(seeds) in (0, len(part)), "all prompts have a seed, or none"
-        fresh: list[NewKernel] = []
-        missing = dict.fromkeys(range(len(part)), n)
-        try:
-            for index, completions in policy.sample(
-                [group.asked.messages for _, group in part], n, self.sampling, seeds or None
-            ):
-                missing[index] -= len(completions)
-                unit, group = part[index]
-                tables = make_attempt_rows(
-                    self.run_id,
-                    policy.row["policy_id"],
-                    group.group_id,
-                    group.asked,
-                    completions,
-                    replace(self.sampling, seed=seeds[index]) if seeds else self.sampling,
-                    first=group.next_index,
-                )
-                self._writer.append(tables, message=f"{len(completions)} attempts", wait=False)
-                group.attempts += len(completions)
-                group.next_index += len(completions)
-                tally_rows(tally, tables["generations"])
-                for kernel in tables["kernels"]:
-                    kernel_id = kernel["kernel_id"]
-                    if kernel_id not in unit.kernels:
-                        unit.kernels.add(kernel_id)
-                        tally.kernels += 1
-                        self.written[kernel_id] = None
-                        fresh.append((unit, kernel_id))
-                self.progress(count_attempts(units), most, f"attempts of {tally.name}")
-        except (BudgetReached, EndpointFailed) as stopped:
-            tally.stopped = stopped
-            return fresh
-        # A failed attempt does not count in the lake, but this run does not repeat it.
-        for index, count in missing.items():
-            part[index][1].attempts += count
-        return fresh
+        wave: dict[int, list[tuple[Unit, Group]]] = {}
+        for unit in units:
+            chosen = self.choose_next(unit)
+            if chosen is not None:
+                group, count = chosen
+                wave.setdefault(count, []).append((unit, group))
+        new_kernels: list[NewKernel] = []
+        for count, part in sorted(wave.items()):
+            # The seed of the next attempts at a prompt follows from how many it has.
+            seeds = [
+                int(content_id("seed", str(group.seed), str(group.next_index))[:16], 16) % SEEDS
+                for _, group in part
+                if group.seed is not None
+            ]
+            assert len(seeds) in (0, len(part)), "all prompts have a seed, or none"
+            missing = dict.fromkeys(range(len(part)), count)
+            try:
+                for index, completions in policy.sample(
+                    [group.asked.messages for _, group in part], count, self.sampling, seeds or None
+                ):
+                    missing[index] -= len(completions)
+                    unit, group = part[index]
+                    tables = make_attempt_rows(
+                        self.run_id,
+                        policy.row["policy_id"],
+                        group.group_id,
+                        group.asked,
+                        completions,
+                        replace(self.sampling, seed=seeds[index]) if seeds else self.sampling,
+                        first=group.next_index,
+                    )
+                    self._writer.append(tables, message=f"{len(completions)} attempts", wait=False)
+                    group.attempts += len(completions)
+                    group.next_index += len(completions)
+                    tally.add(tables["generations"])
+                    for kernel in tables["kernels"]:
+                        kernel_id = kernel["kernel_id"]
+                        if kernel_id not in unit.kernels:
+                            unit.kernels.add(kernel_id)
+                            tally.kernels += 1
+                            self.written[kernel_id] = None
+                            new_kernels.append((unit, kernel_id))
+                    self.progress(
+                        sum(unit.attempts for unit in units),
+                        len(units) * self.config.attempts,
+                        f"attempts of {tally.name}",
+                    )
+            except (BudgetReached, EndpointFailed) as stopped:
+                tally.stopped = stopped
+                break
+            # A failed attempt does not count in the lake, but this run does not repeat it.
+            for index, failed in missing.items():
+                part[index][1].attempts += failed
+        return new_kernels
 
-    def _verdicts(self, fresh: Sequence[NewKernel], tally: Tally | None = None) -> None:
-        if self._judge is None or not fresh:
+    def request_verdicts(self, kernels: Sequence[NewKernel], tally: Tally | None = None) -> None:
+        """Have kernels judged, if there is a judge; what is correct counts for unit and tally."""
+        if self._judge is None or not kernels:
             return
-        pairs = [(kernel_id, unit.groups[0].asked.task_id) for unit, kernel_id in fresh]
+        pairs = [(kernel_id, unit.groups[0].asked.task_id) for unit, kernel_id in kernels]
         verdicts = self._judge.judge(pairs)
-        for (unit, kernel_id), pair in zip(fresh, pairs, strict=True):
+        for (unit, kernel_id), pair in zip(kernels, pairs, strict=True):
             verdict = verdicts[pair]
             if verdict.status != "correct" or verdict.quarantined or not verdict.equivalent:
                 # A pass on another device does not override this judge.
@@ -350,8 +468,3 @@ class Work:
                 unit.correct.add(kernel_id)
                 if tally is not None:
                     tally.correct += 1
-
-
-def _move_seed(seed: int, attempts: int) -> int:
-    """Return the seed of the next attempts at a prompt that has this many."""
-    return int(content_id("seed", str(seed), str(attempts))[:16], 16) % _SEEDS

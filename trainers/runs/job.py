@@ -1,15 +1,19 @@
-"""The job of a trainer, and the options that all trainers of models share."""
+"""The job of a trainer, the options that all trainers share, and options given as KEY=VALUE."""
 
 # No annotations from __future__: a Config in another module extends Training, and its __init__
 # would look for the names of these types there.
+import contextlib
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
 from store.commandline import echo
 from store.commandline.progress import Progress, ignore_progress
+from store.errors import FlywheelError
 
 OverLength: TypeAlias = Literal["refuse", "drop"]
 
@@ -60,3 +64,34 @@ class Training:
     trl: Annotated[tuple[str, ...], Parameter(negative="")] = ()
     """Setting of TRL's own configuration, as KEY=VALUE, such as learning_rate=1e-5. Repeat it for
     more settings."""
+
+
+def parse_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
+    """Return KEY=VALUE words as a dictionary; the last value of a repeated key counts.
+
+    >>> parse_pairs("judge", ["timing-s=0.1", "baselines=eager"])
+    {'timing_s': '0.1', 'baselines': 'eager'}
+
+    Raises:
+        FlywheelError: a word has no value; names the option.
+    """
+    values = {}
+    for word in words:
+        key, sign, text = word.partition("=")
+        if not sign:
+            raise FlywheelError(f'--{option} "{word}" has no value', f"Write --{option} KEY=VALUE.")
+        values[key.replace("-", "_")] = text
+    return values
+
+
+def parse_values(option: str, words: Iterable[str]) -> dict[str, Any]:
+    """Return what `parse_pairs` does, with numbers, true, false and null parsed.
+
+    >>> parse_values("judge", ["timing-s=0.1", "robustness=false", "baselines=eager"])
+    {'timing_s': 0.1, 'robustness': False, 'baselines': 'eager'}
+    """
+    values: dict[str, Any] = dict(parse_pairs(option, words))
+    for name, text in values.items():
+        with contextlib.suppress(ValueError):
+            values[name] = json.loads(text)
+    return values

@@ -41,9 +41,12 @@ def run_on_main(make: Callable[[], _Made], meanwhile: Callable[[], None] | None 
     """
     if count_processes() == 1:
         return make()
+    import torch
+    from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    join_group()
+    # Join the process group, with a limit that lets rank 0 sample and judge.
+    PartialState(cpu=not torch.cuda.is_available(), timeout=WAIT)
     box: list[Any] = [None, None]
     if is_main():
         try:
@@ -60,11 +63,3 @@ def run_on_main(make: Callable[[], _Made], meanwhile: Callable[[], None] | None 
     if box[1] is not None:
         raise box[1]
     return box[0]
-
-
-def join_group() -> None:
-    """Join the process group, with a limit that lets rank 0 sample and judge."""
-    import torch
-    from accelerate import PartialState
-
-    PartialState(cpu=not torch.cuda.is_available(), timeout=WAIT)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import platform
+import shutil
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import store
 from store import read_sql
 from store.commandline import interrupts
+from store.commandline.outputs import rename_over
 from store.errors import FlywheelError
 from trainers.models import loading
 from trainers.models.loading import Identity
@@ -32,11 +35,11 @@ if TYPE_CHECKING:
 
 Stage = Literal["base", "sft", "self-supervised", "contrastive"]
 
-
+RUN_FILE = "run.json"
 EVENTS = "tensorboard"
-
-
+FINAL = "final"
 _FLUSH_S = 15.0
+_PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "duckdb")
 
 
 class Run:
@@ -108,7 +111,11 @@ class Run:
         if not processes.is_main():
             return
         if not self.resumed:
-            self.state |= {"versions": collect_versions(), "processes": processes.count_processes()}
+            versions = {"python": platform.python_version(), "kernel-flywheel": store.__version__}
+            for name in _PACKAGES:
+                with contextlib.suppress(metadata.PackageNotFoundError):
+                    versions[name] = metadata.version(name)
+            self.state |= {"versions": versions, "processes": processes.count_processes()}
         write_state(self.job.out / RUN_FILE, self.state)
         interrupts.note(
             "committed rows and complete checkpoints are kept. To resume from the last checkpoint, "
@@ -209,15 +216,18 @@ class Run:
         if self._writer is None:
             return ""
         policy_id, weights = identity or loading.identify_model(folder)
+        # The path of a folder relative to that of the run, such as round-1/final.
+        inside, out = folder.resolve(), self.job.out.resolve()
+        place = inside.relative_to(out) if inside.is_relative_to(out) else inside.name
         settings = {
-            "folder": str(folder.resolve()),
+            "folder": str(inside),
             "step": step,
             "config": self.state["config"],
             "resolved": self.resolved,
         }
         row = {
             "policy_id": policy_id,
-            "name": name or f"{self.job.name} {self.run_id[-6:]} {self._place(folder)}",
+            "name": name or f"{self.job.name} {self.run_id[-6:]} {place}",
             "kind": "model",
             "stage": stage,
             "round": round,
@@ -231,11 +241,6 @@ class Run:
         }
         self.append({"policies": [row]}, f"{self.job.name}: policy {policy_id[:12]}")
         return policy_id
-
-    def _place(self, folder: Path) -> str:
-        """Return the path of a folder relative to that of the run, such as round-1/final."""
-        inside, out = folder.resolve(), self.job.out.resolve()
-        return str(inside.relative_to(out)) if inside.is_relative_to(out) else inside.name
 
     def add_base(self, folder: Path, model: str, identity: Identity | None = None) -> str:
         """Return the policy of the model that training starts from; a new one is a base."""
@@ -254,76 +259,6 @@ def begin_run(job: Job, config: Any) -> Run:
     return Run(job, state, resumed)
 
 
-def make_metrics_callback(run: Run, *, offset: int = 0, prefix: str = "") -> TrainerCallback:
-    """Return a callback that stores what a transformers Trainer logs.
-
-    Args:
-        run: The run; ranks other than 0 store nothing.
-        offset: Steps that earlier trainers of the same run have made.
-        prefix: Put before the names of metrics.
-    """
-    from transformers import TrainerCallback
-
-    class Metrics(TrainerCallback):
-        def on_log(  # pyright: ignore[reportIncompatibleMethodOverride]
-            self,
-            args: Any,
-            state: Any,
-            control: Any,
-            logs: dict[str, Any] | None = None,
-            **kwargs: Any,
-        ) -> None:
-            values = {f"{prefix}{name}": value for name, value in (logs or {}).items()}
-            run.add_metrics(offset + int(state.global_step), values)
-            if control.should_save:
-                # A run that resumes from this checkpoint does not repeat its steps.
-                run.flush()
-
-    return Metrics()
-
-
-def format_metrics(values: Mapping[str, float]) -> str:
-    """Return metrics as one line, for the terminal.
-
-    >>> format_metrics({"loss": 0.12345, "rows": 3})
-    'loss 0.1235  rows 3'
-    """
-    return "  ".join(
-        f"{name} {value:.4g}" for name, value in values.items() if not math.isnan(value)
-    )
-
-
-RUN_FILE = "run.json"
-
-
-_PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "duckdb")
-
-
-def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Return the complete checkpoints of a transformers Trainer with their steps, oldest first.
-
-    A folder without trainer_state.json was being written when its process ended, since that file
-    is written last.
-    """
-    found = [
-        (int(one.name.partition("-")[2]), one)
-        for one in folder.glob("checkpoint-*")
-        if one.name.partition("-")[2].isdigit() and (one / "trainer_state.json").exists()
-    ]
-    return sorted(found)
-
-
-def collect_versions() -> dict[str, str]:
-    """Return the versions of the training libraries."""
-    found = {"python": platform.python_version(), "kernel-flywheel": store.__version__}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def open_state(job: Job, config: Any) -> tuple[dict[str, Any], bool]:
     """Return the state of a new run, or of the one in the folder, and whether it is resumed."""
     file = job.out / RUN_FILE
@@ -336,7 +271,24 @@ def open_state(job: Job, config: Any) -> tuple[dict[str, Any], bool]:
                 f"{job.out} holds no run to resume", "Name the folder of one with --out."
             )
         state = json.loads(file.read_text("utf-8"))
-        _check_same_run(job, state, options, lake_id)
+        if state["name"] != job.name:
+            raise FlywheelError(f"{job.out} holds a run of {state['name']}, not of {job.name}")
+        if state["lake_id"] != lake_id:
+            raise FlywheelError(
+                f"{job.out} holds a run over lake {state['lake_id']}, not {lake_id}",
+                "Name that lake with --lake.",
+            )
+        other = sorted(
+            name
+            for name in options | state["config"]
+            if options.get(name) != state["config"].get(name)
+        )
+        if other:
+            was = ", ".join(f"{name} was {json.dumps(state['config'].get(name))}" for name in other)
+            raise FlywheelError(
+                f"the options are not those that the run began with: {was}",
+                "Give the same, or begin another run: --model takes a checkpoint of this one.",
+            )
         return state, True
     if job.out.exists() and (job.out.is_file() or any(job.out.iterdir())):
         hint = "--resume goes on with it; or name another folder with --out."
@@ -355,28 +307,112 @@ def open_state(job: Job, config: Any) -> tuple[dict[str, Any], bool]:
     }, False
 
 
-def _check_same_run(job: Job, state: dict[str, Any], options: dict[str, Any], lake_id: str) -> None:
-    """Raise FlywheelError if the resumed run differs from the one in the folder."""
-    if state["name"] != job.name:
-        raise FlywheelError(f"{job.out} holds a run of {state['name']}, not of {job.name}")
-    if state["lake_id"] != lake_id:
-        raise FlywheelError(
-            f"{job.out} holds a run over lake {state['lake_id']}, not {lake_id}",
-            "Name that lake with --lake.",
-        )
-    other = sorted(
-        name for name in options | state["config"] if options.get(name) != state["config"].get(name)
-    )
-    if other:
-        was = ", ".join(f"{name} was {json.dumps(state['config'].get(name))}" for name in other)
-        raise FlywheelError(
-            f"the options are not those that the run began with: {was}",
-            "Give the same, or begin another run: --model takes a checkpoint of this one.",
-        )
-
-
 def write_state(file: Path, state: dict[str, Any]) -> None:
     """Write a file completely or not at all."""
     partial = file.with_suffix(".partial")
     partial.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", "utf-8")
     partial.replace(file)
+
+
+def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Return the complete checkpoints of a transformers Trainer with their steps, oldest first.
+
+    A folder without trainer_state.json was being written when its process ended, since that file
+    is written last.
+    """
+    found = [
+        (int(one.name.partition("-")[2]), one)
+        for one in folder.glob("checkpoint-*")
+        if one.name.partition("-")[2].isdigit() and (one / "trainer_state.json").exists()
+    ]
+    return sorted(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """The checkpoints of one training."""
+
+    run: Run
+    out: Path
+    """Their folder; the trained model is in `final` there."""
+    stage: Stage
+    parent: str
+    """Policy that the training starts from."""
+    dataset_id: str
+    round: int | None = None
+    """Round number of the policies; None numbers them by step."""
+    offset: int = 0
+    """Optimisation steps that the run has made before."""
+
+    @property
+    def final(self) -> Path:
+        """Return the folder of the trained model."""
+        return self.out / FINAL
+
+    def resume(self) -> tuple[int, str | None]:
+        """Return the step and folder of the last complete checkpoint, and append all as policies.
+
+        Without a checkpoint, these are 0 and None.
+        """
+        done = list_checkpoints(self.out)
+        for step, folder in done if processes.is_main() else []:
+            self.record(folder, step)
+        return (done[-1][0], str(done[-1][1])) if done else (0, None)
+
+    def write_final(self, trainer: Any) -> None:
+        """Write the trained model, whose folder appears when it is complete.
+
+        Every rank calls this.
+        """
+        partial = self.final.with_suffix(".partial")
+        processes.run_on_main(lambda: shutil.rmtree(partial, ignore_errors=True))
+        trainer.save_model(str(partial))
+        trainer.accelerator.wait_for_everyone()
+        processes.run_on_main(lambda: rename_over(partial, self.final))
+        processes.run_on_main(lambda: shutil.rmtree(partial, ignore_errors=True))  # what was there
+
+    def record_final(self, steps: int) -> str:
+        """Append the trained model as a policy and return its policy_id. Every rank calls this."""
+        return processes.run_on_main(lambda: self.record(self.final, steps))
+
+    def make_callback(self) -> TrainerCallback:
+        """Return a callback that stores metrics, appends every checkpoint, and reports progress."""
+        from transformers import TrainerCallback
+
+        run, checkpoints = self.run, self
+
+        class Records(TrainerCallback):
+            def on_log(  # pyright: ignore[reportIncompatibleMethodOverride]
+                self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any
+            ) -> None:
+                run.add_metrics(checkpoints.offset + int(state.global_step), logs or {})
+                if control.should_save:
+                    # A run that resumes from this checkpoint does not repeat its steps.
+                    run.flush()
+
+            def on_save(  # pyright: ignore[reportIncompatibleMethodOverride]
+                self, args: Any, state: Any, control: Any, **kwargs: Any
+            ) -> None:
+                if processes.is_main():
+                    step = int(state.global_step)
+                    checkpoints.record(checkpoints.out / f"checkpoint-{step}", step)
+
+            def on_step_end(  # pyright: ignore[reportIncompatibleMethodOverride]
+                self, args: Any, state: Any, control: Any, **kwargs: Any
+            ) -> None:
+                run.job.progress(int(state.global_step), int(state.max_steps), "steps")
+
+        return Records()
+
+    def record(self, folder: Path, step: int) -> str:
+        """Append the policy of a folder with weights; sharded ones become whole only at the end."""
+        if not any(loading.list_weight_files(folder)):
+            return ""
+        return self.run.add_policy(
+            folder,
+            stage=self.stage,
+            parent=self.parent,
+            round=self.round if self.round is not None else self.offset + step,
+            step=self.offset + step,
+            dataset_id=self.dataset_id,
+        )

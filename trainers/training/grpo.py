@@ -21,7 +21,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -37,9 +37,14 @@ from store.ids import content_id
 from trainers.policies.interface import Completion, Sampling
 from trainers.rewarding import scoring
 from trainers.rewarding.rules import Rule, Terms
-from trainers.rollouts import exemplars
 from trainers.rollouts.attempts import ShownPrompt, Tables, make_attempt_rows
-from trainers.rollouts.exemplars import Draw, derive_step_seed
+from trainers.rollouts.prompts import (
+    Draw,
+    derive_step_seed,
+    find_group_snapshots,
+    render_bare_prompts,
+    render_prompts,
+)
 from trainers.runs import processes
 from trainers.runs.gpu_turns import GpuTurns
 from trainers.runs.recording import Run
@@ -68,51 +73,35 @@ class Rewarded:
     """Figures of the step, for its metrics."""
 
 
-@dataclass
-class _Step:
-    number: int
-    asked: list[ShownPrompt]
-    groups: list[str]
-    lengths: list[int]
-    figures: dict[str, float] = field(default_factory=dict[str, float])
-
-
+@dataclass(kw_only=True)
 class Feed:
     """Prompts and rewards of one run."""
 
-    def __init__(
-        self,
-        run: Run,
-        pool: Pool,
-        draw: Draw,
-        rule: Rule,
-        terms: Terms,
-        sampling: Sampling,
-        *,
-        policy_id: str,
-        seed: int,
-        longest: int,
-        length: Callable[[list[Message]], int],
-    ) -> None:
-        """Take what every step needs.
+    run: Run
+    pool: Pool
+    """Judges of this host or of a Ray cluster."""
+    draw: Draw
+    """How exemplars are drawn."""
+    rule: Rule
+    """The rule that rewards attempts."""
+    terms: Terms
+    """Its options."""
+    sampling: Sampling
+    """How completions are drawn, for their rows."""
+    policy_id: str
+    """The policy in training."""
+    seed: int
+    longest: int
+    """Maximum number of tokens of a prompt; a longer one is sent without exemplars."""
+    length: Callable[[list[Message]], int]
+    """Returns the number of tokens of a prompt."""
 
-        Args:
-            run: The run whose rows these are.
-            pool: Judges, here or of a service.
-            draw: How exemplars are drawn.
-            rule: The rule that rewards attempts.
-            terms: Its options.
-            sampling: How completions are drawn, for their rows.
-            policy_id: The policy in training.
-            seed: Seed of the run.
-            longest: Maximum number of tokens of a prompt; a longer one is sent without exemplars.
-            length: Returns the number of tokens of a prompt.
-        """
-        self._run, self._pool = run, pool
-        self._draw, self._rule, self._terms, self._sampling = draw, rule, terms, sampling
-        self._policy_id, self._seed = policy_id, seed
-        self._longest, self._length = longest, length
-        self._step: _Step | None = None
+    # What `render_prompts` leaves for `reward`.
+    _step: int = 0
+    _prompts: list[ShownPrompt] = field(default_factory=list[ShownPrompt])
+    _groups: list[str] = field(default_factory=list[str])
+    _lengths: list[int] = field(default_factory=list[int])
+    _figures: dict[str, float] = field(default_factory=dict[str, float])
 
     def render_prompts(self, step: int, batch: int, tasks: Sequence[str]) -> list[list[Message]]:
         """Return the prompt of each group, rendered from the newest snapshot after a flush.
@@ -129,34 +118,34 @@ class Feed:
             LeakageFound: a task is not one to train on.
         """
         began = time.perf_counter()
-        run_id = self._run.run_id
-        groups = [
-            content_id("group", run_id, str(step), str(batch), str(place))
+        self._step = step
+        self._groups = [
+            content_id("group", self.run.run_id, str(step), str(batch), str(place))
             for place in range(len(tasks))
         ]
-        self._run.flush()
+        self.run.flush()
         at = None
-        if self._run.resumed:
-            with self._run.reader() as lake:
-                at = min(exemplars.find_group_snapshots(lake, groups).values(), default=None)
-        with self._run.reader(at) as lake:
+        if self.run.resumed:
+            with self.run.reader() as lake:
+                snapshots = find_group_snapshots(lake, self._groups)
+                at = min(snapshots.values(), default=None)
+        with self.run.reader(at) as lake:
             snapshot = lake.snapshot
-            seed = exemplars.derive_step_seed(self._seed, step, batch)
-            asked = exemplars.render_prompts(lake, self._draw, seed, tasks)
-            lengths = [self._length(one.messages) for one in asked]
-            over = [place for place, tokens in enumerate(lengths) if tokens > self._longest]
-            bare = exemplars.render_bare_prompts(lake, self._draw, [tasks[place] for place in over])
+            seed = derive_step_seed(self.seed, step, batch)
+            prompts = render_prompts(lake, self.draw, seed, tasks)
+            lengths = [self.length(prompt.messages) for prompt in prompts]
+            over = [place for place, tokens in enumerate(lengths) if tokens > self.longest]
+            bare = render_bare_prompts(lake, self.draw, [tasks[place] for place in over])
         for place, shorter in zip(over, bare, strict=True):
-            asked[place] = shorter
-            lengths[place] = self._length(shorter.messages)
-        self._step = _Step(step, asked, groups, lengths)
-        self._step.figures = {
-            "prompts/without_exemplars": sum(not one.exemplar_kernel_ids for one in asked),
+            prompts[place], lengths[place] = shorter, self.length(shorter.messages)
+        self._prompts, self._lengths = [replace(prompt, step=step) for prompt in prompts], lengths
+        self._figures = {
+            "prompts/without_exemplars": sum(not prompt.exemplar_kernel_ids for prompt in prompts),
             "prompts/over_length": len(over),
             "prompts/snapshot": snapshot,
             "prompts/render_s": time.perf_counter() - began,
         }
-        return [one.messages for one in asked]
+        return [prompt.messages for prompt in prompts]
 
     def reward(self, sampled: Sequence[Sampled]) -> Rewarded:
         """Store completions, have them judged, and return and store their rewards.
@@ -167,18 +156,48 @@ class Feed:
         Raises:
             DeviceUnavailable: no device is left to judge on.
         """
-        step = self._step
-        assert step is not None
         began = time.perf_counter()
+        run, step = self.run, self._step
 
-        # The attempts, stored before they are judged. A step that is sampled again with the same
-        # outcome has the same rows, which are not stored twice.
-        tables = self._make_rows(step, sampled)
+        # The attempts as rows, in the order of their places.
+        ordered = sorted(sampled, key=lambda completion: completion.place)
+        size = len(ordered) // len(self._groups)
+        tables: Tables = {}
+        for group, prompt in enumerate(self._prompts):
+            completions = [
+                Completion(
+                    text=completion.text,
+                    finish_reason="length" if completion.truncated else "stop",
+                    prompt_tokens=self._lengths[group],
+                    completion_tokens=completion.tokens,
+                )
+                for completion in ordered[group * size : (group + 1) * size]
+            ]
+            of_group = make_attempt_rows(
+                run.run_id,
+                self.policy_id,
+                self._groups[group],
+                prompt,
+                completions,
+                self.sampling,
+                repeatable=True,
+            )
+            for name, rows in of_group.items():
+                tables.setdefault(name, []).extend(rows)
+        for name, key in (
+            ("prompts", "prompt_id"),
+            ("kernels", "kernel_id"),
+            ("kernel_features", "kernel_id"),
+        ):
+            tables[name] = list({row[key]: row for row in tables[name]}.values())
         generations = tables["generations"]
+
+        # They are stored before they are judged. A step that is sampled again with the same outcome
+        # has the same rows, which are not stored twice.
         rewarded_by: dict[str, set[tuple[str, int]]] = {}
-        if self._run.resumed:
-            with self._run.reader() as lake:
-                stored = lake.run(read_sql(__file__, "group_attempts"), [list(step.groups)]).rows()
+        if run.resumed:
+            with run.reader() as lake:
+                stored = lake.run(read_sql(__file__, "group_attempts"), [self._groups]).rows()
             rewarded_by = {
                 row["generation_id"]: {
                     (used["rule"], used["rule_version"]) for used in row["rules"]
@@ -189,14 +208,14 @@ class Feed:
             name: [row for row in rows if row.get("generation_id") not in rewarded_by]
             for name, rows in tables.items()
         }
-        self._run.append(new_rows, f"{self._run.job.name}: attempts of step {step.number}")
+        run.append(new_rows, f"{run.job.name}: attempts of step {step}")
         stored_s = time.perf_counter() - began
 
         # Every attempt with a kernel gets a verdict, which the judges append to the lake.
         async def judge_kernels() -> list[Verdict]:
             return await asyncio.gather(
                 *(
-                    self._pool.evaluate(row["kernel_id"], row["task_id"])
+                    self.pool.evaluate(row["kernel_id"], row["task_id"])
                     for row in generations
                     if row["kernel_id"] is not None
                 )
@@ -207,26 +226,22 @@ class Feed:
 
         # The rewards, from the rows of the lake alone.
         generation_ids = [row["generation_id"] for row in generations]
-        with self._run.reader() as lake:
+        group_ids = [row["group_id"] for row in generations]
+        with run.reader() as lake:
             scored = scoring.score_step(
-                lake,
-                self._rule.name,
-                self._terms,
-                self._run.run_id,
-                step.number,
-                generation_ids,
-                [row["group_id"] for row in generations],
+                lake, self.rule.name, self.terms, run.run_id, step, generation_ids, group_ids
             )
-        rule = (self._rule.name, self._rule.version)
+        rule = (self.rule.name, self.rule.version)
         rewards = [
             row for row in scored.rows if rule not in rewarded_by.get(row["generation_id"], set())
         ]
         if rewards:
-            message = f"{self._run.job.name}: rewards of step {step.number}"
-            self._run.append({"rewards": rewards}, message)
+            run.append({"rewards": rewards}, f"{run.job.name}: rewards of step {step}")
 
-        step.figures |= {f"attempts/{name}": float(n) for name, n in scored.counts.items()}
-        step.figures |= {
+        # The metrics of the step. Speedups are those of correct kernels only.
+        speedups = [verdict.speedup for verdict in verdicts if verdict.speedup is not None]
+        figures = self._figures | {
+            **{f"attempts/{name}": float(n) for name, n in scored.counts.items()},
             "attempts/parsed": len(verdicts) / len(generations),
             "attempts/distinct_kernels": float(len({one.kernel_id for one in verdicts})),
             "attempts/judged_now": float(len({one.kernel_id for one in verdicts if one.fresh})),
@@ -235,66 +250,10 @@ class Feed:
             "store/judged_s": judged_s,
             "store/rewards_s": time.perf_counter() - began - stored_s - judged_s,
         }
-        # Speedups are those of correct kernels only.
-        speedups = [verdict.speedup for verdict in verdicts if verdict.speedup is not None]
         if speedups:
-            step.figures |= {
-                "speedup/median": statistics.median(speedups),
-                "speedup/best": max(speedups),
-            }
-        return Rewarded(
-            rewards=scored.smoothed, generation_ids=generation_ids, figures=dict(step.figures)
-        )
-
-    def _make_rows(self, step: _Step, sampled: Sequence[Sampled]) -> Tables:
-        """Return the rows of all completions; generations are in the order of their positions."""
-        size = len(sampled) // len(step.groups)
-        ordered = sorted(sampled, key=lambda completion: completion.place)
-        merged: Tables = {}
-        for group, asked in enumerate(step.asked):
-            completions = [
-                Completion(
-                    text=completion.text,
-                    finish_reason="length" if completion.truncated else "stop",
-                    prompt_tokens=step.lengths[group],
-                    completion_tokens=completion.tokens,
-                )
-                for completion in ordered[group * size : (group + 1) * size]
-            ]
-            tables = make_attempt_rows(
-                self._run.run_id,
-                self._policy_id,
-                step.groups[group],
-                asked,
-                completions,
-                self._sampling,
-            )
-            # Ids that follow from group, position and text, instead of random ones: the same
-            # outcome adds nothing, and another outcome is another attempt.
-            ids: dict[str, str] = {}
-            for row in tables["generations"]:
-                generation_id = content_id(
-                    "generation",
-                    row["group_id"],
-                    str(row["sample_index"]),
-                    row["prompt_id"],
-                    row["completion"],
-                )
-                ids[row["generation_id"]] = generation_id
-                row["generation_id"] = row["trajectory_id"] = generation_id
-                row["step"] = step.number
-            for row in tables["analyses"]:
-                row["generation_id"] = ids[row["generation_id"]]
-                row["analysis_id"] = content_id("analysis", row["generation_id"])
-            for name, rows in tables.items():
-                merged.setdefault(name, []).extend(rows)
-        for name, key in (
-            ("prompts", "prompt_id"),
-            ("kernels", "kernel_id"),
-            ("kernel_features", "kernel_id"),
-        ):
-            merged[name] = list({row[key]: row for row in merged[name]}.values())
-        return merged
+            figures["speedup/median"] = statistics.median(speedups)
+            figures["speedup/best"] = max(speedups)
+        return Rewarded(rewards=scored.smoothed, generation_ids=generation_ids, figures=figures)
 
 
 class StoreGRPOTrainer(GRPOTrainer):
@@ -352,11 +311,11 @@ class StoreGRPOTrainer(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """Sample if the step begins, then have the GPU alone for the gradients."""
-        made = super()._prepare_inputs(generation_batch)
+        inputs = super()._prepare_inputs(generation_batch)
         trained: Any = self.model
         if trained.training:
             self._turns.take()
-        return made
+        return inputs
 
     def reward(
         self,

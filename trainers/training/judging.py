@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from evaluators.judge import Config
 from evaluators.scheduling.pool import Pool
 from store.errors import FlywheelError, UnknownName
-from trainers.runs import key_values
+from trainers.runs.job import parse_values
 
 Protocol: TypeAlias = Literal["full", "training"]
 
@@ -37,7 +37,7 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
     known = asdict(Config())
     given: dict[str, Any] = {"baselines": ("eager",), "protocol": protocol}
     options = tuple(word for word in words if not word.startswith(_CLUSTER))
-    for name, value in key_values.parse_values("judge", options).items():
+    for name, value in parse_values("judge", options).items():
         if name not in known:
             raise UnknownName.among("option of judge", name, known)
         given[name] = tuple(str(value).split(_LISTS[name])) if name in _LISTS else value
@@ -78,9 +78,5 @@ def choose_devices(device: str) -> str:
     from evaluators.device import placement
 
     there = placement.list_gpus()
-    return ",".join(there[_count_local_processes() :] or there[:1]) or "cpu"
-
-
-def _count_local_processes() -> int:
-    """Return how many processes train on this host, each on a GPU where there are any."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    training = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that train on this host
+    return ",".join(there[training:] or there[:1]) or "cpu"

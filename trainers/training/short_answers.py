@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from store.errors import FlywheelError, UnknownName
 from trainers.datasets.records import Dataset
 from trainers.models import loading
-from trainers.rollouts.exemplars import Draw, render_bare_prompts
+from trainers.rollouts.prompts import Draw, render_bare_prompts
 from trainers.runs.recording import Run
 
 if TYPE_CHECKING:

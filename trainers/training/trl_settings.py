@@ -14,8 +14,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from store.errors import FlywheelError, UnknownName
 from trainers.models import loading
-from trainers.runs import key_values
-from trainers.runs.job import Training
+from trainers.runs.job import Training, parse_pairs
 from trainers.runs.recording import EVENTS
 
 _Made = TypeVar("_Made")
@@ -121,7 +120,7 @@ def parse_words(kind: Any, words: tuple[str, ...], owned: Owned | None = None) -
 
     known = {field.name for field in dataclasses.fields(kind) if field.init}
     arguments: list[str] = []
-    for key, text in key_values.parse_pairs("trl", words).items():
+    for key, text in parse_pairs("trl", words).items():
         if key not in known:
             raise UnknownName.among(f"setting of {kind.__name__}", key, known)
         for refused, why in ((_OWNED, "Trainers never do that."), (owned or {}, _STORED)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from store.code.python_syntax import parse_python
+from store.commandline.members import DeviceModel
 from store.foreign.fields import Fields, clean
 from store.importers.reading.pieces import Import, TaskOrigin
 from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows
@@ -25,7 +26,7 @@ class SearchOrigin(TaskOrigin):
 
     policy: str = ""
     """Name of the policy that wrote the programs."""
-    gpu: str | None = None
+    gpu: DeviceModel | None = None
     """GPU of the figures."""
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.judging.case import Case
-from evaluators.service.queue import MOST_LOSSES, Database, Outcome, Queue, Ticket
+from evaluators.service.queue import MOST_LOSSES, Database, Queue, QueueUpdate, Ticket
 from evaluators.service.submission import parse_submission
 from store.errors import FlywheelError
 from store.lake.location import Location
@@ -48,7 +48,9 @@ class Judged:
         ]
         ids = self.queue.submit(client, tickets)
         self.names |= dict(zip(ids, names, strict=True))
-        self.queue.settle(Outcome(judgement_id=i, state="queued", case=CASE) for i in ids)
+        self.queue.record_results(
+            QueueUpdate(judgement_id=i, state="queued", case=CASE) for i in ids
+        )
 
     def take(self, count: int = 1) -> list[str]:
         """Claim judgements and return their names."""
@@ -139,8 +141,9 @@ def test_what_servers_are_killed_with_is_given_up(queue: Judged) -> None:
         queue.queue.begin(fatal)
         queue.queue.recover()
         queued = queue.queue.list_in("new", 2)
-        queue.queue.settle(
-            Outcome(judgement_id=row["judgement_id"], state="queued", case=CASE) for row in queued
+        queue.queue.record_results(
+            QueueUpdate(judgement_id=row["judgement_id"], state="queued", case=CASE)
+            for row in queued
         )
     read = queue.queue.read(list(queue.names))
     views = {queue.names[one]: view for one, view in read.items()}
@@ -173,7 +176,7 @@ def test_an_answer_counts_once(queue: Judged) -> None:
 def test_old_judgements_are_forgotten(queue: Judged) -> None:
     queue.submit("one", ["a", "b"])
     [first, _] = queue.names
-    queue.queue.settle([Outcome(judgement_id=first, state="queued")])
+    queue.queue.record_results([QueueUpdate(judgement_id=first, state="queued")])
     queue.claim()
     with queue.database.transaction() as connection:
         connection.execute("UPDATE judgements SET state = 'done', finished_at = ?", [time.time()])

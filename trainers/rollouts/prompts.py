@@ -1,7 +1,7 @@
-"""Prompts of one training step or search round: tasks with exemplars from a pinned snapshot.
+"""Prompts: those of a dataset, or of one training step or search round over a pinned snapshot.
 
-Draw and text equal those of the pipeline contrastive-batch. A prompt is a pure function of lake,
-snapshot, seed and task, so a step can be rendered again.
+Draw and text of a step's prompts equal those of the pipeline contrastive-batch. A prompt is a pure
+function of lake, snapshot, seed and task, so a step can be rendered again.
 """
 
 from __future__ import annotations
@@ -9,14 +9,128 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, cast
 
 import pipelines
 import store
-from pipelines import ExemplarOptions, Job, Purpose, Request, Strategy
+from pipelines import ExemplarOptions, Job, Message, Purpose, Request, Strategy, prompt_id
 from store import read_sql
 from store.commandline.members import find_member
-from store.errors import EmptyDataset, FlywheelError, LeakageFound
+from store.errors import DatasetError, EmptyDataset, FlywheelError, LeakageFound
+from trainers.datasets import records
 from trainers.rollouts.attempts import ShownPrompt
+
+_WANTED = (
+    "prompt", "task_id", "template_hash", "purpose", "exemplar_kernel_ids", "exemplar_scores",
+    "lake_id", "snapshot_id", "prompt_id",
+)  # fmt: skip
+
+
+def load_prompts(lake: store.Lake, wanted: str, limit: int | None = None) -> list[ShownPrompt]:
+    """Return the distinct prompts of a dataset, in its order.
+
+    Args:
+        lake: The lake that records datasets, and that the rows will refer to.
+        wanted: A folder with Parquet files, or NAME, NAME@TAG or NAME@SNAPSHOT; the newest match
+            counts.
+        limit: Largest number of prompts (default: all).
+
+    Raises:
+        UnknownName: no such dataset.
+        DatasetError: its folder is missing, has no prompts, was changed, or refers to tasks or
+            kernels that this lake lacks.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Path(wanted)
+    if not folder.is_dir():
+        row = records.find_recorded(lake, wanted)
+        if row["path"] is None or not Path(row["path"]).is_dir():
+            raise DatasetError(
+                f"the folder of dataset {row['name']} is gone: {row['path']}",
+                records.describe_remake(row),
+            )
+        folder = Path(row["path"])
+    files = sorted(folder.rglob("*.parquet"))
+    if not files:
+        raise DatasetError(f"{folder} holds no Parquet file", "Name a folder of `pipelines run`.")
+    try:
+        rows = pa.concat_tables(
+            [pq.ParquetFile(file).read() for file in files], promote_options="default"
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"{folder} cannot be read: {error}") from error
+    lacking = {"prompt", "task_id"} - set(rows.column_names)
+    if lacking:
+        raise DatasetError(
+            f"{folder} has no column {' and '.join(sorted(lacking))}",
+            "Datasets of `pipelines run` have both.",
+        )
+    by_id: dict[str, ShownPrompt] = {}
+    for row in rows.select([name for name in _WANTED if name in rows.column_names]).to_pylist():
+        messages = _read_messages(row["prompt"])
+        if messages is None:
+            raise DatasetError(f"{folder}: a prompt is neither text nor a list of role and content")
+        shown, scores = row.get("exemplar_kernel_ids") or [], row.get("exemplar_scores") or []
+        if len(shown) != len(scores):
+            raise DatasetError(
+                f"{folder}: a row has {len(shown)} exemplars and {len(scores)} scores"
+            )
+        identity = prompt_id(messages)
+        if row.get("prompt_id") not in (None, identity):
+            raise DatasetError(
+                f"{folder}: the text of prompt {row['prompt_id'][:12]} was changed",
+                "Make the dataset again with `pipelines run`.",
+            )
+        prompt = ShownPrompt(
+            task_id=row["task_id"],
+            messages=messages,
+            template_hash=row.get("template_hash"),
+            purpose=row.get("purpose") or "eval",
+            exemplar_kernel_ids=list(shown),
+            exemplar_scores=list(scores),
+            lake_id=row.get("lake_id") or lake.lake_id,
+            snapshot_id=row.get("snapshot_id"),
+        )
+        by_id.setdefault(identity, prompt)
+    prompts = list(by_id.values())[:limit]
+    if not prompts:
+        raise DatasetError(f"{folder} holds no prompt", "Give --limit 1 or more, or another.")
+
+    # The rows of attempts will refer to these tasks and kernels.
+    exemplars = {kernel for prompt in prompts for kernel in prompt.exemplar_kernel_ids}
+    for table, key, ids in (
+        ("tasks", "task_id", {prompt.task_id for prompt in prompts}),
+        ("kernels", "kernel_id", exemplars),
+    ):
+        named = pa.table({key: pa.array(sorted(ids), pa.string())})
+        sql = f"SELECT {key} AS id FROM named ANTI JOIN {table} USING ({key}) ORDER BY id"
+        missing = pipelines.query(lake, sql, named=named).to_pylist()
+        if missing:
+            raise DatasetError(
+                f"{folder} is about {len(missing)} {table} that the lake at {lake.url} lacks, "
+                f"such as {missing[0]['id'][:12]}",
+                "Name the lake that it was made from with --lake.",
+            )
+    return prompts
+
+
+def _read_messages(prompt: Any) -> list[Message] | None:
+    """Return TRL's two forms of a prompt, text or turns, as turns."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    if not isinstance(prompt, list) or not prompt:
+        return None
+    turns: list[Message] = []
+    for turn in cast("list[Any]", prompt):
+        match turn:
+            case {"role": str(role), "content": str(content)}:
+                turns.append({"role": role, "content": content})
+            case _:
+                return None
+    return turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +154,11 @@ def derive_step_seed(seed: int, step: int, draw: int = 0) -> int:
     return int(store.ids.content_id("step", str(seed), str(step), str(draw))[:15], 16)
 
 
-def check_pipeline(name: str) -> None:
-    """Raise FlywheelError if a pipeline shows kernels but cannot keep those of other arms out."""
+def check_pipeline(name: str) -> bool:
+    """Return whether the prompts of a pipeline show kernels; those of rl-prompts show none.
+
+    Raises FlywheelError if it shows kernels but cannot keep those of other arms out.
+    """
     module = find_member("pipelines", name).load()
     options = {field.name for field in fields(module.Config)}
     if "exemplars" in options and not {"strategy", "namespace"} <= options:
@@ -49,12 +166,7 @@ def check_pipeline(name: str) -> None:
             f"{name} cannot make the prompts of a search: it shows kernels of all arms",
             "Use contrastive-batch, or rl-prompts for prompts without kernels.",
         )
-
-
-def shows_exemplars(draw: Draw) -> bool:
-    """Return whether the pipeline of a draw shows kernels; rl-prompts shows none."""
-    module = find_member("pipelines", draw.pipeline).load()
-    return "strategy" in {field.name for field in fields(module.Config)}
+    return "strategy" in options
 
 
 def render_prompts(
