@@ -44,7 +44,7 @@ from typing import Any
 import store
 from evaluators import Config, JudgeProcess
 from evaluators.device import placement
-from evaluators.device.host_load import is_contended, read_load
+from evaluators.device.timing_conditions import is_contended, read_load
 from evaluators.judge import VERSION
 from evaluators.scheduling.cases import read_kernel, read_task
 from store.errors import FlywheelError

@@ -36,9 +36,9 @@ import store
 from evaluators.judging.case import Policy
 from evaluators.judging.comparison import Comparison, compare, is_same_answer, merge_comparisons
 from evaluators.judging.tolerance import TOLERANCE, get_tolerance, is_below
-from evaluators.memory.cuda_memory import release_unused_memory
+from evaluators.memory.cuda_driver import release_unused_memory
 from evaluators.memory.values import split_arguments
-from evaluators.references.eager_error import EagerError
+from evaluators.references.algorithms import EagerError
 from evaluators.references.module import TaskFailed, TaskModule
 from evaluators.references.task import Expected, call_seed
 from evaluators.worker.baselines import list_baselines, prepare

@@ -33,7 +33,7 @@ import torch
 from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.clock.gate import GATE_BYTES, Gate
 from evaluators.clock.rounds import Round, time_rounds
-from evaluators.device.cache_flush import compute_flush_bytes, flush_caches
+from evaluators.device.timing_conditions import compute_flush_bytes, flush_caches
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case

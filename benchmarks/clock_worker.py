@@ -20,7 +20,7 @@ import triton.language as tl
 
 from evaluators.clock.empty_kernel import launch_empty_kernel
 from evaluators.clock.gate import Gate
-from evaluators.worker.cuda_streams import Streams
+from evaluators.worker.loop import Streams
 
 ELEMENTS = 1024
 """Of float32 that a block of the elementwise kernel reads and writes."""

@@ -23,7 +23,7 @@ from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.other_shapes import name_outcome
 from evaluators.scheduling.prebuild import describe_toolchain
-from evaluators.worker.builds.cache import Builds, default_root
+from evaluators.worker.build_cache import Builds, default_root
 
 
 def main() -> None:

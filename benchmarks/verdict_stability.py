@@ -97,10 +97,12 @@ def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     """Make the calls of the full protocol without timing; returns what they say."""
     from evaluators.judging.bench import BaselineTask
     from evaluators.judging.calls import CorrectnessProtocol, draw_probe
+    from evaluators.references.imported_file import WEIGHT_SEED
     from evaluators.references.task import ReferenceFailed
-    from evaluators.references.weight_seed import WEIGHT_SEED
+    from evaluators.sandbox.failures import Failed
     from evaluators.sandbox.launcher import Limits
-    from evaluators.worker.handle import Deadlines, Failed, Sizes
+    from evaluators.worker.handle import Deadlines
+    from evaluators.worker.inbox import Sizes
 
     limits = Limits(
         memory_bytes=None if bench.device == "cuda" else 16 << 30,

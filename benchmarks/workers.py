@@ -31,11 +31,10 @@ import torch
 
 import store
 from evaluators.sandbox import isolation
-from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.sandbox.template import Template
-from evaluators.sandbox.trial import is_possible
-from evaluators.sandbox.wall_trials import find_available_walls
-from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
+from evaluators.sandbox.isolation import find_available_walls, is_possible
+from evaluators.sandbox.launcher import ForkServer, Limits, Template
+from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
+from evaluators.worker.inbox import Sizes
 
 CANDIDATE = """
 import torch

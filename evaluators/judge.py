@@ -65,7 +65,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     Raises HostUnfit where this host is to blame: the kernel has no verdict then.
     """
     from evaluators.references.task import ReferenceFailed
-    from evaluators.worker.handle import Failed
+    from evaluators.sandbox.failures import Failed
 
     begin = time.perf_counter()
     config = _apply_protocol(config, case)
@@ -196,7 +196,7 @@ def _try_alone_if_short(bench: Bench, attempt: Callable[[str | None], _T]) -> _T
     than judges hold the memory that it lacks in the end.
     """
     from evaluators.judging.host import count_oom_kills
-    from evaluators.worker.handle import Failed
+    from evaluators.sandbox.failures import Failed
 
     oom_kills = count_oom_kills()
     try:
@@ -230,7 +230,7 @@ def _lacks_shared_memory(failed: Exception, bench: Bench, oom_kills: int) -> boo
     On a processor, a candidate has a limit of its own, which others do not change.
     """
     from evaluators.judging.host import count_oom_kills
-    from evaluators.processes.memory_use import MACHINE_IS_SHORT
+    from evaluators.processes.process_tree import MACHINE_IS_SHORT
     from evaluators.sandbox.failures import Failed, lacks_memory
 
     if MACHINE_IS_SHORT in str(failed):
@@ -284,9 +284,10 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     """
     from evaluators.judging.calls import Candidate, repeat_probe
     from evaluators.memory.tensors import compute_fingerprint
+    from evaluators.references.imported_file import WEIGHT_SEED
     from evaluators.references.task import ReferenceFailed
-    from evaluators.references.weight_seed import WEIGHT_SEED
-    from evaluators.worker.handle import Failed, Sizes
+    from evaluators.sandbox.failures import Failed
+    from evaluators.worker.inbox import Sizes
 
     [policy] = config.policy
     known = bench.task.known.get(_name_known(case))
@@ -380,9 +381,9 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
 def _judge_sessions(case: Case, bench: Bench, config: Config, result: CaseResult) -> None:
     """Read the candidate's text, measure it, and measure a surprising win once more."""
     from evaluators.audit import detect
+    from evaluators.sandbox.failures import Failed
     from evaluators.timing.session import mark_disturbed
     from evaluators.timing.surprising_wins import is_confirmed, is_surprising, rank_sessions
-    from evaluators.worker.handle import Failed
 
     files = [{"path": path, "code": code} for path, code in case.other_files]
     result.findings = detect.search_kernel(case.code, files, case.kernel_id)
@@ -425,8 +426,8 @@ def _measure(
     fresh process shows one again, on other inputs. Otherwise, what that process shows is the
     verdict, and a note keeps the sign.
     """
+    from evaluators.sandbox.failures import Failed
     from evaluators.timing.candidate_process import measure_candidate
-    from evaluators.worker.handle import Failed
 
     before = copy.deepcopy(result)
     try:

@@ -24,12 +24,12 @@ from evaluators.processes import messages, schema
 from evaluators.references import worker as task_loop
 from evaluators.references.task import Expected, Reference, ReferenceFailed
 from evaluators.sandbox.failures import Failed
-from evaluators.sandbox.launcher import Limits
-from evaluators.sandbox.worker_process import WorkerProcess
+from evaluators.sandbox.launcher import Limits, WorkerProcess
 from evaluators.worker import loop as candidate_loop
-from evaluators.worker.error_description import describe_error
-from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
-from evaluators.worker.setting import make_boxes
+from evaluators.worker.description import describe_error
+from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
+from evaluators.worker.inbox import Sizes
+from evaluators.worker.loop import make_boxes
 from store.errors import SandboxFailed
 
 Forge = Callable[[str, dict[str, Any]], bytes]
@@ -224,14 +224,14 @@ class ForgingServer:
         worker: Any = None
         if loop == "task":
             files: dict[Any, int] = {"inbox": inbox, "outbox": outbox}
-            worker = task_loop.TaskWorker(task_loop.Setting(**setting), files)
+            worker = task_loop.TaskLoop(task_loop.Setting(**setting), files)
 
         def answer(do: str, fields: dict[str, Any]) -> dict[str, Any]:
             nonlocal worker
             if do == "prepare":
                 sizes = (fields["inbox_bytes"], fields["outbox_bytes"])
                 boxes, handles = make_boxes("cpu", (inbox, outbox), sizes)
-                worker = candidate_loop.Worker(candidate_loop.Setting(**setting), *boxes)
+                worker = candidate_loop.CandidateLoop(candidate_loop.Setting(**setting), *boxes)
                 return {"handles": handles}
             if do == "load":
                 fields["path"] = str(directory / fields["path"])

@@ -323,7 +323,8 @@ def _probe(item: Item, bench: Any, shapes: Sequence[Mapping[str, Any]]) -> dict[
 
     from evaluators import Limits
     from evaluators.sandbox.failures import Failed
-    from evaluators.worker.handle import Deadlines, Sizes
+    from evaluators.worker.handle import Deadlines
+    from evaluators.worker.inbox import Sizes
 
     kernels = {"score_kernel.py": item.code}
     if item.original is not None:

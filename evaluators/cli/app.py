@@ -152,7 +152,7 @@ def tasks(
         Time limit in seconds for a task.
     """
     import store
-    from evaluators.device import placement, recognition
+    from evaluators.device import identity, placement
     from evaluators.scheduling import task_audits
     from evaluators.scheduling.judges.process import start_judges
 
@@ -166,7 +166,7 @@ def tasks(
 
     places = placement.divide_machine(device, workers).places
     with store.open(common.lake) as lake:  # refuse a missing lake before torch is loaded
-        known = recognition.recognize_devices(lake.run("FROM devices").rows(), places)
+        known = identity.recognize_devices(lake.run("FROM devices").rows(), places)
         if known and not task_audits.find_pending(lake, known[0], task):
             echo.print_result(f"0 tasks pending on {known[0]['name']} at snapshot {lake.snapshot}")
             return

@@ -304,13 +304,13 @@ class _Judging:
 
     def run_here(self, device: str, workers: int, selection: Selection, *, dry_run: bool) -> None:
         import store
-        from evaluators.device import placement, recognition
+        from evaluators.device import identity, placement
         from evaluators.scheduling.run import find_idle, open_judges
 
         layout = placement.divide_machine(device, workers)
         places = layout.places[:1] if dry_run else layout.places
         with store.open(self.common.lake) as lake:  # refuse a missing lake before torch is loaded
-            known = recognition.recognize_devices(lake.run("FROM devices").rows(), places)
+            known = identity.recognize_devices(lake.run("FROM devices").rows(), places)
         if known and dry_run:
             self._list_pending(known[0], name_devices(known), selection)
             return

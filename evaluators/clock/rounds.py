@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from evaluators.clock.gate import Gate
-from evaluators.device.cache_flush import flush_caches
+from evaluators.device.timing_conditions import flush_caches
 
 _SOONEST = 0.9
 _TRIALS = 8

@@ -13,9 +13,13 @@ from typing import Any
 
 import torch
 
-from evaluators.device import host
-from evaluators.device.cache_flush import read_last_level_cache_bytes
-from evaluators.device.identity import compute_device_id
+from evaluators.device.identity import (
+    compute_device_id,
+    describe_software,
+    read_driver_version,
+    read_processor_model,
+)
+from evaluators.device.timing_conditions import read_last_level_cache_bytes
 from store.errors import DeviceUnavailable
 
 # Bits of NVML's throttle reasons: slowdown by hardware or heat, thermal and power brake. A clock at
@@ -27,8 +31,35 @@ _HALF_AS_WIDE = {(7, 0), (7, 2), (7, 5), (8, 0)}
 
 def read_fingerprint(device: str) -> dict[str, Any]:
     """Return the `devices` row of this process's `cpu` or `cuda`. Raises DeviceUnavailable."""
-    row = _describe_gpu() if device == "cuda" else _describe_processor()
-    row |= host.describe_software(torch.__version__)
+    if device != "cuda":
+        model = read_processor_model()
+        row = {
+            "name": shorten_name(model),
+            "kind": "cpu",
+            "model": model,
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "l2_bytes": read_last_level_cache_bytes(),
+        }
+    elif torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        row = {
+            "name": shorten_name(properties.name),
+            "kind": "cuda",
+            "model": properties.name,
+            "cores": properties.multi_processor_count,
+            "memory_bytes": properties.total_memory,
+            "l2_bytes": int(properties.L2_cache_size),
+            "gpu_uuid": str(getattr(properties, "uuid", "")) or None,
+            "driver": read_driver_version(),
+            "cuda": torch.version.cuda,
+        }
+    else:
+        raise DeviceUnavailable(
+            f"no CUDA device is visible to torch {torch.__version__}",
+            "Measure on the processor with --on cpu.",
+        )
+    row |= describe_software(torch.__version__)
     return {
         "device_id": compute_device_id(row),
         **row,
@@ -134,35 +165,3 @@ class Clocks:
         properties = torch.cuda.get_device_properties(0)
         lanes = 64 if (properties.major, properties.minor) in _HALF_AS_WIDE else 128
         return mhz * 1e6 * 2 * lanes * properties.multi_processor_count
-
-
-def _describe_gpu() -> dict[str, Any]:
-    if not torch.cuda.is_available():
-        raise DeviceUnavailable(
-            f"no CUDA device is visible to torch {torch.__version__}",
-            "Measure on the processor with --on cpu.",
-        )
-    properties = torch.cuda.get_device_properties(0)
-    return {
-        "name": shorten_name(properties.name),
-        "kind": "cuda",
-        "model": properties.name,
-        "cores": properties.multi_processor_count,
-        "memory_bytes": properties.total_memory,
-        "l2_bytes": int(properties.L2_cache_size),
-        "gpu_uuid": str(getattr(properties, "uuid", "")) or None,
-        "driver": host.read_driver_version(),
-        "cuda": torch.version.cuda,
-    }
-
-
-def _describe_processor() -> dict[str, Any]:
-    model = host.read_processor_model()
-    return {
-        "name": shorten_name(model),
-        "kind": "cpu",
-        "model": model,
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "l2_bytes": read_last_level_cache_bytes(),
-    }

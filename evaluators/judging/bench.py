@@ -20,37 +20,33 @@ from typing import Any, Self
 import torch
 
 from evaluators.clock.empty_kernel import time_empty_kernel
-from evaluators.device import cache_flush, fingerprint
-from evaluators.device.lock import DeviceLock
+from evaluators.device import fingerprint, timing_conditions
+from evaluators.device.lock import DeviceLock, SharedDevice
 from evaluators.device.placement import count_threads
 from evaluators.device.roofline import Floor, compute_floor
-from evaluators.device.sharing import SharedDevice
 from evaluators.diagnosis.bottleneck import Peaks, peaks
 from evaluators.judging import host
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.case_result import KnownVerdict, TimePart, hold
 from evaluators.judging.comparison import compare
+from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.references.shapes import Shapes
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
-from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
-from evaluators.sandbox.failures import lacks_memory
-from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.sandbox.template import Template
-from evaluators.sandbox.worker_process import Share
+from evaluators.sandbox.failures import Failed, lacks_memory
+from evaluators.sandbox.launcher import ForkServer, Limits, Share, Template
 from evaluators.worker.baselines import BASELINES, list_baselines
-from evaluators.worker.builds.cache import Build, Builds
+from evaluators.worker.build_cache import Build, Builds
 from evaluators.worker.handle import (
     Deadlines,
-    Failed,
     Manner,
     Sample,
-    Sizes,
     StartedWorker,
     WorkerHandle,
     start_worker,
 )
+from evaluators.worker.inbox import Sizes
 from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
 
 
@@ -69,9 +65,9 @@ class WorkerSetup:
         torch.set_num_threads(self.threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
-        words = cache_flush.compute_flush_bytes(device) // torch.int32.itemsize
+        words = timing_conditions.compute_flush_bytes(device) // torch.int32.itemsize
         self._flushed = torch.ones(words, dtype=torch.int32, device=device)
-        cache_flush.flush_caches(self._flushed)
+        timing_conditions.flush_caches(self._flushed)
         if device == "cuda":
             time_empty_kernel()
             # The driver waits for an idle GPU to load a kernel, which none is behind a gate.
@@ -94,7 +90,7 @@ class WorkerSetup:
         setting = {
             "device": self.device,
             "threads": self.threads,
-            "flush_bytes": cache_flush.compute_flush_bytes(self.device),
+            "flush_bytes": timing_conditions.compute_flush_bytes(self.device),
             "convolution_tf32": flags != "fp32_strict",
             "product_tf32": flags == "allow_tf32",
         }

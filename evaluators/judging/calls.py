@@ -60,8 +60,8 @@ from evaluators.judging.tolerance import (
     measure_algorithms,
     rank_class,
 )
-from evaluators.memory.tensors import change_elements, compute_fingerprint, layout, tensors_of
-from evaluators.references.eager_error import EagerError
+from evaluators.memory.tensors import change_elements, compute_fingerprint, lay_out, tensors_of
+from evaluators.references.algorithms import EagerError
 from evaluators.references.recorded_operations import Choice
 from evaluators.references.task import (
     Expected,
@@ -71,7 +71,8 @@ from evaluators.references.task import (
     has_same_bits,
     join_answer,
 )
-from evaluators.worker.handle import Failed, Parameter, WorkerHandle
+from evaluators.sandbox.failures import Failed
+from evaluators.worker.handle import Parameter, WorkerHandle
 
 _SEED_BITS = 48
 
@@ -383,7 +384,7 @@ class VerdictCalls:
             self._result.notes.append(f"tolerance of the task: {rules.tolerance}")
         if rules.has_checker:
             self._result.notes.append("judged by the task's own checker")
-        size = layout(first.inputs)[1]
+        size = lay_out(first.inputs).end
         # Each slot is a copy of the inputs in the candidate's memory, and one in ours.
         self._slots = slots = 4 if size <= CHEAP_BYTES else 2 if size <= LARGE_BYTES else 1
         number = 0
@@ -426,7 +427,7 @@ class VerdictCalls:
     def _decide(self, slot: int, probe: SeedProbe, number: int, kind: _Kind) -> None:
         worker = self._candidate.worker
         sizes = [t.numel() * t.element_size() for t in tensors_of(probe.expected.value)]
-        is_inspected = number < 3 or max(layout(probe.inputs)[1], sum(sizes)) <= CHEAP_BYTES
+        is_inspected = number < 3 or max(lay_out(probe.inputs).end, sum(sizes)) <= CHEAP_BYTES
         if sum(sizes) <= _MOST_POISON_BYTES:
             # A sum over a dimension needs memory of its own, as large as the others together.
             sums = {
@@ -1225,7 +1226,7 @@ class RobustnessCalls:
             return None
         seed = draw_seed()
         own = self._reference.inputs(seed)
-        if variation.strided and layout(own)[1] > LARGE_BYTES:
+        if variation.strided and lay_out(own).end > LARGE_BYTES:
             return None
         inputs = variation.change(own, seed)
         if all(

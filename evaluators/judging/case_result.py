@@ -19,7 +19,7 @@ from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
     from evaluators.judging.comparison import Comparison
-    from evaluators.sandbox.worker_process import Ended
+    from evaluators.sandbox.launcher import Ended
 
 _MOST_QUOTE = 120
 LOG_LIMIT = 32 * 1024

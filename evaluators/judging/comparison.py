@@ -55,11 +55,10 @@ from evaluators.judging.tolerance import (
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import get_dtype_name, has_same_bits, is_inexact, read_pending
 from evaluators.memory.values import name_parts, split_arguments, tensors_of
-from evaluators.references.connection import ReferenceFailed
-from evaluators.references.eager_error import EagerError
+from evaluators.references.algorithms import EagerError
 from evaluators.references.recorded_operations import Choice, explain
 from evaluators.references.rules import Tolerance
-from evaluators.references.task import Expected
+from evaluators.references.task import Expected, ReferenceFailed
 from evaluators.sandbox.failures import Failed, lacks_memory
 from store.errors import FlywheelError
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from evaluators.device.host import read_torch_versions
+from evaluators.device.identity import read_torch_versions
 from evaluators.processes.text import make_readable
-from evaluators.worker.builds.cache import default_root, make_folders
+from evaluators.worker.build_cache import default_root, make_folders
 from store.errors import HostUnfit
 
 Need: TypeAlias = Literal["cpp", "cuda", "triton", "compile"]

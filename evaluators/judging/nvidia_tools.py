@@ -233,20 +233,20 @@ def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, A
 
 def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     """Write the files, inputs and requests of one call; returns the file with the requests."""
-    from evaluators.memory.tensors import ALIGN_BYTES, Box, layout
-    from evaluators.references.weight_seed import WEIGHT_SEED
+    from evaluators.memory.tensors import ALIGN_BYTES, MappedBox, lay_out
+    from evaluators.references.imported_file import WEIGHT_SEED
     from evaluators.sandbox.folders import write_files
 
     reference = bench.open_reference(case.task_code, json.loads(case.axes))
     values = [reference.arguments, reference.inputs(secrets.randbits(48))]
-    size = max(layout(values)[1], ALIGN_BYTES)
+    size = max(lay_out(values).end, ALIGN_BYTES)
     folder = scratch / "work"
     (folder / "tmp").mkdir(parents=True)
     write_files(folder, case.files)
     inbox = scratch / "inbox"
     with open(inbox, "w+b") as file:
         file.truncate(size)
-        [arguments, inputs] = Box.map_file(file.fileno(), size).put(values)["list"]
+        [arguments, inputs] = MappedBox(file.fileno(), size).put(values)["list"]
     setting = {"device": bench.device, "threads": 1, "flush_bytes": 4}
     requests = [
         ("load", {"path": case.path, "entry_point": case.entry_point, "names": {}}),

@@ -33,8 +33,8 @@ import torch
 
 from evaluators.judging.case import Policy
 from evaluators.memory.tensors import tensors_of
-from evaluators.references.eager_error import RELATIVE_LEVELS as RELATIVE_LEVELS
-from evaluators.references.eager_error import EagerError
+from evaluators.references.algorithms import RELATIVE_LEVELS as RELATIVE_LEVELS
+from evaluators.references.algorithms import EagerError
 from evaluators.references.task import Expected, Reference
 
 CHUNK = 1 << 23

@@ -1,26 +1,30 @@
 """Values that pass between processes: structure as JSON, storages of tensors in shared memory.
 
-The memory is a sealed file on a processor, and memory of the worker's own context on a GPU. Each
-storage is copied once, as bytes, so that tensors keep their strides and offsets, and share memory
-with each other on the other side as they do on this one.
+The memory is a sealed file on a processor, which no worker can shrink under its reader. On a GPU it
+is memory of the worker's context: to open memory, CUDA connects to a socket of the process that
+owns it, and a worker may not connect to anything outside. Each storage is copied once, as bytes, so
+that tensors keep their strides and offsets, and share memory with each other on the other side as
+they do on this one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import math
 import mmap
+import os
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import torch
 from torch import Tensor
 
 from evaluators.limits.kinds import refuse_limit
-from evaluators.memory.cuda_memory import wrap_memory
+from evaluators.memory.cuda_driver import OpenedMemory, SharedMemory, wrap_memory
 from evaluators.memory.values import (
     DTYPES,
     Spec,
@@ -32,6 +36,9 @@ from evaluators.memory.values import (
 )
 from evaluators.processes.messages import Malformed
 
+Side: TypeAlias = Literal["inbox", "outbox"]
+"""Direction in which values pass, as the worker sees it."""
+_PAGE_BYTES = 1 << 21
 ALIGN_BYTES = 512
 """Alignment of storages, the same as torch's in GPU memory."""
 _FIRST_ELEMENTS = 1 << 18
@@ -79,18 +86,13 @@ class Box:
         self.device = memory.device.type
         self._address = memory.data_ptr()
 
-    @classmethod
-    def map_file(cls, fd: int, size_bytes: int) -> Self:
-        """Return the box in a shared file."""
-        return cls(torch.frombuffer(mmap.mmap(fd, size_bytes), dtype=torch.uint8))
-
     def put(self, value: Any, at: int = 0, *, dense: bool = False) -> Spec:
-        """Copy the tensors of a value in from an offset; returns its structure, as `layout` does.
+        """Copy the tensors of a value in from an offset; returns its structure, as `lay_out` does.
 
         Raises BoxFull, TypeError.
         """
         spec = self.queue(value, at, dense=dense)
-        self.settle()
+        self.wait_for_copy()
         return spec
 
     def queue(self, value: Any, at: int = 0, *, dense: bool = False) -> Spec:
@@ -135,7 +137,7 @@ class Box:
         fill the reader's own memory; nor may what expanded tensors show exceed it by far.
         """
         value = self._build(spec, lambda piece: piece.to(device, copy=True).untyped_storage())
-        self.settle()
+        self.wait_for_copy()
         return value
 
     def views(self, spec: Any) -> list[Tensor]:
@@ -156,7 +158,7 @@ class Box:
     def clear(self, start: int, size: int) -> None:
         """Fill bytes with zeros."""
         self._memory[start : start + size].zero_()
-        self.settle()
+        self.wait_for_copy()
 
     def _build(self, spec: Any, take: Callable[[Tensor], torch.UntypedStorage] | None) -> Any:
         """Build a value on what `take` makes of the bytes of each storage, or on this memory."""
@@ -185,10 +187,47 @@ class Box:
             raise Malformed(f"a storage of {size} bytes at {start} is outside its memory")
         return self._memory[start : start + size]
 
-    def settle(self) -> None:
+    def wait_for_copy(self) -> None:
         """Wait for copies on a GPU: the other process cannot see this one's streams."""
         if self._memory.is_cuda:
             torch.cuda.synchronize()
+
+
+class MappedBox(Box):
+    """The first `size_bytes` bytes of a shared file."""
+
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self._mapped = mmap.mmap(fd, size_bytes)
+        super().__init__(torch.frombuffer(self._mapped, dtype=torch.uint8))
+
+    def close(self) -> None:
+        """Free the pages of the file; the mapping ends with the last tensor in it."""
+        self._mapped.madvise(mmap.MADV_REMOVE)
+
+
+class OwnedBox(Box):
+    """GPU memory of a worker, which the judge opens by `handle`. Raises RuntimeError."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._shared = SharedMemory(size_bytes)
+        self.handle = self._shared.handle
+        super().__init__(self._shared.bytes)
+
+    def close(self) -> None:
+        """Free the memory; no other process may have it open."""
+        self._shared.close()
+
+
+class OpenedBox(Box):
+    """The same memory in the process that judges. Raises RuntimeError, ValueError."""
+
+    def __init__(self, handle: str, size_bytes: int) -> None:
+        self._opened = OpenedMemory(handle, size_bytes)
+        super().__init__(self._opened.bytes)
+
+    def close(self) -> None:
+        """Close the memory."""
+        self._opened.close()
 
 
 class _Entry(NamedTuple):
@@ -286,12 +325,6 @@ class LaidOut:
     """First byte after the last storage."""
     storages: list[tuple[int, torch.UntypedStorage]]
     """First byte and storage, each one once; none where the value is dense."""
-
-
-def layout(value: Any, at: int = 0, *, dense: bool = False) -> tuple[Spec, int]:
-    """Return the structure and the end of a value that is laid out; see `lay_out`."""
-    laid_out = lay_out(value, at, dense=dense)
-    return laid_out.spec, laid_out.end
 
 
 def lay_out(value: Any, at: int = 0, *, dense: bool = False) -> LaidOut:
@@ -502,3 +535,31 @@ def add_gaps(value: Any) -> Any:
         return wide.copy_(tensor)
 
     return map_tensors(value, spread)
+
+
+def find_place(value: object, device: str) -> str:
+    """Return where a value passes: the device if all its tensors are on it, else the processor.
+
+    >>> find_place([torch.zeros(1), 2.0], "cuda")
+    'cpu'
+    """
+    kinds = {tensor.device.type for tensor in tensors_of(value)}
+    return device if kinds == {device} else "cpu"
+
+
+def round_up(size_bytes: int) -> int:
+    """Return the size of a box for these bytes, with room for a slightly larger value.
+
+    >>> round_up(100), round_up(64 << 20) > 64 << 20
+    (2097152, True)
+    """
+    wanted = size_bytes + size_bytes // 8 + ALIGN_BYTES
+    return -(-wanted // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def create_sealed_file(size_bytes: int) -> int:
+    """Return a file descriptor of new shared memory whose size cannot change."""
+    fd = os.memfd_create("flywheel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size_bytes)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd

@@ -314,7 +314,7 @@ def _value_reply(**fields: Form) -> Form:
 _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
     "candidate": {
         **dict.fromkeys(("construct", "adopt", "reseed", "poison", "fill", "rehearse"), _nothing),
-        **dict.fromkeys(("empty", "settle"), _nothing),
+        **dict.fromkeys(("empty", "wait_for_copy"), _nothing),
         **dict.fromkeys(("call", "output"), _output),
         "time": _object(places=_list(_is_located)),
         **dict.fromkeys(("describe", "launch", "call_in_burst"), _outputs),

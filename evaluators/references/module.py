@@ -26,22 +26,26 @@ from evaluators.memory.tensors import (
     copy_value,
     has_same_bits,
     is_inexact,
-    layout,
+    lay_out,
     move_to_device,
 )
 from evaluators.memory.values import call, describe_value, list_arguments, tensors_of
-from evaluators.references.algorithms import RoundedFactors, find_kinds, iterate_algorithms
-from evaluators.references.eager_error import EagerError, measure_errors
+from evaluators.references.algorithms import (
+    EagerError,
+    RoundedFactors,
+    find_kinds,
+    iterate_algorithms,
+    measure_errors,
+)
 from evaluators.references.imported_file import (
     GENERATORS,
+    WEIGHT_SEED,
     import_file,
+    iterate_held,
+    move_module,
     place_new_tensors,
     read_generators,
     seed_generators,
-)
-from evaluators.references.module_tensors import (
-    iterate_held,
-    move_module,
     share_storages,
     widen_module,
 )
@@ -54,7 +58,6 @@ from evaluators.references.recorded_operations import (
     record,
 )
 from evaluators.references.rules import name_inputs, report_rules
-from evaluators.references.weight_seed import WEIGHT_SEED
 
 _ALGORITHMS_LIMIT_S = 2.0
 """After as much time, no further algorithm is tried."""
@@ -145,7 +148,7 @@ class TaskModule:
             self.arguments = list_arguments(
                 getattr(namespace, "get_init_inputs", list)(), namespace.Model
             )
-            layout(self.arguments)
+            lay_out(self.arguments)
             self._first = namespace
             first, again = _Built(self._construct(namespace), vars(namespace)), self._build()
             self._initial: dict[str, torch.Tensor] = copy_value(_read_state(first.module))
@@ -277,7 +280,7 @@ class TaskModule:
             with torch.device(self._device):
                 made = list_arguments(self._get_inputs(), self._model.forward)
             made = move_to_device(made, self._device)
-            layout(made)
+            lay_out(made)
         return made
 
     def answer(self, inputs: list[Any], seed: int) -> tuple[Any, list[torch.Tensor | None]]:
@@ -332,7 +335,7 @@ class TaskModule:
         self._is_new = False
         with torch.no_grad(), _name_failure("forward() failed"):
             value = call(self._model, given)
-            layout(value, dense=True)
+            lay_out(value, dense=True)
         if self.changed is None:
             self.keeps_inputs = share_storages(given, [self._model, self._namespace])
         now = list(tensors_of(given))
@@ -430,7 +433,7 @@ class TaskModule:
                 with torch.device(self._device):
                     inputs = list_arguments(namespace.get_inputs(), model.forward)
                 inputs = move_to_device(inputs, self._device)
-                layout(inputs)
+                lay_out(inputs)
                 return inputs, call(model, inputs)
         finally:
             self._axes, self.arguments = own

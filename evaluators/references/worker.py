@@ -15,9 +15,16 @@ import torch
 
 from evaluators.device.roofline import count_work
 from evaluators.limits.kinds import refuse_limit
-from evaluators.memory.boxes import MappedBox, OwnedBox, Side, find_place
-from evaluators.memory.cuda_memory import release_unused_memory
-from evaluators.memory.tensors import is_inexact, layout, tensors_of
+from evaluators.memory.cuda_driver import release_unused_memory
+from evaluators.memory.tensors import (
+    MappedBox,
+    OwnedBox,
+    Side,
+    find_place,
+    is_inexact,
+    lay_out,
+    tensors_of,
+)
 from evaluators.processes import messages
 from evaluators.references.module import TaskFailed, TaskModule
 
@@ -37,7 +44,7 @@ class Setting:
     """Use TF32 in convolutions on a GPU, as PyTorch does by default."""
 
 
-class TaskWorker:
+class TaskLoop:
     """One task; every public method answers one request."""
 
     def __init__(self, setting: Setting, files: dict[Side, int]) -> None:
@@ -87,13 +94,13 @@ class TaskWorker:
 
     def value(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Answer inputs in the task's own precision."""
-        given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
+        given = self._boxes["inbox", place].get(inputs, self._setting.device)
         return self._give([self._loaded.value(given, seed)])
 
     def answer(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Answer inputs, in the task's own precision and in double precision."""
         task = self._loaded
-        given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
+        given = self._boxes["inbox", place].get(inputs, self._setting.device)
         answer = self._give([*task.answer(given, seed)])
         return {
             **answer,
@@ -109,7 +116,7 @@ class TaskWorker:
 
     def check(self, place: str, values: dict[str, Any]) -> dict[str, Any]:
         """Ask the task's own checker whether an output is right: values are inputs and output."""
-        inputs, output = self._boxes["inbox", place].box.get(values, self._setting.device)
+        inputs, output = self._boxes["inbox", place].get(values, self._setting.device)
         accepted, text = self._loaded.check(inputs, output)
         return {"accepted": accepted, "text": text[:_TEXT_LIMIT]}
 
@@ -148,7 +155,7 @@ class TaskWorker:
         self, place: str, inputs: dict[str, Any], seed: int, policy: str, limits: dict[str, float]
     ) -> dict[str, Any]:
         """Return the largest errors of the algorithms that a policy allows; see `EagerError`."""
-        given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
+        given = self._boxes["inbox", place].get(inputs, self._setting.device)
         found = self._loaded.measure_algorithms(given, seed, policy, limits)
         if self._setting.device == "cuda":
             release_unused_memory()
@@ -159,13 +166,13 @@ class TaskWorker:
         self, place: str, inputs: dict[str, Any], seed: int, limits: dict[str, float]
     ) -> dict[str, Any]:
         """Return how much another step changes an answer, and whether the task rounds at all."""
-        given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
+        given = self._boxes["inbox", place].get(inputs, self._setting.device)
         changes, rounds = self._loaded.steps(given, seed, limits)
         return {**self._give(changes), "rounds": rounds}
 
     def choices(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Return the choices of indices in a call, each as the fields of `Choice`."""
-        given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
+        given = self._boxes["inbox", place].get(inputs, self._setting.device)
         found = self._loaded.choices(given, seed)
         return self._give([[c.places, c.values, c.dim, c.ordered, c.exact] for c in found])
 
@@ -190,7 +197,7 @@ class TaskWorker:
 
     def adopt(self, place: str, names: list[str], values: dict[str, Any]) -> dict[str, Any]:
         """Overwrite parameters and buffers by name until the next reset."""
-        given = self._boxes["inbox", place].box.get(values)
+        given = self._boxes["inbox", place].get(values)
         self._loaded.load(dict(zip(names, given, strict=True)))
         return {}
 
@@ -218,25 +225,25 @@ class TaskWorker:
         dense: Without the memory around the tensors, for values that no kernel is called on.
         """
         place = find_place(value, self._setting.device)
-        needed = layout(value, dense=dense)[1]
+        needed = lay_out(value, dense=dense).end
         held = self._boxes.get(("outbox", place))
-        if held is None or held.box.size_bytes < needed:
+        if held is None or held.size_bytes < needed:
             self._waiting = value, dense
             return {"place": place, "needs": needed}
         self._waiting = None
-        spec = held.box.put(value, dense=dense)
+        spec = held.put(value, dense=dense)
         del value
         if self._setting.device == "cuda":
             release_unused_memory()
         return {"place": place, "spec": spec}
 
 
-_OPERATIONS = {n: each for n, each in vars(TaskWorker).items() if not n.startswith("_")}
+_OPERATIONS = {n: each for n, each in vars(TaskLoop).items() if not n.startswith("_")}
 
 
 def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: int) -> None:
     """Answer requests until the judge closes the channel."""
-    worker = TaskWorker(setting, {"inbox": inbox_fd, "outbox": outbox_fd})
+    worker = TaskLoop(setting, {"inbox": inbox_fd, "outbox": outbox_fd})
     while True:
         try:
             request = messages.receive(channel)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from evaluators.processes.text import make_readable
-from evaluators.sandbox.worker_process import Ended
+from evaluators.sandbox.launcher import Ended
 
 Stage: TypeAlias = Literal["load", "construct", "first_call", "call"]
 

@@ -1,7 +1,7 @@
 """Compile candidates ahead of their turn, on processor cores, while a GPU times another one.
 
 A builder imports and constructs a candidate in a worker process that sees no GPU. The build cache
-(`evaluators.worker.builds.cache`) keeps the result for the judge's worker process. A build decides
+(`evaluators.worker.build_cache`) keeps the result for the judge's worker process. A build decides
 no verdict, except that code that does not compile fails without a GPU.
 """
 
@@ -21,14 +21,12 @@ from typing import Any, Self, TypeAlias
 
 from evaluators.judging import host
 from evaluators.judging.case import Case
-from evaluators.memory.sealed_file import create_sealed_file
+from evaluators.memory.tensors import create_sealed_file
 from evaluators.processes.messages import Malformed
-from evaluators.references.weight_seed import WEIGHT_SEED
+from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.sandbox.failures import Failed, explain_end, explain_error, explain_timeout
-from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.sandbox.template import Template
-from evaluators.sandbox.worker_process import Died, TimedOut
-from evaluators.worker.builds.cache import Build, Builds
+from evaluators.sandbox.launcher import Died, ForkServer, Limits, Template, TimedOut
+from evaluators.worker.build_cache import Build, Builds
 
 _Request: TypeAlias = tuple[str, dict[str, Any]]
 

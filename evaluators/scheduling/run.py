@@ -23,7 +23,7 @@ from evaluators.scheduling.pending import (
     name_verdict,
 )
 from evaluators.scheduling.prebuild import Builder
-from evaluators.worker.builds.cache import Builds, default_root
+from evaluators.worker.build_cache import Builds, default_root
 from store.commandline import echo, interrupts
 from store.commandline.escape import quote_name
 from store.commandline.progress import Progress

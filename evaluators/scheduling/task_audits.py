@@ -13,7 +13,7 @@ from typing import Any
 import store
 from evaluators.judging.weak_tasks import VERSION
 from evaluators.scheduling.judges.process import JudgeProcess
-from evaluators.worker.resource_watch import read_free_memory
+from evaluators.worker.fork_server import read_free_memory
 from store import read_sql
 from store.dossier.names import read_task_names
 from store.errors import RowsRejected, SandboxFailed

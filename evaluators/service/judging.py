@@ -21,7 +21,7 @@ from evaluators.scheduling.judge_threads import Judge, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import Builder
 from evaluators.service.queue import Queue
-from evaluators.worker.builds.cache import Builds, default_root
+from evaluators.worker.build_cache import Builds, default_root
 from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
 
 log = logging.getLogger(__name__)

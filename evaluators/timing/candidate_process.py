@@ -23,9 +23,9 @@ from evaluators.judging.case_result import CaseResult, build_shared_columns
 from evaluators.judging.tolerance import flatten, measure_algorithms, widen
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import is_inexact, tensors_of
+from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded, has_same_bits
-from evaluators.references.weight_seed import WEIGHT_SEED
-from evaluators.sandbox.failures import lacks_memory
+from evaluators.sandbox.failures import Failed, lacks_memory
 from evaluators.sandbox.folders import find_outside_files
 from evaluators.sandbox.launcher import Limits
 from evaluators.timing.checks import KeptAnswers, check_floor
@@ -43,7 +43,8 @@ from evaluators.timing.session import (
     mark_disturbed,
     spare_memory,
 )
-from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
+from evaluators.worker.handle import Deadlines, WorkerHandle
+from evaluators.worker.inbox import Sizes
 
 _ANSWERS = 50
 """A call may take as long as this many answers of the reference, double precision included."""

@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluators.device.host_load import is_contended
 from evaluators.device.roofline import Floor
+from evaluators.device.timing_conditions import is_contended
 from evaluators.memory.values import tensors_of
+from evaluators.sandbox.failures import Failed
 from evaluators.timing.session import EAGER_CONTROL, InputPool, Session, Sources
-from evaluators.worker.handle import Failed, Sample, WorkerHandle
+from evaluators.worker.handle import Sample, WorkerHandle
 
 _BUSY_SHARE = 0.1
 _MORE_SHARE = 0.1

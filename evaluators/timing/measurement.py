@@ -16,11 +16,12 @@ from typing import Self
 
 from evaluators.clock.empty_kernel import time_empty_kernel
 from evaluators.clock.rounds import EmptyRounds, RoundTime
-from evaluators.device.host_load import read_load
 from evaluators.device.placement import pick_fast_cores, time_loop
+from evaluators.device.timing_conditions import read_load
 from evaluators.judging.bench import BaselineWorkers
 from evaluators.memory.tensors import copy_value, tensors_of
 from evaluators.references.task import has_same_bits
+from evaluators.sandbox.failures import Failed
 from evaluators.timing.checks import (
     FEWEST_BOUNDED,
     CpuWatch,
@@ -44,7 +45,7 @@ from evaluators.timing.session import (
     set_calls,
 )
 from evaluators.worker.baselines import BASELINES
-from evaluators.worker.handle import Failed, LaunchBlocked, Manner, Sample, WorkerHandle
+from evaluators.worker.handle import LaunchBlocked, Manner, Sample, WorkerHandle
 from store.schema.clocks import Clock
 
 _PROBE_S = 0.01

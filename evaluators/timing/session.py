@@ -33,9 +33,9 @@ from typing import Any, Protocol
 import torch
 
 from evaluators.device.fingerprint import Reading
-from evaluators.device.host_load import Load
+from evaluators.device.timing_conditions import Load
 from evaluators.judging.bench import BaselineWorkers
-from evaluators.memory.tensors import LaidOut, layout
+from evaluators.memory.tensors import LaidOut, lay_out
 from evaluators.memory.values import tensors_of
 from evaluators.timing.intervals import bound_median, compute_log_ratios, read_fallback_spreads
 from evaluators.worker.handle import Manner, Sample, WorkerHandle
@@ -175,14 +175,14 @@ class InputPool:
             filling_ns += time.perf_counter_ns() - begin
         self._cost_ns = self._drawing_ns + filling_ns / len(slots)
         tensors = len(list(tensors_of(self.sets[0])))
-        each_bytes = max(1, layout(self.sets[0])[1])
+        each_bytes = max(1, lay_out(self.sets[0]).end)
         most = min(_BATCH_BYTES[self.device] // each_bytes, _MOST_TENSORS // max(1, tensors))
         self._batch = max(1, most)
         return slots
 
     def draw_ahead(self, sets: int) -> None:
         """Prepare this many sets of inputs for later blocks, or fewer where memory is short."""
-        each_bytes = max(1, layout(self.sets[0])[1])
+        each_bytes = max(1, lay_out(self.sets[0]).end)
         sets = min(sets, spare_memory(self.device) // each_bytes)
         while (missing := sets - len(self._ahead)) > 0:
             self._draw_ahead(missing)

@@ -8,38 +8,128 @@ import are bound before any code of a candidate runs.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from evaluators.clock.gate import Gate
+from evaluators.clock.empty_kernel import launch_empty_kernel
+from evaluators.clock.gate import Gate, get_stream
 from evaluators.diagnosis import profile as profiler
-from evaluators.memory.cuda_memory import name_pieces
+from evaluators.memory import cuda_driver
+from evaluators.memory.cuda_driver import name_pieces
 from evaluators.memory.tensors import (
     Box,
     BoxFull,
+    MappedBox,
+    OwnedBox,
     add_gaps,
     get_dtype_name,
+    map_tensors,
     suspend_modes,
     tensors_of,
 )
 from evaluators.memory.values import call, split_arguments, spread_pair
 from evaluators.processes import messages
-from evaluators.references.imported_file import import_file, place_new_tensors, seed_generators
-from evaluators.references.module_tensors import move_module
-from evaluators.worker.builds import failures
-from evaluators.worker.builds.pretended_gpu import call_without_data, pretend_gpu
-from evaluators.worker.clock_guard import ClockGuard
-from evaluators.worker.cuda_streams import Streams
-from evaluators.worker.description import describe, locate
-from evaluators.worker.error_description import describe_error
-from evaluators.worker.setting import Setting, make_boxes
-from evaluators.worker.wrappers import Empty, wrap_with_copy
+from evaluators.references.imported_file import (
+    import_file,
+    move_module,
+    place_new_tensors,
+    seed_generators,
+)
+from evaluators.worker.compilation import call_without_data, pretend_gpu, remember_failures
+from evaluators.worker.description import describe, describe_error, locate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Settings of a worker, as the judge sends them at its start."""
+
+    device: str
+    threads: int
+    flush_bytes: int
+    convolution_tf32: bool = False
+    product_tf32: bool = False
+    pretends_gpu: bool = False
+    """Report a GPU to the code where there is none: much of it compiles only then."""
+
+
+def make_boxes(
+    device: str, fds: tuple[int, int], sizes: tuple[int, int]
+) -> tuple[Sequence[Box], list[str]]:
+    """Make inbox and outbox; those in GPU memory have handles by which the judge opens them."""
+    if device != "cuda":
+        return [MappedBox(fd, size) for fd, size in zip(fds, sizes, strict=True)], []
+    owned = [OwnedBox(size) for size in sizes]
+    return owned, [box.handle for box in owned]
+
+
+class Streams:
+    """Order among all streams of this process, also streams that a candidate makes without torch.
+
+    A timed call has to begin after the flushes before it and to end with the last of its work.
+    Events on the current stream do not cover other streams, which may work during the flushes and
+    after the end. The driver knows all streams: since CUDA 12.5 (driver 555) it records and waits
+    for events of a whole context. With an older driver the host waits; then nothing escapes either,
+    but the time of a short call is the time of its launches.
+    """
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event()
+        self._event.record()  # creates it, and makes the device's context current
+        context = ctypes.c_void_p()
+        cuda_driver.call("cuCtxGetCurrent", ctypes.byref(context))
+        self._context, self._handle = context.value, int(self._event.cuda_event)
+        self.knows_all = cuda_driver.has_function("cuCtxWaitEvent")
+        if self.knows_all:
+            pointer = ctypes.c_void_p
+            self._record_all = cuda_driver.bind("cuCtxRecordEvent", pointer, pointer)
+            self._hold_all = cuda_driver.bind("cuCtxWaitEvent", pointer, pointer)
+            self._wait = cuda_driver.bind("cuStreamWaitEvent", pointer, pointer, ctypes.c_uint)
+
+    def hold(self) -> None:
+        """Make everything launched from now on wait for the present work of the current stream."""
+        if self.knows_all:
+            self._event.record()
+            self._hold_all(self._context, self._handle)
+        else:
+            torch.cuda.synchronize()
+
+    def join(self) -> None:
+        """Make the current stream wait for everything launched on any stream."""
+        if self.knows_all:
+            self._record_all(self._context, self._handle)
+            self._wait(get_stream(), self._handle, 0)
+        else:
+            torch.cuda.synchronize()
+
+
+class Empty(torch.nn.Module):
+    """A candidate that does nothing, or only launches a kernel that does nothing."""
+
+    def __init__(self, answer: Any, *, launches: bool = False) -> None:
+        super().__init__()
+
+        def launch(*_: Any, **__: Any) -> Any:
+            launch_empty_kernel()
+            return answer
+
+        self.forward = launch if launches else lambda *_, **__: answer
+
+
+def wrap_with_copy(module: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a callable that copies every tensor of the module's output."""
+    return lambda *args, **named: map_tensors(module(*args, **named), Tensor.clone)
+
 
 _CONSTRUCTED = ("ModelNew", "Model")
 _NAME_LIMIT = 200
@@ -47,7 +137,7 @@ _STATE_PAGE = 256
 _POISONED_BLOCKS = 2
 
 
-class Worker:
+class CandidateLoop:
     """One module under test with its inputs; every public method answers one request."""
 
     def __init__(
@@ -89,7 +179,7 @@ class Worker:
     def load(self, path: str, entry_point: str, names: dict[str, Any]) -> dict[str, Any]:
         """Run a file as a module, then replace module-level names by `names`."""
         if "cpp_extension" in Path(path).read_text("utf-8", errors="replace"):
-            failures.remember_failures()
+            remember_failures()
         entry = getattr(import_file(path, names, self._device), entry_point, None)
         # `ModelNew` may be a function that returns a module; any other function is the module.
         is_module = isinstance(entry, type) or entry_point in _CONSTRUCTED
@@ -233,7 +323,12 @@ class Worker:
 
     def clocks(self) -> dict[str, Any]:
         """Name clocks and parts of this loop that have been replaced since their import."""
-        return {"replaced": _GUARD.find_replaced()}
+        replaced = [
+            f"{owner.__name__}.{name}"
+            for (owner, name), genuine in zip(_GUARDED, _GENUINE, strict=True)
+            if any(a is not b for a, b in zip(genuine, _identify(owner, name), strict=True))
+        ]
+        return {"replaced": replaced}
 
     def variant(self, name: str, slot: int) -> dict[str, Any]:
         """Prepare one way of running the module, such as compile; returns the seconds it took."""
@@ -362,7 +457,7 @@ class Worker:
         self._gate.report_joined(first + len(calls) - 1 if alone else first)
         return {"outputs": self._answers(self._outputs if describes else [])}
 
-    def settle(self) -> dict[str, Any]:
+    def wait_for_copy(self) -> dict[str, Any]:
         """Wait for everything that has been launched."""
         self._synchronize()
         return {}
@@ -382,8 +477,37 @@ class Worker:
         )
 
 
-_OPERATIONS = {name: each for name, each in vars(Worker).items() if not name.startswith("_")}
-_GUARD = ClockGuard(sys.modules[__name__], Worker, _OPERATIONS)
+_OPERATIONS = {name: each for name, each in vars(CandidateLoop).items() if not name.startswith("_")}
+
+_GUARDED: list[tuple[Any, str]] = [
+    *((time, name) for name in ("time", "perf_counter", "perf_counter_ns")),
+    *((time, name) for name in ("monotonic", "monotonic_ns")),
+    (sys.modules[__name__], "perf_counter_ns"),
+    (torch.cuda, "synchronize"),
+    *((torch.cuda.Event, name) for name in ("record", "wait", "synchronize", "elapsed_time")),
+    *((Streams, name) for name in ("hold", "join")),
+    *((Gate, name) for name in ("wait_for_opening", "report")),
+    *((Gate, name) for name in ("wait_in_person", "report_joined")),
+    *((messages, name) for name in ("send", "receive")),
+    *((json, name) for name in ("dumps", "loads")),
+    (socket.socket, "send"),
+    *((Box, name) for name in ("get", "put", "views")),
+    *((Tensor, name) for name in ("shape", "dtype", "device", "numel", "element_size")),
+    *((CandidateLoop, name) for name in _OPERATIONS),
+]
+"""Functions for time and answers. A candidate that replaces one of them intends to be measured
+wrongly. It may replace `clocks` as well: no verdict rests on it, it only lets a row state the
+reason in plain words."""
+
+
+def _identify(owner: Any, name: str) -> tuple[Any, Any]:
+    """Return a function and its code, which can be replaced within the same function."""
+    function = getattr(owner, name)
+    return function, getattr(function, "__code__", None)
+
+
+_GENUINE = [_identify(owner, name) for owner, name in _GUARDED]
+"""The same, as they were before any code of a candidate ran."""
 
 
 def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: int) -> None:
@@ -406,7 +530,7 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
                     fds = (inbox_fd, outbox_fd)
                     (inbox, outbox), handles = make_boxes(setting.device, fds, sizes)
                     gate = Gate(inbox_fd) if handles else None
-                    worker = Worker(setting, inbox, outbox, gate, channel)
+                    worker = CandidateLoop(setting, inbox, outbox, gate, channel)
                     messages.send(channel, {"number": number, "handles": handles})
                     continue
                 reply = operations[operation](worker, **request)

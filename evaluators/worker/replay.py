@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.tensors import Box
+from evaluators.memory.tensors import Box, MappedBox
 from evaluators.processes.process_tree import end_descendants
 from evaluators.sandbox import isolation
-from evaluators.sandbox.linux import privileges
-from evaluators.sandbox.trial import is_possible
+from evaluators.sandbox.isolation import is_possible
+from evaluators.sandbox.linux import this_process
 from evaluators.worker import loop
 
 _FILE_BYTES = 1 << 28
@@ -29,8 +29,8 @@ _OUTBOX_BYTES = 64
 
 def keep(limit_s: float, command: list[str]) -> None:
     """Run a command, end all that it has started, and exit with its code; 124 after the limit."""
-    privileges.die_with_parent()
-    privileges.adopt_orphans()
+    this_process.die_with_parent()
+    this_process.adopt_orphans()
     code = 124
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) as process:
         try:
@@ -47,13 +47,13 @@ def main(order: str) -> None:
     folder = content["folder"]
     setting = loop.Setting(**content["setting"])
     with open(content["inbox"], "r+b") as file:
-        inbox = Box.map_file(file.fileno(), content["inbox_bytes"])
+        inbox = MappedBox(file.fileno(), content["inbox_bytes"])
     outbox = Box(torch.zeros(_OUTBOX_BYTES, dtype=torch.uint8))
     os.chdir(folder)
     sys.path.insert(0, folder)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
-    worker = loop.Worker(setting, inbox, outbox)
+    worker = loop.CandidateLoop(setting, inbox, outbox)
 
     def walls() -> None:
         isolation.guard(["landlock"], [folder], gpu=setting.device == "cuda")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from example_counts import is_thorough
 
-from evaluators.device import cache_flush
+from evaluators.device import timing_conditions
 from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import count_threads
 from evaluators.judge import Config, judge
@@ -19,14 +19,15 @@ from evaluators.judging.calls import MOST_CALLS, CorrectnessProtocol, draw_probe
 from evaluators.judging.case import Case
 from evaluators.judging.case_result import CaseResult
 from evaluators.judging.flags import FLAGS
-from evaluators.memory.tensors import layout
+from evaluators.memory.tensors import lay_out
+from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.references.task import Reference
-from evaluators.references.weight_seed import WEIGHT_SEED
-from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.sandbox.template import Template
+from evaluators.sandbox.failures import Failed
+from evaluators.sandbox.launcher import ForkServer, Limits, Template
 from evaluators.scheduling.prebuild import Builder, describe_toolchain
-from evaluators.worker.builds.cache import Builds
-from evaluators.worker.handle import Deadlines, Failed, Sizes
+from evaluators.worker.build_cache import Builds
+from evaluators.worker.handle import Deadlines
+from evaluators.worker.inbox import Sizes
 
 TASK = """
 import torch
@@ -129,11 +130,11 @@ def _flush_little() -> Iterator[None]:
     Writing twice the cache before each call takes half of a short timing session. What the tests
     assert of times holds with warm caches as well; `make test-all` flushes them completely.
     """
-    compute = cache_flush.compute_flush_bytes
+    compute = timing_conditions.compute_flush_bytes
     with pytest.MonkeyPatch.context() as patch:
         if not is_thorough():
             patch.setattr(
-                cache_flush,
+                timing_conditions,
                 "compute_flush_bytes",
                 lambda device: compute(device) if device == "cuda" else 1 << 20,
             )
@@ -277,7 +278,7 @@ def check_code(bench: Bench, references: Any) -> Callable[..., CheckOutcome]:
     ) -> CheckOutcome:
         reference, evidence = references(task), CaseResult()
         first = draw_probe(reference, evidence)
-        inputs, answers = layout(first.inputs)[1], layout(first.expected.value)[1]
+        inputs, answers = lay_out(first.inputs).end, lay_out(first.expected.value).end
         sizes = Sizes(inputs, max(inputs, answers))
         limits = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
         deadlines = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)

@@ -20,8 +20,9 @@ from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.folders import OpenFolder
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.scheduling.prebuild import Builder, describe_toolchain
-from evaluators.worker.builds.cache import Build, Builds
-from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
+from evaluators.worker.build_cache import Build, Builds
+from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
+from evaluators.worker.inbox import Sizes
 from store.errors import SandboxFailed
 
 IDS = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "k")
@@ -158,7 +159,7 @@ def test_a_build_without_measure_is_not_published(
         for number in range(2100):
             (path / f"{number}.o").touch()
     elif way == "size":
-        monkeypatch.setattr("evaluators.worker.builds.cache.BUILD_LIMIT_BYTES", 1 << 20)
+        monkeypatch.setattr("evaluators.worker.build_cache.BUILD_LIMIT_BYTES", 1 << 20)
         (path / "large.o").write_bytes(bytes(1 << 21))
     else:
         for number in range(20_100):

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from evaluators.judging.bench import Bench
-from evaluators.references.weight_seed import WEIGHT_SEED
+from evaluators.references.imported_file import WEIGHT_SEED
+from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import Limits
 from evaluators.timing.measurement import warm_up
 from evaluators.timing.session import EAGER_CONTROL, EMPTY, EMPTY_KERNEL, Plan, SessionArm
-from evaluators.worker.handle import Deadlines, Failed, Sample, Sizes, WorkerHandle
+from evaluators.worker.handle import Deadlines, Sample, WorkerHandle
+from evaluators.worker.inbox import Sizes
 
 Start = Callable[[str], WorkerHandle]
 

@@ -29,7 +29,8 @@ from evaluators.memory.frozen_memory import (
 )
 from evaluators.memory.tensors import tensors_of
 from evaluators.processes import cgroup
-from evaluators.processes.freezer import Freezer, GroupFreezer, SignalFreezer
+from evaluators.processes.process_tree import Freezer, GroupFreezer, SignalFreezer
+from evaluators.sandbox.isolation import is_possible
 from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
 from evaluators.timing.surprising_wins import compute_speedups
 from evaluators.worker.description import describe, locate
@@ -72,7 +73,7 @@ def counters(request: pytest.FixtureRequest) -> Iterator[tuple[Counting, Freezer
     """Return two counting processes and what freezes both."""
     group = None
     if request.param == "group":
-        if not cgroup.is_available():
+        if not is_possible(cgroup.try_kill):
             pytest.skip("no control group of version 2 can be made here")
         group = cgroup.Group()
     counting = Counting(group)
@@ -107,7 +108,7 @@ def test_what_is_frozen_does_nothing_until_it_is_thawed(
 
 
 def test_processor_time_is_that_of_all_processes() -> None:
-    if not cgroup.is_available():
+    if not is_possible(cgroup.try_kill):
         pytest.skip("no control group of version 2 can be made here")
     group = cgroup.Group()
     child = os.fork()
@@ -398,14 +399,14 @@ def test_what_is_captured_does_not_change_when_it_is_described() -> None:
 def test_where_memory_cannot_be_read_the_worker_copies(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evaluators.worker.handle.outputs.can_read_memory", lambda _: False)
+    monkeypatch.setattr("evaluators.worker.outputs.can_read_memory", lambda _: False)
     row = judge_code(right_candidate)
     assert row["status"] == "correct", row
     assert row["timings"]
 
 
 def test_scratch_files_of_groups_are_removed() -> None:
-    if not cgroup.is_available():
+    if not is_possible(cgroup.try_kill):
         pytest.skip("no control group of version 2 can be made here")
     group = cgroup.Group()
     GroupFreezer(group.folder).close()

@@ -25,10 +25,11 @@ from evaluators.judging.bench import Bench
 from evaluators.judging.calls import Candidate, draw_probe
 from evaluators.judging.case import Case
 from evaluators.judging.case_result import CaseResult
-from evaluators.references.weight_seed import WEIGHT_SEED
+from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.scheduling.judges import process
-from evaluators.worker.handle import Deadlines, Sizes
+from evaluators.worker.handle import Deadlines
+from evaluators.worker.inbox import Sizes
 
 HOLDER = """
 import sys

@@ -9,9 +9,10 @@ import torch
 
 from evaluators.clock.rounds import EmptyRounds
 from evaluators.judging.bench import Bench
-from evaluators.references.weight_seed import WEIGHT_SEED
+from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
-from evaluators.worker.handle import Deadlines, Sample, Sizes, WorkerHandle
+from evaluators.worker.handle import Deadlines, Sample, WorkerHandle
+from evaluators.worker.inbox import Sizes
 
 Start = Callable[[str], WorkerHandle]
 
@@ -24,7 +25,7 @@ import gc, threading, time
 import torch
 from torch import nn
 from evaluators.clock.gate import Gate
-from evaluators.worker.cuda_streams import Streams
+from evaluators.worker.loop import Streams
 
 WORKER = [one for one in gc.get_objects() if type(one).__name__ == "Worker"]
 SIDE = torch.cuda.Stream()

@@ -188,7 +188,7 @@ WITHOUT_ACCOUNT = """
 import os, pwd, sys, sysconfig
 from store.errors import FlywheelError
 from store.lake.host import user
-from evaluators.sandbox.paths import find_readable_paths
+from evaluators.sandbox.isolation import find_readable_paths
 
 sysconfig.get_paths()
 os.setgroups([])

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from evaluators.device.host_load import Load, is_contended, read_load
+from evaluators.device.timing_conditions import Load, is_contended, read_load
 from evaluators.timing.checks import check_host_load
 from evaluators.timing.session import Session
 

@@ -14,10 +14,9 @@ import torch
 from evaluators.judge import Config
 from evaluators.judging.case import Case
 from evaluators.processes.process_tree import count_threads_below
-from evaluators.references import connection
+from evaluators.references import task
 from evaluators.references.task import Reference, ReferenceFailed
-from evaluators.sandbox.launcher import ForkServer
-from evaluators.sandbox.template import Template
+from evaluators.sandbox.launcher import ForkServer, Template
 from evaluators.scheduling.judges.process import JudgeProcess
 
 TASK = """
@@ -203,7 +202,7 @@ def test_a_malformed_answer_fails_its_own_task_alone(
 ) -> None:
     if name in ("silence", "a closed channel"):
         # The limit of a call is the default of its argument.
-        monkeypatch.setattr(connection.TaskConnection.ask, "__defaults__", (1.0,))
+        monkeypatch.setattr(task.TaskConnection.ask, "__defaults__", (1.0,))
     with (
         pytest.raises(ReferenceFailed),
         Reference(forge_task(FORGERIES[name]), {}, "cpu", fork_server) as hostile,
@@ -263,7 +262,7 @@ import evaluators.references.worker as worker
 def scribble():
     while True:
         for one in gc.get_objects():
-            if isinstance(one, worker.TaskWorker):
+            if isinstance(one, worker.TaskLoop):
                 for box in one._boxes.values():
                     box.box._memory.fill_(255)
                 break

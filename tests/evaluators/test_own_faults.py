@@ -17,7 +17,7 @@ from evaluators.judging import calls, comparison
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.comparison import ComparisonFailed
-from evaluators.processes.memory_use import MACHINE_IS_SHORT
+from evaluators.processes.process_tree import MACHINE_IS_SHORT
 from evaluators.references.task import Expected, Reference
 from evaluators.sandbox.failures import Failed
 from evaluators.timing import candidate_process

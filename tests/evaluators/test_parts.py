@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from evaluators.device import fingerprint, placement
-from evaluators.device.cache_flush import compute_flush_bytes
+from evaluators.device.identity import recognize_devices
 from evaluators.device.placement import Place
-from evaluators.device.recognition import recognize_devices
+from evaluators.device.timing_conditions import compute_flush_bytes
 from evaluators.judging.comparison import compare
-from evaluators.memory.sealed_file import create_sealed_file
-from evaluators.memory.tensors import Box, BoxFull, layout
+from evaluators.memory.tensors import Box, BoxFull, create_sealed_file, lay_out
 from evaluators.processes import messages
 from evaluators.references.task import Expected, ReferenceFailed, has_same_bits
 from evaluators.timing.intervals import MISSED, bound_median
@@ -128,7 +127,7 @@ def test_what_is_too_large_or_no_value_is_refused(box: Box) -> None:
     with pytest.raises(BoxFull):
         box.put([torch.zeros(2000)])
     with pytest.raises(TypeError):
-        layout({1.5: 1})
+        lay_out({1.5: 1})
 
 
 @pytest.mark.parametrize(

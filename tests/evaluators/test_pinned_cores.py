@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from evaluators.judging.bench import Bench
-from evaluators.references.weight_seed import WEIGHT_SEED
+from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.timing.measurement import PinnedCores
-from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle
+from evaluators.worker.handle import Deadlines, WorkerHandle
+from evaluators.worker.inbox import Sizes
 
 THREADED = """
 import os, threading

@@ -22,7 +22,7 @@ from evaluators.judging.case import Case
 from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import describe_toolchain
-from evaluators.worker.builds.cache import Builds
+from evaluators.worker.build_cache import Builds
 from store.errors import DeviceUnavailable, SandboxFailed
 
 ROOT = Path(placement.__file__).parents[2]

@@ -15,7 +15,7 @@ import torch
 
 from evaluators.clock.gate import GATE_BYTES, Gate
 from evaluators.clock.rounds import Round, RoundTime, Unfinished, time_rounds
-from evaluators.device.cache_flush import flush_caches
+from evaluators.device.timing_conditions import flush_caches
 
 _CYCLES = 2_000_000  # 1 ms at 2 GHz
 _CALLS = 8

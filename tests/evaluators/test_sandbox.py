@@ -28,18 +28,16 @@ from evaluators.cli.app import app
 from evaluators.judge import Config
 from evaluators.judging.case import Case
 from evaluators.processes import cgroup
-from evaluators.processes.memory_use import count_held_bytes
-from evaluators.processes.process_tree import count_threads_below
+from evaluators.processes.process_tree import count_held_bytes, count_threads_below
 from evaluators.sandbox import doctor, isolation
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.folders import remove_folder
-from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.isolation import find_failure, is_possible
+from evaluators.sandbox.launcher import Ended, ForkServer, Limits, Template
 from evaluators.sandbox.linux import landlock, mounts, seccomp
-from evaluators.sandbox.template import Template
-from evaluators.sandbox.trial import find_failure, is_possible
-from evaluators.sandbox.worker_process import Ended
 from evaluators.scheduling.judges.process import JudgeProcess
-from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
+from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
+from evaluators.worker.inbox import Sizes
 
 SECRET = "not for candidates"
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
@@ -445,7 +443,7 @@ def test_a_worker_that_is_gone_takes_its_orphans_along(attack: Attack) -> None:
 
 
 def test_a_group_ends_with_all_that_was_forked_in_it() -> None:
-    if not cgroup.is_available():
+    if not is_possible(cgroup.try_kill):
         pytest.skip("no control groups can be made here")
     group = cgroup.Group()
     folder = group.folder
@@ -582,9 +580,9 @@ def test_a_judge_that_goes_leaves_nothing(tmp_path: Path) -> None:
 import sys, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from evaluators.memory.sealed_file import create_sealed_file
+from evaluators.memory.tensors import create_sealed_file
 from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.sandbox.template import Template
+from evaluators.sandbox.launcher import Template
 fork_server = ForkServer(Template(1))
 files = {{"kernel.py": ""}}
 setting = {{"device": "cpu", "threads": 1, "flush_bytes": 0}}
@@ -611,10 +609,10 @@ SLOW = "time.sleep(0.004); return torch.relu(x @ self.weight)"
 LOOP = "import gc, json, socket, sys, time, torch\nloop = sys.modules['evaluators.worker.loop']\n"
 HOOKS = {
     "the operation that times": """
-real = loop.Worker.time
+real = loop.CandidateLoop.time
 def fast(self, *given, **named):
     return {**real(self, *given, **named), "elapsed_ns": 900}
-loop.Worker.time = fast
+loop.CandidateLoop.time = fast
 """,
     "the clock of the loop": """
 begin = time.perf_counter_ns()
@@ -640,7 +638,7 @@ def fast(self, packet, *given):
 socket.socket.send = fast
 """,
     "the list of what was replaced, and a clock": """
-loop.Worker.clocks = lambda self: {"replaced": []}
+loop.CandidateLoop.clocks = lambda self: {"replaced": []}
 begin = time.perf_counter_ns()
 loop.perf_counter_ns = lambda: begin + (time.perf_counter_ns() - begin) // 500
 """,
@@ -692,7 +690,7 @@ loop.loop, loop.threading, loop.work = loop, threading, work
 @pytest.mark.parametrize(
     "install",
     [
-        "loop.Worker.time, loop._OPERATIONS['time'] = time_, time_",
+        "loop.CandidateLoop.time, loop._OPERATIONS['time'] = time_, time_",
         "loop._OPERATIONS['time'].__code__ = time_.__code__\n"
         "loop._OPERATIONS['clocks'].__code__ = clocks.__code__",
     ],
@@ -1074,7 +1072,7 @@ def ended_judge(tmp_path_factory: pytest.TempPathFactory) -> SeenJudge:
 
 def find_groups() -> set[Path]:
     """Return the control groups of this process and of all below it; none if none can be made."""
-    if not cgroup.is_available():
+    if not is_possible(cgroup.try_kill):
         return set()
     base = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
     places = {base}
@@ -1103,7 +1101,7 @@ def test_the_text_of_a_task_reaches_no_lake(
 
 
 def test_groups_go_with_the_judge(ended_judge: SeenJudge) -> None:
-    if not cgroup.is_available():
+    if not is_possible(cgroup.try_kill):
         pytest.skip("no control groups can be made here")
     assert ended_judge.groups
     assert not any(folder.exists() for folder in ended_judge.groups)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from evaluators.worker.cuda_streams import Streams
+from evaluators.worker.loop import Streams
 
 _CYCLES = 4_000_000  # 2 ms at 2 GHz
 

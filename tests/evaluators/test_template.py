@@ -14,12 +14,11 @@ from commands import is_running
 from evaluators.judge import Config
 from evaluators.judging.case import Case
 from evaluators.processes.process_tree import count_threads_below
-from evaluators.sandbox.launcher import ForkServer
-from evaluators.sandbox.template import Template
+from evaluators.sandbox.launcher import ForkServer, Template
 from evaluators.scheduling.judges.process import JudgeProcess
 from store.errors import SandboxFailed
 
-MAIN = b"from evaluators.worker.template import main"
+MAIN = b"from evaluators.worker.fork_server import run_template"
 """What the command line of a template contains."""
 
 

@@ -23,6 +23,7 @@ from evaluators.judge import Config, confirm_win, judge, remeasure
 from evaluators.judging.bench import BaselineTask, BaselineWorkers, Bench
 from evaluators.judging.case import Case
 from evaluators.references.task import Reference
+from evaluators.sandbox.failures import Failed
 from evaluators.timing import candidate_process, checks
 from evaluators.timing.checks import CpuWatch, KeptAnswers, check_floor, is_disturbed, mark_noise
 from evaluators.timing.intervals import classify_speedup, read_fallback_spreads, widen
@@ -39,7 +40,8 @@ from evaluators.timing.session import (
 )
 from evaluators.timing.surprising_wins import compute_speedups, is_confirmed, is_surprising
 from evaluators.worker import baselines as implementations
-from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
+from evaluators.worker.handle import Deadlines, WorkerHandle
+from evaluators.worker.inbox import Sizes
 from store.schema.clocks import Clock
 
 Judged = Callable[..., dict[str, Any]]

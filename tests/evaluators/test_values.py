@@ -23,7 +23,7 @@ from evaluators.memory.tensors import (
     change_elements,
     copy_value,
     has_same_bits,
-    layout,
+    lay_out,
     read_pending,
 )
 from evaluators.memory.values import DTYPES, Keywords, iterate_leaves, list_arguments, tensors_of
@@ -243,7 +243,7 @@ def overlap() -> list[torch.Tensor]:
 @pytest.mark.filterwarnings("ignore")
 def test_what_cannot_pass_names_its_limit(make: Callable[[], Any], limit: str) -> None:
     with pytest.raises(TypeError, match=rf"\(limit {limit};"):
-        layout(make())
+        lay_out(make())
 
 
 # ---- tasks and kernels ---------------------------------------------------------------------------

@@ -12,6 +12,8 @@ import stat
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from evaluators.sandbox.linux.this_process import LIBC, check
+
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION = 1
 _PATH_BENEATH = 1
@@ -31,8 +33,6 @@ _ALL_RIGHTS = 16
 Place: TypeAlias = "str | int"
 """A file or folder, by its path or by an open descriptor of it."""
 
-_C = ctypes.CDLL(None, use_errno=True)
-
 
 class _Ruleset(ctypes.Structure):
     _fields_ = (
@@ -49,7 +49,7 @@ class _Beneath(ctypes.Structure):
 
 def read_version() -> int:
     """Return the version of the kernel's interface; 0 where there is none."""
-    return max(0, _C.syscall(_CREATE_RULESET, None, 0, _ASK_VERSION))
+    return max(0, LIBC.syscall(_CREATE_RULESET, None, 0, _ASK_VERSION))
 
 
 def scopes_signals() -> bool:
@@ -70,7 +70,7 @@ def restrict(read: Iterable[Place], write: Iterable[Place]) -> None:
         for places, rights in ((read, _READ), (write, handled & ~_DEVICE_NODES)):
             for place in places:
                 _allow(ruleset, place, rights & handled)
-        _restrict(ruleset)
+        check(LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
     finally:
         os.close(ruleset)
 
@@ -81,7 +81,7 @@ def restrict_signals() -> None:
     ruleset = _create_ruleset(read_version(), _REFER, 0)
     try:
         _allow(ruleset, "/", _REFER)
-        _restrict(ruleset)
+        check(LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
     finally:
         os.close(ruleset)
 
@@ -89,7 +89,7 @@ def restrict_signals() -> None:
 def _create_ruleset(known: int, files: int, tcp: int) -> int:
     asked = _Ruleset(files, tcp, _SCOPES)
     size = 24 if known >= _FIRST_WITH_SCOPES else 16 if known >= _FIRST_WITH_TCP else 8
-    return _check(_C.syscall(_CREATE_RULESET, ctypes.byref(asked), size, 0))
+    return check(LIBC.syscall(_CREATE_RULESET, ctypes.byref(asked), size, 0))
 
 
 def _allow(ruleset: int, place: Place, rights: int) -> None:
@@ -103,17 +103,6 @@ def _allow(ruleset: int, place: Place, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(parent).st_mode):
             rights &= _OF_FILES
         rule = _Beneath(rights, parent)
-        _check(_C.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
+        check(LIBC.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
     finally:
         os.close(parent)
-
-
-def _restrict(ruleset: int) -> None:
-    _check(_C.syscall(_RESTRICT_SELF, ruleset, 0))
-
-
-def _check(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result

@@ -18,7 +18,6 @@ import ctypes
 import errno
 import os
 import platform
-import signal
 import socket
 import stat
 from collections.abc import Iterable, Sequence
@@ -26,11 +25,21 @@ from pathlib import Path
 from typing import Any
 
 from evaluators.processes import messages
+from evaluators.sandbox.linux.this_process import (
+    LIBC,
+    MS_NODEV,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    NEWNS,
+    NEWPID,
+    check,
+    die_with_parent,
+    mount,
+    unshare,
+)
 
-_PR_SET_PDEATHSIG = 1
-_NEWNS, _NEWPID = 1 << 17, 1 << 29
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
-_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 1 << 12, 1 << 14, 1 << 18
+_MS_RDONLY, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 1, 8, 32, 1 << 12
 _MNT_DETACH = 2
 _MOUNT_SETATTR = 442
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
@@ -42,8 +51,6 @@ _PLACES = ("/media", "/srv", "/mnt", _SHM)
 """Mount points to try, in order; folders of workers are not expected below them."""
 _ROOT_OPTIONS = "mode=755,size=4m,nr_inodes=16384"
 _HIDING = ("hidepid=ptraceable", "hidepid=2")
-
-_C = ctypes.CDLL(None, use_errno=True)
 
 
 class _Attributes(ctypes.Structure):
@@ -100,7 +107,7 @@ class Root:
 
     def enter(self) -> None:
         """Move this process, which must have one thread, into the root. Raises OSError."""
-        _check(_C.setns(self._namespace, _NEWNS))
+        check(LIBC.setns(self._namespace, NEWNS))
         self.close()
 
     def close(self) -> None:
@@ -144,10 +151,10 @@ def _serve(
     requests: socket.socket, readable: list[str], below: Sequence[str] | None, *, gpu: bool
 ) -> None:
     """Answer requests until every client has closed; each runs in a process of its own."""
-    _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     try:
-        _check(_C.unshare(_NEWNS))
-        _mount(None, "/", None, _MS_REC | _MS_PRIVATE, None)
+        unshare(NEWNS)
+        mount(None, "/", None, MS_REC | MS_PRIVATE, None)
         top = _build_template(readable)
         holders = None if below is None else [os.path.realpath(path) for path in below]
         root = os.open(top, os.O_PATH | os.O_DIRECTORY)
@@ -181,14 +188,25 @@ def _build_template(readable: list[str]) -> str:
     for path in sorted({*sources, *map(os.path.realpath, sources), *_TREES, _PROC}):
         if path.startswith("/") and not any(path.startswith(one + "/") for one in held):
             held[path] = os.open(path, os.O_PATH)
-    _mount("tmpfs", top, "tmpfs", _MS_NOSUID | _MS_NODEV, _ROOT_OPTIONS)
+    mount("tmpfs", top, "tmpfs", MS_NOSUID | MS_NODEV, _ROOT_OPTIONS)
     for path, fd in held.items():
         _bind(fd, _make_mount_point(top, path, stat.S_ISDIR(os.fstat(fd).st_mode)))
         os.close(fd)
     _bind(shm, top + _SHM)  # the template itself may be mounted there
     os.close(shm)
     os.makedirs(top + "/tmp", 0o755, exist_ok=True)
-    _make_all_readonly(top)
+    # All mounts below become read-only, but not the folder's own.
+    try:
+        _set_attributes(top, _AT_RECURSIVE, _MS_RDONLY | MS_NOSUID, 0)
+        _set_attributes(top, 0, 0, _MS_RDONLY)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        lines = Path("/proc/self/mountinfo").read_text("utf-8").splitlines()
+        places = [line.split()[4].encode().decode("unicode_escape") for line in lines]
+        for place in dict.fromkeys(places):
+            if place.startswith(top + "/"):
+                _make_readonly(place)
     return top
 
 
@@ -202,16 +220,21 @@ def _answer(
     gpu: bool,
 ) -> None:
     """Make one root; the process that mounts its /proc has to be in the worker's PID namespace."""
-    _check(_C.unshare(_NEWNS))
+    unshare(NEWNS)
     made = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     inside = os.stat("/proc/self/ns/pid").st_ino != os.fstat(namespace).st_ino
     if inside:
-        _check(_C.setns(namespace, _NEWPID))
+        check(LIBC.setns(namespace, NEWPID))
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            own = [_open_own_folder(path, holders) for path in message["own"]]
+            own: list[tuple[str, int]] = []
+            for path in message["own"]:
+                inside_holder = holders is None or any(path.startswith(f"{h}/") for h in holders)
+                if os.path.realpath(path) != path or not inside_holder:
+                    raise OSError(errno.EACCES, "no folder of a worker", path)
+                own.append((path, os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)))
             proc = _assemble(top, own, message, inside=inside, gpu=gpu)
             messages.send(reply, {}, [made, proc])
         except (OSError, ValueError) as error:
@@ -220,15 +243,6 @@ def _answer(
     os.close(writing)
     os.waitpid(pid, 0)
     os.close(reading)
-
-
-def _open_own_folder(path: str, holders: list[str] | None) -> tuple[str, int]:
-    """Open a folder of a worker without following links. Raises OSError."""
-    if os.path.realpath(path) != path or (
-        holders is not None and not any(path.startswith(one + "/") for one in holders)
-    ):
-        raise OSError(errno.EACCES, "no folder of a worker", path)
-    return path, os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
 def _assemble(
@@ -244,24 +258,24 @@ def _assemble(
         place = _make_mount_point(top, path, True)
         _bind(fd, place)
         held = os.statvfs(place).f_flag & (_MS_NOEXEC)
-        _mount(None, place, None, _MS_REMOUNT | _MS_BIND | _MS_NOSUID | _MS_NODEV | held, None)
+        mount(None, place, None, _MS_REMOUNT | _MS_BIND | MS_NOSUID | MS_NODEV | held, None)
     if inside:
-        _mount("proc", top + _PROC, "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None)
+        mount("proc", top + _PROC, "proc", MS_NOSUID | MS_NODEV | _MS_NOEXEC, None)
     else:
         for options in _HIDING:
             with contextlib.suppress(OSError):
-                flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
-                _mount("proc", top + _PROC, "proc", flags, options)
+                flags = MS_NOSUID | MS_NODEV | _MS_NOEXEC
+                mount("proc", top + _PROC, "proc", flags, options)
                 break
     if not gpu:
         size = "" if message["shm_bytes"] is None else f",size={int(message['shm_bytes'])}"
-        flags = _MS_NOSUID | _MS_NODEV
-        _mount("tmpfs", top + _SHM, "tmpfs", flags, "mode=1777" + size)
+        flags = MS_NOSUID | MS_NODEV
+        mount("tmpfs", top + _SHM, "tmpfs", flags, "mode=1777" + size)
         _make_readonly(top + _PROC)
     _make_readonly(top)
     os.chdir(top)
-    _check(_C.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."))
-    _check(_C.umount2(b".", _MNT_DETACH))
+    check(LIBC.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."))
+    check(LIBC.umount2(b".", _MNT_DETACH))
     return os.open(_PROC, os.O_PATH | os.O_DIRECTORY)
 
 
@@ -275,19 +289,7 @@ def _make_mount_point(top: str, path: str, folder: bool) -> str:
 
 
 def _bind(fd: int, place: str) -> None:
-    _mount(f"/proc/self/fd/{fd}", place, None, _MS_BIND | _MS_REC, None)
-
-
-def _make_all_readonly(top: str) -> None:
-    """Make all mounts below a folder read-only, but not the folder's own."""
-    try:
-        _set_attributes(top, _AT_RECURSIVE, _MS_RDONLY | _MS_NOSUID, 0)
-        _set_attributes(top, 0, 0, _MS_RDONLY)
-    except OSError as error:
-        if error.errno != errno.ENOSYS:
-            raise
-        for place in _list_mounts_below(top):
-            _make_readonly(place)
+    mount(f"/proc/self/fd/{fd}", place, None, _MS_BIND | MS_REC, None)
 
 
 def _set_attributes(place: str, flags: int, wanted: int, cleared: int) -> None:
@@ -295,36 +297,18 @@ def _set_attributes(place: str, flags: int, wanted: int, cleared: int) -> None:
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     path = ctypes.c_char_p(place.encode())
     at = ctypes.c_int(_AT_FDCWD)
-    _check(_C.syscall(_MOUNT_SETATTR, at, path, flags, ctypes.byref(attributes), size))
+    check(LIBC.syscall(_MOUNT_SETATTR, at, path, flags, ctypes.byref(attributes), size))
 
 
 def _make_readonly(place: str) -> None:
     """Make one mount read-only; mounts below it stay as they are."""
     try:
-        _set_attributes(place, 0, _MS_RDONLY | _MS_NOSUID, 0)
+        _set_attributes(place, 0, _MS_RDONLY | MS_NOSUID, 0)
         return
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
     # Before Linux 5.12. Present flags must be named again, since they may be locked.
-    held = os.statvfs(place).f_flag & (_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | held
-    _mount(None, place, None, flags, None)
-
-
-def _list_mounts_below(top: str) -> list[str]:
-    """Return the paths of all mounts below a folder."""
-    lines = Path("/proc/self/mountinfo").read_text("utf-8").splitlines()
-    places = [line.split()[4].encode().decode("unicode_escape") for line in lines]
-    return [place for place in dict.fromkeys(places) if place.startswith(top + "/")]
-
-
-def _mount(source: str | None, at: str, kind: str | None, flags: int, data: str | None) -> None:
-    texts = [text.encode() if text is not None else None for text in (source, at, kind, data)]
-    if _C.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), at)
-
-
-def _check(result: int) -> None:
-    if result != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    held = os.statvfs(place).f_flag & (MS_NOSUID | MS_NODEV | _MS_NOEXEC)
+    flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | MS_NOSUID | held
+    mount(None, place, None, flags, None)

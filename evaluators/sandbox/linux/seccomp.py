@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import platform
 import struct
 from typing import Literal, TypeAlias
 
 from evaluators.sandbox.linux import syscalls
+from evaluators.sandbox.linux.this_process import LIBC, check
 
 Test: TypeAlias = tuple[int, Literal["is", "is not", "has any of"], int]
 """Number of an argument, and a condition on its lower 32 bits."""
@@ -66,8 +66,6 @@ _FOREIGN_FROM = 0x40000000  # x32 calls on x86_64
 _LOAD, _JUMP_EQUAL, _JUMP_FROM, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 _SET_FILTER, _KEEP_SPECULATION = 1, 1 << 2
-
-_C = ctypes.CDLL(None, use_errno=True)
 
 
 class _Program(ctypes.Structure):
@@ -125,7 +123,11 @@ def restrict_worker(*, sockets: bool, modes: bool, memory_files: bool) -> None:
         lines += _write_refusal(known[name], errno.EOPNOTSUPP, [])
     # A filter cannot test clone3's flags, which are in memory; the C library falls back to clone.
     lines += _write_refusal(known["clone3"], errno.ENOSYS, [])
-    for first, last in _find_ranges({known[name] for name in names if name in known}):
+    ranges: list[tuple[int, int]] = []  # of consecutive numbers, which need fewer comparisons
+    for number in sorted({known[name] for name in names if name in known}):
+        first = ranges.pop()[0] if ranges and ranges[-1][1] == number - 1 else number
+        ranges.append((first, number))
+    for first, last in ranges:
         lines += [
             (_JUMP_FROM, 3, 0, last + 1),
             (_JUMP_FROM, 0, 1, first),
@@ -185,19 +187,7 @@ def _write_refusal(number: int, error: int, tests: list[Test]) -> list[_Line]:
     return lines
 
 
-def _find_ranges(allowed: set[int]) -> list[tuple[int, int]]:
-    """Return ranges of consecutive numbers, which need fewer comparisons."""
-    found: list[tuple[int, int]] = []
-    for number in sorted(allowed):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return found
-
-
 def _install(lines: list[_Line], number: int) -> None:
     code = b"".join(struct.pack("HBBI", *line) for line in lines)
     program = _Program(len(lines), code)
-    if _C.syscall(number, _SET_FILTER, _KEEP_SPECULATION, ctypes.byref(program)) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    check(LIBC.syscall(number, _SET_FILTER, _KEEP_SPECULATION, ctypes.byref(program)))

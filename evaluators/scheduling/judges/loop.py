@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import count_threads
-from evaluators.processes import allocator
 from evaluators.sandbox import isolation
-from evaluators.sandbox.template import Template
+from evaluators.sandbox.launcher import Template
+from evaluators.sandbox.linux import this_process
 from evaluators.scheduling import contract
 from store.errors import EvaluatorError, HostUnfit, SandboxFailed
 
@@ -46,10 +46,10 @@ def main(fd: int) -> None:
     imported, since they would not reach torch's threads; they bound what a fault of the judge's
     own could do.
     """
-    from evaluators.worker.builds.cache import default_root, make_folders
+    from evaluators.worker.build_cache import default_root, make_folders
 
     signal.signal(signal.SIGTERM, _end)
-    allocator.reuse_memory()
+    this_process.reuse_memory()
     stream = socket.socket(fileno=fd).makefile("rwb")
     order = json.loads(stream.readline())
     evaluator, config = None, None
@@ -82,7 +82,7 @@ def main(fd: int) -> None:
     from evaluators.device.fingerprint import find_architecture
     from evaluators.judging.bench import Bench
     from evaluators.scheduling.prebuild import describe_toolchain
-    from evaluators.worker.builds.cache import Builds
+    from evaluators.worker.build_cache import Builds
 
     gc.freeze()
     gc.enable()

@@ -25,10 +25,10 @@ from evaluators.device.placement import Place, list_visible_devices
 from evaluators.judging.case import Case
 from evaluators.judging.host import count_oom_kills, find_unfit
 from evaluators.judging.weak_tasks import VERSION as AUDITOR_VERSION
-from evaluators.processes import cgroup, memory_group
+from evaluators.processes import cgroup
 from evaluators.sandbox.folders import remove_folder
 from evaluators.scheduling import answers, contract
-from evaluators.worker.builds.cache import default_root
+from evaluators.worker.build_cache import default_root
 from store.commandline import echo, interrupts
 from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
 
@@ -168,7 +168,7 @@ class JudgeProcess:
         groups = [str(self._group.folder)] if self._group is not None else []
         self._memory: Path | None = None
         with contextlib.suppress(OSError):
-            self._memory = memory_group.make_group()
+            self._memory = cgroup.make_memory_group()
             (self._memory / "cgroup.procs").write_text(str(self._process.pid))
             groups.append(str(self._memory))
         try:
@@ -317,7 +317,7 @@ class JudgeProcess:
             self._group.remove()
             self._group = None
         if self._memory is not None:
-            memory_group.remove_group(self._memory)
+            cgroup.remove_group(self._memory)
         self._relay.join(_LAST_WORDS_S)
         if self._process.stderr is not None and not self._relay.is_alive():
             self._process.stderr.close()

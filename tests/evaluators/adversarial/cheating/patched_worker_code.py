@@ -10,7 +10,7 @@ import sys
 import torch
 from torch import nn
 
-WORKER = sys.modules["evaluators.worker.loop"].Worker
+WORKER = sys.modules["evaluators.worker.loop"].CandidateLoop
 
 
 def time(self, slots, variant=None, copies=False, alone=False):

@@ -1,16 +1,136 @@
-"""The inbox of a worker: one part for any value, and slots for sets of inputs."""
+"""The memory that the judge shares with one worker: its sizes, its boxes, and slots for inputs."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Mapping
-from typing import Any
+import json
+import os
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 
-from evaluators.memory.tensors import Box, LaidOut, lay_out
-from evaluators.references.connection import SizesExceeded
-from evaluators.worker.handle.sizes import Sizes
+from evaluators.clock.gate import GATE_BYTES, Gate
+from evaluators.memory.tensors import (
+    ALIGN_BYTES,
+    Box,
+    LaidOut,
+    MappedBox,
+    OpenedBox,
+    create_sealed_file,
+    lay_out,
+    tensors_of,
+)
+from evaluators.processes.messages import PACKET_LIMIT_BYTES
+from evaluators.references.task import SizesExceeded
+
+_SLACK_BYTES = 64 * 1024
+_MOST_SLOTS = 256
+_SLOTS_BYTES = 256 << 20
+_GPU_SLOTS_BYTES = 4 << 30
+_GPU_SHARE = 0.05
+"""Of a GPU's memory that the slots of one worker may take, at most."""
+_TWO_SLOTS_BYTES = 1 << 30
+"""Up to this size, inputs get a second slot, so that calls can alternate between memory."""
+_TENSOR_BYTES = 256
+"""What describes one tensor of an output in a worker's reply besides its layout."""
+_STRIDE_BYTES = 24
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Shared memory that the inputs and outputs of one call need, in bytes."""
+
+    inputs: int
+    outputs: int
+    slots: int = 4
+    """Sets of inputs that a worker holds at a time."""
+    reply_calls: int = _MOST_SLOTS
+    """Calls whose outputs fit one reply of a worker, at most."""
+
+    @classmethod
+    def of(cls, inputs: list[Any], answer: Any, least: tuple[int, int] = (0, 0)) -> Self:
+        """Return the sizes for a task's inputs and answer, with as many slots as are affordable.
+
+        least: Bytes of the inputs and of the answer at least, for a task whose sizes vary.
+        """
+        input_bytes = max(lay_out(inputs).end, least[0])
+        laid_out = lay_out(answer)
+        answer_bytes = max(laid_out.end, least[1])
+        slots_bytes = _SLOTS_BYTES
+        if gpus := [tensor.device for tensor in tensors_of(inputs) if tensor.is_cuda]:
+            total_bytes = torch.cuda.get_device_properties(gpus[0]).total_memory
+            slots_bytes = min(_GPU_SLOTS_BYTES, int(_GPU_SHARE * total_bytes))
+        # The answers of a burst stay as well.
+        affordable = slots_bytes // max(1, input_bytes, answer_bytes)
+        fewest = 2 if input_bytes <= _TWO_SLOTS_BYTES else 1
+        slots = max(fewest, min(_MOST_SLOTS, affordable))
+        described_bytes = len(json.dumps(laid_out.spec)) + sum(
+            _TENSOR_BYTES + _STRIDE_BYTES * tensor.dim() for tensor in tensors_of(answer)
+        )
+        reply_calls = max(1, PACKET_LIMIT_BYTES // described_bytes)
+        return cls(input_bytes, max(input_bytes, answer_bytes), slots, reply_calls)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory of one set of inputs."""
+        return -(-self.inputs // ALIGN_BYTES) * ALIGN_BYTES
+
+    @property
+    def shared_bytes(self) -> int:
+        """Memory of the part of the inbox for any value, which comes before the slots."""
+        return self.slot_bytes + _SLACK_BYTES
+
+    @property
+    def boxes(self) -> tuple[int, int]:
+        """Memory of the inbox and of the outbox."""
+        return self.shared_bytes + self.slots * self.slot_bytes, self.outputs + _SLACK_BYTES
+
+
+class SharedBoxes:
+    """Two pieces of memory that the judge and one worker see, and a GPU's gate between them."""
+
+    def __init__(self, device: str, sizes: Sequence[int]) -> None:
+        """Make sealed files of these sizes, in bytes, or on a GPU only the file of the gate."""
+        self._on_gpu = device == "cuda"
+        self._opened: list[OpenedBox] = []
+        self.gate: Gate | None = None
+        """The gate, on a GPU once the memory is open."""
+        self.fds = [create_sealed_file(GATE_BYTES if self._on_gpu else size) for size in sizes]
+        """Descriptors to pass to the worker."""
+        self._gate_fd = os.dup(self.fds[0]) if self._on_gpu else None
+        self.boxes: Sequence[Box] = (
+            []
+            if self._on_gpu
+            else [MappedBox(fd, size) for fd, size in zip(self.fds, sizes, strict=True)]
+        )
+
+    def close_fds(self) -> None:
+        """Close the descriptors that the worker has."""
+        for fd in self.fds:
+            os.close(fd)
+
+    def open(self, handles: Sequence[str], sizes: Sequence[int]) -> None:
+        """Open memory of these sizes that a worker on a GPU names. Raises RuntimeError, ValueError.
+
+        Does nothing on a processor.
+        """
+        for handle, size in zip(handles, sizes, strict=False):
+            self._opened.append(OpenedBox(handle, size))
+        if self._gate_fd is not None:
+            self.gate = Gate(self._gate_fd)
+        if self._opened:
+            self.boxes = self._opened
+
+    def close(self) -> None:
+        """Close what is open."""
+        for memory in self._opened:
+            memory.close()
+        if self.gate is not None:
+            self.gate.close()
+        if self._gate_fd is not None:
+            os.close(self._gate_fd)
 
 
 class Inbox:
@@ -88,7 +208,7 @@ class Inbox:
         staged = {slot: self._staged.pop(slot) for slot in slots if slot in self._staged}
         if staged:
             self.box.copy_in(list(staged.values()))
-            self.box.settle()
+            self.box.wait_for_copy()
             self._fresh.update(staged)
             self._timed.difference_update(staged)
 

@@ -1,4 +1,4 @@
-"""The load of the host: whether other work shares it while a session is timed.
+"""What a timed call needs: caches without its data, and a host without other work.
 
 The judge reads the load between samples, when every worker is frozen. Every other running thread
 then belongs to somebody else. A process that shares the cores delays launches and calls, and time
@@ -13,6 +13,39 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
+
+_MIB = 1 << 20
+
+
+def flush_caches(memory: torch.Tensor) -> None:
+    """Read memory of `compute_flush_bytes`, so that nothing else stays in the caches.
+
+    Reading leaves no lines that are written back later, within the time of a call. The memory must
+    have been written once: untouched pages of a processor may all be the same one.
+    """
+    memory.sum(dtype=memory.dtype)  # into a wider type, it takes 80 times as long on a processor
+
+
+def compute_flush_bytes(device: str) -> int:
+    """Return the number of bytes to read so that nothing else stays in the caches."""
+    if device == "cuda":
+        l2_bytes = int(torch.cuda.get_device_properties(0).L2_cache_size)
+        return max(256 * _MIB, 4 * l2_bytes)
+    return min(max(2 * (read_last_level_cache_bytes() or 0), 32 * _MIB), 256 * _MIB)
+
+
+def read_last_level_cache_bytes() -> int | None:
+    """Return the size of the largest cache that the first processor sees, as Linux describes it."""
+    sizes: list[int] = []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            text = file.read_text().strip()
+            unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+            sizes.append(int(text.rstrip("KMG")) * unit)
+    return max(sizes, default=None)
+
 
 _MOST_STOLEN = 0.05
 _LOAD = Path("/proc/loadavg")

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.frozen_gpu_memory import Pieces
 from evaluators.memory.frozen_memory import (
     Captured,
+    Pieces,
     Place,
     TensorEntry,
     Uncaptured,

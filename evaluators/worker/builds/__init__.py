@@ -1,1 +1,0 @@
-"""Builds of candidates: kept ones, failed ones, and compiling without a GPU."""

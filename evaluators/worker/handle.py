@@ -1,0 +1,922 @@
+"""The judge's handle to one worker process: typed requests, and a status for every failure."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, TypeAlias
+
+import torch
+
+from evaluators.clock.gate import Gate
+from evaluators.clock.rounds import Round, RoundTime, Unfinished, time_rounds
+from evaluators.device.timing_conditions import flush_caches
+from evaluators.diagnosis.bottleneck import Profile, read_profile
+from evaluators.memory.frozen_memory import Captured, Pieces, Place
+from evaluators.memory.tensors import ALIGN_BYTES, DTYPES, LaidOut, lay_out
+from evaluators.processes.messages import Malformed
+from evaluators.processes.text import make_readable
+from evaluators.references.task import ReferenceFailed, SizesExceeded
+from evaluators.sandbox.failures import Failed, Stage, explain_end, explain_error, explain_timeout
+from evaluators.sandbox.launcher import (
+    Died,
+    Ended,
+    ForkServer,
+    Late,
+    Limits,
+    Meanwhile,
+    Share,
+    TimedOut,
+    WorkerProcess,
+)
+from evaluators.worker.build_cache import Build
+from evaluators.worker.inbox import Inbox, SharedBoxes, Sizes
+from evaluators.worker.outputs import OutputReader, read_outputs, read_places, share_memory
+from store.errors import SandboxFailed
+
+Manner: TypeAlias = Literal["in_burst", "end_to_end", "behind_gate"]
+"""How a sample is timed.
+
+in_burst: From thawing the worker, which has the inputs of all calls, to freezing it; on a GPU, to
+    its report that all streams are done.
+end_to_end: On a GPU, from the request until the judge has the answers, by its processor.
+behind_gate: On a GPU, calls are launched beforehand and run while the worker is frozen.
+"""
+
+
+class LaunchBlocked(Exception):
+    """Calls cannot be launched without waiting for the GPU, which waits for the judge."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed request."""
+
+    elapsed_ns: int
+    """Time of all calls together by the judge's clock, with the cost of passing values."""
+    kept: Sequence[int]
+    """Slots of the calls whose outputs are kept, in the order of the outputs."""
+    rounds: Sequence[RoundTime] = ()
+    """The time of each call behind a gate, or that of a burst on a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadlines:
+    """How long a worker may take, in seconds."""
+
+    import_s: float
+    """To import the file, and to construct the module."""
+    build_s: float
+    """For any request, while a compiler runs below the worker."""
+    first_call_s: float
+    call_s: float
+    total_s: float
+    """For the worker's whole life."""
+
+    def limit_s(self, stage: Stage) -> float:
+        """Return the limit of a request without a compiler at work."""
+        return {
+            "load": self.import_s,
+            "construct": self.import_s,
+            "first_call": self.first_call_s,
+            "call": self.call_s,
+        }[stage]
+
+
+class TimedRequests:
+    """Requests to one worker under its deadlines, from the moment at which this is made."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+        self._started = time.monotonic()
+
+    def excuse(self, seconds: float) -> None:
+        """Do not count time in which the worker waited for the judge."""
+        self._started += seconds
+
+    def ask(
+        self,
+        process: WorkerProcess,
+        do: str,
+        stage: Stage,
+        late: Late | None,
+        meanwhile: Meanwhile | None,
+        share: Share | None,
+        fields: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Send one request and return its answer. Raises Failed, ReferenceFailed, Died."""
+        deadlines = self._deadlines
+        left_s = deadlines.total_s - (time.monotonic() - self._started)
+        if left_s <= 0:
+            message = f"not done after {deadlines.total_s:g} s in all"
+            raise Failed("timeout", "total_timeout", message)
+        limit_s = deadlines.limit_s(stage)
+        paused_s = process.paused_s
+        try:
+            answer = process.ask(
+                do,
+                min(limit_s, left_s),
+                min(deadlines.build_s, left_s),
+                late=late,
+                meanwhile=meanwhile,
+                share=share,
+                **fields,
+            )
+        except TimedOut as error:
+            raise explain_timeout(stage, limit_s, deadlines.build_s, error.compiling) from error
+        except Malformed as error:
+            raise Failed("rejected", "malformed_output", make_readable(str(error))) from error
+        except ValueError as error:  # it describes inputs or names of the task
+            raise ReferenceFailed(f"the task has too many inputs or names: {error}") from error
+        finally:
+            self.excuse(process.paused_s - paused_s)
+        if "error" in answer:
+            raise explain_error(stage, answer["error"])
+        return answer
+
+
+_MOST_PARAMETERS = 100_000
+_MOST_PIECES = 200
+_WIDEST_BYTES = torch.complex128.itemsize
+"""A candidate may hold its state in any element type."""
+
+Piece: TypeAlias = tuple[str, int, int]
+"""Elements in a row of a parameter or buffer: its name, the first element, the count."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter or buffer of a worker's module, as the worker describes it."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+def read_parameters(ask: Callable[[int], Mapping[str, Any]]) -> list[Parameter]:
+    """Return the parameters and buffers that a worker describes in pages.
+
+    `ask` requests the page that begins with the parameter of this number.
+    """
+    parameters: list[Parameter] = []
+    while True:
+        answer = ask(len(parameters))
+        page = [
+            Parameter(name, DTYPES[dtype], tuple(shape)) for name, dtype, shape in answer["state"]
+        ]
+        parameters += page
+        count = len(parameters)
+        if not page or count >= _MOST_PARAMETERS or count == answer["total"]:
+            return parameters
+
+
+def split_to_write(
+    state: Mapping[str, torch.Tensor], room_bytes: int
+) -> Iterator[tuple[list[tuple[str, int]], list[torch.Tensor]]]:
+    """Yield pages of pieces, each a name and first element, with their values."""
+    pieces: list[tuple[str, int]] = []
+    values: list[torch.Tensor] = []
+    held = 0
+    for name, tensor in state.items():
+        flat = tensor.detach().reshape(-1)
+        most = max(1, room_bytes // flat.element_size())
+        for start in range(0, flat.numel(), most):
+            piece = flat[start : start + most]
+            size = piece.numel() * piece.element_size()
+            if pieces and (held + size > room_bytes or len(pieces) >= _MOST_PIECES):
+                yield pieces, values
+                pieces, values, held = [], [], 0
+            pieces.append((name, start))
+            values.append(piece)
+            held += -(-size // ALIGN_BYTES) * ALIGN_BYTES
+    if pieces:
+        yield pieces, values
+
+
+def split_to_read(wanted: Mapping[str, torch.Tensor], room_bytes: int) -> Iterator[Piece]:
+    """Yield pieces that cover some tensors and each fit into a box."""
+    most = max(1, room_bytes // 2 // _WIDEST_BYTES)
+    for name, tensor in wanted.items():
+        for start in range(0, tensor.numel(), most):
+            yield name, start, min(most, tensor.numel() - start)
+
+
+def split_pages(pieces: Iterable[Piece], room_bytes: int) -> Iterator[list[Piece]]:
+    """Yield pages of pieces that fit into a box together."""
+    page: list[Piece] = []
+    room = room_bytes
+    for piece in pieces:
+        size = piece[2] * _WIDEST_BYTES + ALIGN_BYTES
+        if page and (size > room or len(page) >= _MOST_PIECES):
+            yield page
+            page, room = [], room_bytes
+        page.append(piece)
+        room -= size
+    if page:
+        yield page
+
+
+def are_pieces(values: Any, page: Sequence[Piece]) -> bool:
+    """Whether values are flat tensors of the counts in a page."""
+    return (
+        isinstance(values, list)
+        and len(values) == len(page)
+        and all(
+            isinstance(value, torch.Tensor) and value.shape == (count,)
+            for value, (_, _, count) in zip(values, page, strict=True)
+        )
+    )
+
+
+@dataclass(frozen=True)
+class StartedWorker:
+    """A worker's process that waits for its first request."""
+
+    process: WorkerProcess
+    boxes: SharedBoxes
+    device: str
+    threads: int
+    """Number of threads of its loops."""
+    build: Build | None
+
+    def end(self, *, keeps_build: bool = False) -> Ended:
+        """End the process and return how it ended. Raises SandboxFailed.
+
+        keeps_build: keep what it has compiled, for later workers with the same files.
+        """
+        self.boxes.close()
+        try:
+            ended = self.process.end()
+            # Nothing of the candidate runs any more.
+            if self.build is not None and keeps_build:
+                self.build.keep()
+        finally:
+            if self.build is not None:
+                self.build.release()
+        return ended
+
+
+def start_worker(
+    fork_server: ForkServer,
+    files: Mapping[str, str],
+    *,
+    setting: Mapping[str, Any],
+    limits: Limits,
+    sizes: Sizes | None,
+    build: Build | None = None,
+) -> StartedWorker:
+    """Start a worker's process with some files in its folder.
+
+    Args:
+        fork_server: What forks it.
+        files: Path to text.
+        setting: Fields of `evaluators.worker.loop.Setting`.
+        limits: Limits; the memory that it shares with the judge is added to them.
+        sizes: Sizes of that memory. On a GPU they may be unknown so far (None), since the worker
+            allocates the memory when it is prepared.
+        build: Folder for what it compiles.
+
+    Raises:
+        SandboxFailed: the process cannot be started.
+    """
+    device = str(setting["device"])
+    box_bytes = sizes.boxes if sizes is not None else (0, 0)
+    if limits.memory_bytes is not None:
+        limits = replace(limits, memory_bytes=limits.memory_bytes + sum(box_bytes))
+    boxes = SharedBoxes(device, box_bytes)
+    try:
+        process = fork_server.start(
+            files,
+            setting=setting,
+            limits=limits,
+            inbox=boxes.fds[0],
+            outbox=boxes.fds[1],
+            build=build.folder if build is not None else None,
+        )
+    except SandboxFailed:
+        boxes.close()
+        if build is not None:
+            build.release()
+        raise
+    finally:
+        boxes.close_fds()
+    return StartedWorker(process, boxes, device, int(setting["threads"]), build)
+
+
+_LAUNCH_S = 2.0
+"""How long launching the calls of one sample may take before they count as waiting for the GPU."""
+Answers: TypeAlias = list[list[dict[str, Any]]]
+"""Descriptions of the outputs of the last request, and of the one before it."""
+Timed: TypeAlias = tuple[Sample, Answers, Mapping[int, Any] | None, list[Place]]
+"""A sample, the descriptions of its outputs, and the outputs. Those of a burst are not read yet. On
+a processor, or where they need not be checked, they are not described either, and there are only
+their places."""
+
+
+class Ask(Protocol):
+    """Sends a request to the worker and returns its answer."""
+
+    def __call__(
+        self,
+        do: str,
+        stage: Stage,
+        late: Late | None = None,
+        meanwhile: Meanwhile | None = None,
+        **fields: Any,
+    ) -> Any:
+        """Raises Failed, or ReferenceFailed for a trusted worker."""
+        ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """Calls to time."""
+
+    slots: list[int]
+    """The slots to call the module on, in order."""
+    variant: str | None
+    """A prepared way of running a trusted module."""
+    cold: bool
+    """Whether to flush the caches: before each call or, in a burst, before the first, and then to
+    make each call alone."""
+    copies: bool
+    """Whether to copy each output before the next call."""
+    describes: bool
+    """Whether a burst on a GPU ends with a description of its outputs, so that they can be checked.
+    Otherwise they are described when they are asked for."""
+
+
+class TimedCalls:
+    """Times calls of one worker by the judge's clock, in one of three manners.
+
+    in_burst: The judge writes all inputs while the worker is frozen. A sample begins before it is
+    thawed and contains all between its calls. The calls are made in a row or, cold, each when the
+    judge has the report of the one before. A sample ends when all processes of the worker are
+    frozen again. On a GPU it ends when the judge has the report that all streams are done, and what
+    the rest takes longer than that of an empty call counts as well (`EmptyRounds`).
+    end_to_end: A sample begins before its inputs are written, and ends when the judge has the
+    answers.
+    behind_gate: Calls are launched first, and each is timed while the worker is frozen.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        inbox: Inbox,
+        outputs: OutputReader,
+        gate: Gate | None,
+        *,
+        flushed: torch.Tensor | None,
+        call_s: float,
+        read_interval_ns: Callable[[], tuple[int, int]],
+        pass_turn: Callable[[Callable[[], bool]], bool],
+        blame_task: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Without a gate, calls are on a processor.
+
+        flushed: Memory to read for a flush.
+        read_interval_ns: Returns when the last request began, and when the worker was frozen.
+        pass_turn: Lets the worker make the next call once it has reported one.
+        """
+        self._ask = ask
+        self._inbox = inbox
+        self._outputs = outputs
+        self._gate = gate
+        self._flushed = flushed
+        self._call_s = call_s
+        self._read_interval_ns = read_interval_ns
+        self._pass_turn = pass_turn
+        self._blame_task = blame_task
+        self._passed = 0
+        """Number of the last time that the gate was passed."""
+
+    def time(self, request: Request, manner: Manner) -> Timed:
+        """Make and time calls. Raises LaunchBlocked where launching has to wait for the GPU."""
+        if self._gate is None:
+            return self._time_in_burst(request)
+        if manner == "behind_gate":
+            return self._time_behind_gate(request, self._gate)
+        if manner == "in_burst":
+            return self._time_in_burst_on_gpu(request, self._gate)
+        return self._time_end_to_end(request)
+
+    def _time_in_burst(self, request: Request) -> Timed:
+        slots = request.slots
+        self._write_inputs(slots, cold=request.cold)
+
+        def pass_turns(is_over: Callable[[], bool]) -> None:
+            for _ in slots[1:]:
+                if not self._pass_turn(is_over):
+                    return
+
+        answer = self._ask(
+            "time",
+            "call",
+            meanwhile=pass_turns if request.cold else None,
+            slots=slots,
+            variant=request.variant,
+            copies=request.copies,
+            alone=request.cold,
+        )
+        begin_ns, end_ns = self._read_interval_ns()
+        with self._blame_task():
+            places = read_places(answer, len(slots))
+        return Sample(end_ns - begin_ns, slots), [[], []], None, places
+
+    def _time_in_burst_on_gpu(self, request: Request, gate: Gate) -> Timed:
+        slots, first = request.slots, self._passed + 1
+        last = self._passed = first + (len(slots) - 1 if request.cold else 0)
+        self._write_inputs(slots, cold=request.cold)
+        done_ns: list[int] = []
+
+        def follow_calls(is_over: Callable[[], bool]) -> None:
+            told_ns = gate.follow_calls(first, last, is_over)
+            gate.open_now(last)
+            if told_ns is not None:
+                done_ns.append(told_ns)
+
+        gate.open_now(first)
+        answer = self._ask(
+            "call_in_burst",
+            "call",
+            meanwhile=follow_calls,
+            slots=slots,
+            first=first,
+            variant=request.variant,
+            copies=request.copies,
+            alone=request.cold,
+            describes=request.describes,
+        )
+        begin_ns, end_ns = self._read_interval_ns()
+        with self._blame_task():
+            answers = [read_outputs(answer, len(slots) if request.describes else 0), []]
+            if not done_ns:
+                raise Failed("rejected", "timer_mismatch", "a call has not reported its end")
+        call_ns = done_ns[0] - begin_ns
+        times = [RoundTime(call_ns, rest_ns=end_ns - done_ns[0])]
+        places: list[Place] = [] if request.describes else [([], [])] * len(slots)
+        return Sample(call_ns, slots, times), answers, None, places
+
+    def _time_end_to_end(self, request: Request) -> Timed:
+        slots = request.slots
+        begin_ns = time.perf_counter_ns()
+        self._write_inputs(slots, cold=request.cold)
+        self._ask("time", "call", slots=slots, variant=request.variant, copies=request.copies)
+        with self._blame_task():
+            answer = self._ask("describe", "call", calls=list(range(len(slots))))
+            answers = [read_outputs(answer, len(slots)), []]
+            taken = dict(enumerate(self._outputs.read_all(answers[0])))
+        return Sample(time.perf_counter_ns() - begin_ns, slots), answers, taken, []
+
+    def _write_inputs(self, slots: list[int], *, cold: bool) -> None:
+        self._inbox.write(slots)
+        if cold and self._flushed is not None:
+            flush_caches(self._flushed)
+        if self._gate is not None:
+            torch.cuda.synchronize()
+
+    def _time_behind_gate(self, request: Request, gate: Gate) -> Timed:
+        first, slots = self._passed + 1, request.slots
+        last = self._passed = self._passed + len(slots)
+        late: list[bool] = []
+
+        def open_gate() -> None:
+            late.append(True)
+            gate.open_now(last)
+
+        try:
+            answer = self._ask(
+                "launch",
+                "call",
+                late=(_LAUNCH_S, open_gate),
+                slots=slots,
+                first=first,
+                variant=request.variant,
+            )
+            if late:
+                self._ask("wait_for_copy", "call")
+                raise LaunchBlocked
+            with self._blame_task():
+                answers = [read_outputs(answer, len(slots)), []]
+                taken = [self._outputs.prepare(output) for output in answers[0]]
+            rounds = [
+                Round(self._inbox.pair_staged(slot), copies)
+                for slot, (_, copies) in zip(slots, taken, strict=True)
+            ]
+            flushed = self._flushed if request.cold else None
+            times = time_rounds(gate, first, rounds, flushed, self._call_s)
+        except Unfinished:
+            self._ask("wait_for_copy", "call")
+            message = f"not done after {self._call_s:g} s"
+            raise Failed("timeout", "call_timeout", message) from None
+        finally:
+            gate.open_now(last)
+        self._inbox.unstage(slots)
+        elapsed_ns = sum(round_time.call_ns for round_time in times)
+        values = {number: value for number, (value, _) in enumerate(taken)}
+        return Sample(elapsed_ns, slots, times), answers, values, []
+
+
+class WorkerHandle:
+    """One worker with its shared memory.
+
+    Methods raise Failed; those of a trusted worker, which runs the task's own module, raise
+    ReferenceFailed, so that a candidate is never blamed for a baseline.
+    """
+
+    def __init__(
+        self,
+        started: StartedWorker,
+        sizes: Sizes,
+        *,
+        deadlines: Deadlines,
+        trusted: bool,
+        flushed: torch.Tensor | None = None,
+        share: Share | None = None,
+    ) -> None:
+        """Take a process that has been started; `prepare` makes it ready for requests.
+
+        Args:
+            started: The process.
+            sizes: Sizes of the memory that it shares with the judge.
+            deadlines: Its deadlines.
+            trusted: Whether it runs the task's own module.
+            flushed: Memory of a GPU to write in order to flush its caches.
+            share: The device, which other judges may have while this worker compiles, and between
+                two of its calls.
+        """
+        self._started = started
+        self._process: WorkerProcess = started.process
+        self._sizes = sizes
+        self._trusted = trusted
+        self.deadlines = deadlines
+        self._requests = TimedRequests(deadlines)
+        self.device = started.device
+        self._share = share
+        self.threads = started.threads
+        """Number of threads of its loops."""
+        self.slots = sizes.slots
+        """Number of sets of inputs that it can hold at a time."""
+        self.reply_calls = sizes.reply_calls
+        """Number of calls whose outputs fit one of its replies."""
+        self._inbox = Inbox(sizes, trusted=trusted)
+        self._pieces = Pieces(self._process.let_run)
+        self._flushed = flushed
+        self._ended: Ended | None = None
+        self._imported = False
+        self._answers: list[list[dict[str, Any]]] = [[], []]
+        self._taken: Mapping[int, Any] | None = None
+        """Outputs of timed calls that the judge has read."""
+        self._places: list[Place] = []
+        self._captured: dict[int, Captured] = {}
+
+    def prepare(self) -> None:
+        """Wait until the worker has its device. Raises SandboxFailed: no code has run in it yet."""
+        boxes, (inbox_bytes, outbox_bytes) = self._started.boxes, self._sizes.boxes
+        try:
+            answer = self._ask(
+                "prepare", "load", inbox_bytes=inbox_bytes, outbox_bytes=outbox_bytes
+            )
+            boxes.open(answer["handles"], (inbox_bytes, outbox_bytes))
+            self._process.freeze_between_requests()
+            inbox, outbox = boxes.boxes
+        except (Failed, ReferenceFailed, RuntimeError, TimedOut, ValueError) as failed:
+            self.end()
+            raise SandboxFailed(f"a worker cannot be prepared: {failed}") from failed
+        self._inbox.attach(inbox)
+        self._outputs = OutputReader(self._process.pid, self.device, outbox, self._pieces)
+        self._timed_calls = TimedCalls(
+            self._ask,
+            self._inbox,
+            self._outputs,
+            boxes.gate,
+            flushed=self._flushed,
+            call_s=self.deadlines.call_s,
+            read_interval_ns=lambda: (self._process.begin_ns, self._process.end_ns),
+            pass_turn=self._process.pass_turn,
+            blame_task=self._blame_task,
+        )
+
+    def load(self, path: str, entry_point: str, names: Mapping[str, Any]) -> None:
+        """Import the file and find the entry point in it."""
+        answer = self._ask(
+            "load",
+            "load",
+            share=self._building_share,
+            path=path,
+            entry_point=entry_point,
+            names=dict(names),
+        )
+        self._imported = True
+        if not answer["found"]:
+            message = f"the file defines no {entry_point}"
+            raise Failed("compile_error", "no_entry_point", message)
+
+    def construct(
+        self, seed: int, arguments: list[Any], *, places: bool = False
+    ) -> list[Parameter]:
+        """Make the module under a seed and return its parameters and buffers.
+
+        places: Whether its calls make tensors on the device where they name none.
+        """
+        self._ask(
+            "construct",
+            "construct",
+            share=self._building_share,
+            seed=seed,
+            arguments=self._inbox.put(arguments),
+            places=places,
+        )
+        return read_parameters(lambda start: self._ask("state", "call", start=start))
+
+    @property
+    def _building_share(self) -> Share | None:
+        """The device while the module is imported and made.
+
+        Trusted workers start beside a candidate, in threads of the judge that hold no lock.
+        """
+        return None if self._trusted else self._share
+
+    def adopt(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Overwrite parameters and buffers by name, in as many messages as the inbox needs."""
+        for pieces, values in split_to_write(state, self._sizes.shared_bytes // 2):
+            self._ask("adopt", "call", pieces=pieces, values=self._inbox.put(values, dense=True))
+
+    def current_state(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return parameters and buffers as they are now, in the shapes and types of `wanted`."""
+        taken = {name: [tensor.new_empty(0, device="cpu")] for name, tensor in wanted.items()}
+        pieces = list(split_to_read(wanted, self._started.boxes.boxes[1].size_bytes))
+        for (name, _, _), value in zip(pieces, self.read_pieces(pieces), strict=True):
+            taken[name].append(value.to(wanted[name].dtype))
+        return {name: torch.cat(parts).view(wanted[name].shape) for name, parts in taken.items()}
+
+    def read_pieces(self, pieces: Iterable[Piece]) -> list[torch.Tensor]:
+        """Return pieces of parameters and buffers as they are now."""
+        taken: list[torch.Tensor] = []
+        for page in split_pages(pieces, self._started.boxes.boxes[1].size_bytes):
+            answer = self._ask("current_state", "call", pieces=page)
+            values = self._outputs.take(answer["values"], "cpu")
+            if not are_pieces(values, page):
+                message = "the module's state is not described"
+                raise Failed("rejected", "malformed_output", message)
+            taken += values
+        return taken
+
+    def reseed(self, seed: int) -> None:
+        """Seed the generators of the worker, for modules that draw numbers in a call."""
+        self._ask("reseed", "call", seed=seed)
+
+    def poison(self, sizes: list[int]) -> None:
+        """Fill freed memory with NaN, in blocks of these sizes in bytes."""
+        self._ask("poison", "call", sizes=sizes)
+
+    def prepare_variant(self, name: str, slot: int, *, compiles: bool) -> float:
+        """Prepare one way of running a trusted module on a slot's inputs; returns its seconds.
+
+        compiles: Whether it mostly compiles, and other judges may time meanwhile.
+        """
+        self._inbox.write([slot])
+        share = self._share if compiles else None
+        paused_s = self._process.paused_s
+        answer = self._ask("variant", "construct", share=share, name=name, slot=slot)
+        return float(answer["seconds"]) - (self._process.paused_s - paused_s)
+
+    def require_room(self, answer: Any) -> None:
+        """Raise SizesExceeded where the outbox has no room for an answer.
+
+        Its size may depend on the numbers, and so differ from that of the first answer.
+        """
+        answer_bytes = lay_out(answer).end
+        if answer_bytes > self._sizes.boxes[1]:
+            raise SizesExceeded(0, answer_bytes)
+
+    def fill(
+        self,
+        slot: int,
+        inputs: list[Any],
+        *,
+        known: LaidOut | None = None,
+        strided: bool = False,
+        copied: bool = False,
+    ) -> LaidOut | None:
+        """Replace the inputs of a slot. Raises SizesExceeded where there is no room for them.
+
+        The judge writes them while the worker is frozen, right before a call.
+        The worker gets a request only for a new layout, and for inputs that it copies.
+
+        known: What this has returned for the same inputs and another worker, which saves time.
+        """
+        if strided or copied:
+            self._inbox.specs.pop(slot, None)
+            spec = self._inbox.put(inputs, dense=strided)
+            self._ask("fill", "call", slot=slot, inputs=spec, strided=strided, copied=copied)
+            return None
+        laid_out = self._inbox.lay_out(slot, inputs, known)
+        if self._inbox.specs.get(slot) != laid_out.spec:
+            self._ask("fill", "call", slot=slot, inputs=laid_out.spec)
+            self._inbox.specs[slot] = laid_out.spec
+        self._inbox.stage(slot)
+        return laid_out
+
+    def call(self, slot: int, *, first: bool = False) -> Any:
+        """Call the module on a slot and return its output."""
+        self._inbox.write([slot])
+        self._pieces.trim()
+        stage: Stage = "first_call" if first else "call"
+        answer = self._ask("call", stage, share=self._share if first else None, slot=slot)
+        self._answers, self._taken, self._places = [[answer], self._answers[0]], None, []
+        with self._blame_task():
+            return self.output(0)
+
+    def output(self, index: int, *, before: bool = False) -> Any:
+        """Return an output of the last request, or of the one before it, as it is now.
+
+        The judge reads it from the frozen worker's memory; where the system forbids that, the
+        worker copies it. An output that was timed on a GPU is as it was at the end of its call.
+        """
+        if self._places and not before:
+            return self.timed_outputs([index])[0][0]
+        if self._taken is not None and not before:
+            return self._taken[index]
+        answer: Mapping[str, Any] = self._answers[int(before)][index]
+        if not self._outputs.can_read_memory or (before and "boxed" in answer):
+            answer = self._ask("output", "call", index=index, before=before)
+        return self._outputs.read(answer)
+
+    def capture_outputs(self, calls: Sequence[int]) -> None:
+        """Read outputs of timed calls from the memory that the worker has named within their time.
+
+        To be called before the next request: what the worker does in it is then of no effect.
+        """
+        if self.device == "cuda":
+            if self._taken is None:
+                with self._blame_task():
+                    values = self._outputs.read_all([self._answers[0][call] for call in calls])
+                self._taken = dict(zip(calls, values, strict=True))
+        elif self._outputs.can_read_memory:
+            places = {call: self._places[call] for call in calls if self._places}
+            self._captured = {call: self._outputs.capture(at) for call, at in places.items()}
+
+    def timed_outputs(self, calls: Sequence[int]) -> list[tuple[Any, bool]]:
+        """Return outputs of timed calls, and whether each consists of what has been captured."""
+        if self._taken is not None:
+            return [(self._taken[call], True) for call in calls]
+        if not self._outputs.can_read_memory:
+            ask = functools.partial(self._ask, "output", "call", before=False)
+            return [(self._outputs.read(ask(index=call)), True) for call in calls]
+        captured = [self._captured.get(call) for call in calls]
+        with self._blame_task():
+            answers = self._describe(calls)
+            return list(map(self._outputs.read_captured, answers, captured))
+
+    def _describe(self, calls: Sequence[int]) -> list[dict[str, Any]]:
+        return read_outputs(self._ask("describe", "call", calls=list(calls)), len(calls))
+
+    def inputs(self, slot: int) -> Any:
+        """Return the inputs of a slot as they are now."""
+        self._inbox.write([slot])
+        if slot in self._inbox.specs:
+            return self._inbox.read(slot, self.device)
+        answer = self._ask("inputs", "call", slot=slot)
+        return self._outputs.take(answer["inputs"], self.device)
+
+    def check_clocks(self) -> None:
+        """Raise Failed if the code has replaced a clock of its process."""
+        replaced = self._ask("clocks", "call")["replaced"]
+        if replaced:
+            message = f"the code replaces {make_readable(', '.join(replaced))[:200]}"
+            raise Failed("rejected", "timer_mismatch", message)
+
+    def prepare_empty(self, slot: int, *, launches: bool = False) -> None:
+        """Prepare the variant `empty` of a trusted worker, which returns a ready answer.
+
+        launches: Whether it launches a kernel that does nothing.
+        """
+        self._inbox.write([slot])
+        self._ask("empty", "call", slot=slot, launches=launches)
+
+    def time_empty(self, calls: int, *, alone: bool) -> int:
+        """Return the nanoseconds of calls of `empty` by the clock of a trusted worker itself.
+
+        alone: Wait for the GPU after each call.
+        """
+        return int(self._ask("time_empty", "call", calls=calls, alone=alone)["taken_ns"])
+
+    def time(
+        self,
+        slots: list[int],
+        variant: str | None = None,
+        *,
+        cold: bool = False,
+        copies: bool = False,
+        manner: Manner = "end_to_end",
+        describes: bool = True,
+    ) -> Sample:
+        """Time one call of the module, or of a variant of it, per slot, and keep the outputs.
+
+        Args:
+            slots: The slots to call it on, in order.
+            variant: A prepared way of running a trusted module.
+            cold: Flush the caches of a GPU before each call; those of a processor before the first,
+                and make each call alone.
+            copies: Copy each output before the next call, within the sample.
+            manner: How to time it (`TimedCalls`).
+            describes: Whether the outputs of a burst on a GPU can be checked (`Request`).
+        """
+        self._pieces.trim()
+        self.release_outputs()  # this sample's outputs can take their memory
+        self._inbox.restage(slots, self.device)
+        sample, self._answers, self._taken, self._places = self._timed_calls.time(
+            Request(slots, variant, cold=cold, copies=copies, describes=describes), manner
+        )
+        self._captured = {}
+        self._inbox.note_timed(slots)
+        return sample
+
+    def release_outputs(self) -> None:
+        """Free the judge's copies of the last outputs; `output` then reads the worker's memory."""
+        self._taken = None
+
+    def outputs_overlap(self) -> bool:
+        """Whether outputs of two calls of the last request share memory."""
+        count = len(self._places)
+        return share_memory(self._describe(range(count)) if count else self._answers[0])
+
+    def profile(self, slot: int) -> Profile:
+        """Return a profile of one call, as the worker reports it."""
+        self._inbox.write([slot])
+        return read_profile(self._ask("profile", "first_call", slot=slot))
+
+    def step_aside(self) -> float:
+        """Let another judge that wants the device have it now; return the seconds of that."""
+        if self._share is None or not self._share.is_wanted():
+            return 0.0
+        aside_s = self._share.step_aside()
+        self.excuse(aside_s)
+        return aside_s
+
+    def excuse(self, seconds: float) -> None:
+        """Do not count time in which the worker waited for the judge."""
+        self._requests.excuse(seconds)
+
+    def cpu_ns(self) -> int:
+        """Return the processor time that the worker and all it has started have used so far."""
+        return self._process.cpu_ns()
+
+    def running_ns(self) -> int:
+        """Return the time in which a worker on a processor has not been frozen so far."""
+        return self._process.running_ns
+
+    def pin(self, cores: Collection[int]) -> bool:
+        """Let every thread of the worker run on these cores only; whether that was possible."""
+        return self._process.pin(cores)
+
+    def is_pinned(self, cores: Collection[int]) -> bool:
+        """Whether every thread of the worker runs on these cores only."""
+        return self._process.list_cores() == {*cores}
+
+    def shares_device(self) -> bool:
+        """Whether another process of the worker holds the GPU as well."""
+        return self.device == "cuda" and bool(self._process.find_other_holders("/dev/nvidia"))
+
+    def end(self) -> Ended:
+        """End the worker; may be called twice."""
+        if self._ended is None:
+            self._pieces.close()
+            self._ended = self._started.end(keeps_build=self._imported)
+        return self._ended
+
+    def _ask(
+        self,
+        do: str,
+        stage: Stage,
+        late: Late | None = None,
+        meanwhile: Meanwhile | None = None,
+        share: Share | None = None,
+        **fields: Any,
+    ) -> Any:
+        with self._blame_task():
+            if self._ended is not None:  # a call that only raises flags may have ended it
+                raise Failed("crash", "early_exit", "the process has ended before")
+            with self._inbox.expose(fields):
+                try:
+                    return self._requests.ask(
+                        self._process, do, stage, late, meanwhile, share, fields
+                    )
+                except Died as error:
+                    raise explain_end(self.end()) from error
+
+    @contextlib.contextmanager
+    def _blame_task(self) -> Generator[None]:
+        """Turn a failure of a trusted worker into one of the task."""
+        try:
+            yield
+        except Failed as failed:
+            if self._trusted:
+                message = f"the eager baseline failed: {failed.message}"
+                raise ReferenceFailed(message) from failed
+            raise
