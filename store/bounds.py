@@ -42,7 +42,10 @@ class Bounds:
         connection.execute(f"SET temp_directory = '{place}'")
         connection.execute(f"SET memory_limit = '{self.memory_bytes}B'")
         connection.execute(f"SET max_temp_directory_size = '{self.spill_bytes}B'")
-        # Fewer where the process may use fewer processors.
+
+    def use_threads(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Let a connection use as many threads as the process may, up to the bound."""
+        connection.execute("RESET threads")
         row = connection.execute("SELECT current_setting('threads')").fetchone()
         assert row is not None
         if int(row[0]) > self.threads:

@@ -25,7 +25,11 @@ _VERSIONS = re.compile(r"catalog version is (\S+), but the extension requires ve
 
 
 def connect(
-    *, to: Location | None = None, bounds: Bounds | None = None, spill: Path | None = None
+    *,
+    to: Location | None = None,
+    bounds: Bounds | None = None,
+    spill: Path | None = None,
+    one_thread: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB with the extensions of a lake, loaded from their wheels by path.
 
@@ -36,12 +40,14 @@ def connect(
         bounds: What it may use; None is what every process may use.
         spill: A folder for data that does not fit into memory; None is a private one that is
             removed with the connection.
+        one_thread: Leave it to the caller to call `Bounds.use_threads`. Several threads double the
+            processor's time for what takes milliseconds, such as DuckLake's look-ups.
     """
     import duckdb
 
     # The wheels were verified at installation. Verifying 70 MB of signatures again would take a
     # third of a second per connection. After this, nothing unsigned can be loaded.
-    connection = duckdb.connect(config={"allow_unsigned_extensions": True})
+    connection = duckdb.connect(config={"allow_unsigned_extensions": True, "threads": 1})
     # Under `python -c` and in a notebook DuckDB prints a bar for slow queries into the output.
     connection.execute("SET enable_progress_bar = false")
     packages = FolderLocation.extensions if to is None else (*to.extensions, *to.files.extensions)
@@ -51,7 +57,10 @@ def connect(
         connection.execute(f"LOAD '{_escape(extension)}'")
     connection.execute("SET allow_unsigned_extensions = false")
     folder = spill or choose_scratch("spill")
-    (bounds or read_bounds(folder)).apply(connection, folder)
+    bounds = bounds or read_bounds(folder)
+    bounds.apply(connection, folder)
+    if not one_thread:
+        bounds.use_threads(connection)
     connection.execute("SET TimeZone = 'UTC'")
     # Rows with lists or structs come in small chunks, but each counts as a full one. They soon
     # reach the default of 1 MB, and then all cores except one wait for the reader.
@@ -128,6 +137,17 @@ def attach(
         ) from error
     if not create:
         _require_own_files(connection, location, name)
+
+
+def pin(
+    connection: duckdb.DuckDBPyConnection, location: Location, at: str | int | None = None
+) -> int:
+    """Attach the lake at a snapshot, which `resolve_snapshot` finds; return its number."""
+    attach(connection, location, name="newest")
+    snapshot = resolve_snapshot(connection, at, name="newest")
+    connection.execute("DETACH newest")
+    attach(connection, location, snapshot=snapshot)
+    return snapshot
 
 
 def _require_own_files(

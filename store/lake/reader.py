@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from store.bounds import read_bounds
 from store.lake import exclusions, user_sql, view_cache
-from store.lake.attachment import attach, connect, resolve_snapshot
+from store.lake.attachment import connect, pin
 from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.host.scratch import choose_scratch
 from store.lake.limits import QueryLimits
@@ -59,16 +59,15 @@ class Lake:
         spill = spill or choose_scratch("spill")
         self.bounds = read_bounds(spill) if limits is None else limits.find_bounds(spill)
         """Memory and disk space that the queries of this reader may use."""
-        self._connection = connect(to=location, bounds=self.bounds, spill=spill)
+        self._connection = connect(to=location, bounds=self.bounds, spill=spill, one_thread=True)
         with translate_errors(self.bounds):
-            attach(self._connection, location, name="newest")
-            self.snapshot = resolve_snapshot(self._connection, at, name="newest")
+            self.snapshot = pin(self._connection, location, at)
             """Number of the snapshot that is read."""
-            self._connection.execute("DETACH newest")
-            attach(self._connection, location, snapshot=self.snapshot)
             self._texts = ViewTexts(
                 self._connection, location, self.snapshot, self.catalog, self._prepare
             )
+        if not all(table.is_small for table in self._texts.stored.values()):
+            self.bounds.use_threads(self._connection)
         self._known = (*self.catalog.tables, *list_views())
         self._prepared_names: set[str] = set()
         self._included = frozenset(include) ^ exclusions.EMPTY_BY_DEFAULT

@@ -23,8 +23,8 @@ from store.lake.attachment import (
     WRITE_DATA_PATH,
     attach,
     connect,
-    find_newest_snapshot,
     list_filled_tables,
+    pin,
 )
 from store.lake.checksums import hash_file
 from store.lake.data_files import NewFiles
@@ -375,10 +375,7 @@ def open_for_reading(location: Location) -> Generator[duckdb.DuckDBPyConnection]
     connection = connect(to=location)
     try:
         with hold_inlined_rows(location):
-            attach(connection, location, name="newest")
-            newest = find_newest_snapshot(connection, "newest")
-            connection.execute("DETACH newest")
-            attach(connection, location, snapshot=newest)
+            pin(connection, location)
             yield connection
     finally:
         connection.close()
