@@ -43,9 +43,15 @@ class Bounds:
         connection.execute(f"SET memory_limit = '{self.memory_bytes}B'")
         connection.execute(f"SET max_temp_directory_size = '{self.spill_bytes}B'")
 
+        self._limit_threads(connection)
+
     def use_threads(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Let a connection use as many threads as the process may, up to the bound."""
+        """Give a connection that has one thread all that the process may use, up to the bound."""
         connection.execute("RESET threads")
+        self._limit_threads(connection)
+
+    def _limit_threads(self, connection: duckdb.DuckDBPyConnection) -> None:
+        # Fewer where the process may use fewer processors.
         row = connection.execute("SELECT current_setting('threads')").fetchone()
         assert row is not None
         if int(row[0]) > self.threads:

@@ -40,14 +40,15 @@ def connect(
         bounds: What it may use; None is what every process may use.
         spill: A folder for data that does not fit into memory; None is a private one that is
             removed with the connection.
-        one_thread: Leave it to the caller to call `Bounds.use_threads`. Several threads double the
-            processor's time for what takes milliseconds, such as DuckLake's look-ups.
+        one_thread: Begin with one thread, until a call of `Bounds.use_threads`. Several threads
+            double the processor's time of what takes milliseconds, such as DuckLake's look-ups.
     """
     import duckdb
 
     # The wheels were verified at installation. Verifying 70 MB of signatures again would take a
     # third of a second per connection. After this, nothing unsigned can be loaded.
-    connection = duckdb.connect(config={"allow_unsigned_extensions": True, "threads": 1})
+    config: dict[str, bool | int] = {"allow_unsigned_extensions": True}
+    connection = duckdb.connect(config={**config, "threads": 1} if one_thread else config)
     # Under `python -c` and in a notebook DuckDB prints a bar for slow queries into the output.
     connection.execute("SET enable_progress_bar = false")
     packages = FolderLocation.extensions if to is None else (*to.extensions, *to.files.extensions)
@@ -57,10 +58,7 @@ def connect(
         connection.execute(f"LOAD '{_escape(extension)}'")
     connection.execute("SET allow_unsigned_extensions = false")
     folder = spill or choose_scratch("spill")
-    bounds = bounds or read_bounds(folder)
-    bounds.apply(connection, folder)
-    if not one_thread:
-        bounds.use_threads(connection)
+    (bounds or read_bounds(folder)).apply(connection, folder)
     connection.execute("SET TimeZone = 'UTC'")
     # Rows with lists or structs come in small chunks, but each counts as a full one. They soon
     # reach the default of 1 MB, and then all cores except one wait for the reader.
