@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
-from store.mcp.desk import Desk
+from store.mcp.lake_tools import LakeTools
 from store.mcp.server import READING_ROOMS, build_server
 from store.mcp.serving import AgentLimits
 
@@ -59,7 +59,7 @@ def run_in_memory(
     async def run() -> Any:
         location = Location.of(str(lake))
         async with (
-            Desk(location, None, limits or AgentLimits(timeout=60)) as desk,
+            LakeTools(location, None, limits or AgentLimits(timeout=60)) as desk,
             Client(build_server(desk, rooms)) as client,
         ):
             return await work(Agent(client))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from evaluators.scheduling.pending import Selection
     from evaluators.scheduling.prebuild import Builder
     from evaluators.scheduling.run import Tally
-    from store.mcp.desk import Desk
+    from store.mcp.lake_tools import LakeTools
 
 
 _LISTED = 10
@@ -150,7 +150,7 @@ def make_mcp(module: Evaluator) -> Callable[..., None]:
         from store.mcp.server import READING_ROOMS, build_server
         from store.mcp.serving import serve
 
-        def build(desk: Desk) -> MCPServer[Any]:
+        def build(desk: LakeTools) -> MCPServer[Any]:
             return build_server(desk, (*READING_ROOMS, contract.ROOM))
 
         def make_pool() -> Pool:

@@ -10,7 +10,7 @@ import store
 from evaluators.service.submission import extract_row_features
 from store.code.entry_points import choose_stored
 from store.errors import FlywheelError, UnknownName
-from store.mcp.desk import IssuedPrompt
+from store.mcp.lake_tools import IssuedPrompt
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake

@@ -16,7 +16,7 @@ from store.errors import ServerBusy
 from store.lake.leases import Leases
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
-from store.mcp.desk import Desk
+from store.mcp.lake_tools import LakeTools
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _MOST_VERDICTS = 1000
 """Number of verdicts that are kept until an agent asks for them."""
 
 
-class JudgeDesk(Desk):
+class JudgeDesk(LakeTools):
     """Reads a lake, stores attempts, and judges their kernels on this machine.
 
     An attempt is committed before its kernel is judged, and each verdict as soon as it is there. A

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evaluators.submissions.attempt_rows import Submission
 from evaluators.submissions.desk import JudgeDesk
 from store.errors import UnknownName
-from store.mcp.desk import CLIENT
+from store.mcp.lake_tools import CLIENT
 from store.mcp.reply import Reply
 
 READS_ONLY = False

@@ -10,7 +10,7 @@ from pipelines.contract import Baseline, Evidence, Purpose, Request, Strategy
 from store.dossier.names import find_task
 from store.errors import DatasetError, EmptyDataset
 from store.ids import messages_json
-from store.mcp.desk import Desk, IssuedPrompt
+from store.mcp.lake_tools import IssuedPrompt, LakeTools
 from store.mcp.reply import Reply
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class _Wanted:
 
 
 async def run(
-    desk: Desk,
+    lake_tools: LakeTools,
     task: str,
     exemplars: int = 2,
     strategy: Strategy = "bucket",
@@ -55,7 +55,7 @@ async def run(
         seed: Seed of the draw.
         at: Read the lake at this tag, snapshot number or ISO time (default: newest).
     """
-    snapshot = await desk.resolve(at)
+    snapshot = await lake_tools.resolve(at)
     wanted = _Wanted(
         task=task,
         config={
@@ -67,14 +67,14 @@ async def run(
         },
         request=Request(purpose=purpose, seed=seed),
     )
-    prompt, notes = await desk.read(snapshot, lambda lake: _make(lake, wanted))
-    if len(prompt.messages) > desk.limits.max_chars:
+    prompt, notes = await lake_tools.read(snapshot, lambda lake: _make(lake, wanted))
+    if len(prompt.messages) > lake_tools.limits.max_chars:
         raise DatasetError(
             f"the prompt has {len(prompt.messages)} characters, and an answer may have "
-            f"{desk.limits.max_chars}",
+            f"{lake_tools.limits.max_chars}",
             "Ask for fewer exemplars, or restart the server with a higher --max-chars.",
         )
-    desk.remember(prompt)
+    lake_tools.remember(prompt)
     scores = zip(prompt.exemplar_kernel_ids, prompt.exemplar_scores, strict=True)
     data = {
         "prompt_id": prompt.prompt_id,

@@ -192,8 +192,8 @@ def mcp(
     at
         Read the lake at this tag, snapshot number or ISO time (default: newest at each call).
     """
-    from store.mcp.desk import Desk
+    from store.mcp.lake_tools import LakeTools
     from store.mcp.server import build_server
     from store.mcp.serving import serve
 
-    serve(Desk(locate_lake(common), at, limits), build_server, address)
+    serve(LakeTools(locate_lake(common), at, limits), build_server, address)

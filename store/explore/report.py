@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any
 import store
 from store.commandline.escape import escape_text
 from store.dossier.names import MOST_IDS, choose_id
-from store.explore.page.model import Chart, Page, Panel, Row
-from store.explore.page.questions import SQL, read_question
+from store.explore.page import charts
+from store.explore.page import texts as text_module
+from store.explore.page.model import SQL, Chart, Page, Panel, Row, Value, bind_question, group_rows
+from store.explore.page.render import get_environment, read_style
+from store.explore.page.tables import Table, format_value, list_columns, make_table
+from store.explore.page.texts import highlight, read_code_style
 from store.explore.pages.run import draw_curves
 from store.lake import exclusions
-from store.rendering import charts, run_charts
-from store.rendering import text as text_module
-from store.rendering.code import highlight, read_code_style
-from store.rendering.environment import make_environment, read_style
-from store.rendering.questions import Value, group_rows
-from store.rendering.tables import Table, format_value, list_columns, make_table
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -156,11 +154,11 @@ def _open_newest(lake: Lake) -> Lake:
 def ask(lake: Lake, panel: Panel) -> Exhibit:
     """Answer the question of a panel, and draw its charts."""
     assert panel.file is not None
-    question = read_question(panel.file, panel.values)
+    question = bind_question(panel.file, panel.values)
     is_own = panel.file.parent.name == "report"  # these have a limit of their own, or few rows
     sql = question.sql if is_own or panel.draw else f"{question.sql}\nLIMIT {panel.rows}"
     rows = lake.sql(sql).rows()
-    sentence = question.about if rows else question.empty
+    sentence = question.sentence if rows else question.empty
     left_out = exclusions.describe_left_out(lake.count_left_out(sql))
     drawn = list(panel.draw(rows)) if panel.draw and rows else []
     shown = {chart.name.rpartition("-")[2] for chart in drawn}
@@ -249,8 +247,7 @@ def _render(name: str, report: Report, *, autoescape: bool, **values: Any) -> st
         anchor = _find_anchor(row) if column == "kernel_id" and row[column] else ""
         return f"#{anchor}" if anchor in listed else None
 
-    template = make_environment(_ROOM / "templates", autoescape=autoescape).get_template(name)
-    return template.render(
+    return get_environment(autoescape=autoescape).get_template(name).render(
         page=report, parts=partial(_split_tables, link), tiles=_list_tiles, kernels=list_kernels,
         **values,
     )  # fmt: skip
@@ -397,12 +394,12 @@ def _list_run_panels(run: str) -> list[Panel]:
     """Return the panels of one run, except its options and the code of its kernels."""
     hidden = ("attempt", "generation_id", "task_id")
     return [
-        _chart("run_rewards", ("rule",), run_charts.draw_reward, run=run),
+        _chart("run_rewards", ("rule",), charts.draw_reward, run=run),
         Panel(name="run_curve", file=SQL / "report/run_curve.sql", values={"run": run},
               count_charts=lambda rows: len(group_rows(rows, ("device",))),
               draw=partial(draw_curves, with_kernels=True)),
-        _chart("run_metrics", ("metric",), run_charts.draw_metric, run=run),
-        _chart("run_best_so_far", ("device",), run_charts.draw_best, most=3, run=run),
+        _chart("run_metrics", ("metric",), charts.draw_metric, run=run),
+        _chart("run_best_so_far", ("device",), charts.draw_best, most=3, run=run),
         panel("run_bests", file="run/bests", split=(), hidden=hidden, run=run),
         panel("run_costs", split=(), run=run),
     ]  # fmt: skip

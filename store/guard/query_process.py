@@ -54,7 +54,7 @@ no query needs it.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class QueryAnswer:
     """Rows of an answer; the table is mapped from a file and valid until the next query."""
 
     rows: pa.Table
@@ -119,7 +119,7 @@ class QueryProcess:
         """Location of the lake. Raises the errors of opening the lake."""
         return self._wait_until_open()[1]
 
-    def ask(self, query: str, parameters: Mapping[str, Any] | None = None) -> Answer:
+    def ask(self, query: str, parameters: Mapping[str, Any] | None = None) -> QueryAnswer:
         """Answer one SELECT-like statement within the limits.
 
         Args:
@@ -145,12 +145,13 @@ class QueryProcess:
             raise
         with pa.memory_map(str(self._folder / _ANSWER)) as source:
             rows = pa.ipc.open_stream(source).read_all()
-        return Answer(rows=rows, cut=bool(reply["cut"]), left_out=reply["left_out"])
+        return QueryAnswer(rows=rows, cut=bool(reply["cut"]), left_out=reply["left_out"])
 
     def interrupt(self) -> None:
         """End the query that another thread asks here; it raises FlywheelError there."""
-        if self._child is not None:
-            self._child.kill()
+        child = self._child
+        if child is not None:
+            child.kill()
 
     def _start(self) -> None:
         with open(self._folder / _STDERR, "wb") as stderr:

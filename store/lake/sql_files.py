@@ -68,7 +68,7 @@ def read_description(sql: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class SqlQuestion:
     """A statement of a report, with the words that introduce its answer."""
 
     title: str
@@ -82,7 +82,7 @@ class Question:
     """Checksum of the file: a figure is the answer to this text at a snapshot."""
 
 
-def read_question(file: Path) -> Question:
+def read_question(file: Path) -> SqlQuestion:
     """Read a question from its file."""
     text = file.read_text("utf-8")
     comment = _COMMENT.match(text)
@@ -90,7 +90,7 @@ def read_question(file: Path) -> Question:
     statement = text[comment.end() :].strip()
     _files[statement] = file
     title, *lines = (line[3:] for line in comment[0].splitlines())
-    return Question(
+    return SqlQuestion(
         title=title,
         sentence=" ".join(line for line in lines if not line.startswith(_EMPTY)),
         empty=" ".join(line.removeprefix(_EMPTY) for line in lines if line.startswith(_EMPTY)),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from store.mcp.desk import Desk
+    from store.mcp.lake_tools import LakeTools
 
 TOKEN = "FLYWHEEL_MCP_TOKEN"
 """Environment variable with the token that clients over HTTP must send."""
@@ -81,25 +81,27 @@ class Address:
             )
 
 
-def serve(desk: Desk, build: Callable[[Desk], MCPServer[Any]], address: Address) -> None:
+def serve(
+    lake_tools: LakeTools, build: Callable[[LakeTools], MCPServer[Any]], address: Address
+) -> None:
     """Serve until the client ends (stdio) or until Ctrl-C (HTTP). Raises FlywheelError."""
     # Imported here, because every command of the store imports this module for its options.
     import asyncio
 
     token = AccessToken.read(TOKEN)
     address.check(token)
-    server = build(desk)
+    server = build(lake_tools)
     if address.port is None:
-        asyncio.run(_serve_stdio(desk, server))
+        asyncio.run(_serve_stdio(lake_tools, server))
         return
     with listen(address.host, address.port) as listening:
         host, port = listening.getsockname()[:2]
         echo.print_result(f"http://{f'[{host}]' if ':' in host else host}:{port}{_PATH}")
         echo.print_note(
-            f"It serves {desk.location.url}. Ctrl-C ends it."
+            f"It serves {lake_tools.location.url}. Ctrl-C ends it."
             + ("" if token is None else f" Clients send the token in {TOKEN}.")
         )
-        asyncio.run(_serve_http(desk, make_app(server, address.host, token), listening))
+        asyncio.run(_serve_http(lake_tools, make_app(server, address.host, token), listening))
 
 
 def make_app(server: MCPServer[Any], host: str, token: AccessToken | None) -> ASGIApp:
@@ -144,7 +146,7 @@ class _RequireToken:
         await self._app(scope, receive, send)
 
 
-async def _serve_stdio(desk: Desk, server: MCPServer[Any]) -> None:
+async def _serve_stdio(lake_tools: LakeTools, server: MCPServer[Any]) -> None:
     import anyio
     from mcp.server.stdio import stdio_server
 
@@ -154,7 +156,7 @@ async def _serve_stdio(desk: Desk, server: MCPServer[Any]) -> None:
         os.dup2(nothing.fileno(), 0)
     lines = cast("anyio.AsyncFile[str]", _read_requests(anyio.wrap_file(requests)))
     low = server._lowlevel_server  # pyright: ignore[reportPrivateUsage]
-    async with desk, stdio_server(stdin=lines) as (incoming, outgoing):
+    async with lake_tools, stdio_server(stdin=lines) as (incoming, outgoing):
         await low.run(incoming, outgoing, low.create_initialization_options())
 
 
@@ -168,6 +170,6 @@ async def _read_requests(lines: AsyncIterable[str]) -> AsyncIterator[str]:
         yield line
 
 
-async def _serve_http(desk: Desk, app: ASGIApp, listening: socket.socket) -> None:
-    async with desk:
+async def _serve_http(lake_tools: LakeTools, app: ASGIApp, listening: socket.socket) -> None:
+    async with lake_tools:
         await make_server(app).serve(sockets=[listening])

@@ -6,20 +6,20 @@ from typing import Any
 
 from store.errors import UnknownName
 from store.lake.sql_files import list_views, read_description, read_view
-from store.mcp.desk import Desk
+from store.mcp.lake_tools import LakeTools
 from store.mcp.reply import Reply
 from store.schema import catalog
 
 READS_ONLY = True
 
 
-async def run(desk: Desk, name: str | None = None) -> Reply:
+async def run(lake_tools: LakeTools, name: str | None = None) -> Reply:
     """List the tables and views of the lake, or the columns of one of them.
 
     Args:
         name: Name of a table or view (default: list all).
     """
-    snapshot = await desk.resolve(None)
+    snapshot = await lake_tools.resolve(None)
     tables, views = catalog.load().tables, list_views()
     data: dict[str, Any]
     if name is None:
@@ -44,7 +44,7 @@ async def run(desk: Desk, name: str | None = None) -> Reply:
             ],
         }
     elif name in views:
-        answer = await desk.ask(snapshot, f"DESCRIBE {name}")
+        answer = await lake_tools.query(snapshot, f"DESCRIBE {name}")
         columns = answer.rows.select([0, 1]).rename_columns(["name", "type"])
         data = {"view": name, "columns": columns.to_pylist(), "sql": read_view(name)}
     else:

@@ -7,14 +7,14 @@ from typing import Any
 from store.dossier.names import find_task
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.mcp.desk import Desk
+from store.mcp.lake_tools import LakeTools
 from store.mcp.reply import Reply
 
 READS_ONLY = True
 
 
 async def run(
-    desk: Desk,
+    lake_tools: LakeTools,
     task: str,
     session: str | None = None,
     limit: int = 50,
@@ -32,13 +32,13 @@ async def run(
         limit: At most this many attempts.
         at: Read the lake at this tag, snapshot number or ISO time (default: newest).
     """
-    snapshot = await desk.resolve(at)
+    snapshot = await lake_tools.resolve(at)
 
     def read(lake: Lake) -> tuple[str, list[dict[str, Any]]]:
         task_id = find_task(lake, task)["task_id"]
         parameters = {"task_id": task_id, "session": session, "limit": max(limit, 0)}
         return task_id, lake.run(read_sql(__file__, "attempts"), parameters).rows()
 
-    task_id, rows = await desk.read(snapshot, read)
+    task_id, rows = await lake_tools.read(snapshot, read)
     attempts = [{k: v for k, v in row.items() if v not in (None, [])} for row in rows]
     return Reply(snapshot=snapshot, data={"task_id": task_id, "attempts": attempts})

@@ -9,7 +9,7 @@ from typing import Any
 from store.dossier.names import find_task
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.mcp.desk import Desk
+from store.mcp.lake_tools import LakeTools
 from store.mcp.reply import CODE_CHARS, Reply
 
 READS_ONLY = True
@@ -17,7 +17,7 @@ _MOST = 10
 
 
 async def run(
-    desk: Desk,
+    lake_tools: LakeTools,
     task: str,
     device: str | None = None,
     baseline: str = "eager",
@@ -35,7 +35,7 @@ async def run(
         limit: At most this many kernels for each device, up to 10.
         at: Read the lake at this tag, snapshot number or ISO time (default: newest).
     """
-    snapshot = await desk.resolve(at)
+    snapshot = await lake_tools.resolve(at)
 
     def read(lake: Lake) -> tuple[str, list[dict[str, Any]]]:
         task_id = find_task(lake, task)["task_id"]
@@ -44,7 +44,7 @@ async def run(
         }  # fmt: skip
         return task_id, lake.run(read_sql(__file__, "best_kernels"), parameters).rows()
 
-    task_id, rows = await desk.read(snapshot, read)
+    task_id, rows = await lake_tools.read(snapshot, read)
     notes: list[str] = []
     room = CODE_CHARS
     for row in rows:

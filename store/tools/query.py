@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
-from store.mcp.desk import Desk
+from store.mcp.lake_tools import LakeTools
 from store.mcp.reply import Reply
 
 READS_ONLY = True
 _LONGEST_SQL = 200_000
 
 
-async def run(desk: Desk, sql: str, at: str | None = None) -> Reply:
+async def run(lake_tools: LakeTools, sql: str, at: str | None = None) -> Reply:
     """Run one SELECT statement over the tables and views of the lake (DuckDB's SQL).
 
     It cannot change the lake or read anything else. `describe` lists the tables and views. If the
@@ -26,8 +26,8 @@ async def run(desk: Desk, sql: str, at: str | None = None) -> Reply:
             f"the statement has {len(sql)} characters, and may have {_LONGEST_SQL}",
             "Filter by a join or a condition instead of a long list.",
         )
-    snapshot = await desk.resolve(at)
-    answer = await desk.ask(snapshot, sql)
+    snapshot = await lake_tools.resolve(at)
+    answer = await lake_tools.query(snapshot, sql)
     rows = list_rows(answer.rows)
     notes = [f"rows: only the first {len(rows)}; add a filter, or aggregate"] if answer.cut else []
     return Reply(

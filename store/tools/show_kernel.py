@@ -7,13 +7,13 @@ from typing import Any
 from store.commandline.python_rows import list_rows
 from store.dossier.pages import read_kernel_page
 from store.lake.reader import Lake
-from store.mcp.desk import Desk
+from store.mcp.lake_tools import LakeTools
 from store.mcp.reply import Reply, slice_text
 
 READS_ONLY = True
 
 
-async def run(desk: Desk, kernel: str, at: str | None = None, offset: int = 0) -> Reply:
+async def run(lake_tools: LakeTools, kernel: str, at: str | None = None, offset: int = 0) -> Reply:
     """Show a kernel: code, authors, verdicts, measured speedups, published claims, findings.
 
     Args:
@@ -21,13 +21,13 @@ async def run(desk: Desk, kernel: str, at: str | None = None, offset: int = 0) -
         at: Read the lake at this tag, snapshot number or ISO time (default: newest).
         offset: Character of the code to start at, if the code is long.
     """
-    snapshot = await desk.resolve(at)
+    snapshot = await lake_tools.resolve(at)
 
     def read(lake: Lake) -> tuple[dict[str, Any], dict[str, Any]]:
         page = read_kernel_page(lake, kernel)
         return page.kernel, {name.lower(): list_rows(t) for name, t in page.sections.items()}
 
-    row, sections = await desk.read(snapshot, read)
+    row, sections = await lake_tools.read(snapshot, read)
     part, notes = slice_text("code", row.pop("code"), offset)
     return Reply(
         snapshot=snapshot, data=row | {"code": part} | sections, truncated=notes, whole=("code",)

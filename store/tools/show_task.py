@@ -8,13 +8,13 @@ from store.commandline.python_rows import list_rows
 from store.dossier.pages import read_task_page
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.mcp.desk import Desk
+from store.mcp.lake_tools import LakeTools
 from store.mcp.reply import Reply, slice_text
 
 READS_ONLY = True
 
 
-async def run(desk: Desk, task: str, at: str | None = None, offset: int = 0) -> Reply:
+async def run(lake_tools: LakeTools, task: str, at: str | None = None, offset: int = 0) -> Reply:
     """Show a task: its reference code, its workloads, and what was judged and measured for it.
 
     A kernel for the task is a Python file that defines ModelNew with the interface of the
@@ -25,7 +25,7 @@ async def run(desk: Desk, task: str, at: str | None = None, offset: int = 0) -> 
         at: Read the lake at this tag, snapshot number or ISO time (default: newest).
         offset: Character of the code to start at, if the code is long.
     """
-    snapshot = await desk.resolve(at)
+    snapshot = await lake_tools.resolve(at)
 
     def read(lake: Lake) -> tuple[dict[str, Any], str]:
         page = read_task_page(lake, task)
@@ -36,6 +36,6 @@ async def run(desk: Desk, task: str, at: str | None = None, offset: int = 0) -> 
         sections = {title.lower(): list_rows(rows) for title, rows in page.sections.items()}
         return page.task | {"workloads": workloads} | sections, about["code"]
 
-    data, code = await desk.read(snapshot, read)
+    data, code = await lake_tools.read(snapshot, read)
     part, notes = slice_text("code", code, offset)
     return Reply(snapshot=snapshot, data=data | {"code": part}, truncated=notes, whole=("code",))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from store.rendering import charts
-from store.rendering.charts import Axis, fit_scale
+from store.explore.page import charts
+from store.explore.page.charts import Axis, fit_scale
 
 
 def draw(*series: charts.Series) -> str:

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import builders as b
 import pytest
@@ -19,22 +19,19 @@ from starlette.testclient import TestClient
 import store
 from store.commandline.escape import encode_json
 from store.errors import FlywheelError, SnapshotNotFound
-from store.explore.page import questions
+from store.explore.page.model import REPORT, SQL, order_by
 from store.explore.page.texts import show_steps
 from store.explore.page.view import View
 from store.explore.server import app, console, decisions
 from store.explore.server.app import build_app, find_pages
 from store.explore.server.readers import Readers
-from store.guard.query_pool import QueryPool
 from store.guard.query_process import QueryProcess
 from store.lake import view_cache
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 
 # Those of the report have limits of their own.
-QUESTIONS = [
-    file for file in sorted(questions.SQL.glob("*/*.sql")) if file.parent != questions.REPORT
-]
+QUESTIONS = [file for file in sorted(SQL.glob("*/*.sql")) if file.parent != REPORT]
 TOKEN = "correct horse battery"
 
 
@@ -451,8 +448,7 @@ def test_pages_say_that_and_why_they_are_not_refreshed(
     catalog = write_lake(tmp_path / "lake") / "catalog.sqlite"
     location = Location.of(str(catalog.parent))
     readers = Readers(location, None, QueryLimits())
-    pool = QueryPool(location.url, QueryLimits())
-    app = build_app(readers, pool, decisions.Decider(None, None))
+    app = build_app(readers, decisions.Decider(None, None))
     with TestClient(app, base_url="http://localhost") as client:
         assert client.portal is not None
         before = client.get("/").text
@@ -506,25 +502,12 @@ def test_every_question_has_a_title_and_ends_in_its_order(file: Path) -> None:
     assert all(len(line) <= 100 for line in text.splitlines())
 
 
-class Nobody:
-    """A reader that is never asked."""
-
-    async def ask(self, snapshot: int, sql: str) -> Any:
-        raise AssertionError(sql)
-
-    async def resolve(self, at: str | None) -> int:
-        raise AssertionError(at)
-
-    async def find_run_state(self, run: Any) -> str:
-        raise AssertionError(run)
-
-
 @given(st.dictionaries(st.sampled_from(["at", "tab", "page.list", "sort.list"]), st.text()))
 def test_any_query_of_an_address_is_a_view_or_refused(query: dict[str, str]) -> None:
     from store.explore.page.model import Panel
 
     try:
-        view = View(Nobody(), 1, "/tasks", {}, query)
+        view = View(cast("Readers", None), 1, "/tasks", {}, query)
     except FlywheelError:
         assert any("\0" in value for value in query.values())
         return
@@ -536,7 +519,7 @@ def test_any_query_of_an_address_is_a_view_or_refused(query: dict[str, str]) -> 
 @given(st.text())
 def test_any_sort_is_a_column_or_refused(sort: str) -> None:
     try:
-        sql = questions.order_by("SELECT 1 AS a\nORDER BY a", sort)
+        sql = order_by("SELECT 1 AS a\nORDER BY a", sort)
     except FlywheelError:
         return
     assert re.fullmatch(r'SELECT 1 AS a\nORDER BY "[A-Za-z0-9_]+" (ASC|DESC) NULLS LAST, a', sql)

@@ -26,7 +26,7 @@ from mcp_client import Agent, open_http_server, open_process, read_text, run_in_
 
 import store
 from store.mcp import reply
-from store.mcp.desk import Desk
+from store.mcp.lake_tools import LakeTools
 from store.mcp.reply import Reply
 from store.mcp.server import READING_ROOMS
 from store.mcp.serving import TOKEN, AgentLimits
@@ -286,7 +286,7 @@ def test_the_tool_in_the_docs_answers(lake: Path, tmp_path: Path) -> None:
     spec.loader.exec_module(module)
 
     async def answer() -> Reply:
-        async with Desk(store.Location.of(str(lake)), None, AgentLimits()) as desk:
+        async with LakeTools(store.Location.of(str(lake)), None, AgentLimits()) as desk:
             return await module.run(desk, "level1/1")
 
     assert module.READS_ONLY

@@ -23,8 +23,8 @@ from explorer_lakes import open_client
 
 import store
 from store.errors import FlywheelError, ServerBusy, UnsafeSQL
-from store.guard.query_pool import QueryPool, Turns
-from store.guard.query_process import Answer, QueryProcess
+from store.guard.lake_readers import LakeReaders, Turns
+from store.guard.query_process import QueryAnswer, QueryProcess
 from store.lake.limits import QueryLimits
 
 ENDLESS = "SELECT count(*) FROM range(100000000) AS a, range(100000000) AS b"
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Path:
 
 def use_pool(
     folder: Path,
-    work: Callable[[QueryPool, int], Awaitable[Any]],
+    work: Callable[[LakeReaders, int], Awaitable[Any]],
     limits: QueryLimits | None = None,
     turns: tuple[int, int] = (2, 8),
 ) -> Any:
@@ -52,9 +52,9 @@ def use_pool(
         snapshot = lake.snapshot
 
     async def run() -> Any:
-        async with QueryPool(
-            str(folder), limits or QueryLimits(timeout=60, memory_gb=0.5), turns=Turns(*turns)
-        ) as pool:
+        location = store.Location.of(str(folder))
+        limit = limits or QueryLimits(timeout=60, memory_gb=0.5)
+        async with LakeReaders(location, limit, turns=Turns(*turns)) as pool:
             return await work(pool, snapshot)
 
     return asyncio.run(run())
@@ -106,20 +106,20 @@ def test_attacks_on_sql_servers_are_refused_and_change_nothing(
     places = {"data": location.data, "catalog": location.catalog, "outside": tmp_path}
     before = read_files(folder)
 
-    async def attack(pool: QueryPool, snapshot: int) -> list[str]:
+    async def attack(pool: LakeReaders, snapshot: int) -> list[str]:
         passed: list[str] = []
         for name, template in ATTACKS.items():
             sql = template
             for word, place in places.items():
                 sql = sql.replace(f"{{{word}}}", str(place))
             try:
-                await pool.ask(snapshot, sql)
+                await pool.query(snapshot, sql)
             except FlywheelError:
                 continue
             passed.append(name)
-        settings = await pool.ask(snapshot, "SELECT current_setting('memory_limit') AS m")
+        settings = await pool.query(snapshot, "SELECT current_setting('memory_limit') AS m")
         assert settings.rows.to_pylist() == [{"m": "476.8 MiB"}]
-        count = await pool.ask(snapshot, "SELECT count(*) AS n FROM policies")
+        count = await pool.query(snapshot, "SELECT count(*) AS n FROM policies")
         assert count.rows.to_pylist() == [{"n": POLICIES}]
         return passed
 
@@ -129,9 +129,9 @@ def test_attacks_on_sql_servers_are_refused_and_change_nothing(
 
 
 def test_a_limit_on_rows_is_no_text_around_the_query(folder: Path) -> None:
-    async def ask(pool: QueryPool, snapshot: int) -> list[Answer]:
+    async def ask(pool: LakeReaders, snapshot: int) -> list[QueryAnswer]:
         tails = ("", ";", "; --", " --", " LIMIT 100000000 -- x", " /* LIMIT 1 */")
-        return [await pool.ask(snapshot, f"FROM range(100000){tail}") for tail in tails]
+        return [await pool.query(snapshot, f"FROM range(100000){tail}") for tail in tails]
 
     answers = use_pool(folder, ask, QueryLimits(max_rows=7))
     assert [(answer.rows.num_rows, answer.cut) for answer in answers] == [(7, True)] * 6
@@ -140,8 +140,8 @@ def test_a_limit_on_rows_is_no_text_around_the_query(folder: Path) -> None:
 def test_a_value_that_looks_like_sql_is_a_value(folder: Path) -> None:
     hostile = "p1'; DROP TABLE policies; --"
 
-    async def ask(pool: QueryPool, snapshot: int) -> Answer:
-        return await pool.ask(
+    async def ask(pool: LakeReaders, snapshot: int) -> QueryAnswer:
+        return await pool.query(
             snapshot, "SELECT $a AS a, $b AS b, count(*) AS n FROM policies WHERE policy_id = $a",
             {"a": hostile, "b": 2},
         )  # fmt: skip
@@ -154,11 +154,11 @@ def test_an_answer_is_cut_by_characters_and_a_row_that_is_too_long_is_explained(
 ) -> None:
     limits = QueryLimits(max_chars=1000, max_rows=50)
 
-    async def ask(pool: QueryPool, snapshot: int) -> tuple[Answer, Answer, str]:
-        cut = await pool.ask(snapshot, "SELECT repeat('é', 20) AS text FROM range(40)")
-        whole = await pool.ask(snapshot, "SELECT i FROM range(40) AS t(i)")
+    async def ask(pool: LakeReaders, snapshot: int) -> tuple[QueryAnswer, QueryAnswer, str]:
+        cut = await pool.query(snapshot, "SELECT repeat('é', 20) AS text FROM range(40)")
+        whole = await pool.query(snapshot, "SELECT i FROM range(40) AS t(i)")
         with pytest.raises(FlywheelError) as refused:
-            await pool.ask(snapshot, "SELECT repeat('x', 5000) AS code")
+            await pool.query(snapshot, "SELECT repeat('x', 5000) AS code")
         return cut, whole, str(refused.value)
 
     cut, whole, refusal = use_pool(folder, ask, limits)
@@ -172,20 +172,20 @@ def test_an_answer_is_cut_by_characters_and_a_row_that_is_too_long_is_explained(
 
 
 def test_a_query_has_as_many_threads_as_its_limits_say(folder: Path) -> None:
-    async def ask(pool: QueryPool, snapshot: int) -> list[dict[str, Any]]:
+    async def ask(pool: LakeReaders, snapshot: int) -> list[dict[str, Any]]:
         sql = "SELECT current_setting('threads') AS threads"
-        return (await pool.ask(snapshot, sql)).rows.to_pylist()
+        return (await pool.query(snapshot, sql)).rows.to_pylist()
 
     assert use_pool(folder, ask, QueryLimits(threads=1)) == [{"threads": 1}]
 
 
 @pytest.mark.slow
 def test_time_ends_a_query_and_the_next_one_is_answered(folder: Path) -> None:
-    async def ask(pool: QueryPool, snapshot: int) -> Answer:
+    async def ask(pool: LakeReaders, snapshot: int) -> QueryAnswer:
         for sql in (ENDLESS, "SELECT len(list_sort(range(200000000)))"):
             with pytest.raises(FlywheelError, match=r"longer than 1 s|GB of memory"):
-                await pool.ask(snapshot, sql)
-        return await pool.ask(snapshot, "SELECT 1 AS one")
+                await pool.query(snapshot, sql)
+        return await pool.query(snapshot, "SELECT 1 AS one")
 
     limits = QueryLimits(timeout=1, memory_gb=0.5)
     assert use_pool(folder, ask, limits).rows.to_pylist() == [{"one": 1}]
@@ -210,17 +210,17 @@ async def wait_until(is_true: Callable[[], bool]) -> None:
 def test_queries_take_turns_and_too_many_are_refused(folder: Path) -> None:
     before = set(list_children())
 
-    async def ask(pool: QueryPool, snapshot: int) -> int:
-        running = [asyncio.create_task(pool.ask(snapshot, ENDLESS)) for _ in range(4)]
+    async def ask(pool: LakeReaders, snapshot: int) -> int:
+        running = [asyncio.create_task(pool.query(snapshot, ENDLESS)) for _ in range(4)]
         await wait_until(lambda: len(set(list_children()) - before) >= 2)
         await asyncio.sleep(1)
         count = len(set(list_children()) - before)
         with pytest.raises(ServerBusy, match="4 queries are running or waiting\nAsk again"):
-            await pool.ask(snapshot, "SELECT 1")
+            await pool.query(snapshot, "SELECT 1")
         for task in running:
             task.cancel()
         await asyncio.wait(running)
-        assert (await pool.ask(snapshot, "SELECT 1 AS one")).rows.num_rows == 1
+        assert (await pool.query(snapshot, "SELECT 1 AS one")).rows.num_rows == 1
         return count
 
     assert use_pool(folder, ask, turns=(2, 2)) == 2
@@ -228,10 +228,10 @@ def test_queries_take_turns_and_too_many_are_refused(folder: Path) -> None:
 
 
 def test_a_query_whose_client_is_gone_ends_however_often_it_is_cancelled(folder: Path) -> None:
-    async def ask(pool: QueryPool, snapshot: int) -> list[dict[str, Any]]:
-        await pool.ask(snapshot, "SELECT 1")  # the process is there
+    async def ask(pool: LakeReaders, snapshot: int) -> list[dict[str, Any]]:
+        await pool.query(snapshot, "SELECT 1")  # the process is there
         for wait in (0.0, 0.01, 0.3):
-            task = asyncio.create_task(pool.ask(snapshot, ENDLESS))
+            task = asyncio.create_task(pool.query(snapshot, ENDLESS))
             await asyncio.sleep(wait)
             while not task.done():
                 task.cancel()
@@ -239,9 +239,9 @@ def test_a_query_whose_client_is_gone_ends_however_often_it_is_cancelled(folder:
             with pytest.raises(asyncio.CancelledError):
                 await task
             # The only process is free again, and its answer is that of this query.
-            answer = await pool.ask(snapshot, f"SELECT '{wait}' AS wait")
+            answer = await pool.query(snapshot, f"SELECT '{wait}' AS wait")
             assert answer.rows.to_pylist() == [{"wait": str(wait)}]
-        return (await pool.ask(snapshot, "SELECT 7 AS seven")).rows.to_pylist()
+        return (await pool.query(snapshot, "SELECT 7 AS seven")).rows.to_pylist()
 
     assert use_pool(folder, ask, turns=(1, 8)) == [{"seven": 7}]
 
@@ -250,8 +250,8 @@ def test_a_query_whose_client_is_gone_ends_however_often_it_is_cancelled(folder:
 def test_a_pool_that_closes_ends_its_queries(folder: Path) -> None:
     before = set(list_children())
 
-    async def ask(pool: QueryPool, snapshot: int) -> asyncio.Task[Answer]:
-        task = asyncio.create_task(pool.ask(snapshot, ENDLESS))
+    async def ask(pool: LakeReaders, snapshot: int) -> asyncio.Task[QueryAnswer]:
+        task = asyncio.create_task(pool.query(snapshot, ENDLESS))
         await wait_until(lambda: set(list_children()) > before)
         await asyncio.sleep(1)
         return task

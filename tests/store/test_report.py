@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 
 import store
 from store.errors import UnknownName
+from store.explore.page import charts
+from store.explore.page import texts as text_module
 from store.explore.report import (
     Report,
     ask,
@@ -28,8 +30,6 @@ from store.explore.report import (
     panel,
     write_report,
 )
-from store.rendering import charts
-from store.rendering import text as text_module
 from store.upkeep import history
 
 ROOT = Path(__file__).parents[2]

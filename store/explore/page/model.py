@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from store.commandline.python_rows import list_rows
-from store.rendering.questions import Value
+from store.errors import FlywheelError
+from store.lake.sql_files import SqlQuestion, read_question
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
 Row: TypeAlias = dict[str, Any]
+Value: TypeAlias = "str | int | float | None"
+SQL = Path(__file__).parent.parent / "sql"
+REPORT = SQL / "report"
+"""Questions of the report; those without placeholders are also the console's examples."""
+_PLACEHOLDER = re.compile(r"\$([a-z_]+)")
+_LAST_ORDER = re.compile(r"(?s)(.*\nORDER BY )(?!.*\nORDER BY )")
 PAGE_ROWS = 50
 CHART_ROWS = 400
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """A question of `sql/`, bound to the values of a view."""
-
-    file: Path
-    title: str
-    about: str
-    """The meaning of the rows and how to read them."""
-    empty: str
-    """Why there are no rows, and what adds some."""
-    sql: str
-    """One statement that `store query` runs; its last clause is ORDER BY."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +137,10 @@ class Page:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class SectionTable:
     """The rows of a panel, and the statement that gives them."""
 
-    question: Question
+    question: SqlQuestion
     sql: str
     """The statement with the order and the limit of the view."""
     table: pa.Table
@@ -155,3 +150,68 @@ class Answer:
     def rows(self) -> list[Row]:
         """Return the rows as dictionaries."""
         return list_rows(self.table)
+
+
+def bind(sql: str, values: Mapping[str, Value]) -> str:
+    """Return the SQL with literals for its placeholders; raises KeyError for an unknown one.
+
+    A line is left out if it mentions a placeholder whose value is None, so that a file can list
+    every filter of a view on a line of its own.
+
+    >>> bind("SELECT 1\\nWHERE true\\nAND a = $a\\nAND b = $b", {"a": "it's", "b": None})
+    "SELECT 1\\nWHERE true\\nAND a = 'it''s'"
+    """
+
+    def quote(placeholder: re.Match[str]) -> str:
+        value = values[placeholder[1]]
+        return quote_values((value,)) if isinstance(value, str) else str(value)
+
+    return "\n".join(
+        _PLACEHOLDER.sub(quote, line)
+        for line in sql.splitlines()
+        if not any(values[name] is None for name in _PLACEHOLDER.findall(line))
+    )
+
+
+def group_rows(
+    rows: Sequence[dict[str, Any]], keys: Sequence[str]
+) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """Group rows by their values of `keys`, in their order.
+
+    >>> group_rows([{"a": 1, "b": 2}, {"a": 1, "b": 3}], ["a"])
+    {('1',): [{'a': 1, 'b': 2}, {'a': 1, 'b': 3}]}
+    """
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(str(row[key]) for key in keys), []).append(row)
+    return found
+
+
+_read = functools.cache(read_question)
+
+
+def bind_question(file: Path, values: Mapping[str, Value]) -> SqlQuestion:
+    """Read a question and bind its placeholders. Its last clause is ORDER BY."""
+    question = _read(file)
+    return replace(question, sql=bind(question.sql, values))
+
+
+def order_by(sql: str, sort: str) -> str:
+    """Return a question's SQL ordered by a column, and then as before; `-column` is descending.
+
+    >>> order_by("SELECT a, b FROM t\\nORDER BY a", "-b")
+    'SELECT a, b FROM t\\nORDER BY "b" DESC NULLS LAST, a'
+    """
+    column = sort.removeprefix("-")
+    if not (column.isascii() and column.isidentifier()):
+        raise FlywheelError(f"'{column[:60]}' is no column of this table", "Click a heading.")
+    direction = "DESC" if sort.startswith("-") else "ASC"
+    found = _LAST_ORDER.match(sql)
+    assert found is not None, sql
+    return f'{found[1]}"{column}" {direction} NULLS LAST, {sql[found.end() :]}'
+
+
+def limit(sql: str, rows: int, page: int) -> str:
+    """Return SQL for one page of rows, and one row more if there are further pages."""
+    offset = f" OFFSET {rows * (page - 1)}" if page > 1 else ""
+    return f"{sql}\nLIMIT {rows + 1}{offset}"

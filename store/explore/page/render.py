@@ -10,18 +10,16 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.commandline.escape import escape_text
+from store.commandline.escape import escape_terminal, escape_text
 from store.errors import FlywheelError
-from store.explore.page.tables import build_table
-from store.rendering.code import highlight, read_code_style
-from store.rendering.environment import make_environment, read_style
-from store.rendering.tables import format_value
+from store.explore.page.tables import build_table, format_value
+from store.explore.page.texts import highlight, make_label, read_code_style
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from store.explore.page.model import Answer, Page, Panel
+    from store.explore.page.model import Page, Panel, SectionTable
     from store.explore.page.view import View
 
 _LOGGER = logging.getLogger(__name__)
@@ -51,7 +49,7 @@ def locate_asset(name: str) -> str:
 
 def render_template(name: str, **values: Any) -> str:
     """Return a template of `templates/` as HTML."""
-    return _get_environment().get_template(f"{name}.html.jinja").render(**values)
+    return get_environment().get_template(f"{name}.html.jinja").render(**values)
 
 
 async def stream_page(
@@ -94,7 +92,7 @@ async def _render_panel(view: View, panel: Panel, folder: str, site: Mapping[str
         return render_template("panel_error", panel=panel, error=bug)
 
 
-def _show_answer(view: View, panel: Panel, answer: Answer, site: Mapping[str, Any]) -> str:
+def _show_answer(view: View, panel: Panel, answer: SectionTable, site: Mapping[str, Any]) -> str:
     """Return a panel as HTML; nothing without rows, unless it is required."""
     rows = answer.rows()
     page = view.get_page(panel)
@@ -116,17 +114,36 @@ def _show_answer(view: View, panel: Panel, answer: Answer, site: Mapping[str, An
 
 
 @functools.cache
-def _get_environment() -> Environment:
-    environment = make_environment(_ROOM / "templates")
-    locate: Any = locate_asset
-    environment.globals["asset"] = locate
-    environment.filters.update(value=_format, sql=_highlight_sql)
+def get_environment(*, autoescape: bool = True) -> Environment:
+    """Return the environment of the templates, which pages and reports share.
+
+    `drawing` marks our own SVG as safe; every value of a lake goes through autoescape. The filters
+    `line`, `text` and `label` escape control characters of foreign text.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def show(value: object, name: str = "") -> str:
+        return format_value(name, value)
+
+    def show_sql(sql: str) -> Markup:
+        return highlight(escape_text(sql), "sql")
+
+    environment = Environment(
+        loader=FileSystemLoader(_ROOM / "templates"),
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    own: dict[str, Any] = {"drawing": Markup, "asset": locate_asset}
+    environment.globals.update(own)
+    environment.filters.update(line=escape_terminal, text=escape_text, label=make_label)
+    environment.filters.update(value=show, sql=show_sql)
     return environment
 
 
-def _format(value: object, name: str = "") -> str:
-    return format_value(name, value)
-
-
-def _highlight_sql(sql: str) -> Markup:
-    return highlight(escape_text(sql), "sql")
+def read_style(name: str) -> str:
+    """Return the text of `styles/NAME.css`."""
+    return (_ROOM / "styles" / f"{name}.css").read_text("utf-8")

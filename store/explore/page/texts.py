@@ -1,14 +1,224 @@
-"""Prompts, answers and the steps of a session as a page shows them, cut where they are long."""
+"""Texts of a lake as pages show them: escaped, cut, and highlighted where they are code."""
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from store.code.languages import find_fence
 from store.commandline.escape import escape_text
 from store.explore.page.model import Row
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+NOTHING = "\N{EN DASH}"
+SPACE = "\N{NO-BREAK SPACE}"
+CODE_LINES = 400
+LINE_CHARACTERS = 240
+_LABEL_CHARACTERS = 40
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!~$&@:]|(?<=\bwww)\.", re.IGNORECASE)
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", ":": "&#58;", ".": "&#46;"}
+
+
+def cut_code(text: str) -> str:
+    """Return code cut to the number and length of lines that a page shows, with notes.
+
+    >>> cut_code("x = 1\\r\\n" + "y" * 300).splitlines()[1][236:]
+    'yyyy … (60 characters left out)'
+    """
+    lines = text[: CODE_LINES * LINE_CHARACTERS * 4].replace("\r\n", "\n").split("\n")
+    shown = [_cut(escape_text(line)) for line in lines[:CODE_LINES]]
+    left = text.count("\n") + 1 - len(shown)
+    if left > 0:
+        shown.append(f"… ({left} lines left out)")
+    return "\n".join(shown)
+
+
+def make_label(text: str) -> str:
+    """Return a short text of one line for the label of a chart.
+
+    >>> make_label("a" * 60) == "a" * 39 + "…", make_label("two\\nlines")
+    (True, 'two lines')
+    """
+    one = " ".join(escape_text(text[: _LABEL_CHARACTERS * 4]).split())
+    return one if len(one) <= _LABEL_CHARACTERS else one[: _LABEL_CHARACTERS - 1] + "…"
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text of one line that Markdown shows unchanged, in a paragraph or a table cell.
+
+    >>> escape_markdown("a|b <script> [x](http://y) @me")
+    'a\\\\|b &lt;script&gt; \\\\[x\\\\](http&#58;//y) &#64;me'
+    >>> escape_markdown("two\\xa0words")  # a space of any kind is a space
+    'two words'
+    """
+    one = escape_text(" ".join(text.split()))
+    return _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one)
+
+
+def fence(text: str, language: str = "") -> str:
+    """Return a fenced block of Markdown, with a fence longer than any run of backticks inside.
+
+    >>> fence("```", "sql").splitlines()
+    ['````sql', '```', '````']
+    """
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return f"{ticks}{language}\n{text}\n{ticks}"
+
+
+def _cut(line: str) -> str:
+    left = len(line) - LINE_CHARACTERS
+    return line if left <= 0 else f"{line[:LINE_CHARACTERS]} … ({left} characters left out)"
+
+
+Change: TypeAlias = Literal["same", "added", "removed", "skipped"]
+_LIGHT, _DARK = "default", "github-dark"
+_CONTEXT = 4
+"""Equal lines that a diff shows around a change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffLine:
+    """One line of a diff with its numbers in both texts; None where a text does not have it."""
+
+    change: Change
+    old: int | None
+    new: int | None
+    html: Markup
+
+
+def highlight(code: str, language: str) -> Markup:
+    """Return code as HTML with highlighted syntax; its text is escaped."""
+    from markupsafe import Markup
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
+
+    lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    return Markup(highlight(code, lexer, HtmlFormatter(nowrap=True)))
+
+
+def highlight_lines(code: str, language: str) -> list[Markup]:
+    """Return the lines of code as HTML, each complete in itself.
+
+    >>> highlight_lines("# <a>\\n1", "python")[0]
+    Markup('<span class="c1"># &lt;a&gt;</span>')
+    """
+    from markupsafe import Markup
+
+    # The formatter closes and opens its spans at every end of line.
+    return [Markup(line) for line in highlight(code, language).split("\n")]
+
+
+def compare_lines(old: Sequence[Markup], new: Sequence[Markup]) -> Iterator[DiffLine]:
+    """Yield the lines of a diff of two highlighted texts, with a few equal lines around changes."""
+    from markupsafe import Markup
+
+    end_of_last = 0
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(old) * len(new) > 10**7)
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        skipped = group[0][1] - end_of_last
+        if skipped:
+            text = Markup(f"{skipped} equal line{'s' * (skipped != 1)}")
+            yield DiffLine(change="skipped", old=None, new=None, html=text)
+        for tag, old_start, old_end, new_start, new_end in group:
+            if tag == "equal":
+                for at in range(old_end - old_start):
+                    yield DiffLine(
+                        change="same",
+                        old=old_start + at + 1,
+                        new=new_start + at + 1,
+                        html=old[old_start + at],
+                    )
+                continue
+            for at in range(old_start, old_end):
+                yield DiffLine(change="removed", old=at + 1, new=None, html=old[at])
+            for at in range(new_start, new_end):
+                yield DiffLine(change="added", old=None, new=at + 1, html=new[at])
+        end_of_last = group[-1][2]
+
+
+def read_code_style() -> str:
+    """Return a style sheet with the colors of highlighted code, light and dark."""
+    from pygments.formatters import HtmlFormatter
+
+    def rules(style: str) -> str:
+        lines = HtmlFormatter(style=style, nobackground=True).get_style_defs(".code").splitlines()
+        return "\n".join(line for line in lines if line.startswith(".code ."))
+
+    return f"{rules(_LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{rules(_DARK)}\n}}\n"
+
+
+_MOST_DIFF_LINES = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownLine:
+    """One line of code."""
+
+    number: int
+    html: Markup
+    marks: Sequence[Row]
+    """The findings that point at the line: class, confidence, standing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownFile:
+    """One file with its lines; `anchor` begins the names of its lines in addresses."""
+
+    path: str
+    anchor: str
+    lines: Sequence[ShownLine]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownDiff:
+    """The lines of a diff, and how many are added and removed."""
+
+    lines: Sequence[DiffLine]
+    added: int
+    removed: int
+    left_out: int
+
+
+def show_code(rows: Sequence[Row], marks: Sequence[Row]) -> list[ShownFile]:
+    """Return files with highlighted lines; findings point at lines of the first file."""
+    by_line: dict[int, list[Row]] = {}
+    for mark in marks:
+        by_line.setdefault(mark["line"], []).append(mark)
+    files: list[ShownFile] = []
+    for at, row in enumerate(rows):
+        lines = [
+            ShownLine(number=number, html=html, marks=by_line.get(number, []) if at == 0 else [])
+            for number, html in enumerate(_highlight(row["code"], row["path"]), start=1)
+        ]
+        files.append(ShownFile(path=row["path"], anchor="L" if at == 0 else f"F{at}L", lines=lines))
+    return files
+
+
+def show_diff(rows: Sequence[Row]) -> ShownDiff:
+    """Return the changes from a row's `before` to its `code`."""
+    row = rows[0]
+    old, new = _highlight(row["before"], row["path"]), _highlight(row["code"], row["path"])
+    lines = list(compare_lines(old, new))
+    return ShownDiff(
+        lines=lines[:_MOST_DIFF_LINES],
+        added=sum(line.change == "added" for line in lines),
+        removed=sum(line.change == "removed" for line in lines),
+        left_out=max(0, len(lines) - _MOST_DIFF_LINES),
+    )
+
+
+def _highlight(code: str, path: str) -> list[Markup]:
+    return highlight_lines(cut_code(code.rstrip("\n")), find_fence(path) or "python")
+
 
 _MOST_CHARACTERS = 60_000
 

@@ -5,39 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, UnknownName
-from store.explore.page import questions
-from store.explore.page.model import Answer, Choice, Panel, Row
+from store.explore.page.model import (
+    SQL,
+    Choice,
+    Panel,
+    Row,
+    SectionTable,
+    Value,
+    bind_question,
+    limit,
+    order_by,
+)
 from store.explore.page.tables import build_address
-from store.rendering.questions import Value
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from store.explore.server.readers import Readers
 
 
 EXPORTED_ROWS = 10_000
 """Number of rows of a JSON or CSV export; the SQL of the view gives all."""
 _LONGEST = 20_000
 _DEEPEST_PAGE = 10_000
-
-
-class Reader(Protocol):
-    """Answers statements at a snapshot."""
-
-    async def ask(self, snapshot: int, sql: str) -> pa.Table:
-        """Return the rows of one SELECT-like statement of ours."""
-        ...
-
-    async def resolve(self, at: str | None) -> int:
-        """Return the number of a snapshot by tag, number or time."""
-        ...
-
-    async def find_run_state(self, run: Mapping[str, Any]) -> str:
-        """Return the state of a run, for which the lease of an open one is asked."""
-        ...
 
 
 class View:
@@ -53,7 +45,7 @@ class View:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: Readers,
         snapshot: int,
         path: str,
         parts: Mapping[str, str],
@@ -116,32 +108,30 @@ class View:
         """Return the column that a panel's table is sorted by; `-column` is descending."""
         return self.get(f"sort.{panel.name}")
 
-    async def ask(self, panel: Panel, folder: str, *, whole: bool = False) -> Answer:
+    async def ask(self, panel: Panel, folder: str, *, whole: bool = False) -> SectionTable:
         """Return the rows of a page of a panel, or with `whole` as many as an export has."""
-        file = panel.file or questions.SQL / folder / f"{panel.name}.sql"
-        question = questions.read_question(file, panel.values)
+        file = panel.file or SQL / folder / f"{panel.name}.sql"
+        question = bind_question(file, panel.values)
         sort = self.get_sort(panel)
-        ordered = questions.order_by(question.sql, sort) if sort else question.sql
+        ordered = order_by(question.sql, sort) if sort else question.sql
         rows = EXPORTED_ROWS if whole else panel.rows
         page = 1 if whole else self.get_page(panel)
         snapshot = self.snapshot if panel.snapshot is None else panel.snapshot
-        table = await self._reader.ask(snapshot, questions.limit(ordered, rows, page))
+        table = await self._reader.ask(snapshot, limit(ordered, rows, page))
         has_more = table.num_rows > rows
-        return Answer(question=question, sql=ordered, table=table.slice(0, rows), has_more=has_more)
+        return SectionTable(
+            question=question, sql=ordered, table=table.slice(0, rows), has_more=has_more
+        )
 
     async def rows(self, name: str | Path, **values: Value) -> list[Row]:
         """Return all rows of a question that is not a panel, by its name here or by its file."""
-        file = name if isinstance(name, Path) else questions.SQL / f"{name}.sql"
-        question = questions.read_question(file, values)
+        file = name if isinstance(name, Path) else SQL / f"{name}.sql"
+        question = bind_question(file, values)
         return list_rows(await self._reader.ask(self.snapshot, question.sql))
 
     async def one(self, name: str, **values: Value) -> Row | None:
         """Return the first row of a question that is not a panel, or None."""
         return next(iter(await self.rows(name, **values)), None)
-
-    async def options(self, name: str, **values: Value) -> list[str]:
-        """Return the texts of the first column of a question, as options of a filter."""
-        return [str(next(iter(row.values()))) for row in await self.rows(name, **values)]
 
 
 ALL = "all"
@@ -153,10 +143,11 @@ async def list_choices(view: View, *names: str) -> list[Choice]:
 
     The names are suite, level, device, baseline, policy, family, class, clock and precision.
     """
-    return list(await asyncio.gather(*(_make_choice(view, name) for name in names)))
-
-
-async def _make_choice(view: View, name: str) -> Choice:
     files = {"policy": "policies", "class": "classes", "family": "families"}
-    options = await view.options(f"choices/{files.get(name, f'{name}s')}")
-    return Choice(name=name, label=name.capitalize(), options=options)
+
+    async def make_choice(name: str) -> Choice:
+        rows = await view.rows(f"choices/{files.get(name, f'{name}s')}")
+        options = [str(next(iter(row.values()))) for row in rows]
+        return Choice(name=name, label=name.capitalize(), options=options)
+
+    return list(await asyncio.gather(*map(make_choice, names)))

@@ -6,9 +6,9 @@ from urllib.parse import quote, urlencode
 
 from store.errors import UnknownName
 from store.explore.page.model import Fact, Page, Panel, Row
+from store.explore.page.tables import format_value
 from store.explore.page.texts import show_messages
 from store.explore.page.view import View
-from store.rendering.tables import format_value
 
 PATH = "/attempt/{attempt}"
 

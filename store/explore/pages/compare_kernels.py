@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from store.explore.page.code import show_diff
-from store.explore.page.model import Choice, Page, Panel
-from store.explore.page.questions import SQL
+from store.explore.page.model import SQL, Choice, Page, Panel
+from store.explore.page.texts import show_diff
 from store.explore.page.view import View
 from store.explore.pages.kernel import find_kernel
 

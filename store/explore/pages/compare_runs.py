@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from store.explore.page.model import CHART_ROWS, Chart, Choice, Page, Panel, Row
-from store.explore.page.questions import SQL
+from store.explore.page import charts
+from store.explore.page.model import CHART_ROWS, SQL, Chart, Choice, Page, Panel, Row, group_rows
 from store.explore.page.view import View
 from store.explore.pages.run import find_run
-from store.rendering import charts
-from store.rendering.questions import group_rows
 
 PATH = "/compare/runs"
 _MOST_DEVICES = 2

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import Choice, Page, Panel, Tab
-from store.explore.page.questions import SQL
+from store.explore.page.model import SQL, Choice, Page, Panel, Tab
 from store.explore.page.view import View
 
 PATH = "/compare/snapshots"

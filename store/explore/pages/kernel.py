@@ -10,13 +10,11 @@ from typing import Any
 from markupsafe import escape
 
 from store.dossier.names import KERNELS, choose_id
-from store.explore.page.code import show_code, show_diff
-from store.explore.page.model import Chart, Choice, Fact, Page, Panel, Row, Tab
+from store.explore.page import charts
+from store.explore.page.model import Chart, Choice, Fact, Page, Panel, Row, Tab, group_rows
+from store.explore.page.tables import format_value
+from store.explore.page.texts import TIMES, show_code, show_diff
 from store.explore.page.view import View, list_choices
-from store.rendering import charts
-from store.rendering.questions import group_rows
-from store.rendering.tables import format_value
-from store.rendering.text import TIMES
 
 PATH = "/kernel/{kernel}"
 _TABS = (

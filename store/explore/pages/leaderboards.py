@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from store.explore.page.model import CHART_ROWS, Chart, Page, Panel, Row
-from store.explore.page.questions import SQL
+from store.explore.page import charts
+from store.explore.page.model import CHART_ROWS, SQL, Chart, Page, Panel, Row, group_rows
 from store.explore.page.view import ALL, ANY, View, list_choices
-from store.rendering import charts
-from store.rendering.questions import group_rows
 
 PATH = "/leaderboards"
 MENU = (10, "Leaderboards")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from store.explore.page import charts
 from store.explore.page.model import Chart, Fact, Page, Panel, Row
 from store.explore.page.view import View
-from store.rendering import charts
 
 PATH = "/"
 MENU = (0, "Overview")

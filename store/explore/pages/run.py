@@ -6,11 +6,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from store.dossier.names import choose_id
-from store.explore.page.model import CHART_ROWS, Chart, Choice, Fact, Page, Panel, Row, Tab
-from store.explore.page.questions import REPORT
+from store.explore.page import charts
+from store.explore.page.model import (
+    CHART_ROWS,
+    REPORT,
+    Chart,
+    Choice,
+    Fact,
+    Page,
+    Panel,
+    Row,
+    Tab,
+    group_rows,
+)
 from store.explore.page.view import View
-from store.rendering import run_charts
-from store.rendering.questions import group_rows
 
 PATH = "/run/{run}"
 _TABS = (
@@ -103,15 +112,15 @@ def _list_progress(run_id: str) -> list[Panel]:
         )  # fmt: skip
 
     return [
-        chart("rewards", "run_rewards", ("rule",), run_charts.draw_reward),
-        chart("best_so_far", "run_best_so_far", ("device",), run_charts.draw_best),
+        chart("rewards", "run_rewards", ("rule",), charts.draw_reward),
+        chart("best_so_far", "run_best_so_far", ("device",), charts.draw_best),
         Panel(
             name="curve", values=values, file=REPORT / "run_curve.sql", rows=CHART_ROWS,
             table="folded", draw=draw_curves,
         ),
         Panel(
             name="metrics", values=values, file=REPORT / "run_metrics.sql", rows=5 * CHART_ROWS,
-            table="none", draw=partial(_draw_groups, run_charts.draw_metric, ("metric",)),
+            table="none", draw=partial(_draw_groups, charts.draw_metric, ("metric",)),
         ),
         Panel(name="bests", values=values, rows=15),
         Panel(name="steps", values=values, rows=15),
@@ -133,9 +142,9 @@ def _draw_groups(
 def draw_curves(rows: list[Row], *, with_kernels: bool = False) -> Sequence[Chart]:
     """Return charts of success and speedup by step for each device, and of the kernels so far."""
     kinds = [
-        ("run_success", "Success", run_charts.draw_success, "share"),
-        ("run_speedup", "Speedup over eager", run_charts.draw_speedup, "geomean"),
-        ("run_kernels", "Kernels", run_charts.draw_kernels, "attempts"),
+        ("run_success", "Success", charts.draw_success, "share"),
+        ("run_speedup", "Speedup over eager", charts.draw_speedup, "geomean"),
+        ("run_kernels", "Kernels", charts.draw_kernels, "attempts"),
     ]
     drawn: list[Chart] = []
     devices = list(group_rows(rows, ["device"]).items())[:_MOST_DEVICES]

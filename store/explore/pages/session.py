@@ -5,11 +5,11 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from store.errors import UnknownName
+from store.explore.page import charts
 from store.explore.page.model import Chart, Fact, Page, Panel, Row, Tab
+from store.explore.page.tables import format_value
 from store.explore.page.texts import show_steps
 from store.explore.page.view import View
-from store.rendering import charts
-from store.rendering.tables import format_value
 
 PATH = "/session/{session}"
 _TABS = (Tab(name="steps", label="Steps"), Tab(name="outcome", label="Kernels and tools"))

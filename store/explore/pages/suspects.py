@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from store.explore.page.model import Choice, Page, Panel, Row
+from store.explore.page.texts import cut_code, highlight_lines
 from store.explore.page.view import View, list_choices
-from store.rendering.code import highlight_lines
-from store.rendering.text import cut_code
 
 PATH = "/suspects"
 MENU = (50, "Suspects")

@@ -7,13 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from store.dossier.names import TASKS, TaskNames, expand_name
-from store.explore.page.code import show_code
-from store.explore.page.model import CHART_ROWS, Chart, Choice, Fact, Page, Panel, Row, Tab
+from store.explore.page import charts
+from store.explore.page.model import (
+    CHART_ROWS,
+    Chart,
+    Choice,
+    Fact,
+    Page,
+    Panel,
+    Row,
+    Tab,
+    group_rows,
+)
+from store.explore.page.tables import format_value
+from store.explore.page.texts import TIMES, show_code
 from store.explore.page.view import View, list_choices
-from store.rendering import charts
-from store.rendering.questions import group_rows
-from store.rendering.tables import format_value
-from store.rendering.text import TIMES
 
 PATH = "/task/{task:path}"
 _TABS = (

@@ -7,7 +7,7 @@ import functools
 import importlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,12 +18,11 @@ from store.commandline.listening import LOOPBACK, listen, make_server
 from store.errors import FlywheelError, ServerBusy, SnapshotNotFound, UnknownName
 from store.explore.page import render
 from store.explore.page.model import Page
-from store.explore.page.view import EXPORTED_ROWS, View
-from store.explore.server import console, decisions
+from store.explore.page.view import View
+from store.explore.server import console
 from store.explore.server.decisions import TOKEN, Decider
 from store.explore.server.protection import Protection
 from store.explore.server.readers import Readers
-from store.guard.query_pool import QueryPool
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
@@ -32,10 +31,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-    from store.explore.page.model import Answer, Page, Panel
-    from store.explore.page.view import View
-    from store.explore.server.readers import Readers
-    from store.guard.query_pool import QueryPool
+    from store.explore.page.model import Panel, SectionTable
     from store.lake.location import Location
 
 
@@ -83,12 +79,11 @@ def find_pages() -> tuple[Member, ...]:
     return tuple(found)
 
 
-def build_app(readers: Readers, queries: QueryPool, decider: decisions.Decider) -> Starlette:
+def build_app(readers: Readers, decider: Decider) -> Starlette:
     """Return the application of a lake.
 
     Args:
         readers: Readers of the lake.
-        queries: Answers the statements of the console.
         decider: Stores decisions on findings, if it has a token.
     """
     from starlette.applications import Starlette
@@ -97,13 +92,13 @@ def build_app(readers: Readers, queries: QueryPool, decider: decisions.Decider) 
 
     @asynccontextmanager
     async def run(_: Starlette) -> AsyncGenerator[None]:
-        async with readers, queries:
+        async with readers:
             yield
 
     pages = [(one.menu[0], one.menu[1], one.path) for one in find_pages() if one.menu is not None]
     site = {
         "menu": [(path, label) for _, label, path in sorted([*pages, console.MENU])],
-        "lake_name": readers.name,
+        "lake_name": readers.location.url,
         "describe_fault": readers.describe_fault,
         "version": store.__version__,
         "can_decide": decider.is_enabled,
@@ -111,8 +106,8 @@ def build_app(readers: Readers, queries: QueryPool, decider: decisions.Decider) 
     routes: list[BaseRoute] = [
         Route("/static/{name}", _send_asset),
         Route("/events", functools.partial(send_events, readers)),
-        Route("/sql", functools.partial(console.show, readers, queries, site)),
-        Route("/sql.{form}", functools.partial(console.export, readers, queries)),
+        Route("/sql", functools.partial(console.show, readers, site)),
+        Route("/sql.{form}", functools.partial(console.export, readers)),
         Route("/suspects/decide", functools.partial(decider.decide, readers), methods=["POST"]),
     ]
     for one in find_pages():
@@ -140,7 +135,7 @@ def build_app(readers: Readers, queries: QueryPool, decider: decisions.Decider) 
 async def _show(
     member: Member,
     readers: Readers,
-    decider: decisions.Decider,
+    decider: Decider,
     site: dict[str, Any],
     request: Request,
 ) -> Response:
@@ -183,13 +178,9 @@ async def _explain(
     is_unknown = isinstance(error, UnknownName | SnapshotNotFound) or "no page" in error.message
     view = View(readers, readers.newest, "/", {}, {})
     page = Page(title="Not found" if is_unknown else "Cannot show this", panels=())
-    html = await _render_error(view, page, error, site)
+    html = render.render_template("error", view=view, page=page, error=error, **site)
     status = 503 if isinstance(error, ServerBusy) else 404 if is_unknown else 400
     return HTMLResponse(html, status_code=status)
-
-
-async def _render_error(view: View, page: Page, error: Exception, site: dict[str, Any]) -> str:
-    return render.render_template("error", view=view, page=page, error=error, **site)
 
 
 async def _send_asset(request: Request) -> Response:
@@ -246,10 +237,10 @@ def _find_panels(page: Page, name: str | None) -> list[Panel]:
     return [known[name]]
 
 
-def _describe(answer: Answer) -> dict[str, Any]:
+def _describe(answer: SectionTable) -> dict[str, Any]:
     return {
         "title": answer.question.title,
-        "about": answer.question.about,
+        "about": answer.question.sentence,
         "sql": answer.sql,
         "has_more": answer.has_more,
         "rows": answer.rows(),
@@ -285,12 +276,8 @@ def make_app(
     location: Location, at: str | None, timeout: float, include: Sequence[str] = ()
 ) -> Starlette:
     """Return the application of a lake; it opens the lake when it starts."""
-    limits = QueryLimits(timeout=timeout, max_rows=EXPORTED_ROWS + 1)
-    return build_app(
-        Readers(location, at, limits, include),
-        QueryPool(location.url, replace(limits, max_rows=EXPORTED_ROWS), include),
-        Decider.from_environment(location.url),
-    )
+    readers = Readers(location, at, QueryLimits(timeout=timeout), include)
+    return build_app(readers, Decider.from_environment(location.url))
 
 
 def serve(

@@ -1,4 +1,4 @@
-"""The SQL console: statements of readers, which a `QueryPool` answers, with a chart of the rows."""
+"""The SQL console: statements of readers, which processes answer, with a chart of the rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, ServerBusy
-from store.explore.page import render
-from store.explore.page.model import Page, Panel, Row
-from store.explore.page.questions import REPORT, SQL
+from store.explore.page import charts, render
+from store.explore.page.model import REPORT, SQL, Page, Panel, Row
 from store.explore.page.tables import build_result_table
 from store.explore.page.view import EXPORTED_ROWS, View
 from store.lake import sql_files
-from store.rendering import charts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,17 +23,14 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from store.explore.server.readers import Readers
-    from store.guard.query_pool import QueryPool
-    from store.guard.query_process import Answer
+    from store.guard.query_process import QueryAnswer
 
 
 MENU = (70, "SQL", "/sql")
 SHOWN_ROWS = 200
 
 
-async def show(
-    readers: Readers, queries: QueryPool, site: Mapping[str, Any], request: Request
-) -> Response:
+async def show(readers: Readers, site: Mapping[str, Any], request: Request) -> Response:
     """Answer with the console, and with the rows of the statement in its address."""
     from starlette.responses import HTMLResponse
 
@@ -44,7 +39,7 @@ async def show(
     answer, error = None, None
     if sql:
         try:
-            answer = await queries.ask(view.snapshot, sql)
+            answer = await readers.query(view.snapshot, sql)
         except FlywheelError as refused:
             error = refused
     html = await asyncio.to_thread(_render, view, sql, answer, error, site)
@@ -52,7 +47,7 @@ async def show(
     return HTMLResponse(html, status_code=status)
 
 
-async def export(readers: Readers, queries: QueryPool, request: Request) -> Response:
+async def export(readers: Readers, request: Request) -> Response:
     """Answer with the rows of a statement as JSON or CSV, or with the names to complete."""
     from starlette.responses import PlainTextResponse, Response
 
@@ -64,7 +59,7 @@ async def export(readers: Readers, queries: QueryPool, request: Request) -> Resp
         return Response(encode_json(list_names(), indent=None), media_type="application/json")
     if form == "sql":
         return PlainTextResponse(view.get("sql") or "")
-    answer = await queries.ask(view.snapshot, view.get("sql") or "")
+    answer = await readers.query(view.snapshot, view.get("sql") or "")
     headers = {"x-more-rows": str(answer.cut).lower()}
     if form == "csv":
         return Response(write_csv(answer.rows), media_type="text/csv", headers=headers)
@@ -85,7 +80,7 @@ def list_names() -> dict[str, list[str]]:
 
 
 @functools.cache
-def list_saved() -> list[sql_files.Question]:
+def list_saved() -> list[sql_files.SqlQuestion]:
     """Return the questions of the report that need no values, as examples to start from."""
     files = [*sorted(REPORT.glob("*.sql")), SQL / "suspects/classes.sql", SQL / "overview/tags.sql"]
     read = [sql_files.read_question(file) for file in files]
@@ -100,7 +95,7 @@ async def _make_view(readers: Readers, request: Request) -> View:
 def _render(
     view: View,
     sql: str | None,
-    answer: Answer | None,
+    answer: QueryAnswer | None,
     error: FlywheelError | None,
     site: Mapping[str, Any],
 ) -> str:

@@ -1,4 +1,4 @@
-"""Warm readers of a lake: a few connections, and the answers that were asked for before.
+"""The readers of the pages, which follow the lake and keep answers that were asked for before.
 
 A reader is pinned to a snapshot, and the rows of a snapshot never change, so an answer is kept
 until newer ones need its place. When the lake has a new snapshot, its first reader opens before
@@ -8,30 +8,26 @@ requests are sent to it. The statement of a request that has ended is interrupte
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Self
 
 from store.commandline import echo
 from store.errors import FlywheelError, summarize_error
-from store.guard.query_pool import SnapshotFinder
+from store.explore.page.view import EXPORTED_ROWS
+from store.guard.lake_readers import LakeReaders, Turns
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from store.lake.location import Location
-    from store.lake.reader import Lake
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 READERS = max(2, min(4, os.cpu_count() or 1))
 """Number of readers, and of statements that run at the same time."""
@@ -39,12 +35,10 @@ REFRESH_S = 2.0
 """Seconds between looks for a new snapshot."""
 _PATIENCE_S = 10.0
 """Seconds until a note explains why the first reader opens late."""
-_INTERRUPT_S = 0.05
-"""Seconds until a statement that still runs is interrupted again."""
 _KEPT_BYTES = 128_000_000
 
 
-class Readers:
+class Readers(LakeReaders):
     """The readers of one lake; an asynchronous context manager.
 
     Args:
@@ -61,57 +55,51 @@ class Readers:
         limits: QueryLimits,
         include: Sequence[str] = (),
     ) -> None:
-        location.require()
-        self._location = location
-        self._limits = limits
-        self._include = tuple(include)
-        self._finder = SnapshotFinder(location)
+        super().__init__(
+            location,
+            replace(limits, max_rows=EXPORTED_ROWS + 1),
+            include,
+            turns=Turns(READERS, None),
+            query_limits=replace(limits, max_rows=EXPORTED_ROWS),
+            query_turns=Turns(),
+        )
         self._follows = at is None
-        self.newest = self._finder.resolve(at)
+        self.newest = self.find_snapshot(at)
         """The snapshot that pages show unless their address names one."""
-        self.name = location.url
         self.lake_id = ""
-        self._threads = ThreadPoolExecutor(READERS, "reader")
-        self._idle: list[Lake] = []
-        self._free = asyncio.Semaphore(READERS)
         self._answers: OrderedDict[tuple[int, str], pa.Table] = OrderedDict()
         self._changed = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self._fault: str | None = None
         self._refreshed_at = datetime.now(UTC)
 
-    async def __aenter__(self) -> Readers:
+    async def __aenter__(self) -> Self:
         if self._follows:
             self._following = asyncio.create_task(self._follow())
-        opening = asyncio.ensure_future(self._run(self._open_newest, self.newest))
+        opening = asyncio.create_task(asyncio.to_thread(self._open_newest, self.newest))
         if not (await asyncio.wait([opening], timeout=_PATIENCE_S))[0]:
             echo.print_note("Pages wait for views of this snapshot, which are computed once.")
-        lake = await opening
-        self.lake_id = lake.lake_id
-        self._idle.append(lake)
+        await opening
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
-        await asyncio.to_thread(self._threads.shutdown)
-        for lake in self._idle:
-            lake.close()
-        self._finder.close()
+        await super().__aexit__(*error)
 
     async def resolve(self, at: str | None) -> int:
         """Return the number of a snapshot by tag, number or time; raises SnapshotNotFound."""
-        return self.newest if at is None else await self._run(self._finder.resolve, at)
+        return self.newest if at is None else await super().resolve(at)
 
     async def find_run_state(self, run: Mapping[str, Any]) -> str:
         """Return the state of a run, for which the lease of an open one is asked."""
         from store.dossier.run_states import find_state
 
-        return await self._run(find_state, self._location, run)
+        return await asyncio.to_thread(find_state, self.location, run)
 
     async def ask(self, snapshot: int, sql: str) -> pa.Table:
-        """Return the rows of one SELECT-like statement at a snapshot.
+        """Return the rows of one SELECT-like statement of ours at a snapshot.
 
         Raises:
             FlywheelError: DuckDB cannot answer it, or it exceeds a limit.
@@ -120,24 +108,18 @@ class Readers:
         if key in self._answers:
             self._answers.move_to_end(key)
             return self._answers[key]
-        async with self._lend(snapshot) as lake:
-            asked = asyncio.ensure_future(self._run(_ask, lake, sql))
-            try:
-                table = await asyncio.shield(asked)
-            except asyncio.CancelledError:
-                # DuckDB forgets an interrupt that comes before a statement has begun.
-                while not asked.done():
-                    lake.interrupt()
-                    await asyncio.wait([asked], timeout=_INTERRUPT_S)
-                raise
-        self._keep(key, table)
+        table = await self.read(snapshot, lambda lake: lake.sql(sql).arrow())
+        self._answers[key] = table
+        total = sum(kept.nbytes for kept in self._answers.values())
+        while total > _KEPT_BYTES:
+            total -= self._answers.popitem(last=False)[1].nbytes
         return table
 
     async def refresh(self) -> None:
         """Open a reader of the newest snapshot, if it is new, and then show it to requests."""
-        newest = await self._run(self._finder.resolve, None)
+        newest = await super().resolve(None)
         if newest != self.newest and self._follows:
-            self._idle.append(await self._run(self._open_newest, newest))
+            await asyncio.to_thread(self._open_newest, newest)
             self.newest = newest
             self._changed.set()
             self._changed = asyncio.Event()
@@ -170,54 +152,14 @@ class Readers:
         await self._changed.wait()
         return self.newest
 
-    @contextlib.asynccontextmanager
-    async def _lend(self, snapshot: int) -> AsyncGenerator[Lake]:
-        """Lend a reader of a snapshot to one statement."""
-        async with self._free:
-            lake = next((one for one in self._idle if one.snapshot == snapshot), None)
-            if lake is not None:
-                self._idle.remove(lake)
-            else:
-                while len(self._idle) >= READERS:
-                    self._idle.pop(0).close()
-                lake = await self._run(self._open, snapshot)
-            try:
-                yield lake
-            finally:
-                self._idle.append(lake)
-
-    def _open(self, snapshot: int) -> Lake:
-        from store.lake.reader import Lake
-
-        return Lake(self._location, snapshot, self._limits, include=self._include)
-
-    def _open_newest(self, snapshot: int) -> Lake:
+    def _open_newest(self, snapshot: int) -> None:
         """Open a reader; write the cached views first, which may exceed the time of a statement."""
-        lake = self._open(snapshot)
-        try:
+        with self._lakes.lend(snapshot) as lake:
             lake.write_cached_views()
-        except BaseException:
-            lake.close()
-            raise
-        return lake
-
-    def _keep(self, key: tuple[int, str], table: pa.Table) -> None:
-        self._answers[key] = table
-        total = sum(kept.nbytes for kept in self._answers.values())
-        while total > _KEPT_BYTES:
-            total -= self._answers.popitem(last=False)[1].nbytes
+            self.lake_id = lake.lake_id
 
     async def _follow(self) -> None:
         """Refresh while the server runs."""
         while True:
             await asyncio.sleep(REFRESH_S)
             await self.try_refresh()
-
-    async def _run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Run a function in a thread of the readers."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, function, *arguments)
-
-
-def _ask(lake: Lake, sql: str) -> pa.Table:
-    return lake.sql(sql).arrow()

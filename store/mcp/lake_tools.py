@@ -1,16 +1,14 @@
-"""What the tools of a server read a lake with."""
+"""What the tools of an MCP server read a lake with."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
-from store.guard.query_pool import QueryPool, Shelf, SnapshotFinder, Turn, Turns
-from store.guard.query_process import Answer
+from store.guard.lake_readers import LakeReaders
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.reader import Lake
@@ -39,8 +37,8 @@ class IssuedPrompt:
     snapshot_id: int
 
 
-class Desk:
-    """Reads one lake within limits; an asynchronous context manager.
+class LakeTools(LakeReaders):
+    """Reads one lake for tools, and knows the prompts that they gave out.
 
     Args:
         location: The lake.
@@ -49,54 +47,28 @@ class Desk:
     """
 
     def __init__(self, location: Location, at: str | None, limits: QueryLimits) -> None:
-        location.require()
-        self.location = location
-        self.limits = limits
+        super().__init__(location, limits)
         self.prompts: OrderedDict[str, IssuedPrompt] = OrderedDict()
         """Prompts that this server has issued, by id; the oldest are forgotten."""
-        self._finder = SnapshotFinder(location)
         self._at = at
-        self._readers = Shelf(lambda snapshot: Lake(location, snapshot, limits))
-        self._turns = Turns()
-        self._pool = QueryPool(location.url, limits, turns=self._turns)
 
-    async def __aenter__(self) -> Self:
-        await self.resolve(None)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._pool.__aexit__()
-        self._readers.close()
-        self._finder.close()
-
-    async def resolve(self, at: str | None) -> int:
+    def find_snapshot(self, at: str | None) -> int:
         """Return the snapshot that a call reads. Raises SnapshotNotFound."""
-        return await asyncio.to_thread(self._finder.resolve, at or self._at)
-
-    async def ask(
-        self, snapshot: int, sql: str, parameters: Mapping[str, Any] | None = None
-    ) -> Answer:
-        """Answer SQL of the agent; see `QueryPool.ask`."""
-        return await self._pool.ask(snapshot, sql, parameters)
+        return super().find_snapshot(at or self._at)
 
     async def read(self, snapshot: int, work: Callable[[Lake], T]) -> T:
         """Return what a function of ours reads from the lake at a snapshot.
 
-        Its SQL is our own, so it runs in a thread. It takes its turn with the agents' queries, and
-        has the same limits on time, memory and threads.
+        It takes its turn with the agents' queries, and has the same limits.
 
         Raises ServerBusy, FlywheelError past a limit, and what `work` raises.
         """
 
-        def run(turn: Turn) -> T:
-            with (
-                self._readers.lend(snapshot) as lake,
-                turn.use(lake),
-                interrupt_after(lake, self.limits),
-            ):
+        def limited(lake: Lake) -> T:
+            with interrupt_after(lake, self.limits):
                 return work(lake)
 
-        return await self._turns.run(run)
+        return await super().read(snapshot, limited)
 
     def remember(self, prompt: IssuedPrompt) -> None:
         """Remember a prompt, so that an attempt can name it."""

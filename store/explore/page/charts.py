@@ -11,10 +11,11 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from store.commandline.escape import escape_text
-from store.rendering.text import TIMES, make_label
+from store.explore.page.model import group_rows
+from store.explore.page.texts import TIMES, make_label
 
 Kind: TypeAlias = Literal["plain", "ratio", "share", "log"]
 
@@ -495,3 +496,93 @@ def _draw_marks(plot: Plot, mark_x: float | None, mark_y: float | None) -> Itera
     if mark_y is not None and not plot.y.is_beyond(mark_y):
         at = plot.top(mark_y)
         yield f'<line class="mark" x1="0" x2="100%" y1="{at}" y2="{at}"/>'
+
+
+# Charts of a run by step, each of the rows of one question of the report.
+
+_STEP = Axis(label="step")
+
+
+def draw_reward(name: str, rows: list[dict[str, Any]]) -> str:
+    """Draw the mean reward by step, with a band of one standard deviation."""
+    mean, spread = _column(rows, "reward_mean"), _column(rows, "reward_std")
+    one = Series(
+        label=f"mean of attempts ({_counts(rows, 'n')} a point)",
+        x=_column(rows, "step"),
+        y=mean,
+        low=[a - b for a, b in zip(mean, spread, strict=True)],
+        high=[a + b for a, b in zip(mean, spread, strict=True)],
+    )
+    return draw_lines(name, [one], _STEP, Axis(label="reward"))
+
+
+def draw_success(name: str, rows: list[dict[str, Any]]) -> str:
+    """Draw the share of judged attempts that are correct, with its interval."""
+    one = Series(
+        label=f"correct ({_counts(rows, 'attempts')} attempts a point)",
+        x=_column(rows, "step"),
+        y=_column(rows, "share"),
+        low=_column(rows, "share_low"),
+        high=_column(rows, "share_high"),
+    )
+    axis = Axis(label="share of judged attempts", scale="share")
+    return draw_lines(name, [one], _STEP, axis)
+
+
+def draw_speedup(name: str, rows: list[dict[str, Any]]) -> str:
+    """Draw the speedups over eager by step: geometric mean, median and largest."""
+    labels = {
+        "geomean": f"geomean ({_counts(rows, 'timed')} timed a point)",
+        "median_of_steps": "median",
+        "max": "largest",
+    }
+    series = [
+        Series(label=label, x=_column(rows, "step"), y=_column(rows, key))
+        for key, label in labels.items()
+    ]
+    return draw_lines(name, series, _STEP, Axis(label="speedup", scale="ratio"))
+
+
+def draw_kernels(name: str, rows: list[dict[str, Any]]) -> str:
+    """Draw the attempts and the new kernels so far."""
+    series = [
+        Series(label=label, x=_column(rows, "step"), y=_column(rows, key))
+        for key, label in (
+            ("attempts_so_far", "attempts so far"),
+            ("new_kernels_so_far", "new kernels so far"),
+        )
+    ]
+    return draw_lines(name, series, _STEP, Axis(label="count"))
+
+
+def draw_metric(name: str, rows: list[dict[str, Any]]) -> str:
+    """Draw one metric of the trainer by step."""
+    metric = rows[0]["metric"]
+    one = Series(label=metric, x=_column(rows, "step"), y=_column(rows, "value"))
+    unit = " (nats per token)" if metric.rpartition("/")[2] == "entropy" else ""
+    return draw_lines(name, [one], _STEP, Axis(label=f"{metric[:40]}{unit}"))
+
+
+def draw_best(name: str, rows: list[dict[str, Any]]) -> str:
+    """Draw the geometric mean of the best speedups so far, one line for each baseline."""
+    last = max(_column(rows, "step"))
+    series = [
+        Series(
+            label=f"{baseline} ({mine[-1]['tasks with a speedup']} of {mine[-1]['tasks']} tasks)",
+            x=[*_column(mine, "step"), last],
+            y=[*_column(mine, "geomean_at_least_1"), mine[-1]["geomean_at_least_1"]],
+        )
+        for (baseline,), mine in group_rows(rows, ["baseline"]).items()
+    ]
+    axis = Axis(label="geomean of best so far", scale="ratio")
+    return draw_lines(name, series, _STEP, axis, kind="step")
+
+
+def _column(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
+    return [row[name] for row in rows]
+
+
+def _counts(rows: Sequence[dict[str, Any]], name: str) -> str:
+    """Return the number of rows behind a point, as one number or as a range."""
+    low, high = min(_column(rows, name)), max(_column(rows, name))
+    return f"{low}" if low == high else f"{low} to {high}"
