@@ -35,7 +35,42 @@ def write_card(made: Edition) -> None:
     from store.lake.location import FolderLocation
 
     with Lake(FolderLocation(made.folder)) as lake:
-        _draw_figure(lake, made)
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        rows = lake.run(read_sql(__file__, "card_figure")).rows()
+        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), dpi=_DPI, layout="tight")
+        axes = figure.add_subplot()
+        if rows:
+            for device in dict.fromkeys(row["device"] for row in rows):
+                own = [row for row in rows if row["device"] == device]
+                middle = [row["speedup"] for row in own]
+                # matplotlib refuses an interval that does not contain the speedup.
+                low = [max(0.0, row["speedup"] - row["speedup_low"]) for row in own]
+                high = [max(0.0, row["speedup_high"] - row["speedup"]) for row in own]
+                axes.errorbar(
+                    range(1, len(own) + 1),
+                    middle,
+                    yerr=[low, high],
+                    fmt="o",
+                    markersize=4,
+                    capsize=2,
+                    label=_format_label(f"{device} ({len(own)} tasks)"),
+                )
+            axes.axhline(1.0, color="0.5", linewidth=0.8)
+            axes.set_yscale("log")
+            axes.set_xlabel("tasks, by speedup")
+            axes.set_ylabel("best speedup over eager")
+            axes.legend(fontsize=8)
+        else:
+            counts = {name: sum(one.rows for one in files) for name, files in made.tables.items()}
+            shown = {name: count for name, count in counts.items() if count}
+            axes.barh(list(shown), list(shown.values()))
+            axes.set_xscale("log")
+            axes.set_xlabel("rows")
+            axes.invert_yaxis()
+        # Without a program name or a time, the same rows give the same picture.
+        FigureCanvasAgg(figure).print_png(made.folder / FIGURE, metadata={"Software": None})
         text = render_card(lake, made)
     (made.folder / README).write_text(text, "utf-8")
 
@@ -167,53 +202,6 @@ def _list_private(lake: Lake, made: Edition) -> list[str]:
         for column in lake.catalog.table(name).columns.values()
         if column.sensitivity == "private"
     ]
-
-
-def _draw_figure(lake: Lake, made: Edition) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    rows = lake.run(read_sql(__file__, "card_figure")).rows()
-    figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), dpi=_DPI, layout="tight")
-    axes = figure.add_subplot()
-    if rows:
-        _draw_speedups(axes, rows)
-    else:
-        _draw_rows(axes, made)
-    # Without a program name or a time, the same rows give the same picture.
-    FigureCanvasAgg(figure).print_png(made.folder / FIGURE, metadata={"Software": None})
-
-
-def _draw_speedups(axes: Any, rows: list[dict[str, Any]]) -> None:
-    for device in dict.fromkeys(row["device"] for row in rows):
-        own = [row for row in rows if row["device"] == device]
-        middle = [row["speedup"] for row in own]
-        # matplotlib refuses an interval that does not contain the speedup.
-        low = [max(0.0, row["speedup"] - row["speedup_low"]) for row in own]
-        high = [max(0.0, row["speedup_high"] - row["speedup"]) for row in own]
-        axes.errorbar(
-            range(1, len(own) + 1),
-            middle,
-            yerr=[low, high],
-            fmt="o",
-            markersize=4,
-            capsize=2,
-            label=_format_label(f"{device} ({len(own)} tasks)"),
-        )
-    axes.axhline(1.0, color="0.5", linewidth=0.8)
-    axes.set_yscale("log")
-    axes.set_xlabel("tasks, by speedup")
-    axes.set_ylabel("best speedup over eager")
-    axes.legend(fontsize=8)
-
-
-def _draw_rows(axes: Any, made: Edition) -> None:
-    counts = {name: sum(one.rows for one in files) for name, files in made.tables.items()}
-    shown = {name: count for name, count in counts.items() if count}
-    axes.barh(list(shown), list(shown.values()))
-    axes.set_xscale("log")
-    axes.set_xlabel("rows")
-    axes.invert_yaxis()
 
 
 def _format_label(text: str) -> str:

@@ -12,7 +12,6 @@ from store.lake.sql_files import read_sql
 from store.schema import row_checks
 from store.schema.row_checks import EXAMPLES, describe_rows
 from store.schema.sql_text import quote_names
-from store.schema.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +83,21 @@ def compare(lake: Lake, redactor: Redactor, part: IncomingTable, *, are_own: boo
                     f"or beside {conflict['known_name']!a:.70} of kind {conflict['known_kind']}",
                     "Nothing was merged: one name has one spelling and one kind of device.",
                 )
-        compared = _list_compared_columns(table, rows.column_names)
+        # The columns in which a row must equal the row with the same key: not provenance
+        # (catalog.yaml), hashed names, private columns, which are missing, and texts, which are
+        # checked against their id.
+        compared = [
+            column.name
+            for column in table.columns.values()
+            if column.name in rows.column_names
+            and column.sensitivity == "public"
+            and column.name not in table.key
+            and not column.provenance
+            and (
+                (table.name, column.name) not in VERBATIM
+                or table.name in ("generations", "findings")
+            )
+        ]
         listed = "".join(f', o."{name}"' for name in compared)
         own = lake.run(
             f"SELECT i._place, {quote_names(table.key)}{listed} FROM {table.name} AS o "
@@ -177,20 +190,3 @@ def _find_conflicts(
     room = EXAMPLES - len(part.conflicts)
     shown = found.slice(0, max(0, room)).select(list(table.key)).to_pylist()
     part.conflicts += describe_rows(table.key, [tuple(row.values()) for row in shown])
-
-
-def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
-    """Return the columns in which a row must equal the row with the same key.
-
-    These exclude provenance (catalog.yaml), hashed names, private columns, which are missing, and
-    texts, which are checked against their id.
-    """
-    return [
-        column.name
-        for column in table.columns.values()
-        if column.name in given
-        and column.sensitivity == "public"
-        and column.name not in table.key
-        and not column.provenance
-        and ((table.name, column.name) not in VERBATIM or table.name in ("generations", "findings"))
-    ]

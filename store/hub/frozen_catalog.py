@@ -46,13 +46,7 @@ def write_catalog(
     """
     target = folder / CATALOG
     target.unlink(missing_ok=True)
-    _create_tables(folder, catalog, files)
-    _settle(target, lake_id, snapshot, moment)
-    return target
-
-
-def _create_tables(folder: Path, catalog: Catalog, files: Mapping[str, Sequence[str]]) -> None:
-    """Let DuckLake create the tables and register the files."""
+    # Let DuckLake create the tables and register the files.
     import duckdb
 
     connection = attachment.connect()
@@ -76,11 +70,8 @@ def _create_tables(folder: Path, catalog: Catalog, files: Mapping[str, Sequence[
         raise FlywheelError(f"the frozen lake cannot be made: {error}") from error
     finally:
         connection.close()
-
-
-def _settle(file: Path, lake_id: str, snapshot: int, moment: datetime) -> None:
-    """Rewrite a catalog as one snapshot, with relative paths and ids that follow from the lake."""
-    made = sqlite3.connect(file)
+    # Rewrite a catalog as one snapshot, with relative paths and ids that follow from the lake.
+    made = sqlite3.connect(target)
     (newest,) = made.execute("SELECT max(snapshot_id) FROM ducklake_snapshot").fetchone()
     made.execute("DELETE FROM ducklake_snapshot WHERE snapshot_id < ?", [newest])
     made.execute(
@@ -107,7 +98,8 @@ def _settle(file: Path, lake_id: str, snapshot: int, moment: datetime) -> None:
     ]
     made.close()
     _renumber(content, lake_id, snapshot)
-    _write(file, statements, content)
+    _write(target, statements, content)
+    return target
 
 
 def _read_tables(made: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:

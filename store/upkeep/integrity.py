@@ -225,9 +225,43 @@ def _check_lake(
     if catalog.tables.keys() - broken >= _SESSION_TABLES:
         problems += _check_sessions(connection, catalog, checked.snapshot, newest)
     if "ingest_log" in counts:
-        problems += _check_counts(connection, counts)
+        # Compare rows with what ingest_log says was committed.
+        logged = dict.fromkeys(counts, 0)
+        # The row of a new lake comes with its tables, and a catalog with its migration.
+        logged["lakes"] = 1
+        logged["catalogs"] = counts.get("catalogs", 0)
+        logged["ingest_log"] = counts.get("ingest_log", 0)
+        for name, rows in connection.execute(read_sql(__file__, "logged_rows")).fetchall():
+            logged[name] = logged.get(name, 0) + rows
+        problems += [
+            Problem(
+                table=name,
+                rule="rows are those of committed bundles",
+                count=abs(rows - logged[name]),
+                examples=[f"{rows} rows stored, {logged[name]} rows logged"],
+            )
+            for name, rows in counts.items()
+            # Checksums belong to no bundle: they come with the files that a commit writes.
+            if rows != logged[name] and name != checksums.TABLE
+        ]
     connection.execute("ROLLBACK")
-    _note_leftovers(connection, location)
+    orphans = list_orphans(connection, location)
+    if orphans:
+        log.info(
+            "data files that this catalog does not know: %d, such as %s; a failed commit leaves "
+            "such files, and so does an older copy of the catalog. `store compact "
+            "--remove-orphans` lists and deletes those that are more than %d days old",
+            len(orphans),
+            orphans[0].path,
+            ORPHAN_AGE.days,
+        )
+    waiting = count_bundles(catalogs.load(), location.spool)
+    if waiting:
+        log.info(
+            "bundles that wait in %s: %d; the next append or `store init` commits them",
+            location.spool,
+            waiting,
+        )
 
 
 def _list_tables(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Table]:
@@ -518,28 +552,6 @@ def _list_impossible(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
     return problems
 
 
-def _check_counts(connection: duckdb.DuckDBPyConnection, stored: dict[str, int]) -> list[Problem]:
-    """Compare rows with what ingest_log says was committed."""
-    logged = dict.fromkeys(stored, 0)
-    # The row of a new lake comes with its tables, and a catalog with its migration.
-    logged["lakes"] = 1
-    logged["catalogs"] = stored.get("catalogs", 0)
-    logged["ingest_log"] = stored.get("ingest_log", 0)
-    for name, rows in connection.execute(read_sql(__file__, "logged_rows")).fetchall():
-        logged[name] = logged.get(name, 0) + rows
-    return [
-        Problem(
-            table=name,
-            rule="rows are those of committed bundles",
-            count=abs(rows - logged[name]),
-            examples=[f"{rows} rows stored, {logged[name]} rows logged"],
-        )
-        for name, rows in stored.items()
-        # Checksums belong to no bundle: they come with the files that a commit writes.
-        if rows != logged[name] and name != checksums.TABLE
-    ]
-
-
 def _check_view_cache(location: Location) -> list[Problem]:
     """Compare the cached views with the tables."""
     advice = f"Delete {location.derived}; it is made anew."
@@ -603,24 +615,4 @@ def _note_unrecorded(files: list[DataFile]) -> None:
             "checksums",
             count,
             len(files),
-        )
-
-
-def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
-    orphans = list_orphans(connection, location)
-    if orphans:
-        log.info(
-            "data files that this catalog does not know: %d, such as %s; a failed commit leaves "
-            "such files, and so does an older copy of the catalog. `store compact "
-            "--remove-orphans` lists and deletes those that are more than %d days old",
-            len(orphans),
-            orphans[0].path,
-            ORPHAN_AGE.days,
-        )
-    waiting = count_bundles(catalogs.load(), location.spool)
-    if waiting:
-        log.info(
-            "bundles that wait in %s: %d; the next append or `store init` commits them",
-            location.spool,
-            waiting,
         )

@@ -93,7 +93,9 @@ def compact(location: Location) -> Compaction:
         faults.at(location.catalog_name, LakeUnreachable, _UNCHANGED),
     ):
         before = _measure_files(connection)
-        _require_whole(connection, location)
+        files = checksums.list_attached_files(connection, location)
+        touched = [one for one in files if one.sha256 is None or one.bytes < SMALL_FILE]
+        check_record.require_whole(location, touched, "Nothing was compacted.")
         migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         _flush(connection, location)
         # Merging wide texts takes memory per thread.
@@ -174,7 +176,31 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
         )
     assert isinstance(location, FolderLocation)
     with open_for_reading(location):
-        _check_target(location, target)
+        there = FolderLocation(target.resolve())
+        if there.root.is_relative_to(location.root):
+            raise FlywheelError(
+                f"{target} is inside the lake itself", "Name a folder outside of it."
+            )
+        if there.root.exists() and not there.root.is_dir():
+            raise FlywheelError(f"{target} is not a folder", "Name a new folder.")
+        if not there.exists and _is_foreign(there):
+            raise FlywheelError(
+                f"{target} is not empty, and no backup of this lake",
+                "Name a new or empty folder, or an earlier backup of this lake; nothing was "
+                "copied.",
+            )
+        if there.exists:
+            with Lake(location) as own, Lake(there) as other:
+                if own.lake_id != other.lake_id:
+                    raise FlywheelError(
+                        f"{target} holds another lake", "Name a new folder, or this lake's backup."
+                    )
+                if other.snapshot > own.snapshot:
+                    raise FlywheelError(
+                        f"the backup in {target} has snapshot {other.snapshot}, and this lake only "
+                        f"{own.snapshot}: it was restored from an older one",
+                        "Nothing was copied. Name a new folder, or delete that backup.",
+                    )
     FolderLocation(target.resolve()).announce_lake()
     return _copy(location, target)
 
@@ -257,31 +283,6 @@ def restore(location: Location, source: Path) -> tuple[int, int]:
         return _copy(saved, location.root)
 
 
-def _check_target(location: FolderLocation, target: Path) -> None:
-    there = FolderLocation(target.resolve())
-    if there.root.is_relative_to(location.root):
-        raise FlywheelError(f"{target} is inside the lake itself", "Name a folder outside of it.")
-    if there.root.exists() and not there.root.is_dir():
-        raise FlywheelError(f"{target} is not a folder", "Name a new folder.")
-    if not there.exists and _is_foreign(there):
-        raise FlywheelError(
-            f"{target} is not empty, and no backup of this lake",
-            "Name a new or empty folder, or an earlier backup of this lake; nothing was copied.",
-        )
-    if there.exists:
-        with Lake(location) as own, Lake(there) as other:
-            if own.lake_id != other.lake_id:
-                raise FlywheelError(
-                    f"{target} holds another lake", "Name a new folder, or this lake's backup."
-                )
-            if other.snapshot > own.snapshot:
-                raise FlywheelError(
-                    f"the backup in {target} has snapshot {other.snapshot}, and this lake only "
-                    f"{own.snapshot}: it was restored from an older one",
-                    "Nothing was copied. Name a new folder, or delete that backup.",
-                )
-
-
 def _is_foreign(there: FolderLocation) -> bool:
     """Return whether a folder without a lake has more than an interrupted first backup leaves."""
     if not there.root.exists():
@@ -305,13 +306,6 @@ def open_for_maintenance(location: Location, author: str) -> Generator[duckdb.Du
             yield connection
     finally:
         connection.close()
-
-
-def _require_whole(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
-    """Raise FlywheelError where a file that might be merged, or get a checksum, is damaged."""
-    files = checksums.list_attached_files(connection, location)
-    touched = [one for one in files if one.sha256 is None or one.bytes < SMALL_FILE]
-    check_record.require_whole(location, touched, "Nothing was compacted.")
 
 
 def _flush(connection: duckdb.DuckDBPyConnection, location: Location) -> None:

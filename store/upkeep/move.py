@@ -140,7 +140,12 @@ def _move(source: Location, target: Location, lake_id: str, progress: Progress |
     copied = _copy_files(files, target.files, progress)
     with target.make_catalog() as place:
         if not place.exists:
-            _create_lake(place)
+            # Let DuckLake create its own tables.
+            connection = connect(to=place)
+            try:
+                attach(connection, place, writable=True, create=True)
+            finally:
+                connection.close()
         with Catalog(source, writable=False) as old, Catalog(place, writable=True) as new:
             copy_catalog(old, new, target.files.url)
     damaged = checksums.find_damage(checksums.list_files(target), progress)
@@ -164,15 +169,6 @@ def _copy_files(files: Sequence[DataFile], to: DataFiles, progress: Progress | N
             if progress is not None:
                 progress(done // 1_000_000, megabytes, "MB of data files copied")
     return len(missing)
-
-
-def _create_lake(location: Location) -> None:
-    """Let DuckLake create its own tables."""
-    connection = connect(to=location)
-    try:
-        attach(connection, location, writable=True, create=True)
-    finally:
-        connection.close()
 
 
 def _require_equal(source: Location, target: Location) -> tuple[int, int]:
