@@ -22,8 +22,6 @@ from store.errors import FlywheelError
 if TYPE_CHECKING:
     from types import TracebackType
 
-    import httpx2
-
 
 KEY = "OPENAI_API_KEY"
 """Variable with the key for OpenAI's own host, or for another host that --key-env gives it."""
@@ -90,7 +88,11 @@ class Keys:
                 host, port = parts.hostname, parts.port
             except ValueError:
                 host = port = None
-            if not host or not name or _has_more(where):
+            if (
+                not host
+                or not name
+                or (not where.isprintable() or any(char in where for char in "/?#@\\ "))
+            ):
                 raise FlywheelError(f'"{given}" names no host and variable', _USAGE)
             key = (host.removesuffix("."), port)
             if key in self._names:
@@ -147,11 +149,6 @@ class Keys:
         exact = (address.host, address.port)
         at_default = address.port == _PORTS[urlsplit(url).scheme]
         return exact if exact in self._names or not at_default else (address.host, None)
-
-
-def _has_more(where: str) -> bool:
-    """Return whether a text has more than HOST or HOST:PORT, such as a scheme or a path."""
-    return not where.isprintable() or any(char in where for char in "/?#@\\ ")
 
 
 LARGEST_BYTES = 16 << 20
@@ -300,7 +297,24 @@ class Client:
 
         try:
             async with self._client.stream("POST", self._target, content=body) as answer:
-                data = await self._read_body(answer)
+                # The body of an answer; of an error answer only the beginning.
+                is_error = answer.status_code >= 300
+                largest = _LARGEST_ERROR_BYTES if is_error else LARGEST_BYTES
+                encoding = answer.headers.get("Content-Encoding", "identity")
+                if encoding != "identity" and not is_error:
+                    raise AnswerFailed(
+                        f"the answer is compressed ({self._quote(encoding)}), unasked"
+                    )
+                parts: list[bytes] = []
+                size = 0
+                async for part in answer.aiter_raw(1 << 16):
+                    size += len(part)
+                    if size > largest:
+                        if is_error:
+                            break
+                        raise AnswerFailed(f"the answer is larger than {largest >> 20} MiB")
+                    parts.append(part)
+                data = b"".join(parts)
         except (httpx2.ConnectError, httpx2.ProxyError) as error:
             why = f"cannot be reached ({self._quote(str(error))})"
             raise _TemporaryFailure(AnswerFailed(why, unreachable=True)) from None
@@ -322,24 +336,6 @@ class Client:
         except (ValueError, RecursionError) as error:
             why = str(error) if isinstance(error, Unreadable) else "malformed answer"
             raise _TemporaryFailure(AnswerFailed(why)) from None
-
-    async def _read_body(self, answer: httpx2.Response) -> bytes:
-        """Return the body of an answer; of an error answer only the beginning."""
-        is_error = answer.status_code >= 300
-        largest = _LARGEST_ERROR_BYTES if is_error else LARGEST_BYTES
-        encoding = answer.headers.get("Content-Encoding", "identity")
-        if encoding != "identity" and not is_error:
-            raise AnswerFailed(f"the answer is compressed ({self._quote(encoding)}), unasked")
-        parts: list[bytes] = []
-        size = 0
-        async for part in answer.aiter_raw(1 << 16):
-            size += len(part)
-            if size > largest:
-                if is_error:
-                    break
-                raise AnswerFailed(f"the answer is larger than {largest >> 20} MiB")
-            parts.append(part)
-        return b"".join(parts)
 
     def _error_message(self, data: bytes) -> str:
         """Return the message of an error answer, in OpenAI's form or as plain text."""

@@ -55,7 +55,9 @@ def write_card(made: Edition) -> None:
                     fmt="o",
                     markersize=4,
                     capsize=2,
-                    label=_format_label(f"{device} ({len(own)} tasks)"),
+                    label=json.dumps(format_cell(f"{device} ({len(own)} tasks)"))[1:-1]
+                    .replace("\\", "")
+                    .replace("$", r"\$"),
                 )
             axes.axhline(1.0, color="0.5", linewidth=0.8)
             axes.set_yscale("log")
@@ -202,8 +204,3 @@ def _list_private(lake: Lake, made: Edition) -> list[str]:
         for column in lake.catalog.table(name).columns.values()
         if column.sensitivity == "private"
     ]
-
-
-def _format_label(text: str) -> str:
-    """Return a text that matplotlib does not read as a formula."""
-    return json.dumps(format_cell(text))[1:-1].replace("\\", "").replace("$", r"\$")

@@ -47,8 +47,8 @@ def connect(
 
     # The wheels were verified at installation. Verifying 70 MB of signatures again would take a
     # third of a second per connection. After this, nothing unsigned can be loaded.
-    config: dict[str, bool | int] = {"allow_unsigned_extensions": True}
-    connection = duckdb.connect(config={**config, "threads": 1} if one_thread else config)
+    config: dict[str, str | bool | int | float | list[str]] = {"allow_unsigned_extensions": True}
+    connection = duckdb.connect(config=config | ({"threads": 1} if one_thread else {}))
     # Under `python -c` and in a notebook DuckDB prints a bar for slow queries into the output.
     connection.execute("SET enable_progress_bar = false")
     packages = FolderLocation.extensions if to is None else (*to.extensions, *to.files.extensions)

@@ -679,7 +679,9 @@ class ServerLocation(Location):
         )
         self._is_fenced = False
         """Whether the trigger is known to be there."""
-        self.root = self._choose_root()
+        names = (self._connection.get(name, "") for name in ("host", "port", "dbname"))
+        identity = hashlib.sha256("\0".join((*names, self._schema)).encode()).hexdigest()
+        self.root = choose_state() / "kernel-flywheel" / "lakes" / identity[:16]
 
     @classmethod
     def parse(cls, url: str) -> ServerLocation:
@@ -936,12 +938,6 @@ class ServerLocation(Location):
             f"  pg_dump --format=custom --schema={named} --file=lake.dump {shlex.quote(target)}\n"
             f"  {copy}"
         )
-
-    def _choose_root(self) -> Path:
-        """Return this host's folder for the lake; spooled bundles in it wait to be committed."""
-        names = (self._connection.get(name, "") for name in ("host", "port", "dbname"))
-        identity = hashlib.sha256("\0".join((*names, self._schema)).encode()).hexdigest()
-        return choose_state() / "kernel-flywheel" / "lakes" / identity[:16]
 
     def _has_table(self, session: Session, name: str) -> bool:
         return bool(self._run(session, "has_table", schema=self._schema, table=name)[0])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +17,8 @@ from store.lake.host.scratch import choose_scratch
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
-from store.lake.sql_files import list_views, read_description, read_view
-from store.lake.view_texts import ViewTexts
+from store.lake.sql_files import list_views, read_description, read_sql, read_view
+from store.lake.view_cache import NewKeys, ViewQuestion
 from store.schema import catalog as catalogs
 from store.schema import migrate
 from store.schema.sql_text import quote_values
@@ -25,6 +27,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUESTIONS = 256
+SMALL_ROWS = 20_000
+_SMALL_BYTES = 4_000_000
+_LAKE_TABLE = re.compile(r"\blake\.main\.(\w+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StoredTable:
+    """A table that has rows at a snapshot."""
+
+    columns: frozenset[str]
+    rows: int
+    """Rows of the newest snapshot; an older one has no more."""
+    is_small: bool
+    """Whether a copy of its rows fits into memory easily."""
 
 
 class Lake:
@@ -63,17 +79,31 @@ class Lake:
         with translate_errors(self.bounds):
             self.snapshot = pin(self._connection, location, at)
             """Number of the snapshot that is read."""
-            self._texts = ViewTexts(
-                self._connection, location, self.snapshot, self.catalog, self._prepare
-            )
-        if not all(table.is_small for table in self._texts.stored.values()):
+            # A literal: DuckDB would import pandas for a parameter, which takes half a second.
+            query = read_sql(__file__, "stored").replace("$snapshot", str(self.snapshot))
+            self._stored = {
+                table: _StoredTable(
+                    columns=frozenset(columns),
+                    rows=rows,
+                    is_small=rows <= SMALL_ROWS and size <= _SMALL_BYTES,
+                )
+                for table, columns, rows, size in self._connection.execute(
+                    location.qualify(query)
+                ).fetchall()
+            }
+            """The tables that have rows at the snapshot."""
+        if not all(table.is_small for table in self._stored.values()):
             self.bounds.use_threads(self._connection)
         self._known = (*self.catalog.tables, *list_views())
         self._prepared_names: set[str] = set()
         self._included = frozenset(include) ^ exclusions.EMPTY_BY_DEFAULT
         self._counts: dict[str, int] = {}
         self._view_cache = view_cache.ViewCache(self._connection, location, self.snapshot)
-        self._lock_down()
+        folders = quote_values((self.location.files.url, str(self.location.derived)))
+        self._connection.execute(f"SET allowed_directories = [{folders}]")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET python_enable_replacements = false")
+        self._connection.execute("SET lock_configuration = true")
         # A repeated query is not parsed again.
         self._guarded = functools.lru_cache(QUESTIONS)(
             lambda query: user_sql.check(self._connection, query, self._known)
@@ -194,7 +224,7 @@ class Lake:
         """
         named = user_sql.list_names(self._connection, query) & set(self._known)
         asked = named - set(self.catalog.tables)
-        parts = {part for name in asked for part in self._texts.list_dependencies(name)}
+        parts = {part for name in asked for part in self._list_dependencies(name)}
         used = parts - named - self._included
         return {view: self._count_rows(view) for view in exclusions.LEFT_OUT if view in used}
 
@@ -214,31 +244,27 @@ class Lake:
             if name in self._prepared_names or not ({"*", name} & wanted):
                 continue
             self._prepared_names.add(name)
-            is_table = name in self.catalog.tables
-            kind, body = self._texts.build_table(name) if is_table else self._build_view(name)
+            if name in self.catalog.tables:
+                kind, body = self._build_table(name)
+            else:
+                # A view that the cache would keep on a large lake becomes a table on a small one:
+                # planning every mention of it takes longer than computing its rows.
+                sources = [self._stored.get(one) for one in view_cache.SOURCES.get(name, ())]
+                is_small = bool(sources) and all(one is None or one.is_small for one in sources)
+                kind = "TABLE" if is_small or name in view_cache.STORED_VIEWS else "VIEW"
+                body = (self.find_cached(name) if sources else None) or self._build_query(name)
+                if name in self._included:
+                    body = f"SELECT * FROM ({body}\n) WHERE false"
             with hold_inlined_rows(self.location):
                 self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
-
-    def _build_view(self, name: str) -> tuple[str, str]:
-        """Return whether to create a view as a VIEW or a TABLE, and SQL for it.
-
-        Creates the views that it needs. A view that the cache would keep on a large lake becomes a
-        table on a small one: planning every mention of it takes longer than computing its rows.
-        """
-        sources = [self._texts.stored.get(one) for one in view_cache.SOURCES.get(name, ())]
-        is_small = bool(sources) and all(table is None or table.is_small for table in sources)
-        kept = self.find_cached(name) if sources else None
-        asked = kept or self._texts.build_query(name)
-        asked = f"SELECT * FROM ({asked}\n) WHERE false" if name in self._included else asked
-        return "TABLE" if is_small or name in view_cache.STORED_VIEWS else "VIEW", asked
 
     def find_cached(self, name: str, *, make: bool = True) -> str | None:
         """Return SQL that reads a view from its cache, or None without one.
 
         Views over few rows have no cache. With `make`, a missing cache is written.
         """
-        question = self._texts.build_question(name)
-        rows = sum(self._texts.stored[table].rows for table in question.tables)
+        question = self._build_question(name)
+        rows = sum(self._stored[table].rows for table in question.tables)
         if rows < view_cache.LARGE_ROWS:
             return None
         with hold_inlined_rows(self.location):
@@ -254,7 +280,7 @@ class Lake:
         kept = self.find_cached(name, make=False)
         if kept is None:
             return 0
-        question, whole, stale = self._texts.build_question(name), self._texts.build_query(name), 0
+        question, whole, stale = self._build_question(name), self._build_query(name), 0
         # In parts, which limits the memory.
         for condition, live in self._view_cache.list_parts(question, whole):
             row = self.run(
@@ -266,9 +292,84 @@ class Lake:
             stale += int(row["rows"])
         return stale
 
-    def _lock_down(self) -> None:
-        folders = quote_values((self.location.files.url, str(self.location.derived)))
-        self._connection.execute(f"SET allowed_directories = [{folders}]")
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET python_enable_replacements = false")
-        self._connection.execute("SET lock_configuration = true")
+    def _build_table(self, name: str) -> tuple[str, str]:
+        """Return whether to create a table of the snapshot as a VIEW or a TABLE, and SQL for it.
+
+        What the snapshot is too old to have reads as typed NULLs. Small tables are copied, which
+        takes one scan instead of one per mention in a view.
+        """
+        stored, listed = self._stored.get(name), self._list_columns(name)
+        if stored is None:
+            return "VIEW", f"SELECT {listed} WHERE false"
+        return "TABLE" if stored.is_small else "VIEW", f"SELECT {listed} FROM lake.main.{name}"
+
+    def _build_query(self, name: str) -> str:
+        """Return SQL that computes a view from the tables, and prepare what it reads."""
+        self._prepare(user_sql.list_names(self._connection, read_view(name)))
+
+        def read_rows(mention: re.Match[str]) -> str:
+            """Return SQL for `lake.main.TABLE`: its rows, each with DuckLake's `snapshot_id`."""
+            listed = self._list_columns(mention[1])
+            if mention[1] not in self._stored:
+                return f"(SELECT {listed}, NULL::BIGINT AS snapshot_id WHERE false)"
+            return f"(SELECT {listed}, snapshot_id FROM lake.main.{mention[1]})"
+
+        return _LAKE_TABLE.sub(read_rows, read_view(name))
+
+    def _build_question(self, name: str) -> ViewQuestion:
+        """Return a view as the cache asks for it."""
+        dependencies = self._list_dependencies(name)
+        defining_texts = [
+            f"{one} {[(c.name, c.type) for c in self.catalog.tables[one].columns.values()]}"
+            if one in self.catalog.tables
+            else read_view(one)
+            for one in dependencies
+        ]
+        for table in view_cache.FIGURES:
+            if table not in dependencies or table not in self._stored:
+                continue
+            # Rows never change, so their keys identify them.
+            self._prepare({table})
+            keys = ", ".join(self.catalog.tables[table].key)
+            rows = self._connection.execute(f"SELECT {keys} FROM temp.{table} ORDER BY ALL")
+            defining_texts.append(repr(rows.fetchall()))
+        return ViewQuestion(
+            view=name,
+            tables=tuple(table for table in view_cache.SOURCES[name] if table in self._stored),
+            text="\n".join(defining_texts),
+            build_query=functools.partial(self._build_rows, name),
+        )
+
+    def _list_dependencies(self, view: str) -> list[str]:
+        """Return the tables and views that a view reads, in dependency order, and itself last."""
+        found: dict[str, None] = {}
+        for name in sorted(user_sql.list_names(self._connection, read_view(view)) & {*self._known}):
+            mine = self._list_dependencies(name) if name in list_views() else [name]
+            found |= dict.fromkeys(mine)
+        return [*found, view]
+
+    def _build_rows(self, name: str, new: NewKeys | None) -> str:
+        """Return SQL for the rows of a view: all, or those of new keys."""
+        if new is None:
+            return self._build_query(name)
+        dependencies = self._list_dependencies(name)
+        tables = [one for one in dependencies if one in self.catalog.tables]
+        self._prepare(set(tables))
+        # The view over other rows of its tables, with the views that it reads inside.
+        texts = {
+            table: new.build_rows(table, self._list_columns(table), self._build_table(table)[1])
+            for table in new.later
+        }
+        texts |= {one: read_view(one) for one in dependencies if one not in tables}
+        asked = texts.pop(name)
+        listed = ", ".join(f"{one} AS ({text}\n)" for one, text in texts.items())
+        return f"SELECT * FROM (WITH {listed} SELECT * FROM ({asked}\n))"
+
+    def _list_columns(self, name: str) -> str:
+        """Return a table's columns as SQL, with typed NULLs for columns that the snapshot lacks."""
+        table, stored = self.catalog.tables[name], self._stored.get(name)
+        there = frozenset[str]() if stored is None else stored.columns
+        return ", ".join(
+            f'"{c.name}"' if c.name in there else f'NULL::{c.type} AS "{c.name}"'
+            for c in table.columns.values()
+        )

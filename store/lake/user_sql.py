@@ -68,9 +68,30 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
         if node.get("type") == "BASE_TABLE":
             _check_table(node, own, known)
         elif node["type"] == "SHOW_REF":
-            _check_show(node)
+            # DESCRIBE and SUMMARIZE, whose query is checked separately, and SHOW TABLES only.
+            if not node.get("query") and str(node.get("table_name")) != '"tables"':
+                raise UnsafeSQL(
+                    f"SHOW {node.get('table_name')} looks outside the lake's tables", _HINT
+                )
+            if node.get("catalog_name") or node.get("schema_name"):
+                raise UnsafeSQL("SHOW TABLES FROM looks outside the lake's tables", _HINT)
         elif node["type"] in ("TABLE_FUNCTION", "FUNCTION"):
-            _check_function(node)
+            is_table = node["type"] == "TABLE_FUNCTION"
+            function = node["function"] if is_table else node
+            name = str(function["function_name"]).lower()
+            qualified = bool(function.get("schema") or function.get("catalog"))
+            if is_table and (name not in TABLE_FUNCTIONS or qualified):
+                raise UnsafeSQL(
+                    f"{name}() reads from outside the lake's tables",
+                    f"Allowed table functions: {', '.join(sorted(TABLE_FUNCTIONS))}.",
+                )
+            if name in _REFUSED_FUNCTIONS:
+                raise UnsafeSQL(f"{name}() reaches outside the query", _HINT)
+            if name in _CRASHING_FUNCTIONS or name.startswith("variant_"):
+                raise UnsafeSQL(
+                    f"{name}() can crash DuckDB",
+                    "Read JSON with json_extract, json_keys, json_each or json_transform instead.",
+                )
 
 
 def list_names(connection: duckdb.DuckDBPyConnection, query: str) -> frozenset[str]:
@@ -97,33 +118,6 @@ def _check_table(node: dict[str, Any], own: frozenset[str], known: Collection[st
     if not name.isidentifier():
         raise UnsafeSQL(f"'{name}' is a file or no name at all", _HINT)
     raise UnknownName.among("table or view", name, known)
-
-
-def _check_show(node: dict[str, Any]) -> None:
-    """Accept DESCRIBE and SUMMARIZE, whose query is checked separately, and SHOW TABLES only."""
-    if not node.get("query") and str(node.get("table_name")) != '"tables"':
-        raise UnsafeSQL(f"SHOW {node.get('table_name')} looks outside the lake's tables", _HINT)
-    if node.get("catalog_name") or node.get("schema_name"):
-        raise UnsafeSQL("SHOW TABLES FROM looks outside the lake's tables", _HINT)
-
-
-def _check_function(node: dict[str, Any]) -> None:
-    is_table = node["type"] == "TABLE_FUNCTION"
-    function = node["function"] if is_table else node
-    name = str(function["function_name"]).lower()
-    qualified = bool(function.get("schema") or function.get("catalog"))
-    if is_table and (name not in TABLE_FUNCTIONS or qualified):
-        raise UnsafeSQL(
-            f"{name}() reads from outside the lake's tables",
-            f"Allowed table functions: {', '.join(sorted(TABLE_FUNCTIONS))}.",
-        )
-    if name in _REFUSED_FUNCTIONS:
-        raise UnsafeSQL(f"{name}() reaches outside the query", _HINT)
-    if name in _CRASHING_FUNCTIONS or name.startswith("variant_"):
-        raise UnsafeSQL(
-            f"{name}() can crash DuckDB",
-            "Read JSON with json_extract, json_keys, json_each or json_transform instead.",
-        )
 
 
 def _fold(name: object) -> str:

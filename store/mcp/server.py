@@ -41,19 +41,8 @@ def accept_other_spellings(parameter: inspect.Parameter) -> inspect.Parameter:
     if name is None:
         return parameter
     kind = str if name == "string" else parameter.annotation
-    read = _make_reader(name, parameter.default)
-    hidden = Field(json_schema_extra=_drop_null_default)
-    schema = WithJsonSchema({"type": name})
-    return parameter.replace(annotation=Annotated[kind, PlainValidator(read), schema, hidden])
-
-
-def _drop_null_default(schema: dict[str, Any]) -> None:
-    if schema.get("default", "") is None:
-        del schema["default"]
-
-
-def _make_reader(name: str, default: object) -> Callable[[Any], Any]:
-    """Return a function that reads an argument, and raises ValueError with what is wanted."""
+    # A function that reads an argument, and raises ValueError with what is wanted.
+    default = parameter.default
 
     def read(value: Any) -> Any:
         is_null = value is None or (value == "null" and default is None)
@@ -76,7 +65,14 @@ def _make_reader(name: str, default: object) -> Callable[[Any], Any]:
         example = "" if default is inspect.Parameter.empty else f", such as {default}"
         raise ValueError(f"give a {'whole number' if name == 'integer' else 'number'}{example}")
 
-    return read
+    hidden = Field(json_schema_extra=_drop_null_default)
+    schema = WithJsonSchema({"type": name})
+    return parameter.replace(annotation=Annotated[kind, PlainValidator(read), schema, hidden])
+
+
+def _drop_null_default(schema: dict[str, Any]) -> None:
+    if schema.get("default", "") is None:
+        del schema["default"]
 
 
 READING_ROOMS = ("store", "pipelines")

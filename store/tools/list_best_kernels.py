@@ -49,17 +49,13 @@ async def run(
     room = CODE_CHARS
     for row in rows:
         code, before = row.pop("code"), row.pop("before")
-        diff = _diff(before, code)
+        lines: Iterable[str] = difflib.unified_diff(
+            before.splitlines(keepends=True), code.splitlines(keepends=True), "before", "after"
+        )
+        diff = "".join(lines)
         row["diff"] = diff[:room]
         if len(diff) > room:
             notes.append(f"diff of {row['kernel_id'][:12]}: {room} of {len(diff)} characters")
         room = max(room - len(diff), 0)
     data = {"task_id": task_id, "kernels": rows}
     return Reply(snapshot=snapshot, data=data, truncated=notes, whole=("kernels",))
-
-
-def _diff(before: str, after: str) -> str:
-    lines: Iterable[str] = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), "before", "after"
-    )
-    return "".join(lines)

@@ -13,9 +13,8 @@ from store.lake import checksums, view_cache
 from store.lake.attachment import find_newest_snapshot, list_filled_tables
 from store.lake.checksums import RESTORE, Comparison, Damage, DataFile
 from store.lake.location import METADATA, Location
-from store.lake.reader import Lake
+from store.lake.reader import SMALL_ROWS, Lake
 from store.lake.sql_files import read_sql, read_view
-from store.lake.view_texts import SMALL_ROWS
 from store.schema import catalog as catalogs
 from store.schema import migrate, row_checks, sql_text
 from store.schema.catalog import Catalog
