@@ -17,7 +17,7 @@ from store.commandline.progress import Progress, ignore_progress
 from store.dossier.names import choose_id
 from store.errors import FlywheelError
 from store.ids import content_id, uuid7
-from store.lake.host.user import name_user
+from store.lake.host import name_user
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from pathlib import Path
 from evaluators.sandbox.folders import OpenFolder, remove_folder
 from evaluators.worker.compilation import RECORD
 from store.errors import SandboxFailed
-from store.lake.host.user import choose_cache
+from store.lake.host import choose_cache
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from store import errors, faults
 from store.errors import FlywheelError, UnknownName, UnsafeSQL
-from store.lake.host.scratch import choose_scratch
+from store.lake.host import choose_scratch
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from store import faults
 from store.bounds import Bounds, read_bounds
 from store.errors import LakeUnreachable, SnapshotNotFound, UnknownName
-from store.lake.host.durable_file import write_durably
-from store.lake.host.scratch import choose_scratch
+from store.lake.host import choose_scratch, write_durably
 from store.lake.location import MARKER, METADATA, FolderLocation, Location
 from store.lake.sql_files import read_view
 

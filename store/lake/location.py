@@ -6,6 +6,7 @@ files are in a folder that all hosts see, or in a bucket (`store.lake.data_files
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
@@ -15,33 +16,34 @@ import re
 import secrets
 import shlex
 import shutil
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, LiteralString, cast
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from store import faults
 from store.commandline.escape import escape_terminal, quote_name
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable, summarize_error
-from store.lake.data_files import DataFiles, open_data_files
-from store.lake.host import READERS
-from store.lake.host.durable_file import rename_durably, write_durably
-from store.lake.host.lock_holder import name_holder, take_lock
-from store.lake.host.mounts import require_local
-from store.lake.host.salt_file import SALT_BYTES, read_salt_file
-from store.lake.host.scratch import choose_scratch
-from store.lake.host.user import choose_state
-from store.lake.leases import Leases, ServerLeases
+from store.lake.data_files import DataFiles, FolderFiles, open_data_files
+from store.lake.host import (
+    choose_scratch,
+    choose_state,
+    name_holder,
+    rename_durably,
+    require_local,
+    take_lock,
+    write_durably,
+)
+from store.lake.leases import FolderLeases, Leases, ServerLeases, find_held
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     import psycopg
-
-    from store.lake.data_files import DataFiles
-    from store.lake.leases import Leases
 
     Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -52,6 +54,12 @@ LOCK_WAIT_MS = 30_000
 EDITION_MANIFEST = "flywheel.json"
 """File that a published edition has, and no other lake."""
 SALT = "publish.salt"
+SALT_BYTES = 32
+_READERS = "readers"
+"""File of a lake that queries lock, and that its writers make."""
+WAIT_S = 10.0
+"""Seconds that a commit which moves inlined rows waits for queries."""
+_POLL_S = 0.02
 _LEASES = "leases"
 _MOVE = "move.json"
 _OWN_FILES = re.compile(
@@ -85,6 +93,10 @@ class Location(ABC):
     """This host's folder of the lake: spool, key index, kept answers."""
     extensions: tuple[str, ...]
     """Packages of the DuckDB extensions that open it."""
+    metadata_schema: str | None = None
+    """Schema of DuckLake's own tables; None where the catalog has no schemas."""
+    sees_every_host: ClassVar[bool] = False
+    """Whether `find_held` sees the leases of all hosts that use the lake."""
 
     @staticmethod
     def of(url: str | None) -> Location:
@@ -120,9 +132,9 @@ class Location(ABC):
         """The Parquet files. Raises LakeUnreachable where their place is unknown."""
 
     @property
-    @abstractmethod
     def catalog_name(self) -> str:
         """The catalog in messages."""
+        return self.url
 
     @property
     @abstractmethod
@@ -130,14 +142,9 @@ class Location(ABC):
         """Whether a lake exists here."""
 
     @property
-    @abstractmethod
     def is_edition(self) -> bool:
-        """Whether this is a published edition, which has a manifest and a read-only catalog."""
-
-    @property
-    @abstractmethod
-    def metadata_schema(self) -> str | None:
-        """Schema of DuckLake's own tables; None where the catalog has no schemas."""
+        """Whether this is a published edition: a folder with a manifest and a read-only catalog."""
+        return False
 
     @abstractmethod
     def build_attachment(self, *, writable: bool) -> tuple[str, list[str]]:
@@ -197,6 +204,18 @@ class Location(ABC):
         """Keep what `lock` connects to open between the locks within."""
         return nullcontext()
 
+    # DuckLake plans the files of a table and reads its inlined rows in two steps. With a SQLite
+    # catalog, each step sees the newest state of the catalog, so that rows which move between the
+    # two would be in neither. PostgreSQL gives both steps the same state.
+
+    def hold_inlined_rows(self) -> AbstractContextManager[None]:
+        """Keep compaction from moving inlined rows into files; any number of queries may."""
+        return nullcontext()
+
+    def wait_for_queries(self) -> AbstractContextManager[bool]:
+        """Wait until no query holds inlined rows; yield whether none does, and let none begin."""
+        return nullcontext(True)
+
     def holds_lock(self) -> bool:
         """Whether this process still has the lock that it took; a server may end a session."""
         return True
@@ -207,11 +226,6 @@ class Location(ABC):
 
         Raises LakeUnreachable.
         """
-
-    @property
-    def sees_every_host(self) -> bool:
-        """Whether `find_held` sees the leases of all hosts that use the lake."""
-        return False
 
     @abstractmethod
     def find_held(self, names: Sequence[str]) -> set[str]:
@@ -327,8 +341,6 @@ class FolderLocation(Location):
     @property
     def files(self) -> DataFiles:
         """The Parquet files."""
-        from store.lake.data_files import FolderFiles
-
         return FolderFiles(self.data)
 
     @property
@@ -345,11 +357,6 @@ class FolderLocation(Location):
         # This does not open the catalog: closing it would drop the locks that DuckDB's SQLite holds
         # on it in this process.
         return (self.root / EDITION_MANIFEST).is_file()
-
-    @property
-    def metadata_schema(self) -> str | None:
-        """SQLite has no schemas."""
-        return None
 
     def build_attachment(self, *, writable: bool) -> tuple[str, list[str]]:
         """Return what DuckDB's ATTACH names, and its options."""
@@ -433,7 +440,7 @@ class FolderLocation(Location):
             if isinstance(absence, LakeUnreachable):
                 raise absence
         self.files.create()
-        (self.root / READERS).touch()
+        (self.root / _READERS).touch()
 
     def require_own_folder(self) -> None:
         """Raise LakeUnreachable if a lake made here would be among files of somebody else."""
@@ -477,7 +484,28 @@ class FolderLocation(Location):
 
     def read_salt(self) -> bytes:
         """Return the salt in a file beside the catalog, readable by its owner only."""
-        return read_salt_file(self.root / SALT)
+        file = self.root / SALT
+        try:
+            if not file.exists():
+                # A file gets this name when it is whole, and only if no other process was faster.
+                with NamedTemporaryFile(dir=self.root, prefix=f"{SALT}.", suffix=".partial") as new:
+                    new.write(secrets.token_bytes(SALT_BYTES))
+                    new.flush()
+                    os.fsync(new.fileno())
+                    with suppress(FileExistsError):
+                        os.link(new.name, file)
+        except OSError as error:
+            raise FlywheelError(
+                f"no salt can be kept at {file}: {error.strerror}",
+                "Names are hashed with it: publish from a lake that you may write to.",
+            ) from error
+        with faults.at(file):
+            salt = file.read_bytes()
+        if len(salt) < SALT_BYTES:
+            raise FlywheelError(
+                f"{file} is not whole", "Put it back from a copy, or delete it to begin anew."
+            )
+        return salt
 
     def write_salt(self, salt: bytes) -> None:
         """Write the salt into the file, readable by its owner only."""
@@ -525,16 +553,42 @@ class FolderLocation(Location):
         finally:
             os.close(descriptor)
 
+    @contextmanager
+    def hold_inlined_rows(self) -> Generator[None]:
+        """Share the lock of a file."""
+        try:
+            descriptor = os.open(self.root / _READERS, os.O_RDONLY)
+        except FileNotFoundError:  # nothing has written to the lake since this lock exists
+            yield
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def wait_for_queries(self) -> Generator[bool]:
+        """Try to lock the file alone, at most for `WAIT_S`."""
+        descriptor = os.open(self.root / _READERS, os.O_RDONLY | os.O_CREAT, 0o644)
+        until, is_free = time.monotonic() + WAIT_S, False
+        try:
+            while not is_free and time.monotonic() < until:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    is_free = True
+                except BlockingIOError:
+                    time.sleep(_POLL_S)
+            yield is_free
+        finally:
+            os.close(descriptor)
+
     def open_leases(self) -> Leases:
         """Return leases among the processes of this host, which lock bytes of a file."""
-        from store.lake.leases import FolderLeases
-
         return FolderLeases(self.root / _LEASES)
 
     def find_held(self, names: Sequence[str]) -> set[str]:
         """Ask the kernel who locks bytes of the file."""
-        from store.lake.leases import find_held
-
         return find_held(self.root / _LEASES, names)
 
 
@@ -567,70 +621,6 @@ def _copy_files(_pid: int, files: tuple[tuple[Path, tuple[int, int, int] | None]
     return folder
 
 
-@dataclass
-class LockSession:
-    """Opens sessions and takes the lock in them; `connect`, `lock` and `unlock` say how."""
-
-    connect: Callable[[], Session]
-    lock: Callable[[Session], object]
-    unlock: Callable[[Session], object]
-    _is_kept: bool = field(default=False, init=False)
-    _idle: Session | None = field(default=None, init=False)
-    """A session that waits for the next lock."""
-
-    @contextmanager
-    def keep_open(self) -> Generator[None]:
-        """Take the locks within in one session, unless several are held at once."""
-        self._is_kept = True
-        try:
-            yield
-        finally:
-            self._is_kept = False
-            if self._idle is not None:
-                self._idle.close()
-                self._idle = None
-
-    @contextmanager
-    def hold(self) -> Generator[Session]:
-        """Hold the lock; yield its session. The server releases it when the session ends."""
-        session = self._take_idle() or self._open()
-        is_free = False
-        try:
-            yield session
-            if self._is_kept and self._idle is None:
-                with suppress(LakeUnreachable):
-                    self.unlock(session)
-                    is_free = True
-        finally:
-            if is_free:
-                self._idle = session
-            else:
-                session.close()
-
-    def _take_idle(self) -> Session | None:
-        session, self._idle = self._idle, None
-        if session is None:
-            return None
-        try:
-            self.lock(session)
-        except LakeUnreachable:  # the server or the network has ended it
-            session.close()
-            return None
-        except BaseException:
-            session.close()
-            raise
-        return session
-
-    def _open(self) -> Session:
-        session = self.connect()
-        try:
-            self.lock(session)
-        except BaseException:
-            session.close()
-            raise
-        return session
-
-
 DEFAULT_SCHEMA = "lake"
 SESSION = "kernel-flywheel "
 """Beginning of the names of sessions; the number of the process follows."""
@@ -657,6 +647,7 @@ class ServerLocation(Location):
     """
 
     extensions = ("duckdb_extension_ducklake", "duckdb_extension_postgres_scanner")
+    sees_every_host = True
 
     def __init__(self, connection: Mapping[str, str], schema: str, data: DataFiles | None) -> None:
         """Describe a lake without opening it.
@@ -667,16 +658,14 @@ class ServerLocation(Location):
             data: The data files; None for those that the lake knows.
         """
         self._connection = dict(connection)
-        self._schema = schema
+        self.metadata_schema = self._schema = schema
         self._given_files = data
         self._token = secrets.token_hex(16)
         self._session: Session | None = None
         """The session that holds the lock."""
-        self._lock_session = LockSession(
-            connect=self._connect,
-            lock=self._take_lock,
-            unlock=lambda session: self._run(session, "unlock", name=schema),
-        )
+        self._keeps_session = False
+        self._idle: Session | None = None
+        """A session that waits for the next lock."""
         self._is_fenced = False
         """Whether the trigger is known to be there."""
         names = (self._connection.get(name, "") for name in ("host", "port", "dbname"))
@@ -724,21 +713,6 @@ class ServerLocation(Location):
         text = f"postgresql://{server}/{named.pop('dbname', '')}?schema={quote(self._schema)}"
         text += f"&data={quote(self._given_files.url, safe='/:')}" if self._given_files else ""
         return text + "".join(f"&{name}={value}" for name, value in named.items())
-
-    @property
-    def catalog_name(self) -> str:
-        """The catalog in messages."""
-        return self.url
-
-    @property
-    def metadata_schema(self) -> str | None:
-        """Schema of DuckLake's own tables."""
-        return self._schema
-
-    @property
-    def is_edition(self) -> bool:
-        """A published edition is a folder."""
-        return False
 
     @property
     def exists(self) -> bool:
@@ -848,14 +822,23 @@ class ServerLocation(Location):
             self._run(session, "create_move")
             self._run(session, "write_move", move=text)
 
-    def keep_open(self) -> AbstractContextManager[None]:
-        """Take the locks within in one session of the server."""
-        return self._lock_session.keep_open()
+    @contextmanager
+    def keep_open(self) -> Generator[None]:
+        """Take the locks within in one session of the server, unless several are held at once."""
+        self._keeps_session = True
+        try:
+            yield
+        finally:
+            self._keeps_session = False
+            if self._idle is not None:
+                self._idle.close()
+                self._idle = None
 
     @contextmanager
     def lock(self, author: str = "a program", *, moving: bool = False) -> Generator[None]:
         """Hold the lock of the database, which it releases when this session ends."""
-        with self._lock_session.hold() as session:
+        session, is_unlocked = self._open_locked_session(), False
+        try:
             if not moving:
                 self.refuse_move(self._read_move(session))
             if not self._is_fenced:
@@ -871,10 +854,28 @@ class ServerLocation(Location):
                 yield
             finally:
                 self._session = None
+            if self._keeps_session and self._idle is None:
+                with suppress(LakeUnreachable):
+                    self._run(session, "unlock", name=self._schema)
+                    is_unlocked = True
+        finally:
+            if is_unlocked:
+                self._idle = session
+            else:
+                session.close()
 
-    def _take_lock(self, session: Session) -> None:
-        with name_holder(self._describe_holder):
-            self._run(session, "lock", name=self._schema)
+    def _open_locked_session(self) -> Session:
+        kept, self._idle = self._idle, None
+        session = kept or self._connect()
+        try:
+            with name_holder(self._describe_holder):
+                self._run(session, "lock", name=self._schema)
+        except BaseException as error:
+            session.close()
+            if kept is None or not isinstance(error, LakeUnreachable):
+                raise
+            return self._open_locked_session()  # the server or the network had ended the kept one
+        return session
 
     def _describe_holder(self) -> str:
         try:
@@ -896,11 +897,6 @@ class ServerLocation(Location):
     def open_leases(self) -> Leases:
         """Return leases among the processes of all hosts, which are locks of the database."""
         return ServerLeases(self._connect(), self._schema)
-
-    @property
-    def sees_every_host(self) -> bool:
-        """The database has the leases of all hosts."""
-        return True
 
     def find_held(self, names: Sequence[str]) -> set[str]:
         """Ask the database, which knows the sessions of all hosts."""

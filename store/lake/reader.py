@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from store.bounds import read_bounds
 from store.lake import exclusions, user_sql, view_cache
 from store.lake.attachment import connect, pin
-from store.lake.host.inlined_rows import hold_inlined_rows
-from store.lake.host.scratch import choose_scratch
+from store.lake.host import choose_scratch
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
@@ -201,7 +200,7 @@ class Lake:
         """
         with translate_errors(self.bounds, query):
             self._prepared(query)
-            with hold_inlined_rows(self.location):
+            with self.location.hold_inlined_rows():
                 self._connection.execute(
                     f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", parameters
                 )
@@ -255,7 +254,7 @@ class Lake:
                 body = (self.find_cached(name) if sources else None) or self._build_query(name)
                 if name in self._included:
                     body = f"SELECT * FROM ({body}\n) WHERE false"
-            with hold_inlined_rows(self.location):
+            with self.location.hold_inlined_rows():
                 self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
 
     def find_cached(self, name: str, *, make: bool = True) -> str | None:
@@ -267,7 +266,7 @@ class Lake:
         rows = sum(self._stored[table].rows for table in question.tables)
         if rows < view_cache.LARGE_ROWS:
             return None
-        with hold_inlined_rows(self.location):
+        with self.location.hold_inlined_rows():
             return self._view_cache.find_sql(question, make=make)
 
     def write_cached_views(self) -> None:

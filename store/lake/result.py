@@ -16,7 +16,6 @@ from store.bounds import GB, Bounds
 from store.commandline.escape import encode_json
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
-from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.sql_files import name_query
@@ -99,7 +98,7 @@ class Result:
         import pyarrow as pa
 
         held = ExitStack()
-        held.enter_context(hold_inlined_rows(self._location))
+        held.enter_context(self._location.hold_inlined_rows())
         with translate_errors(self._bounds, self._query):
             answer = _rename_columns(self._execute().to_arrow_reader(rows))
 
@@ -132,7 +131,7 @@ class Result:
         with (
             translate_errors(self._bounds, self._query),
             interrupt_after(self._connection, self._limits, self._query),
-            hold_inlined_rows(self._location),
+            self._location.hold_inlined_rows(),
         ):
             yield
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError, UnknownName
 from store.ids import uuid7
-from store.lake.host.user import name_user
+from store.lake.host import name_user
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.writing.writer import Writer

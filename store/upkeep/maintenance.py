@@ -28,8 +28,7 @@ from store.lake.attachment import (
 )
 from store.lake.checksums import hash_file
 from store.lake.data_files import NewFiles
-from store.lake.host.durable_file import rename_durably
-from store.lake.host.inlined_rows import hold_inlined_rows, wait_for_queries
+from store.lake.host import rename_durably
 from store.lake.location import METADATA, FolderLocation, Location, ServerLocation
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
@@ -353,7 +352,7 @@ def _call(
     for call in calls:
         connection.execute(call).fetchall()
     written.sync()
-    with wait_for_queries(location) if moves_rows else nullcontext(True) as is_free:
+    with location.wait_for_queries() if moves_rows else nullcontext(True) as is_free:
         connection.execute("COMMIT" if is_free else "ROLLBACK")
     if not is_free:
         log.info("queries read the lake; rows of small commits stay in its catalog for now")
@@ -368,7 +367,7 @@ def open_for_reading(location: Location) -> Generator[duckdb.DuckDBPyConnection]
     location.require()
     connection = connect(to=location)
     try:
-        with hold_inlined_rows(location):
+        with location.hold_inlined_rows():
             pin(connection, location)
             yield connection
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import FlywheelError, RowsRejected, summarize_error
-from store.lake.host.durable_file import write_durably
+from store.lake.host import write_durably
 from store.schema.catalog import Catalog
 from store.writing.bundle import Bundle
 from store.writing.spool import SEALED, Place, Record, decode, encode, sync

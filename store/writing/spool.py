@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable
-from store.lake.host.lock_holder import take_lock, write_holder
+from store.lake.host import take_lock, write_holder
 from store.schema.catalog import Catalog
 from store.writing.bundle import Bundle, fit_schema, serialize
 

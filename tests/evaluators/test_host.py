@@ -187,7 +187,7 @@ def test_a_failed_build_is_the_hosts_fault_where_its_own_build_fails_too(
 WITHOUT_ACCOUNT = """
 import os, pwd, sys, sysconfig
 from store.errors import FlywheelError
-from store.lake.host import user
+from store.lake import host
 from evaluators.sandbox.isolation import find_readable_paths
 
 sysconfig.get_paths()
@@ -196,9 +196,9 @@ os.setuid(54321)
 os.environ = {"PATH": os.environ["PATH"]}
 import tempfile
 tempfile.tempdir = sys.argv[1]
-print(user.name_user(), user.choose_cache("builds"))
+print(host.name_user(), host.choose_cache("builds"))
 try:
-    user.choose_state()
+    host.choose_state()
 except FlywheelError as error:
     print(error.hint)
 assert "/usr" in find_readable_paths()

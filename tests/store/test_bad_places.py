@@ -18,8 +18,7 @@ from storage_proxy import Proxy
 
 import store
 from store.errors import CatalogError, LakeUnreachable
-from store.lake import attachment
-from store.lake.host import mounts
+from store.lake import attachment, host
 from store.lake.location import Location
 from store.upkeep import integrity
 
@@ -125,17 +124,17 @@ def test_a_lake_that_a_newer_version_migrated_names_that_version(
 
 def test_a_folder_on_a_network_file_system_is_refused(tmp_path: Path) -> None:
     table = Path("/proc/self/mountinfo").read_text()
-    assert mounts.find_filesystem(Path("/proc/self")) == "proc"
-    local = mounts.find_filesystem(tmp_path / "new", table)
+    assert host.find_filesystem(Path("/proc/self")) == "proc"
+    local = host.find_filesystem(tmp_path / "new", table)
     assert local is not None
-    assert not mounts.NETWORK.fullmatch(local)
+    assert not host.NETWORK.fullmatch(local)
     point = tmp_path / "a share"
     shared = table + NFS.format(point=str(point).replace(" ", "\\040")) + "\n"
-    assert mounts.find_filesystem(point / "lake", shared) == "nfs4"
-    assert mounts.find_filesystem(tmp_path / "a shared disk", shared) == local
+    assert host.find_filesystem(point / "lake", shared) == "nfs4"
+    assert host.find_filesystem(tmp_path / "a shared disk", shared) == local
     for kind in ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs"):
-        assert mounts.NETWORK.fullmatch(kind)
-    mounts.require_local(tmp_path)
+        assert host.NETWORK.fullmatch(kind)
+    host.require_local(tmp_path)
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:

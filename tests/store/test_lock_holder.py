@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import store
-from store.lake.host import lock_holder
+from store.lake import host
 from store.lake.location import Location
 
 POLICY = {"policy_id": "a", "name": "a", "kind": "person"}
@@ -28,7 +28,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(autouse=True)
 def _note_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.lake.host.lock_holder.NOTE_AFTER_S", 0.05)
+    monkeypatch.setattr("store.lake.host.NOTE_AFTER_S", 0.05)
 
 
 def test_those_who_wait_for_the_lock_and_for_the_turn_are_told(
@@ -72,7 +72,7 @@ def test_those_who_wait_for_the_lock_and_for_the_turn_are_told(
 )  # fmt: skip
 def test_a_lock_file_may_hold_anything(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "lock").write_bytes(text)
-    assert lock_holder.describe_holder(tmp_path / "lock") == "another process"
+    assert host.describe_holder(tmp_path / "lock") == "another process"
     with Location.of(str(tmp_path)).lock("store compact"):
         holder = json.loads((tmp_path / "lock").read_text())
     assert (holder["author"], holder["pid"]) == ("store compact", os.getpid())
@@ -81,7 +81,7 @@ def test_a_lock_file_may_hold_anything(tmp_path: Path, text: bytes) -> None:
 def test_the_text_of_a_lock_file_is_escaped(tmp_path: Path) -> None:
     holder = {"author": "\x1b[31m" + "x" * 1000, "pid": 1, "since": time.time() + 1e6}
     (tmp_path / "lock").write_text(json.dumps(holder))
-    told = lock_holder.describe_holder(tmp_path / "lock")
+    told = host.describe_holder(tmp_path / "lock")
     assert told.startswith("\\x1b[31mxxx")
     assert told.endswith("x (pid 1), which took the lock 0 s ago")
     assert len(told) < 150

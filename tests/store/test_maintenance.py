@@ -48,8 +48,8 @@ import pytest
 
 import store
 from store.errors import CommitConflict, FlywheelError, SnapshotNotFound
+from store.lake import location as locations
 from store.lake.attachment import attach, connect
-from store.lake.host import inlined_rows
 from store.lake.location import FolderLocation, Location
 from store.upkeep import history, integrity, maintenance
 from store.writing import writer as append
@@ -109,7 +109,7 @@ def _rules(location: Location) -> dict[str, list[str]]:
 def test_compaction_waits_for_queries_before_it_moves_rows(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inlined_rows, "WAIT_S", 0.1)
+    monkeypatch.setattr(locations, "WAIT_S", 0.1)
     _fill(writer)
     with writer.reader() as lake:
         stream = lake.run("FROM kernels").reader()

@@ -11,7 +11,7 @@ from typing import Any
 from pipelines import Message
 from store.errors import FlywheelError
 from store.ids import content_id
-from store.lake.host.user import choose_cache
+from store.lake.host import choose_cache
 from trainers.models import loading
 from trainers.policies.interface import Completion, Sampling, Serving
 from trainers.runs import processes

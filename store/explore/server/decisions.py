@@ -14,7 +14,7 @@ import store
 from store.commandline.listening import AccessToken
 from store.errors import FlywheelError
 from store.explore.server.protection import is_own_origin
-from store.lake.host.user import name_user
+from store.lake.host import name_user
 
 if TYPE_CHECKING:
     from starlette.requests import Request
