@@ -57,7 +57,32 @@ def write_text(rows: pa.Table, form: str, handle: TextIO) -> None:
     if form == "json":
         handle.write(encode_json(list_rows(rows)) + "\n")
     elif form == "csv":
-        _write_csv(rows, handle, shown=handle is sys.stdout)
+        # Write rows as CSV. On stdout, texts are escaped and a note counts the changed cells.
+        shown = handle is sys.stdout
+        escape = escape_terminal if handle.isatty() else escape_text
+        changed = 0
+
+        def escape_cell(value: object) -> object:
+            nonlocal changed
+            text = encode_json(value, indent=None) if isinstance(value, list | dict) else value
+            text = spell_bytes(text) if isinstance(text, bytes) else text
+            if not shown or not isinstance(text, str):
+                return text
+            safe = escape(text)
+            changed += safe != text
+            return safe
+
+        plain = csv.writer(handle, lineterminator="\n")
+        plain.writerow([escape_cell(name) for name in rows.column_names])
+        for batch in rows.to_batches():
+            plain.writerows(
+                [escape_cell(value) for value in row.values()] for row in list_rows(batch)
+            )
+        if changed:
+            echo.print_note(
+                f"{changed} cells hold characters that are shown as escapes; --out FILE or "
+                "--format json or parquet keeps them"
+            )
     else:
         print_table(rows, handle)
 
@@ -145,29 +170,3 @@ def format_cell(value: object, characters: int = SHOWN_CHARACTERS) -> str:
         return text[:12]
     text = escape_terminal(text[: characters * 2])
     return text if len(text) <= characters else text[: characters - 1] + "…"
-
-
-def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
-    """Write rows as CSV. On stdout, texts are escaped and a note counts the changed cells."""
-    escape = escape_terminal if handle.isatty() else escape_text
-    changed = 0
-
-    def escape_cell(value: object) -> object:
-        nonlocal changed
-        text = encode_json(value, indent=None) if isinstance(value, list | dict) else value
-        text = spell_bytes(text) if isinstance(text, bytes) else text
-        if not shown or not isinstance(text, str):
-            return text
-        safe = escape(text)
-        changed += safe != text
-        return safe
-
-    plain = csv.writer(handle, lineterminator="\n")
-    plain.writerow([escape_cell(name) for name in rows.column_names])
-    for batch in rows.to_batches():
-        plain.writerows([escape_cell(value) for value in row.values()] for row in list_rows(batch))
-    if changed:
-        echo.print_note(
-            f"{changed} cells hold characters that are shown as escapes; --out FILE or --format "
-            "json or parquet keeps them"
-        )

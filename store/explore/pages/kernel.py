@@ -68,7 +68,11 @@ async def find_kernel(view: View, text: str) -> str:
 def _list_facts(kernel: Row) -> list[Fact]:
     techniques = ", ".join(kernel["techniques"] or [])
     facts = [
-        Fact(name="Task", text=kernel["task"] or "none", link=_link_task(kernel)),
+        Fact(
+            name="Task",
+            text=kernel["task"] or "none",
+            link=(f"/task/{kernel['task_id']}" if kernel["task_id"] else None),
+        ),
         Fact(name="Author", text=kernel["policy"] or "unknown"),
         Fact(name="Language", text=kernel["language"] or "not extracted"),
         Fact(name="Techniques", text=techniques),
@@ -77,10 +81,6 @@ def _list_facts(kernel: Row) -> list[Fact]:
         Fact(name="Withheld", text=kernel["withheld"] or "", tone="bad"),
     ]
     return [fact for fact in facts if fact.text]
-
-
-def _link_task(kernel: Row) -> str | None:
-    return f"/task/{kernel['task_id']}" if kernel["task_id"] else None
 
 
 async def _build_verdict(view: View, kernel_id: str) -> list[Panel]:

@@ -36,7 +36,10 @@ async def build(view: View) -> Page:
     text = view.parts["task"]
     task = await view.one("task/head", task=text)
     if task is None:
-        task = await view.one("task/head", task=await _find_task(view, text))
+        names = TaskNames(await view.rows(TASKS, wanted=expand_name(text)))
+        if not names.match(text):
+            names = TaskNames(await view.rows(TASKS, wanted=None))
+        task = await view.one("task/head", task=names.find(text)["task_id"])
     assert task is not None
     # Links to exports and tabs lead to the id: a name may have slashes, or may soon be ambiguous.
     view.path = f"/task/{task['task_id']}"
@@ -67,14 +70,6 @@ async def build(view: View) -> Page:
         choices=choices,
         panels=panels,
     )
-
-
-async def _find_task(view: View, text: str) -> str:
-    """Return the id of the one task with a name or an id prefix; raises UnknownName."""
-    names = TaskNames(await view.rows(TASKS, wanted=expand_name(text)))
-    if not names.match(text):
-        names = TaskNames(await view.rows(TASKS, wanted=None))
-    return names.find(text)["task_id"]
 
 
 def _list_facts(task: Row) -> list[Fact]:

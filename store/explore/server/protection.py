@@ -59,7 +59,36 @@ class Protection:
             )
             await refusal(scope, receive, send_protected)
         elif scope["method"] in ("GET", "HEAD"):
-            await _run_until_disconnect(self._app, scope, receive, send_protected)
+            # Run a request without a body; cancel it when its client goes away.
+            gone = asyncio.Event()
+            first = True
+
+            async def receive_nothing() -> Message:
+                nonlocal first
+                if first:
+                    first = False
+                    return {"type": "http.request", "body": b"", "more_body": False}
+                await gone.wait()
+                return {"type": "http.disconnect"}
+
+            async def watch() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                gone.set()
+
+            answering = asyncio.ensure_future(self._app(scope, receive_nothing, send))
+            watching = asyncio.ensure_future(watch())
+            try:
+                await asyncio.wait([answering, watching], return_when=asyncio.FIRST_COMPLETED)
+                if not answering.done():
+                    answering.cancel()
+                await asyncio.wait([answering])
+            finally:
+                watching.cancel()
+                answering.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+            if not answering.cancelled():
+                answering.result()
         else:
             await self._app(scope, receive, send_protected)
 
@@ -75,36 +104,3 @@ def _read_host(header: bytes) -> str:
         return urlsplit(f"//{header.decode('ascii')}").hostname or ""
     except ValueError:  # not ASCII, or brackets without an address
         return ""
-
-
-async def _run_until_disconnect(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Run a request without a body; cancel it when its client goes away."""
-    gone = asyncio.Event()
-    first = True
-
-    async def receive_nothing() -> Message:
-        nonlocal first
-        if first:
-            first = False
-            return {"type": "http.request", "body": b"", "more_body": False}
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        gone.set()
-
-    answering = asyncio.ensure_future(app(scope, receive_nothing, send))
-    watching = asyncio.ensure_future(watch())
-    try:
-        await asyncio.wait([answering, watching], return_when=asyncio.FIRST_COMPLETED)
-        if not answering.done():
-            answering.cancel()
-        await asyncio.wait([answering])
-    finally:
-        watching.cancel()
-        answering.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-    if not answering.cancelled():
-        answering.result()
