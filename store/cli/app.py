@@ -2,9 +2,65 @@
 
 from __future__ import annotations
 
-from store.cli import hub, pages, query, snapshots, transfer, upkeep
-from store.commandline import members
-from store.commandline.help import make_room_app
+import html
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from store import faults
+from store.commandline import echo, members
+from store.commandline.escape import quote_name
+from store.commandline.help import CommandApp, make_room_app
+from store.commandline.members import (
+    Common,
+    Count,
+    Format,
+    Group,
+    Member,
+    PageFormat,
+    annotate_config,
+)
+from store.commandline.outputs import write_file
+from store.commandline.python_rows import list_rows
+from store.errors import FlywheelError
+from store.lake.exclusions import Inclusions, describe_left_out
+from store.lake.limits import QueryLimits
+from store.mcp.serving import Address, AgentLimits
+from store.schema.sql_text import quote_values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+    from store.lake.location import Location
+
+At: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        show_default=False,
+        help="Read the lake at this tag, snapshot number or ISO time (default: newest).",
+    ),
+]
+Include: TypeAlias = Annotated[Inclusions, Parameter(name="*", negative="")]
+Limits: TypeAlias = Annotated[QueryLimits, Parameter(name="*")]
+ListFormat: TypeAlias = Annotated[Format, Parameter(help="Format of the list.")]
+QueryFormat: TypeAlias = Literal["table", "json", "csv", "parquet"]
+
+NamedAt: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+COMMON = Common()
+INCLUDING = Inclusions()
+LIMITS = QueryLimits()
+_ADDRESS = Address()
+_AGENT_LIMITS = AgentLimits()
+_CHANGES = {"new": "+", "changed": "~", "gone": "-", "same": "="}
 
 app = make_room_app(
     "store",
@@ -17,13 +73,1113 @@ app = make_room_app(
         "store show diag_matmul",
     ],
 )
-for _commands in (query, snapshots, pages, transfer, hub, upkeep):
-    _commands.add_to(app)
+
+
+def open_lake(common: Common, at: str | None = None) -> store.Lake:
+    """Open the lake that the options name."""
+    import store
+
+    return store.open(common.lake, at)
+
+
+def locate_lake(common: Common) -> Location:
+    """Return where the lake is that the options name."""
+    from store.lake.location import Location
+
+    return Location.of(common.lake)
+
+
+def print_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
+    """Print rows in the form that the options name."""
+    from store.commandline import display
+
+    display.write_rows(rows, form, out)
+
+
+@app.command
+def query(
+    sql: str | None = None,
+    /,
+    *,
+    file: Path | None = None,
+    at: At = None,
+    format: QueryFormat = "table",
+    out: Path | None = None,
+    including: Include = INCLUDING,
+    limits: Limits = LIMITS,
+    common: Common = COMMON,
+) -> None:
+    """Run one SELECT statement. It cannot change the lake or read other files.
+
+    The statement runs in a process of its own, which ends when it exceeds a limit or on Ctrl-C.
+
+    Examples:
+      store query "FROM best_kernels LIMIT 5"
+      store query --at v1 "SELECT count(*) FROM kernels"
+      store query --format csv --out speedups.csv "FROM speedups"
+      store query --file question.sql
+
+    Parameters
+    ----------
+    sql
+        One SELECT, FROM, WITH, VALUES, DESCRIBE or SUMMARIZE (default: read standard input).
+    file
+        Read the statement from this file.
+    format
+        Format of the result. A table on a terminal cuts long texts; the other formats are complete.
+        JSON has null for NaN and infinite numbers.
+    out
+        Write the result to this file instead of stdout. A result that this command wrote there
+        before is replaced; other files are not.
+    """
+    from store.guard.query_process import QueryProcess
+
+    if sql is None and file is not None:
+        try:
+            sql = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise faults.explain(error) or FlywheelError(f"cannot read {file}: {error}") from error
+    if sql is None and sys.stdin.isatty():
+        raise FlywheelError("no SQL was given", 'For example: store query "FROM leaderboard"')
+    statement = sys.stdin.read() if sql is None else sql
+    place = nullcontext() if out is None else write_file(out, "store query")
+    with place as target, QueryProcess(common.lake, at, limits, include=including.views()) as lake:
+        from store.commandline import display  # while the process starts
+
+        answer = lake.ask(statement)
+        display.write_rows(answer.rows, format, target)
+        if answer.cut:
+            count = answer.rows.num_rows
+            option = "--max-rows" if count == limits.max_rows else "--max-chars"
+            echo.print_note(f"cut after {count} rows; {option} 0 gives all")
+        left_out = describe_left_out(answer.left_out)
+        if left_out and not common.quiet:
+            echo.print_note(f"left out: {left_out}")
+
+
+@app.command
+def shell(
+    *,
+    at: At = None,
+    including: Include = INCLUDING,
+    limits: Limits = LIMITS,
+    common: Common = COMMON,
+) -> None:
+    """Open a prompt for SQL statements on one snapshot of the lake.
+
+    Examples:
+      store shell
+      store shell --at v1
+    """
+    from store.cli.shell import interact
+    from store.guard.query_process import QueryProcess
+
+    with QueryProcess(common.lake, at, limits, include=including.views()) as lake:
+        interact(lake)
+
+
+@app.command
+def tables(*, at: At = None, format: ListFormat = "table", common: Common = COMMON) -> None:
+    """List the tables and their numbers of rows."""
+    with open_lake(common, at) as lake:
+        parts = [
+            f"SELECT '{t.name}' AS \"table\", count(*) AS rows, "
+            f"{quote_values((t.about,))} AS about FROM {t.name}"
+            for t in lake.catalog.tables.values()
+        ]
+        print_rows(lake.run(" UNION ALL ".join(parts)).arrow(), format)
+
+
+@app.command
+def views(
+    name: Annotated[str | None, Parameter(name=["--name", "--sql"])] = None,
+    *,
+    format: ListFormat = "table",
+    common: Common = COMMON,
+) -> None:
+    """List the views, or print the description and the SQL of one.
+
+    Examples:
+      store views
+      store views leaderboard
+
+    Parameters
+    ----------
+    name
+        Name of the view to print.
+    """
+    import pyarrow as pa
+
+    from store.lake import sql_files
+
+    if name is not None:
+        echo.print_lines(sql_files.read_view(name))
+        return
+    rows = [
+        {"view": view, "about": sql_files.read_description(sql_files.read_view(view))}
+        for view in sql_files.list_views()
+    ]
+    print_rows(pa.Table.from_pylist(rows), format)
+
+
+@app.command
+def describe(table: str, /, *, format: ListFormat = "table", common: Common = COMMON) -> None:
+    """List the columns of a table with their types and descriptions, or of a view with their types.
+
+    `store views NAME` prints the SQL of a view, which begins with a description of its columns.
+
+    Examples:
+      store describe kernels
+      store describe leaderboard --format json
+
+    Parameters
+    ----------
+    table
+        Name of a table or a view.
+    """
+    import pyarrow as pa
+
+    from store.cli import reference
+    from store.lake import sql_files
+    from store.schema import catalog
+
+    known = catalog.load()
+    if table in sql_files.list_views():
+        with open_lake(common) as lake:
+            print_rows(lake.run(f"DESCRIBE {table}").arrow().select([0, 1]), format)
+        return
+    print_rows(pa.Table.from_pylist(reference.list_columns(known.table(table))), format)
+
+
+@app.command
+def log(*, limit: Count = 20, format: ListFormat = "table", common: Common = COMMON) -> None:
+    """List snapshots with their time, author, message and tags, newest first.
+
+    Examples:
+      store log --limit 5
+      store log --format json
+
+    Parameters
+    ----------
+    limit
+        List at most N snapshots.
+    """
+    from store.upkeep import history
+
+    with open_lake(common) as lake:
+        print_rows(history.list_snapshots(lake).slice(0, limit), format)
+
+
+@app.command
+def diff(
+    before: str,
+    after: str | None = None,
+    /,
+    *,
+    table: str | None = None,
+    format: Format = "table",
+    common: Common = COMMON,
+) -> None:
+    """Compare two snapshots: rows added, and verdicts and best kernels that changed.
+
+    Examples:
+      store diff v1
+      store diff v1 v2 --format json
+      store diff 3 7 --table evaluations --format csv
+
+    Parameters
+    ----------
+    before
+        Tag, number or ISO time of the older snapshot.
+    after
+        Tag, number or ISO time of the newer snapshot (default: newest).
+    table
+        List the rows added to this table instead.
+    format
+        Format of the result; csv needs --table.
+    """
+    import pyarrow as pa
+
+    from store.commandline import display
+    from store.upkeep import history
+
+    with open_lake(common, before) as old, open_lake(common, after) as new:
+        if table is not None:
+            print_rows(history.list_added_rows(old, new, table), format)
+            return
+        difference = history.compare(old, new)
+    if format == "csv":
+        raise FlywheelError(
+            "a difference between snapshots is more than one CSV", "Add --table T, or use json."
+        )
+    if format == "json":
+        whole = asdict(difference) | {
+            "verdicts": list_rows(difference.verdicts),
+            "best_kernels": list_rows(difference.best_kernels),
+        }
+        echo.print_json(whole)
+        return
+    counts = [{"table": name, "rows added": n} for name, n in difference.rows_added.items()]
+    echo.print_result(f"snapshot {difference.before} → {difference.after}")
+    for title, rows in (
+        ("Rows added", pa.Table.from_pylist(counts)),
+        ("Verdicts changed", difference.verdicts),
+        ("Best kernels changed", difference.best_kernels),
+    ):
+        if rows.num_rows:
+            display.print_table(rows, title=f"{title} ({rows.num_rows})")
+        else:
+            echo.print_result(f"{title}: none")
+
+
+tag_app = CommandApp(name="tag", help="Name snapshots: add, list and remove tags.")
+app.command(tag_app)
+
+
+@tag_app.command(name="add")
+def tag_add(
+    name: str, /, at: NamedAt = None, *, note: str | None = None, common: Common = COMMON
+) -> None:
+    """Name a snapshot. Commands take the name for --at, and `store expire` keeps the snapshot.
+
+    Examples:
+      store tag add v1
+      store tag add before-import 3 --note "state before the import"
+
+    Parameters
+    ----------
+    name
+        New tag: a letter, then letters, digits, ".", "_" and "-", at most 100 characters. A tag
+        that exists moves to the snapshot.
+    at
+        Snapshot number, tag or ISO time to name (default: newest).
+    note
+        Why the snapshot has a name.
+    """
+    import store
+    from store.upkeep import history
+
+    locate_lake(common).require()
+    with store.writer(common.lake, author="store tag") as writer:
+        with writer.reader() as lake:
+            tagged = {row["name"]: row["snapshot"] for row in history.list_tags(lake).to_pylist()}
+        snapshot = history.add_tag(writer, name, at, note)
+        before = tagged.get(name, snapshot)
+        moved = f", moved from snapshot {before}" if before != snapshot else ""
+        echo.print_result(f"{name} → snapshot {snapshot}{moved}")
+
+
+@tag_app.command(name="list")
+def tag_list(*, format: ListFormat = "table", common: Common = COMMON) -> None:
+    """List the tags and their snapshots."""
+    from store.upkeep import history
+
+    with open_lake(common) as lake:
+        print_rows(history.list_tags(lake), format)
+
+
+@tag_app.command(name="rm")
+def tag_rm(name: str, /, *, note: str | None = None, common: Common = COMMON) -> None:
+    """Remove a tag. Its snapshot stays until `store expire`.
+
+    Examples:
+      store tag rm v1 --note "superseded by v2"
+
+    Parameters
+    ----------
+    name
+        Tag to remove.
+    note
+        Why the tag is removed.
+    """
+    import store
+    from store.upkeep import history
+
+    locate_lake(common).require()
+    with store.writer(common.lake, author="store tag") as writer:
+        history.remove_tag(writer, name, note)
+        echo.print_result(f"{name} removed")
+
+
+@app.command
+def show(
+    name: str,
+    /,
+    *,
+    lineage: Annotated[bool, Parameter(negative="")] = False,
+    at: At = None,
+    format: PageFormat = "table",
+    common: Common = COMMON,
+) -> None:
+    """Show everything the lake knows about a kernel, a task and its kernels, or a run.
+
+    For a kernel: code, evaluations, timings, claims, lineage, findings. For a task: published
+    claims by GPU, verdicts, speedups and findings of its kernels. For a run: whether it finished,
+    failed, was interrupted, still runs or was killed, its rows and its options.
+
+    Examples:
+      store show 82db91
+      store show diag_matmul
+      store show 82db91 --lineage
+      store show 019a4c1e-7d
+
+    Parameters
+    ----------
+    name
+        Name of a task, such as level1/9 or L1-9, or the id of a kernel or run or its first
+        characters.
+    lineage
+        Show only the kernels that this one was made from: its parents, the exemplars in its
+        prompts, and theirs in turn.
+    format
+        Format of the page.
+    """
+    from store.cli import show
+    from store.dossier import pages
+
+    with open_lake(common, at) as lake:
+        show.print_page(
+            pages.find_ancestry(lake, name) if lineage else pages.read_page(lake, name), format
+        )
+
+
+@app.command
+def headline(
+    name: str = "cuda-l1",
+    /,
+    *,
+    at: At = None,
+    format: PageFormat = "table",
+    common: Common = COMMON,
+) -> None:
+    """Derive a published figure step by step, each step with its SQL.
+
+    Examples:
+      store headline
+      store headline cuda-l1 --at v1 --format json
+
+    Parameters
+    ----------
+    name
+        Name of the figure.
+    format
+        Format of the steps.
+    """
+    from store.headlines import story
+
+    with open_lake(common, at) as lake:
+        story.print_story(story.read_story(lake, name), format)
+
+
+@app.command
+def report(
+    *,
+    out: Path = Path("report"),
+    at: At = None,
+    run: str | None = None,
+    including: Include = INCLUDING,
+    common: Common = COMMON,
+) -> None:
+    """Write a report about the lake: leaderboards, distributions, claims, techniques, best kernels.
+
+    Writes report.html, one file without scripts or external resources, and report.md with its
+    charts in figures/. Every table and chart has its SQL below it. One snapshot always gives the
+    same bytes, unless a tag is added, moved or removed.
+
+    Examples:
+      store report --out report
+      store report --at h200 --out report-h200
+      store report --run RUN --out report-run
+
+    Parameters
+    ----------
+    out
+        Folder to write. A report that this command wrote there before is replaced.
+    run
+        Id of a training or sampling run, or its first characters. The report then covers this run:
+        learning curves, best kernels with their lineage, and costs.
+    """
+    import store
+    from store.commandline.outputs import write_folder
+    from store.explore.report import build_report, write_report
+
+    begun = time.monotonic()
+    with (
+        store.open(common.lake, at, include=including.views()) as lake,
+        write_folder(out, "store report") as folder,
+    ):
+        written = write_report(build_report(lake, run), folder)
+        snapshot = lake.snapshot
+    html = out / written.html.name
+    echo.print_result(
+        f"{html} ({html.stat().st_size / 1e6:.2f} MB), {written.markdown.name}, "
+        f"{written.charts} charts, snapshot {snapshot}, {time.monotonic() - begun:.1f} s"
+    )
+
+
+@app.command
+def explore(
+    *,
+    at: At = None,
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65_535))] = 8765,
+    timeout: float = 30.0,
+    including: Include = INCLUDING,
+    common: Common = COMMON,
+) -> None:
+    """Serve pages to read the lake in a browser: tasks, kernels, runs, findings, SQL.
+
+    The pages are read-only and need no network. The server answers this machine only
+    (127.0.0.1); to read a lake on another host, forward the port with `ssh -L`. Pages follow the
+    newest snapshot unless --at or their address names one. If the environment variable
+    FLYWHEEL_EXPLORE_TOKEN is set, anyone with the token can confirm and dismiss findings.
+
+    Examples:
+      store explore
+      store explore --at v1 --port 9000
+      FLYWHEEL_EXPLORE_TOKEN=SECRET store explore
+
+    Parameters
+    ----------
+    port
+        Port to listen on; 0 takes a free one.
+    timeout
+        End the SQL of a page or of the console after this many seconds.
+    """
+    from store.explore.server.app import serve
+
+    serve(locate_lake(common), at, port, timeout, including.views())
+
+
+@app.command
+def mcp(
+    *,
+    at: Annotated[str | None, Parameter(show_default=False)] = None,
+    address: Annotated[Address, Parameter(name="*")] = _ADDRESS,
+    limits: Annotated[AgentLimits, Parameter(name="*")] = _AGENT_LIMITS,
+    common: Common = COMMON,
+) -> None:
+    """Serve tools to a coding agent over MCP: SQL, tasks, kernels, attempts, prompts. Read-only.
+
+    An MCP client starts the command and talks to it over stdio; with --port it serves streamable
+    HTTP. `evaluators mcp` adds tools that submit kernels to the judge. docs/mcp.md has examples.
+
+    Examples:
+      store mcp
+      store mcp --at v1 --timeout 10
+      store mcp --port 8766
+      FLYWHEEL_MCP_TOKEN=SECRET store mcp --host 0.0.0.0 --port 8766
+
+    Parameters
+    ----------
+    at
+        Read the lake at this tag, snapshot number or ISO time (default: newest at each call).
+    """
+    from store.mcp.lake_tools import LakeTools
+    from store.mcp.server import build_server
+    from store.mcp.serving import serve
+
+    serve(LakeTools(locate_lake(common), at, limits), build_server, address)
+
+
+import_app = CommandApp(
+    name="import",
+    help="""Import kernels, verdicts and published figures.
+
+    Examples:
+      store import starter
+      store import kernels ./my-kernels
+      store import kernelbench ./KernelBench --tag kernelbench
+      store import detect ./downloads/submissions.parquet
+    """,
+)
+export_app = CommandApp(
+    name="export",
+    help="""Export kernels or tables to the formats of other tools. Private columns are left out.
+
+    Examples:
+      store export parquet ./tables
+      store export kernelbench-run ./runs/mine --at v1
+    """,
+)
+app.command(import_app)
+app.command(export_app)
+
+
+@import_app.command
+def detect(path: Path, /, *, format: Format = "table", common: Common = COMMON) -> None:
+    """Print the importer that fits a file or folder; nothing is imported.
+
+    Parameters
+    ----------
+    path
+        File or folder to look at.
+    format
+        Format of the answer.
+    """
+    import pyarrow as pa
+
+    from store.commandline import display
+    from store.importers.reading import detection
+
+    one = detection.choose(path, detection.detect(path))
+    row = {"importer": one.importer, "recognizes": one.seen}
+    display.write_rows(pa.Table.from_pylist([row]), format)
+
+
+def _import_command(importer: Member) -> Callable[..., None]:
+    module = importer.load()
+
+    def command(
+        path: Path | None = None,
+        /,
+        *,
+        config: Any = None,
+        tag: str | None = None,
+        max_file_gb: float = 1.0,
+        max_total_gb: float = 16.0,
+        common: Common = COMMON,
+    ) -> None:
+        from store.foreign import parquet
+        from store.importers.reading import run as importing
+
+        limits = parquet.ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
+        with parquet.use_limits(limits):
+            importing.run_command(importer, module, path, config or module.Config(), tag, common)
+
+    command.__annotations__ |= {
+        "path": Annotated[Path | None, Parameter(help="File or folder to read.")],
+        "config": annotate_config(module.Config),
+        "tag": Annotated[str | None, Parameter(help="Name the snapshot after the import.")],
+        "max_file_gb": Annotated[
+            float, Parameter(help="Refuse a Parquet file that decodes to more than N GB.")
+        ],
+        "max_total_gb": Annotated[
+            float, Parameter(help="Refuse Parquet files that decode to more than N GB together.")
+        ],
+        "common": Common,
+    }
+    return command
+
+
+def _export_command(exporter: Member) -> Callable[..., None]:
+    module = exporter.load()
+
+    def command(
+        folder: Path,
+        /,
+        *,
+        config: Any = None,
+        at: At = None,
+        including: Include = INCLUDING,
+        common: Common = COMMON,
+    ) -> None:
+        import store
+        from store.exporters.writing import run as exporting
+
+        with store.open(common.lake, at, include=including.views()) as lake:
+            counts = exporting.export(lake, module, folder, config or module.Config())
+            echo.print_result(exporting.summarize(exporter, counts, folder, lake.snapshot))
+
+    command.__annotations__ |= {
+        "folder": Annotated[
+            Path, Parameter(help="Folder to write; a repeated export replaces it.")
+        ],
+        "config": annotate_config(module.Config),
+        "at": At,
+        "including": Include,
+        "common": Common,
+    }
+    return command
+
+
+@app.command
+def publish(
+    repo: str,
+    /,
+    *,
+    tag: str,
+    tables: str | None = None,
+    dataset: list[str] | None = None,
+    at: str | None = None,
+    license: str | None = None,
+    quarantined: Literal["mark", "leave-out"] = "mark",
+    unlicensed: Literal["stop", "leave-out"] = "stop",
+    private: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    card: Annotated[bool, Parameter(negative="")] = False,
+    format: PageFormat = "table",
+    common: Common = COMMON,
+) -> None:
+    """Publish a snapshot to the Hugging Face Hub: Parquet files, a dataset card, and a lake.
+
+    Makes one commit and one tag, or nothing. The Hub client supplies the token (HF_TOKEN or
+    `hf auth login`).
+
+    Examples:
+      store publish ORG/NAME --tag v1 --dry-run
+      store publish ORG/NAME --tag v1 --dry-run --card > card.md
+      store publish ORG/NAME --tag v1 --tables all --dataset sft@v1
+
+    Parameters
+    ----------
+    repo
+        ORG/NAME of the dataset on the Hub. It is created if it does not exist.
+    tag
+        Name of the edition, on the Hub and in the lake. If the lake has this tag, its snapshot is
+        published.
+    tables
+        Comma-separated tables, or all. Tables that they refer to are included. (Default: all; with
+        --dataset, the tables that the datasets refer to.)
+    dataset
+        NAME or NAME@TAG of a dataset that a pipeline has written. Repeat it for more datasets.
+    at
+        Publish this tag, snapshot number or ISO time (default: newest).
+    license
+        SPDX license for texts that this lake's own runs produced and that do not state a license.
+    quarantined
+        mark: include kernels in quarantine, and mark them in a column. leave-out: leave them out,
+        with all rows that refer to them.
+    unlicensed
+        stop: refuse to publish if the license of a text does not allow it. leave-out: leave these
+        texts out.
+    private
+        Make the repository private. Refused if it exists and is public.
+    dry_run
+        Print the files with their sizes and changes and a summary of the card; send nothing.
+    card
+        With --dry-run, print only the whole card.
+    format
+        Format of the result.
+    """
+    from store.hub.edition import Options
+    from store.hub.edition_writer import LOCAL
+    from store.hub.publish import publish as run
+    from store.schema import catalog
+
+    named = None if tables is None else tuple(tables.split(","))
+    if tables == "all":
+        named = tuple(name for name in catalog.load().tables if name not in LOCAL)
+    options = Options(
+        tag=tag,
+        tables=named,
+        datasets=tuple(dataset or ()),
+        license=license,
+        quarantined=quarantined,
+        unlicensed=unlicensed,
+    )
+    if card and not dry_run:
+        raise FlywheelError("--card prints what would be published", "Add --dry-run.")
+    done = run(
+        common.lake, repo, options, at=at, private=private, dry_run=dry_run, progress=_print_step
+    )
+    if format == "json":
+        facts = asdict(done) | {"sent_bytes": done.sent_bytes, "all_bytes": done.all_bytes}
+        echo.print_json(facts)
+        return
+    for notice in done.notices:
+        echo.print_note(f"note: {notice}")
+    if card:
+        echo.print_lines(done.card)
+        return
+    if dry_run:
+        echo.print_lines("files (+ new, ~ changed, - gone, = there already)")
+        for change in done.changes:
+            path = quote_name(change.path)
+            echo.print_result(f"{_CHANGES[change.what]} {change.bytes:>12,}  {path}")
+        echo.print_lines(f"card: README.md, {len(done.card.splitlines())} lines; --card prints it")
+        _, _, body = done.card.partition("\n---\n")
+        for line in body.splitlines():
+            if line.startswith("#"):
+                echo.print_foreign(html.unescape(line.lstrip("#").strip()))
+    files = sum(change.what in ("new", "changed") for change in done.changes)
+    rows = sum(done.tables.values())
+    line = f"snapshot {done.snapshot} as {done.repo}@{done.tag}: {rows} rows"
+    sizes = f"{files} files, {done.sent_bytes / 1e6:.2f} of {done.all_bytes / 1e6:.2f} MB"
+    if not done.fresh:
+        line += f", already there at {done.revision}"
+    elif dry_run:
+        line = f"would publish {line}; {sizes}"
+    else:
+        line += f"; {sizes} → {done.revision}"
+    echo.print_result(line)
+
+
+@app.command
+def pull(
+    repo: str,
+    /,
+    *,
+    max_file_gb: float = 1.0,
+    max_total_gb: float = 16.0,
+    format: PageFormat = "table",
+    common: Common = COMMON,
+) -> None:
+    """Merge a published lake into this one. Nothing here is overwritten. Exits 3 on conflicts.
+
+    Rows are identified by their content: rows that are here already are skipped, so pulling twice
+    adds nothing. A row with a key that exists here and other content is a conflict: it is listed
+    and left out, and all other rows are merged. Pulled decisions and verdicts never override those
+    of this lake: they can add suspicion, and only a decision made here releases a kernel.
+
+    Examples:
+      store pull ORG/NAME
+      store pull ORG/NAME@v1
+
+    Parameters
+    ----------
+    repo
+        ORG/NAME, or ORG/NAME@REVISION with a tag, branch or commit (default: main).
+    max_file_gb
+        Refuse a Parquet file that decodes to more than N GB.
+    max_total_gb
+        Refuse files that decode to more than N GB together.
+    format
+        Format of the result.
+    """
+    from store.commandline.display import format_cell
+    from store.foreign.parquet import ParquetLimits
+    from store.hub.pull import pull as run
+
+    limits = ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
+    done = run(common.lake, repo, limits=limits, progress=_print_step)
+    if format == "json":
+        echo.print_json(asdict(done))
+    else:
+        for notice in done.notices:
+            echo.print_note(f"note: {notice}")
+        for conflict in done.conflicts:
+            echo.print_result(
+                f"conflict {conflict.table}: {conflict.count} rows differ in {conflict.columns}"
+            )
+            for example in conflict.examples:
+                echo.print_result(f"  {format_cell(example)}")
+        added = ", ".join(f"{table} +{count}" for table, count in done.rows.items())
+        echo.print_result(
+            f"{added or 'nothing new'} ({done.there} rows there already) from {done.repo}@"
+            f"{done.revision[:12]} → snapshot {done.snapshot}"
+        )
+    if done.conflicts:
+        sys.exit(3)
+
+
+def _print_step(text: str) -> None:
+    if sys.stderr.isatty():
+        echo.print_note(f"{text} …")
+
+
+@app.command
+def init(*, common: Common = COMMON) -> None:
+    """Create a lake, or add the tables and columns that catalog.yaml has and the lake lacks."""
+    import store
+
+    with store.writer(common.lake, author="store init") as writer:
+        snapshot = writer.flush()
+        echo.print_result(f"lake at {writer.location.url}, snapshot {snapshot}")
+
+
+@app.command
+def check(
+    *,
+    full: Annotated[bool, Parameter(negative="")] = False,
+    format: Format = "table",
+    common: Common = COMMON,
+) -> None:
+    """Test every row and file of the lake: ids, keys, references, checks, counts, checksums.
+
+    Compares every data file with the checksum recorded at its commit. Rows and files that an
+    earlier check on this host found whole are not read again, unless a file's size, times or inode
+    changed since then or another command found it damaged. A disk can damage a file without such a
+    trace; to find that, use `--full`. Exits with 3 if a rule is broken. A published
+    edition is read-only and has no such records; check the lake that it was published from, or the
+    lake that `store pull` merges it into.
+
+    Examples:
+      store check
+      store check --full
+
+    Parameters
+    ----------
+    full
+        Read everything again, whatever was checked before.
+    format
+        Format of the list of problems.
+    """
+    import pyarrow as pa
+
+    from store.commandline import progress
+    from store.upkeep import integrity
+
+    with progress.show_progress(quiet=common.quiet) as show:
+        report = integrity.inspect(locate_lake(common), show, full=full)
+    if report.problems:
+        print_rows(pa.Table.from_pylist([asdict(problem) for problem in report.problems]), format)
+        echo.print_error(FlywheelError(f"rules broken: {len(report.problems)}"))
+        sys.exit(3)
+    if report.is_partial:
+        echo.print_result(
+            "clean: every row and file that is new or changed since the last check holds; "
+            f"{report.unread} of {report.files} data files were not read again "
+            "(`store check --full` reads all rows and files)"
+        )
+    else:
+        echo.print_result("clean: every id, key, reference, check, count and file holds")
+
+
+@app.command
+def compact(
+    *,
+    remove_orphans: Annotated[bool, Parameter(negative="")] = False,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+    common: Common = COMMON,
+) -> None:
+    """Write inlined rows to Parquet and merge small files. Every snapshot stays readable.
+
+    Also deletes the files that earlier compactions and expiries have replaced, once they are so old
+    that no running query can need them.
+
+    Examples:
+      store compact
+      store compact --remove-orphans
+
+    Parameters
+    ----------
+    remove_orphans
+        First list data files that the catalog does not know, as failed commits leave them, and
+        delete those that are more than two days old if you agree.
+    yes
+        Agree to that, as from a script.
+    """
+    from store.upkeep import maintenance
+
+    if remove_orphans:
+        _remove_orphans(locate_lake(common), agreed=yes)
+    done = maintenance.compact(locate_lake(common))
+    echo.print_result(
+        f"files {done.files_before} → {done.files_after}, "
+        f"{done.bytes_before / 1e6:.1f} MB → {done.bytes_after / 1e6:.1f} MB"
+    )
+
+
+def _remove_orphans(location: Location, *, agreed: bool) -> None:
+    from store.upkeep import maintenance
+
+    unknown = maintenance.list_leftovers(location)
+    orphans = [one for one in unknown if one.is_removable]
+    for one in orphans:
+        echo.print_note(f"{one.written_at:%Y-%m-%d}  {one.bytes / 1e6:8.1f} MB  {one.path}")
+    newer = sum(one.is_newer for one in unknown)
+    if newer:
+        echo.print_note(
+            f"{newer} more files stay, which are newer than the last commit of rows: if an older "
+            "copy of the catalog was put back, they are what is missing in it"
+        )
+    if not orphans:
+        echo.print_note("no orphan to delete")
+        return
+    if not agreed and not sys.stdin.isatty():
+        raise FlywheelError(
+            f"{len(orphans)} files would be deleted, and there is no terminal to ask on",
+            "Nothing was deleted. Add --yes to delete them.",
+        )
+    if not agreed and input(f"Delete these {len(orphans)} files? [y/N] ").lower() not in (
+        "y",
+        "yes",
+    ):
+        raise FlywheelError("nothing was deleted", "Answer y to delete the files.")
+    removed = maintenance.remove_orphans(location, orphans)
+    echo.print_result(f"deleted {removed} data files that the catalog does not know")
+
+
+@app.command
+def expire(
+    *,
+    older_than_days: Annotated[float, Parameter(validator=Number(gte=0, lte=100_000))],
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    common: Common = COMMON,
+) -> None:
+    """Forget old snapshots, except the newest, tagged and cited ones.
+
+    A snapshot is cited by a dataset, run or generation that was read from it. Rows of the newest
+    snapshot always stay. Disk space is not freed at once: `store compact` and `store expire`
+    delete files that no snapshot needs, once they are a day old.
+
+    Examples:
+      store expire --older-than-days 30 --dry-run
+      store expire --older-than-days 30
+
+    Parameters
+    ----------
+    older_than_days
+        Forget snapshots that are more than N days old.
+    dry_run
+        Print what would expire; change nothing.
+    """
+    from store.upkeep import maintenance
+
+    done = maintenance.expire(locate_lake(common), timedelta(days=older_than_days), dry_run=dry_run)
+    for snapshot, reasons in sorted(done.spared.items()):
+        echo.print_note(f"snapshot {snapshot} stays: {', '.join(reasons[:3])}")
+    verb = "would expire" if dry_run else "expired"
+    echo.print_result(f"{verb} {len(done.expired)} snapshots, kept {len(done.spared)}")
+    if done.expired and not dry_run:
+        hours = maintenance.REPLACED_AGE / timedelta(hours=1)
+        echo.print_note(
+            "No disk space is freed yet. A running query may still need the files of these "
+            f"snapshots: run `store compact` in {hours:.0f} hours or later to delete them."
+        )
+
+
+@app.command
+def backup(target: Path, /, *, common: Common = COMMON) -> None:
+    """Copy the lake to a folder that opens as a lake. A later backup copies only new files.
+
+    Examples:
+      store backup /mnt/backup/lake
+
+    Parameters
+    ----------
+    target
+        Folder of the copy.
+    """
+    from store.upkeep import maintenance
+
+    copied, present = maintenance.backup(locate_lake(common), target)
+    echo.print_result(f"{copied} files copied, {present} already there → {target}")
+
+
+@app.command
+def restore(backup: Path, /, *, common: Common = COMMON) -> None:
+    """Put a backup in the place of a lake whose catalog is missing or cannot be read.
+
+    Data files that are still there stay. The damaged catalog is kept beside the new one. Rows that
+    were committed after the backup are lost. A lake that can be opened is not replaced; a backup
+    can also be read where it is, with --lake.
+
+    Examples:
+      store restore /mnt/backup/lake
+      store restore /mnt/backup/lake --lake ./lake
+
+    Parameters
+    ----------
+    backup
+        Folder that `store backup` wrote.
+    """
+    from store.upkeep import maintenance
+
+    location = locate_lake(common)
+    copied, present = maintenance.restore(location, backup)
+    echo.print_result(f"{copied} files copied, {present} already there → {location.url}")
+
+
+@app.command
+def move(source: str, target: str, /, *, common: Common = COMMON) -> None:
+    """Move a lake with its history from one folder or URL to another, and compare every row.
+
+    Snapshots keep their numbers, so that tags, datasets and runs still cite the right ones. The old
+    lake is left in place and cannot be opened any more; delete it when you have a backup of the
+    new one. Run an interrupted move again to continue it. Stop the programs that write to the lake
+    first; on a host whose spool still holds bundles for the old lake, run the command again to
+    commit them to the new one.
+
+    Examples:
+      store move ./lake 'postgresql://alice@db/kernels?data=s3://kernels/lake'
+      store move 'postgresql://alice@db/kernels' ./lake
+
+    Parameters
+    ----------
+    source
+        Folder or URL of the lake.
+    target
+        New folder, or URL of a schema and a place for data files that are empty.
+    """
+    from store.commandline import progress
+    from store.lake.location import Location
+    from store.upkeep.move import move as run
+
+    old, new = Location.of(source), Location.of(target)
+    with progress.show_progress(quiet=common.quiet) as show:
+        done = run(old, new, show)
+    if isinstance(done, int):
+        echo.print_result(f"moved before; {done} spooled files were forwarded → {new.url}")
+        return
+    echo.print_result(
+        f"{done.snapshots} snapshots, {done.rows} rows and {done.files} files are equal "
+        f"({done.copied} files copied now) → {new.url}"
+    )
+
+
+@app.command
+def rejected(
+    *,
+    retry: list[str] | None = None,
+    discard: list[str] | None = None,
+    format: ListFormat = "table",
+    common: Common = COMMON,
+) -> None:
+    """List the bundles that broke a rule when they were committed; store or delete them.
+
+    The spool of this host keeps them. A bundle that refers to a row which the lake lacks can be
+    stored once the row is there. Exits with 3 if a bundle is refused again.
+
+    Examples:
+      store rejected
+      store rejected --retry all
+      store rejected --discard 01764361020123456789-4242-000000-0000
+
+    Parameters
+    ----------
+    retry
+        Store the bundle with this name; all means every bundle. Repeat it for more bundles.
+    discard
+        Delete the bundle with this name, and its rows; all means every bundle.
+    """
+    import pyarrow as pa
+
+    import store
+    from store.errors import UnknownName
+    from store.schema import catalog
+    from store.writing import rejected as kept
+
+    location, rules = locate_lake(common), catalog.load()
+    location.require()
+    bundles = kept.list_rejected(rules, location.spool)
+    names = [bundle.name for bundle in bundles]
+    given = retry or discard
+    if given is None:
+        rows = [asdict(bundle) for bundle in bundles]
+        columns = [field.name for field in fields(kept.RejectedBundle)]
+        print_rows(pa.table({name: [row[name] for row in rows] for name in columns}), format)
+        return
+    if retry and discard:
+        raise FlywheelError("--retry and --discard cannot be combined", "Run one, then the other.")
+    for name in given:
+        if name not in ("all", *names):
+            raise UnknownName.among("rejected bundle", name, names)
+    chosen = names if "all" in given else list(dict.fromkeys(given))
+    if discard:
+        for name in chosen:
+            kept.discard(location.spool, name)
+        echo.print_result(f"{len(chosen)} bundles deleted")
+        return
+    with store.writer(common.lake, author="store rejected") as writer:
+        places = [kept.put_back(rules, location.spool, name) for name in chosen]
+        snapshot = writer.flush()
+    refused = sum(place is None or kept.is_kept(place) for place in places)
+    echo.print_result(f"{len(chosen) - refused} bundles stored → snapshot {snapshot}")
+    if refused:
+        echo.print_error(
+            FlywheelError(f"bundles refused again: {refused}", "`store rejected` says why.")
+        )
+        sys.exit(3)
 
 
 def main() -> None:
     """Run the `store` command."""
-    members.run(app, *transfer.groups())
+    members.run(
+        app,
+        Group(import_app, "store.importers", _import_command),
+        Group(export_app, "store.exporters", _export_command),
+    )
 
 
 if __name__ == "__main__":

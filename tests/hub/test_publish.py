@@ -23,7 +23,7 @@ from hub import lakes
 from hub.server import TOKEN, Fault, HubServer, Repo
 
 import store
-from store.cli import hub as hub_cli
+from store.cli import app as store_cli
 from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownName
 from store.hub import card, frozen_catalog, shards
 from store.hub.client import TRIES, Hub
@@ -448,7 +448,7 @@ def test_the_command_and_load_dataset_with_nothing_but_the_environment(
 
 
 def test_help_explains_both_commands() -> None:
-    for command in (hub_cli.publish, hub_cli.pull):
+    for command in (store_cli.publish, store_cli.pull):
         assert "Examples:" in str(command.__doc__)
 
 
