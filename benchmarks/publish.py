@@ -27,7 +27,7 @@ from hub.server import TOKEN, HubServer
 import store
 from store.hub import frozen_catalog
 from store.hub.client import Hub
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import Publication, publish
 
 REPO = "bench/lake"

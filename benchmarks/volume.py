@@ -31,7 +31,7 @@ from hub.server import TOKEN, HubServer
 import store
 from store.foreign.parquet import ParquetLimits
 from store.hub.client import Hub
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import publish
 from store.hub.pull import pull
 from store.lake.location import Location

@@ -20,8 +20,7 @@ import lake_commands
 
 import store
 from store.commandline import echo
-from store.hub.edition import Options
-from store.hub.edition_writer import write_edition
+from store.hub.edition_writer import Options, write_edition
 from store.lake.location import FolderLocation
 from store.upkeep import integrity
 from store.upkeep.move import move

@@ -751,8 +751,7 @@ def publish(
     format
         Format of the result.
     """
-    from store.hub.edition import Options
-    from store.hub.edition_writer import LOCAL
+    from store.hub.edition_writer import LOCAL, Options
     from store.hub.publish import publish as run
     from store.schema import catalog
 

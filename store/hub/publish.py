@@ -14,7 +14,7 @@ from store.commandline.escape import quote_name
 from store.errors import FlywheelError
 from store.hub import card, edition_writer
 from store.hub.client import REPO, Hub, RepositoryState, compute_identity
-from store.hub.edition import MANIFEST, Edition, Options
+from store.hub.edition_writer import MANIFEST, Edition, Options
 from store.lake.host import open_scratch
 from store.lake.location import Location
 from store.lake.reader import Lake

@@ -30,7 +30,7 @@ from store.foreign import parquet
 from store.foreign.parquet import ParquetLimits
 from store.hub.client import REPO, Hub, RepositoryState
 from store.hub.comparison import compare, describe_joining
-from store.hub.edition import FORMAT, MANIFEST
+from store.hub.edition_writer import FORMAT, MANIFEST
 from store.hub.incoming import IncomingTable, Preparation, list_tables, replace_column
 from store.hub.redact import Redactor
 from store.lake.checksums import hash_file

@@ -21,9 +21,14 @@ from store.schema.catalog import Catalog
 from store.schema.row_checks import NAME_RULE
 from store.schema.sql_text import quote_values
 from store.schema.tables import Table
-from store.upkeep import check_record, database
+from store.upkeep import check_record
 from store.upkeep.check_record import Checked
-from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, open_for_reading
+from store.upkeep.maintenance import (
+    ORPHAN_AGE,
+    find_catalog_damage,
+    list_orphans,
+    open_for_reading,
+)
 from store.writing.rejected import NEXT_STEP, list_rejected, locate_folder
 from store.writing.spool import count_bundles
 
@@ -122,7 +127,7 @@ def inspect(
     problems: list[Problem] = []
     checked = check_record.NOTHING
     compared = Comparison(files=[], damaged=[], stamps={}, unread=frozenset())
-    damage = database.find_damage(location)
+    damage = find_catalog_damage(location)
     if damage is not None:
         return _report(checked, compared, [_report_database(location, damage)])
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
@@ -34,7 +35,7 @@ from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.schema import catalog as catalogs
 from store.schema import migrate
-from store.upkeep import check_record, database
+from store.upkeep import check_record
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,6 +60,16 @@ with source, copy:
 copy.execute("PRAGMA journal_mode = DELETE")
 copy.close()
 source.close()
+"""
+_TEST_DATABASE = """
+import json, sqlite3, sys
+try:
+    opened = sqlite3.connect(sys.argv[1], timeout=30)
+    said = "; ".join(row[0] for row in opened.execute("PRAGMA integrity_check(3)"))
+    opened.execute("SELECT count(*) FROM ducklake_snapshot").fetchone()
+except sqlite3.Error as error:
+    said = str(error)
+print(json.dumps(said))
 """
 _DATA_FILE = re.compile(
     r"main/[^/]+/ducklake-[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -271,7 +282,7 @@ def restore(location: Location, source: Path) -> tuple[int, int]:
     with location.lock("store restore"):
         if location.exists:
             location.catalog.open("rb").close()  # no right to read it is no damage
-            if database.find_damage(location) is None:
+            if find_catalog_damage(location) is None:
                 raise FlywheelError(
                     f"the catalog of {location.url} is whole; nothing was restored",
                     "To put the backup in its place, move the folder away first.",
@@ -482,3 +493,26 @@ def remove_orphans(location: Location, orphans: Sequence[Orphan]) -> int:
         for path in removed:
             location.files.filesystem.delete_file(path)
     return len(removed)
+
+
+def find_catalog_damage(location: Location) -> str | None:
+    """Return what SQLite says is wrong with the catalog database, or None; a server tests its own.
+
+    SQLite runs in a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file
+    when any other part of the same process closes that file.
+
+    Raises:
+        CommitConflict: another program holds the database.
+        LakeUnreachable: it cannot be opened.
+    """
+    if not isinstance(location, FolderLocation):
+        return None
+    command = [sys.executable, "-c", _TEST_DATABASE, str(location.find_readable_catalog())]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        return (answer.stderr.splitlines() or ["no answer"])[-1]
+    report = str(json.loads(answer.stdout))
+    if report == "ok":
+        return None
+    faults.raise_unless_damage(OSError(report), location.catalog)
+    return report

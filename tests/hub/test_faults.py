@@ -14,7 +14,7 @@ from hub.server import TOKEN, Fault, HubServer, sha256
 import store
 from store.errors import FlywheelError, ImportFailed
 from store.hub.client import TRIES, Hub
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import publish
 from store.hub.pull import pull
 

@@ -12,7 +12,7 @@ import store
 from store.errors import RowsRejected
 from store.hub import licenses
 from store.hub.client import Hub
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import publish
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

@@ -27,7 +27,7 @@ from store.cli import app as store_cli
 from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownName
 from store.hub import card, frozen_catalog, shards
 from store.hub.client import TRIES, Hub
-from store.hub.edition import MANIFEST, Options
+from store.hub.edition_writer import MANIFEST, Options
 from store.hub.publish import Publication, publish
 from store.lake import attachment
 from store.lake.location import FolderLocation, Location

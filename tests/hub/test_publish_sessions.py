@@ -14,7 +14,7 @@ from import_sources import count, import_source, kernel, query, write_lines
 
 from store.errors import RowsRejected
 from store.hub.client import Hub
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import publish
 from store.hub.pull import pull
 from store.importers import claude_code, kernelbot, sol_execbench

@@ -19,7 +19,7 @@ from hub.server import TOKEN, HubServer
 import store
 from store.errors import FlywheelError, ImportFailed, LakeUnreachable, RowsRejected
 from store.hub.client import Hub
-from store.hub.edition import MANIFEST, Options
+from store.hub.edition_writer import MANIFEST, Options
 from store.hub.publish import publish
 from store.hub.pull import pull
 from store.importers import cuda_l1

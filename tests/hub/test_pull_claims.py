@@ -13,7 +13,7 @@ import store
 from store.explore.report import build_section
 from store.headlines import story
 from store.hub.client import Hub
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import publish
 from store.hub.pull import pull
 from store.importers import cuda_l1, published

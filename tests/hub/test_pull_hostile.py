@@ -21,7 +21,7 @@ from store.code.features import EXTRACTOR_VERSION
 from store.errors import ImportFailed
 from store.foreign.parquet import ParquetLimits
 from store.hub.client import Hub
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import publish
 from store.hub.pull import PullSummary, pull
 from store.importers import starter

@@ -17,7 +17,7 @@ from evaluators.tools import get_verdict
 from pipelines.selection.queries import sql
 from store import read_sql
 from store.hub.client import Hub
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import publish
 from store.hub.pull import PullSummary, pull
 from store.lake.location import FolderLocation

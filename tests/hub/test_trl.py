@@ -13,7 +13,7 @@ from hub.server import TOKEN, HubServer
 from hub.test_publish import record_dataset
 
 from store.hub.client import Hub
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import publish
 
 pytestmark = [

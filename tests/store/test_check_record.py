@@ -18,7 +18,7 @@ import pytest
 
 import store
 from store.errors import FlywheelError
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.hub.publish import publish
 from store.lake import checksums
 from store.lake.attachment import attach, connect

@@ -25,7 +25,7 @@ from postgres_server import OWNER, PostgresServer
 
 import store
 from store.hub import edition_writer
-from store.hub.edition import Options
+from store.hub.edition_writer import Options
 from store.lake import location
 from store.upkeep import history, maintenance
 

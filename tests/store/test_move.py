@@ -19,7 +19,7 @@ from store.lake.data_files import FolderFiles
 from store.lake.location import Location
 from store.upkeep import history, integrity
 from store.upkeep import move as moves
-from store.upkeep.catalog_copy import digest_lake
+from store.upkeep.move import digest_lake
 
 pytestmark = pytest.mark.folder
 NUMBERS = itertools.count()
