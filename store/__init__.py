@@ -82,40 +82,26 @@ __all__ = [
     "writer",
 ]
 
-_MODULES = {
-    "catalog": "store.schema.catalog",
-    "constant_answers": "store.code.constant_answers",
-    "cuda_facts": "store.code.cuda_facts",
-    "languages": "store.code.languages",
-    "python_syntax": "store.code.python_syntax",
-    "viewer": "store.hub.viewer",
-}
 _HOMES = {
-    "Bundle": "store.writing.bundle",
-    "Lake": "store.lake.reader",
-    "Location": "store.lake.location",
-    "ParsedCompletion": "store.code.completion",
-    "QueryLimits": "store.lake.limits",
-    "Result": "store.lake.result",
-    "RunRecord": "store.writing.run_record",
-    "Writer": "store.writing.writer",
-    "clean_text": "store.code.completion",
-    "conform": "store.writing.bundle",
-    "extract_features": "store.code.features",
-    "find_kernel": "store.dossier.names",
-    "find_task": "store.dossier.names",
-    "list_views": "store.lake.sql_files",
-    "make_end": "store.writing.run_record",
-    "make_run": "store.writing.run_record",
-    "parse_completion": "store.code.completion",
-    "read_description": "store.lake.sql_files",
-    "read_sql": "store.lake.sql_files",
-    "read_statement": "store.lake.sql_files",
-    "read_view": "store.lake.sql_files",
-    "record_run": "store.writing.run_record",
-    "run_import": "store.importers.reading.run",
-}
-"""Name of a class or function to the module that defines it."""
+    "store.code": ("constant_answers", "cuda_facts", "languages", "python_syntax"),
+    "store.code.completion": ("ParsedCompletion", "clean_text", "parse_completion"),
+    "store.code.features": ("extract_features",),
+    "store.dossier.names": ("find_kernel", "find_task"),
+    "store.hub": ("viewer",),
+    "store.importers.reading.run": ("run_import",),
+    "store.lake.limits": ("QueryLimits",),
+    "store.lake.location": ("Location",),
+    "store.lake.reader": ("Lake",),
+    "store.lake.result": ("Result",),
+    "store.lake.sql_files": (
+        "list_views", "read_description", "read_sql", "read_statement", "read_view",
+    ),
+    "store.schema": ("catalog",),
+    "store.writing.bundle": ("Bundle", "conform"),
+    "store.writing.run_record": ("RunRecord", "make_end", "make_run", "record_run"),
+    "store.writing.writer": ("Writer",),
+}  # fmt: skip
+"""The modules that define public names, and the packages of public modules."""
 
 
 def open(
@@ -187,8 +173,8 @@ def __getattr__(name: str) -> object:
     """Load a public name on first use, so that `import store` stays free of DuckDB and Arrow."""
     import importlib
 
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            module = importlib.import_module(home)
+            return getattr(module, name, None) or importlib.import_module(f"{home}.{name}")
     raise AttributeError(name)

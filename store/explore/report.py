@@ -429,17 +429,8 @@ def _draw_verdicts(name: str, rows: list[Row]) -> str:
 
 
 def _draw_ecdf(name: str, rows: list[Row]) -> str:
-    series = [
-        charts.Series(
-            label=f"{baseline} (n {mine[0]['n']})",
-            x=[row["speedup"] for row in mine],
-            y=[row["share"] for row in mine],
-        )
-        for (baseline,), mine in group_rows(rows, ["baseline"]).items()
-    ]
-    x = charts.Axis(label="speedup over the baseline", scale="ratio")
-    y = charts.Axis(label="share of kernels", scale="share")
-    return charts.draw_lines(name, series, x, y, kind="step", mark_x=1)
+    groups = group_rows(rows, ["baseline"])
+    return charts.draw_shares(name, {baseline: mine for (baseline,), mine in groups.items()})
 
 
 def _draw_fast_p(key: str, name: str, rows: list[Row]) -> str:
@@ -467,12 +458,10 @@ def _draw_claims(name: str, rows: list[Row]) -> str:
     for outcome in ("holds", *apart):
         mine = [row for row in rows if row["outcome"] == outcome]
         series.append(
-            charts.Series(
-                label=f"{outcome} (n {mine[0]['n'] if mine else 0})",
-                x=[row["claimed"] for row in mine],
-                y=[row["measured"] for row in mine],
-                low=[row["measured_low"] for row in mine],
-                high=[row["measured_high"] for row in mine],
+            charts.Series.of(
+                mine,
+                f"{outcome} (n {mine[0]['n'] if mine else 0})",
+                *("claimed", "measured", "measured_low", "measured_high"),
             )
         )
     x = charts.Axis(label=f"speedup claimed for {first['gpu']}", scale="ratio")
@@ -494,12 +483,10 @@ def _draw_techniques(name: str, rows: list[Row]) -> str:
 
 def _draw_transfer(name: str, rows: list[Row]) -> str:
     series = [
-        charts.Series(
-            label=f"{baseline} (n {mine[0]['n']})",
-            x=[row["speedup_a"] for row in mine],
-            y=[row["speedup_b"] for row in mine],
-            low=[row["speedup_b_low"] for row in mine],
-            high=[row["speedup_b_high"] for row in mine],
+        charts.Series.of(
+            mine,
+            f"{baseline} (n {mine[0]['n']})",
+            *("speedup_a", "speedup_b", "speedup_b_low", "speedup_b_high"),
         )
         for (baseline,), mine in group_rows(rows, ["baseline"]).items()
     ]
@@ -511,12 +498,10 @@ def _draw_transfer(name: str, rows: list[Row]) -> str:
 def _draw_arms(name: str, rows: list[Row]) -> str:
     """Draw the best speedups so far over attempts, one line for each arm of a search."""
     series = [
-        charts.Series(
-            label=f"{arm} ({mine[-1]['seeds']} seeds, {mine[-1]['tasks']} tasks)",
-            x=[row["attempt"] for row in mine],
-            y=[row["geomean"] for row in mine],
-            low=[row["low"] for row in mine],
-            high=[row["high"] for row in mine],
+        charts.Series.of(
+            mine,
+            f"{arm} ({mine[-1]['seeds']} seeds, {mine[-1]['tasks']} tasks)",
+            *("attempt", "geomean", "low", "high"),
         )
         for (arm,), mine in group_rows(rows, ["arm"]).items()
     ]

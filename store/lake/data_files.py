@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import os
 import re
 import secrets
@@ -84,9 +83,14 @@ class DataFiles(ABC):
         """Return the name by which DuckDB reads a file."""
         return f"{self.url}/{path}"
 
-    @abstractmethod
     def hash(self, path: str) -> str:
         """Return the sha256 of a file's bytes. Raises OSError."""
+        with self.filesystem.open_input_stream(path) as stream:
+            # Arrow's streams lack what hashlib.file_digest asks for.
+            digest = hashlib.sha256()
+            while piece := stream.read(PIECE_BYTES):
+                digest.update(piece)
+        return digest.hexdigest()
 
     @abstractmethod
     def stamp(self, path: str) -> Stamp:
@@ -154,11 +158,6 @@ class FolderFiles(DataFiles):
 
     def authorize(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Do nothing: the user's rights are those of the process."""
-
-    def hash(self, path: str) -> str:
-        """Return the sha256 of a file's bytes."""
-        with open(self.folder / path, "rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
 
     def stamp(self, path: str) -> Stamp:
         """Return the size of a file, the times of its last changes, and its inode."""
@@ -350,15 +349,6 @@ class BucketFiles(DataFiles):
                 f"no credentials for {self.url} were found", faults.FAULTS["bucket"][1]
             ) from error
 
-    def hash(self, path: str) -> str:
-        """Return the sha256 of a file's bytes."""
-        with self.filesystem.open_input_stream(path) as stream:
-            # Arrow's streams lack what hashlib.file_digest asks for.
-            digest = hashlib.sha256()
-            while piece := stream.read(PIECE_BYTES):
-                digest.update(piece)
-        return digest.hexdigest()
-
     def stamp(self, path: str) -> Stamp:
         """Return the size of a file, and the time at which it was written."""
         found = self.filesystem.get_file_info(path)
@@ -384,12 +374,11 @@ class BucketFiles(DataFiles):
         """Return the paths of new files."""
         oldest = name_file(since_s)
         # Listing by what the names of old and future files have in common takes one request for
-        # each table, however many files it has.
-        newest = name_file(time.time() + 2 * CLOCK_SLACK_S)
-        same = itertools.takewhile(
-            lambda pair: pair[0] == pair[1], zip(oldest, newest, strict=True)
-        )
-        common = "".join(letter for letter, _ in same)
+        # each table, however many files it has. (In a folder, DuckDB's glob takes 18 times as long
+        # as `scandir`.)
+        common, newest = oldest, name_file(time.time() + 2 * CLOCK_SLACK_S)
+        while not newest.startswith(common):
+            common = common[:-1]
         listed = " UNION ALL ".join(
             f"SELECT file FROM glob({quote_values((self.locate(f'main/{table}/{common}*'),))})"
             for table in sorted(tables)

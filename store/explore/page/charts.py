@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from store.commandline.escape import escape_text
-from store.explore.page.model import group_rows
+from store.explore.page.model import Row, group_rows
 from store.explore.page.texts import TIMES, make_label
 
 Kind: TypeAlias = Literal["plain", "ratio", "share", "log"]
@@ -181,6 +181,20 @@ class Series:
     """Address of each point."""
     notes: Sequence[str] = ()
     """Text of each point, shown when a reader points at it."""
+
+    @staticmethod
+    def of(
+        rows: Sequence[dict[str, Any]],
+        label: str,
+        x: str,
+        y: str,
+        low: str | None = None,
+        high: str | None = None,
+    ) -> Series:
+        """Return the series of some columns of rows."""
+        read = {"x": x, "y": y, "low": low, "high": high}
+        columns = {end: [row[name] for row in rows] for end, name in read.items() if name}
+        return Series(label=label, **columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -505,28 +519,24 @@ _STEP = Axis(label="step")
 
 def draw_reward(name: str, rows: list[dict[str, Any]]) -> str:
     """Draw the mean reward by step, with a band of one standard deviation."""
-    mean, spread = _column(rows, "reward_mean"), _column(rows, "reward_std")
-    one = Series(
-        label=f"mean of attempts ({_counts(rows, 'n')} a point)",
-        x=_column(rows, "step"),
-        y=mean,
-        low=[a - b for a, b in zip(mean, spread, strict=True)],
-        high=[a + b for a, b in zip(mean, spread, strict=True)],
+    mean = Series.of(
+        rows, f"mean of attempts ({_counts(rows, 'n')} a point)", "step", "reward_mean"
     )
-    return draw_lines(name, [one], _STEP, Axis(label="reward"))
+    spread = [row["reward_std"] for row in rows]
+    band = replace(
+        mean,
+        low=[a - b for a, b in zip(mean.y, spread, strict=True)],
+        high=[a + b for a, b in zip(mean.y, spread, strict=True)],
+    )
+    return draw_lines(name, [band], _STEP, Axis(label="reward"))
 
 
 def draw_success(name: str, rows: list[dict[str, Any]]) -> str:
     """Draw the share of judged attempts that are correct, with its interval."""
-    one = Series(
-        label=f"correct ({_counts(rows, 'attempts')} attempts a point)",
-        x=_column(rows, "step"),
-        y=_column(rows, "share"),
-        low=_column(rows, "share_low"),
-        high=_column(rows, "share_high"),
-    )
+    label = f"correct ({_counts(rows, 'attempts')} attempts a point)"
+    series = Series.of(rows, label, "step", "share", "share_low", "share_high")
     axis = Axis(label="share of judged attempts", scale="share")
-    return draw_lines(name, [one], _STEP, axis)
+    return draw_lines(name, [series], _STEP, axis)
 
 
 def draw_speedup(name: str, rows: list[dict[str, Any]]) -> str:
@@ -536,21 +546,15 @@ def draw_speedup(name: str, rows: list[dict[str, Any]]) -> str:
         "median_of_steps": "median",
         "max": "largest",
     }
-    series = [
-        Series(label=label, x=_column(rows, "step"), y=_column(rows, key))
-        for key, label in labels.items()
-    ]
+    series = [Series.of(rows, label, "step", key) for key, label in labels.items()]
     return draw_lines(name, series, _STEP, Axis(label="speedup", scale="ratio"))
 
 
 def draw_kernels(name: str, rows: list[dict[str, Any]]) -> str:
     """Draw the attempts and the new kernels so far."""
     series = [
-        Series(label=label, x=_column(rows, "step"), y=_column(rows, key))
-        for key, label in (
-            ("attempts_so_far", "attempts so far"),
-            ("new_kernels_so_far", "new kernels so far"),
-        )
+        Series.of(rows, "attempts so far", "step", "attempts_so_far"),
+        Series.of(rows, "new kernels so far", "step", "new_kernels_so_far"),
     ]
     return draw_lines(name, series, _STEP, Axis(label="count"))
 
@@ -558,19 +562,20 @@ def draw_kernels(name: str, rows: list[dict[str, Any]]) -> str:
 def draw_metric(name: str, rows: list[dict[str, Any]]) -> str:
     """Draw one metric of the trainer by step."""
     metric = rows[0]["metric"]
-    one = Series(label=metric, x=_column(rows, "step"), y=_column(rows, "value"))
     unit = " (nats per token)" if metric.rpartition("/")[2] == "entropy" else ""
-    return draw_lines(name, [one], _STEP, Axis(label=f"{metric[:40]}{unit}"))
+    series = Series.of(rows, metric, "step", "value")
+    return draw_lines(name, [series], _STEP, Axis(label=f"{metric[:40]}{unit}"))
 
 
 def draw_best(name: str, rows: list[dict[str, Any]]) -> str:
     """Draw the geometric mean of the best speedups so far, one line for each baseline."""
-    last = max(_column(rows, "step"))
+    last = max(row["step"] for row in rows)
     series = [
-        Series(
-            label=f"{baseline} ({mine[-1]['tasks with a speedup']} of {mine[-1]['tasks']} tasks)",
-            x=[*_column(mine, "step"), last],
-            y=[*_column(mine, "geomean_at_least_1"), mine[-1]["geomean_at_least_1"]],
+        Series.of(
+            [*mine, mine[-1] | {"step": last}],
+            f"{baseline} ({mine[-1]['tasks with a speedup']} of {mine[-1]['tasks']} tasks)",
+            "step",
+            "geomean_at_least_1",
         )
         for (baseline,), mine in group_rows(rows, ["baseline"]).items()
     ]
@@ -578,11 +583,19 @@ def draw_best(name: str, rows: list[dict[str, Any]]) -> str:
     return draw_lines(name, series, _STEP, axis, kind="step")
 
 
-def _column(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
-    return [row[name] for row in rows]
-
-
 def _counts(rows: Sequence[dict[str, Any]], name: str) -> str:
     """Return the number of rows behind a point, as one number or as a range."""
-    low, high = min(_column(rows, name)), max(_column(rows, name))
+    counts = [row[name] for row in rows]
+    low, high = min(counts), max(counts)
     return f"{low}" if low == high else f"{low} to {high}"
+
+
+def draw_shares(name: str, groups: Mapping[str, Sequence[Row]]) -> str:
+    """Draw the distribution of speedups of each group of rows, with the number of its kernels."""
+    series = [
+        Series.of(rows, f"{label} (n {rows[0]['n']})", "speedup", "share")
+        for label, rows in groups.items()
+    ]
+    x = Axis(label="speedup over the baseline", scale="ratio")
+    y = Axis(label="share of kernels", scale="share")
+    return draw_lines(name, series, x, y, kind="step", mark_x=1)

@@ -49,9 +49,7 @@ def _draw_curves(rows: list[Row]) -> Sequence[Chart]:
         ):
             known = [row for row in mine if row[key] is not None]
             series = [
-                charts.Series(
-                    label=f"run {side}", x=[r["step"] for r in rows], y=[r[key] for r in rows]
-                )
+                charts.Series.of(rows, f"run {side}", "step", key)
                 for (side,), rows in group_rows(known, ["side"]).items()
             ]
             if series:

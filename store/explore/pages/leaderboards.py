@@ -69,20 +69,8 @@ async def build(view: View) -> Page:
 def _draw_shares(rows: list[Row]) -> Sequence[Chart]:
     groups = group_rows(rows, ["suite", "device", "baseline"])
     largest = sorted(groups.items(), key=lambda one: -len(one[1]))[:_MOST_LINES]
-    series = [
-        charts.Series(
-            label=f"{suite}, {device}, {baseline} (n {mine[0]['n']})",
-            x=[row["speedup"] for row in mine],
-            y=[row["share"] for row in mine],
-        )
-        for (suite, device, baseline), mine in largest
-        if len(mine) >= _FEWEST_POINTS
-    ]
-    if not series:
-        return []
-    x = charts.Axis(label="speedup over the baseline", scale="ratio")
-    y = charts.Axis(label="share of kernels", scale="share")
-    return [Chart(svg=charts.draw_lines("distribution", series, x, y, kind="step", mark_x=1))]
+    shown = {", ".join(key): mine for key, mine in largest if len(mine) >= _FEWEST_POINTS}
+    return [Chart(svg=charts.draw_shares("distribution", shown))] if shown else []
 
 
 def _draw_fast_p(rows: list[Row]) -> Sequence[Chart]:

@@ -56,9 +56,7 @@ def _draw_growth(rows: list[Row]) -> Sequence[Chart]:
     if len(rows) < 2:
         return []
     series = [
-        charts.Series(
-            label=name, x=[row["snapshot_id"] for row in rows], y=[row[name] for row in rows]
-        )
+        charts.Series.of(rows, name, "snapshot_id", name)
         for name in ("kernels", "attempts", "evaluations")
     ]
     x, y = charts.Axis(label="snapshot"), charts.Axis(label="rows", from_zero=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from store.dossier.names import TASKS, TaskNames, expand_name
@@ -141,12 +142,8 @@ def _draw_ranking(view: View, rows: list[Row]) -> Sequence[Chart]:
     groups = {"ranked": [row for row in rows if not row["left_out"]],
               "left out": [row for row in rows if row["left_out"]]}  # fmt: skip
     series = [
-        charts.Series(
-            label=label,
-            x=[row["place"] for row in mine],
-            y=[row["speedup"] for row in mine],
-            low=[row["speedup_low"] for row in mine],
-            high=[row["speedup_high"] for row in mine],
+        replace(
+            charts.Series.of(mine, label, "place", "speedup", "speedup_low", "speedup_high"),
             links=[view.link(f"/kernel/{row['kernel_id']}") for row in mine],
             notes=[_describe(row) for row in mine],
         )
@@ -166,15 +163,10 @@ def _describe(row: Row) -> str:
 def _draw_records(rows: list[Row]) -> Sequence[Chart]:
     if len(rows) < 2:
         return []
+    numbered = [row | {"record": number} for number, row in enumerate(rows, start=1)]
     series = [
-        charts.Series(
-            label=f"{policy}",
-            x=[rows.index(row) + 1 for row in mine],
-            y=[row["speedup"] for row in mine],
-            low=[row["speedup_low"] for row in mine],
-            high=[row["speedup_high"] for row in mine],
-        )
-        for (policy,), mine in group_rows(rows, ["policy"]).items()
+        charts.Series.of(mine, policy, "record", "speedup", "speedup_low", "speedup_high")
+        for (policy,), mine in group_rows(numbered, ["policy"]).items()
     ]
     x = charts.Axis(label="record, in the order of their sessions")
     y = charts.Axis(label="speedup", scale="ratio")
@@ -196,13 +188,7 @@ def _draw_claims(rows: list[Row]) -> Sequence[Chart]:
     if len(drawn) < 2:
         return []
     series = [
-        charts.Series(
-            label=outcome,
-            x=[row["claimed"] for row in mine],
-            y=[row["measured"] for row in mine],
-            low=[row["measured_low"] for row in mine],
-            high=[row["measured_high"] for row in mine],
-        )
+        charts.Series.of(mine, outcome, "claimed", "measured", "measured_low", "measured_high")
         for (outcome,), mine in group_rows(drawn, ["outcome"]).items()
     ]
     x = charts.Axis(label="speedup as claimed", scale="ratio")
