@@ -326,7 +326,24 @@ def explain(
         if isinstance(cause, FlywheelError):
             return cause
         if isinstance(cause, ModuleNotFoundError):
-            return _explain_missing_module(cause, kind)
+            # Which packages to install for a module; None for a module that we should have.
+            from importlib import metadata, util
+
+            name = (cause.name or "").partition(".")[0]
+            if not name or name in _OWN or util.find_spec(name) is not None:
+                return None
+            package = name
+            for line in metadata.requires("kernel-flywheel") or []:
+                required, _, extra = line.partition("; extra == ")
+                match = re.match(r"[\w.-]+", required)
+                if match is not None and match[0].replace("-", "_") == name:
+                    extra = extra.strip("'\"")
+                    if extra not in ("all", "dev"):
+                        package = f"'kernel-flywheel[{extra}]'" if extra else "kernel-flywheel"
+                        break
+            return kind(
+                f"the package {name} is not installed", f"Install it: pip install {package}"
+            )
         fault = classify(cause)
         if fault is not None:
             return _describe(fault, cause, None if place is None else str(place), kind, note)
@@ -397,9 +414,38 @@ def classify(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return "memory"
     if libraries & _HTTP:
-        return _classify_http(error, text)
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if isinstance(status, int):
+            return _STATUSES.get(status, "server" if status >= 500 else "refused")
+        name = type(error).__name__
+        if "certificate" in text:
+            return "tls"
+        if "Timeout" in name:
+            return "timeout"
+        if any(part in name for part in ("Protocol", "ReadError", "WriteError", "CloseError")):
+            return "broken"
+        if any(part in name for part in ("Connect", "Proxy", "Offline", "URLError")):
+            return "network"
+        return _ERRNOS.get(error.errno or 0) if isinstance(error, OSError) else None
     if libraries & _LIBRARIES or (isinstance(error, OSError) and error.errno is None):
-        return _classify_text(error, text, names)
+        if names & _OF_SQL:
+            return None
+        is_file_error = "IOException" in names
+        if "duckdb" in type(error).__module__ and not names & {
+            "IOException",
+            "OutOfMemoryException",
+        }:
+            # What DuckLake passes on comes last; a query or a row may be quoted before it.
+            text = text.rpartition('": ')[2]
+        fault = _find_words(text, (*_STORAGE_WORDS, *_WORDS))
+        if fault is None and "OutOfMemoryException" in names:
+            return "query memory"
+        if fault is None and is_file_error:
+            folder = _find_folder(_find_place(error))
+            if folder is not None and not os.access(folder, os.R_OK | os.X_OK):
+                return "denied"  # DuckDB finds no file there
+            return "missing" if "no such file" in text else "unusable"
+        return fault
     if not isinstance(error, OSError):
         return None
     if "ssl" in libraries:
@@ -413,61 +459,6 @@ def classify(error: BaseException) -> str | None:
 def is_disconnected(error: BaseException) -> bool:
     """Return whether the connection to a PostgreSQL server is lost, or may not commit any more."""
     return any(words in str(error) for words in _LOST)
-
-
-def _classify_text(error: BaseException, text: str, names: set[str]) -> str | None:
-    if names & _OF_SQL:
-        return None
-    is_file_error = "IOException" in names
-    if "duckdb" in type(error).__module__ and not names & {"IOException", "OutOfMemoryException"}:
-        # What DuckLake passes on comes last; a query or a row may be quoted before it.
-        text = text.rpartition('": ')[2]
-    fault = _find_words(text, (*_STORAGE_WORDS, *_WORDS))
-    if fault is None and "OutOfMemoryException" in names:
-        return "query memory"
-    if fault is None and is_file_error:
-        folder = _find_folder(_find_place(error))
-        if folder is not None and not os.access(folder, os.R_OK | os.X_OK):
-            return "denied"  # DuckDB finds no file there
-        return "missing" if "no such file" in text else "unusable"
-    return fault
-
-
-def _classify_http(error: BaseException, text: str) -> str | None:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if isinstance(status, int):
-        return _STATUSES.get(status, "server" if status >= 500 else "refused")
-    name = type(error).__name__
-    if "certificate" in text:
-        return "tls"
-    if "Timeout" in name:
-        return "timeout"
-    if any(part in name for part in ("Protocol", "ReadError", "WriteError", "CloseError")):
-        return "broken"
-    if any(part in name for part in ("Connect", "Proxy", "Offline", "URLError")):
-        return "network"
-    return _ERRNOS.get(error.errno or 0) if isinstance(error, OSError) else None
-
-
-def _explain_missing_module(
-    error: ModuleNotFoundError, kind: type[FlywheelError]
-) -> FlywheelError | None:
-    """Return which packages to install for a module; None for a module that we should have."""
-    from importlib import metadata, util
-
-    name = (error.name or "").partition(".")[0]
-    if not name or name in _OWN or util.find_spec(name) is not None:
-        return None
-    package = name
-    for line in metadata.requires("kernel-flywheel") or []:
-        required, _, extra = line.partition("; extra == ")
-        match = re.match(r"[\w.-]+", required)
-        if match is not None and match[0].replace("-", "_") == name:
-            extra = extra.strip("'\"")
-            if extra not in ("all", "dev"):
-                package = f"'kernel-flywheel[{extra}]'" if extra else "kernel-flywheel"
-                break
-    return kind(f"the package {name} is not installed", f"Install it: pip install {package}")
 
 
 def _describe(

@@ -91,8 +91,53 @@ def render_card(lake: Lake, made: Edition) -> str:
     )
     environment.filters["inert"] = neutralize
     configs = _list_configs(made)
+    most = max((one["rows"] for one in configs), default=0)
+    default = _choose_default(made, configs)
+    names = sorted({license for _, license, _ in made.licenses})
     head = yaml.dump(
-        _build_front_matter(made, configs), Dumper=yaml.CSafeDumper, sort_keys=False, width=1000
+        {
+            **licenses.build_hub_field(names),
+            "pretty_name": made.repo.rpartition("/")[2],
+            "size_categories": [viewer.name_size(most)],
+            "task_categories": ["text-generation"],
+            "language": ["code"],
+            "tags": [
+                *("gpu", "cuda", "triton", "kernels", "code-generation", "reinforcement-learning"),
+                "kernel-flywheel",
+            ],
+            "configs": [
+                {
+                    "config_name": one["name"],
+                    "data_files": [
+                        {
+                            "split": one["split"],
+                            "path": f"data/{one['name']}/{one['split']}-*.parquet",
+                        }
+                    ],
+                }
+                | ({"default": True} if one["name"] == default else {})
+                for one in configs
+            ],
+            "dataset_info": [
+                {
+                    "config_name": one["name"],
+                    "features": viewer.describe_features(made.schemas[one["name"]]),
+                    "splits": [
+                        {
+                            "name": one["split"],
+                            "num_bytes": one["raw_bytes"],
+                            "num_examples": one["rows"],
+                        }
+                    ],
+                    "download_size": one["bytes"],
+                    "dataset_size": one["raw_bytes"],
+                }
+                for one in configs
+            ],
+        },
+        Dumper=yaml.CSafeDumper,
+        sort_keys=False,
+        width=1000,
     )
     body = environment.get_template("card.md.j2").render(
         made=made,
@@ -104,7 +149,12 @@ def render_card(lake: Lake, made: Edition) -> str:
         shapes=lake.run(read_sql(__file__, "card_shapes")).rows(),
         sources=lake.run(read_sql(__file__, "card_sources")).rows(),
         tables=[lake.catalog.table(name) for name in made.tables],
-        private=_list_private(lake, made),
+        private=[
+            f"{name}.{column.name}"
+            for name in made.tables
+            for column in lake.catalog.table(name).columns.values()
+            if column.sensitivity == "private"
+        ],
         version=__version__,
         manifest=MANIFEST,
         catalog=CATALOG,
@@ -146,61 +196,6 @@ def _list_configs(made: Edition) -> list[dict[str, Any]]:
     return found
 
 
-def _build_front_matter(made: Edition, configs: list[dict[str, Any]]) -> dict[str, Any]:
-    most = max((one["rows"] for one in configs), default=0)
-    default = _choose_default(made, configs)
-    names = sorted({license for _, license, _ in made.licenses})
-    return {
-        **licenses.build_hub_field(names),
-        "pretty_name": made.repo.rpartition("/")[2],
-        "size_categories": [viewer.name_size(most)],
-        "task_categories": ["text-generation"],
-        "language": ["code"],
-        "tags": [
-            *("gpu", "cuda", "triton", "kernels", "code-generation", "reinforcement-learning"),
-            "kernel-flywheel",
-        ],
-        "configs": [
-            {
-                "config_name": one["name"],
-                "data_files": [
-                    {
-                        "split": one["split"],
-                        "path": f"data/{one['name']}/{one['split']}-*.parquet",
-                    }
-                ],
-            }
-            | ({"default": True} if one["name"] == default else {})
-            for one in configs
-        ],
-        "dataset_info": [
-            {
-                "config_name": one["name"],
-                "features": viewer.describe_features(made.schemas[one["name"]]),
-                "splits": [
-                    {
-                        "name": one["split"],
-                        "num_bytes": one["raw_bytes"],
-                        "num_examples": one["rows"],
-                    }
-                ],
-                "download_size": one["bytes"],
-                "dataset_size": one["raw_bytes"],
-            }
-            for one in configs
-        ],
-    }
-
-
 def _choose_default(made: Edition, configs: list[dict[str, Any]]) -> str:
     named = [str(one["name"]) for one in configs]
     return next((name for name in named if name in (*made.datasets, "kernels")), named[0])
-
-
-def _list_private(lake: Lake, made: Edition) -> list[str]:
-    return [
-        f"{name}.{column.name}"
-        for name in made.tables
-        for column in lake.catalog.table(name).columns.values()
-        if column.sensitivity == "private"
-    ]

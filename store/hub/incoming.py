@@ -187,7 +187,18 @@ class Preparation:
         if table.name == "standings":
             rows = self._prepare_standings(table, rows)
         elif table.name in REKEYED:
-            rows = self._rename_by_content(table, rows)
+            # Give rows the id of the own row with this id or content, or else the content's hash.
+            key, own, names = table.key[0], self._find_own(table), self._names[table.name]
+            for row in list_rows(rows):
+                published = cast("str | None", row[key])
+                if published is None or published in own.ids or published in names:
+                    continue
+                content = hash_content(table, row)
+                repeat = self._repeats[content] if table.duplicates == "reject" else 0
+                self._repeats[content] += 1
+                new = ids.content_id("pulled", content, str(repeat)) if repeat else content
+                names[published] = own.by_content.get(content, new)
+            rows = _replace_ids(rows, key, names)
         elif table.name == "splits":
             rows = self._prepare_splits(rows)
         elif table.name == "workloads":
@@ -219,24 +230,6 @@ class Preparation:
                     by_content[hash_content(table, row)] = str(row[table.key[0]])
             self._own[table.name] = OwnRows(ids=frozenset(own_ids), by_content=by_content)
         return self._own[table.name]
-
-    def _rename_by_content(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Give rows the id of the own row with this id or content, or else the content's hash.
-
-        Findings and claims with the same content become one row. Analyses stay rows of their own,
-        since two profiles may say the same: the hash of the second one includes the number 1.
-        """
-        key, own, names = table.key[0], self._find_own(table), self._names[table.name]
-        for row in list_rows(rows):
-            published = cast("str | None", row[key])
-            if published is None or published in own.ids or published in names:
-                continue
-            content = hash_content(table, row)
-            repeat = self._repeats[content] if table.duplicates == "reject" else 0
-            self._repeats[content] += 1
-            new = ids.content_id("pulled", content, str(repeat)) if repeat else content
-            names[published] = own.by_content.get(content, new)
-        return _replace_ids(rows, key, names)
 
     def _rename(self, table: str, column: str, number: int, rows: pa.Table) -> pa.Table:
         """Give measurements another id, except those that this lake has.

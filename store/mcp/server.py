@@ -129,7 +129,10 @@ def _bind(
 
     @functools.wraps(run)
     async def call(context: Context[Any, Any], **arguments: Any) -> CallToolResult:
-        CLIENT.set(_name_client(context))
+        stated = context.session.client_params
+        CLIENT.set(
+            None if stated is None else f"{stated.client_info.name} {stated.client_info.version}"
+        )
         try:
             reply = await run(lake_tools, **arguments)
         except FlywheelError as error:
@@ -146,8 +149,3 @@ def _bind(
     call.__annotations__ = {"context": Context[Any, Any]}
     del vars(call)["__wrapped__"]
     return call
-
-
-def _name_client(context: Any) -> str | None:
-    stated = context.session.client_params
-    return None if stated is None else f"{stated.client_info.name} {stated.client_info.version}"
