@@ -57,10 +57,10 @@ def print_json(value: Any) -> None:
     sys.stdout.write(encode_json(value) + "\n")
 
 
-def print_foreign(text: str, file: TextIO | None = None, *, prefix: str = PREFIX) -> None:
+def print_foreign(text: str, file: TextIO | None = None) -> None:
     """Write foreign text of any number of lines, each behind a prefix (default: to stdout)."""
     target = file or sys.stdout
-    target.write("\n".join(escape_lines(text, prefix=prefix, width=terminal_width(target))) + "\n")
+    target.write("\n".join(escape_lines(text, width=terminal_width(target))) + "\n")
 
 
 def print_error(error: FlywheelError) -> None:

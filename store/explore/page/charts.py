@@ -387,7 +387,6 @@ class Interval:
     low: float
     middle: float
     high: float
-    link: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,12 +405,11 @@ def draw_lines(
     *,
     kind: Literal["line", "step"] = "line",
     mark_x: float | None = None,
-    mark_y: float | None = None,
 ) -> str:
-    """Draw lines with bands; `step` keeps a value until the next one, the marks are thin lines."""
+    """Draw lines with bands; `step` keeps a value until the next one, the mark is a thin line."""
     shown = series[:COLOURS]
     plot = Plot.fit(shown, x, y)
-    parts = [plot.draw_frame(), *_draw_marks(plot, mark_x, mark_y)]
+    parts = [plot.draw_frame(), *_draw_marks(plot, mark_x)]
     for number, one in enumerate(shown, start=1):
         if one.low:
             parts.append(plot.draw_band(number, one))
@@ -428,13 +426,12 @@ def draw_scatter(
     y: Axis,
     *,
     diagonal: bool = False,
-    mark_x: float | None = None,
     mark_y: float | None = None,
 ) -> str:
     """Draw points, each with its interval in y and its link; `diagonal` marks where x equals y."""
     shown = series[:COLOURS]
     plot = Plot.fit(shown, x, y)
-    parts = [plot.draw_frame(), *_draw_marks(plot, mark_x, mark_y)]
+    parts = [plot.draw_frame(), *_draw_marks(plot, None, mark_y)]
     if diagonal:
         low, high = max(plot.x.low, plot.y.low), min(plot.x.high, plot.y.high)
         if low < high:
@@ -450,7 +447,7 @@ def draw_intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
     scale = fit_scale(x, [value for row in rows for value in (row.low, row.middle, row.high)])
     row_height = 34
     plot = Plot(x=scale, x_label=x.label, height=row_height * len(rows))
-    parts = [plot.draw_frame(), *_draw_marks(plot, 1.0 if x.scale == "ratio" else None, None)]
+    parts = [plot.draw_frame(), *_draw_marks(plot, 1.0 if x.scale == "ratio" else None)]
     for place, row in enumerate(rows):
         y = place * row_height + 25
         marks = (
@@ -458,9 +455,8 @@ def draw_intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
             f'y1="{y}" y2="{y}"/><circle cx="{percent(scale.place(row.middle))}" cy="{y}" r="4"/>'
         )
         text = f'<text class="row" x="0" y="{y - 9}">{escape(make_label(row.label))}</text>'
-        inner = f"{text}<g class='c1 bar'>{marks}</g>"
-        parts.append(link(row.link, row.label, inner) if row.link else inner)
-    return plot.finish(name, [], parts, has_links=any(row.link for row in rows))
+        parts.append(f"{text}<g class='c1 bar'>{marks}</g>")
+    return plot.finish(name, [], parts)
 
 
 def draw_bars(name: str, rows: Sequence[Bar], x: Axis) -> str:
@@ -503,7 +499,7 @@ def make_standalone(svg: str, style: str) -> str:
     )
 
 
-def _draw_marks(plot: Plot, mark_x: float | None, mark_y: float | None) -> Iterator[str]:
+def _draw_marks(plot: Plot, mark_x: float | None, mark_y: float | None = None) -> Iterator[str]:
     if mark_x is not None and not plot.x.is_beyond(mark_x):
         at = percent(plot.x.place(mark_x))
         yield f'<line class="mark" x1="{at}" x2="{at}" y1="0" y2="{plot.height}"/>'

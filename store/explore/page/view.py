@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from store.commandline.python_rows import list_rows
@@ -23,6 +24,8 @@ from store.explore.page.model import (
 from store.explore.page.tables import build_address
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from store.explore.server.readers import Readers
 
 
@@ -30,6 +33,7 @@ EXPORTED_ROWS = 10_000
 """Number of rows of a JSON or CSV export; the SQL of the view gives all."""
 _LONGEST = 20_000
 _DEEPEST_PAGE = 10_000
+_NO_PARTS: Mapping[str, str] = MappingProxyType({})
 
 
 class View:
@@ -61,6 +65,14 @@ class View:
         for name, value in self._query.items():
             if len(value) > _LONGEST or "\0" in value:
                 raise FlywheelError(f"the value of {name[:40]} is too long, or has a NUL character")
+
+    @classmethod
+    async def of(
+        cls, readers: Readers, request: Request, path: str, parts: Mapping[str, str] = _NO_PARTS
+    ) -> View:
+        """Return the view that a request names. Raises SnapshotNotFound."""
+        query = dict(request.query_params)
+        return cls(readers, await readers.resolve(query.get("at") or None), path, parts, query)
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return a part of the query; an empty one is the default."""

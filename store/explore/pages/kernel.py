@@ -147,7 +147,10 @@ async def _build_timings(view: View, kernel_id: str) -> tuple[Sequence[Choice], 
 
 async def _build_lineage(view: View, kernel_id: str) -> list[Panel]:
     values = {"kernel": kernel_id}
-    draw = functools.partial(_draw_graph, view, kernel_id)
+
+    def draw(edges: list[Row]) -> Sequence[Chart]:
+        return [Chart(svg=draw_lineage(kernel_id, edges, lambda id: view.link(f"/kernel/{id}")))]
+
     return [
         Panel(name="graph", values=values, draw=draw, rows=60, table="none"),
         Panel(name="parents", values=values, rows=25),
@@ -156,10 +159,6 @@ async def _build_lineage(view: View, kernel_id: str) -> list[Panel]:
         Panel(name="prompts", values=values, rows=25),
         Panel(name="datasets", values=values, rows=25),
     ]
-
-
-def _draw_graph(view: View, kernel_id: str, edges: list[Row]) -> Sequence[Chart]:
-    return [Chart(svg=draw_lineage(kernel_id, edges, lambda id: view.link(f"/kernel/{id}")))]
 
 
 _MOST_CHARTS = 6
@@ -225,45 +224,30 @@ def draw_lineage(kernel_id: str, edges: Sequence[Row], link: Callable[[str], str
         for distance in order
         for place, one in enumerate(columns[distance])
     }
-    parts = [_draw_edge(edge, left, top, width) for edge in edges]
+    parts: list[str] = []
+    for edge in edges:
+        start, end = ((edge[f"{side}_distance"], edge[side]) for side in ("parent", "child"))
+        if start in top and end in top:
+            y1, y2 = (top[place] + _BOX / 2 for place in (start, end))
+            parts.append(
+                f'<line class="edge" x1="{left[start[0]] + width * 0.78:.2f}%" '
+                f'x2="{left[end[0]]:.2f}%" y1="{y1:.0f}" y2="{y2:.0f}"/>'
+            )
     for distance in order:
         name = _NAMES[distance]
         parts.append(f'<text class="label" x="{left[distance]:.2f}%" y="12">{name}</text>')
         for one, speedup in columns[distance].items():
-            text = _describe(one, speedup)
-            box = _draw_box(text, left[distance], top[distance, one], width * 0.78)
+            times = "" if speedup is None else f" {format_value('speedup', speedup)}{TIMES}"
+            text = f"{one[:6]}{times}"
+            place = f'x="{left[distance]:.2f}%" y="{top[distance, one]:.0f}"'
             mine = ' class="own"' if one == kernel_id else ""
-            label = f' aria-label="{text}"'
-            parts.append(f'<a href="{escape(link(one))}"{label}{mine}>{box}</a>')
+            parts.append(
+                f'<a href="{escape(link(one))}" aria-label="{text}"{mine}>'
+                f'<rect class="node" {place} width="{width * 0.78:.2f}%" height="{_BOX}" rx="4"/>'
+                f'<svg {place} overflow="visible"><text x="7" y="17">{text}</text></svg></a>'
+            )
     height = _TOP + _ROW * rows + 4
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart graph" height="{height}" '
         f'role="group" aria-label="Lineage of the kernel">{"".join(parts)}</svg>'
-    )
-
-
-def _draw_edge(
-    edge: Row, left: dict[int, float], top: dict[tuple[int, str], float], width: float
-) -> str:
-    start = (edge["parent_distance"], edge["parent"])
-    end = (edge["child_distance"], edge["child"])
-    if start not in top or end not in top:
-        return ""
-    middle = _BOX / 2
-    return (
-        f'<line class="edge" x1="{left[start[0]] + width * 0.78:.2f}%" x2="{left[end[0]]:.2f}%" '
-        f'y1="{top[start] + middle:.0f}" y2="{top[end] + middle:.0f}"/>'
-    )
-
-
-def _describe(kernel_id: str, speedup: float | None) -> str:
-    times = "" if speedup is None else f" {format_value('speedup', speedup)}{TIMES}"
-    return f"{kernel_id[:6]}{times}"
-
-
-def _draw_box(text: str, left: float, top: float, width: float) -> str:
-    return (
-        f'<rect class="node" x="{left:.2f}%" y="{top:.0f}" width="{width:.2f}%" height="{_BOX}" '
-        f'rx="4"/><svg x="{left:.2f}%" y="{top:.0f}" overflow="visible">'
-        f'<text x="7" y="17">{text}</text></svg>'
     )

@@ -145,7 +145,7 @@ async def _show(
     parts = {name: str(value) for name, value in request.path_params.items()}
     form, panel = parts.pop("form", None), parts.pop("panel", None)
     path = member.path.format(**{name: parts[name] for name in parts})
-    view = await make_view(readers, request, path, parts)
+    view = await View.of(readers, request, path, parts)
     view.may_decide = decider.knows(request)
     page = await member.build(view)
     if form is not None:
@@ -154,15 +154,6 @@ async def _show(
         return await _export(view, page, member.name, panel, form, readers.lake_id)
     stream = render.stream_page(view, page, member.name, site)
     return StreamingResponse(stream, media_type="text/html", headers={"cache-control": "no-cache"})
-
-
-async def make_view(
-    readers: Readers, request: Request, path: str, parts: Mapping[str, str]
-) -> View:
-    """Return the view that a request names. Raises SnapshotNotFound."""
-    query = dict(request.query_params)
-    snapshot = await readers.resolve(query.get("at") or None)
-    return View(readers, snapshot, path, parts, query)
 
 
 async def _explain(

@@ -34,7 +34,7 @@ async def show(readers: Readers, site: Mapping[str, Any], request: Request) -> R
     """Answer with the console, and with the rows of the statement in its address."""
     from starlette.responses import HTMLResponse
 
-    view = await _make_view(readers, request)
+    view = await View.of(readers, request, "/sql")
     sql = view.get("sql")
     answer, error = None, None
     if sql:
@@ -54,7 +54,7 @@ async def export(readers: Readers, request: Request) -> Response:
     from store.commandline.escape import encode_json
 
     form = request.path_params["form"]
-    view = await _make_view(readers, request)
+    view = await View.of(readers, request, "/sql")
     if form == "names":
         return Response(encode_json(list_names(), indent=None), media_type="application/json")
     if form == "sql":
@@ -85,11 +85,6 @@ def list_saved() -> list[sql_files.SqlQuestion]:
     files = [*sorted(REPORT.glob("*.sql")), SQL / "suspects/classes.sql", SQL / "overview/tags.sql"]
     read = [sql_files.read_question(file) for file in files]
     return [question for question in read if "$" not in question.sql]
-
-
-async def _make_view(readers: Readers, request: Request) -> View:
-    query = dict(request.query_params)
-    return View(readers, await readers.resolve(query.get("at") or None), "/sql", {}, query)
 
 
 def _render(
