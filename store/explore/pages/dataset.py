@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,71 +75,61 @@ def read_rows(folder: Path, first: int, count: int) -> list[FileRow]:
     Reads the row groups of these rows only. Raises FlywheelError for files that cannot be read.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
+    rows: list[Row] = []
+    start = 0
     try:
-        found = list(_read_raw(sorted((folder / "data").glob("*/*.parquet")), first, count))
-        return [_show_row(first + at, row) for at, row in enumerate(found)]
+        for path in sorted((folder / "data").glob("*/*.parquet")):
+            with pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    end = start + file.metadata.row_group(group).num_rows
+                    if start < first + count and first < end:
+                        at = start
+                        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
+                            skipped = max(0, first - at)
+                            shown = batch.slice(skipped, max(0, first + count - at - skipped))
+                            rows += shown.to_pylist()
+                            at += batch.num_rows
+                            if at >= first + count:
+                                break
+                    start = end
+        return [_show_row(first + at, row) for at, row in enumerate(rows)]
     except (OSError, KeyError, TypeError, pa.ArrowException) as error:
         raise FlywheelError(f"the files in {folder} cannot be read: {error}") from error
 
 
-def _read_raw(files: Sequence[Path], first: int, count: int) -> Iterator[Row]:
-    """Yield rows by their position over all files."""
-    import pyarrow.parquet as pq
-
-    start = 0
-    for path in files:
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                end = start + file.metadata.row_group(group).num_rows
-                if start < first + count and first < end:
-                    at = start
-                    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
-                        skipped = max(0, first - at)
-                        wanted = batch.slice(skipped, max(0, first + count - at - skipped))
-                        yield from wanted.to_pylist()
-                        at += batch.num_rows
-                        if at >= first + count:
-                            break
-                start = end
-
-
 def _show_row(index: int, row: Row) -> FileRow:
-    messages = [
-        cut_message(f"{column}, {message['role']}", str(message["content"] or ""))
-        for column in _TEXTS
-        for message in _list_messages(row.get(column))
+    messages: list[Message] = []
+    for column in _TEXTS:
+        value: Any = row.get(column) or []  # a list of messages, or one plain text
+        for message in [{"role": "text", "content": value}] if isinstance(value, str) else value:
+            text = str(message["content"] or "")
+            messages.append(cut_message(f"{column}, {message['role']}", text))
+    shown: Sequence[str] = row.get("exemplar_kernel_ids") or []
+    scores: Sequence[float | None] = row.get("exemplar_scores") or [None] * len(shown)
+    kernels = [
+        ShownKernel(
+            kernel_id=kernel_id,
+            note="exemplar" if score is None else f"exemplar, shown with {score:g}",
+        )
+        for kernel_id, score in zip(shown, scores, strict=False)
     ]
+    for prefix, name in (("", "completion"), ("chosen_", "chosen"), ("rejected_", "rejected")):
+        kernel_id = row.get(f"{prefix}kernel_id")
+        if kernel_id:
+            score = row.get(f"{prefix}score")
+            details = [name, "" if score is None else f"{score:g}", row.get(f"{prefix}status")]
+            note = ", ".join(detail for detail in details if detail)
+            kernels.append(ShownKernel(kernel_id=kernel_id, note=note))
     return FileRow(
         index=index,
         task_id=row.get("task_id"),
         task=str(row.get("task") or row.get("task_id") or ""),
         tokens=row.get("tokens"),
         messages=messages,
-        kernels=list(_list_kernels(row)),
+        kernels=kernels,
     )
-
-
-def _list_messages(value: Any) -> list[dict[str, Any]]:
-    """Return the messages of a column: a list of them, or one plain text."""
-    if isinstance(value, str):
-        return [{"role": "text", "content": value}]
-    return value or []
-
-
-def _list_kernels(row: Row) -> Iterator[ShownKernel]:
-    shown: Sequence[str] = row.get("exemplar_kernel_ids") or []
-    scores: Sequence[float | None] = row.get("exemplar_scores") or [None] * len(shown)
-    for kernel_id, score in zip(shown, scores, strict=False):
-        note = "exemplar" if score is None else f"exemplar, shown with {score:g}"
-        yield ShownKernel(kernel_id=kernel_id, note=note)
-    for prefix, name in (("", "completion"), ("chosen_", "chosen"), ("rejected_", "rejected")):
-        kernel_id = row.get(f"{prefix}kernel_id")
-        if kernel_id:
-            score = row.get(f"{prefix}score")
-            status = row.get(f"{prefix}status")
-            details = [name, "" if score is None else f"{score:g}", status or ""]
-            yield ShownKernel(kernel_id=kernel_id, note=", ".join(filter(None, details)))
 
 
 PATH = "/dataset/{dataset}"
@@ -207,7 +197,7 @@ async def _build_rows(view: View, dataset: Row) -> Block:
     text = view.get("row", "0") or "0"
     first = min(int(text), dataset["rows"]) if text.isdecimal() and len(text) < 12 else 0
     try:
-        rows = await asyncio.to_thread(_read, dataset, first)
+        rows = await asyncio.to_thread(lambda: read_rows(find_folder(dataset), first, _ROWS))
         content = FileRows(
             rows=rows,
             previous=view.change(row=str(max(0, first - _ROWS))) if first else None,
@@ -222,10 +212,6 @@ async def _build_rows(view: View, dataset: Row) -> Block:
         template="dataset_rows",
         content=content,
     )
-
-
-def _read(dataset: Row, first: int) -> list[FileRow]:
-    return read_rows(find_folder(dataset), first, _ROWS)
 
 
 async def _build_card(dataset: Row) -> list[Block]:
