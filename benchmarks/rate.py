@@ -6,8 +6,8 @@
 
 Every protocol and number of judges is a phase: it starts judges and builders as `evaluators run`
 does, with an empty build cache and without a lake, and gives them the same kernels, those of a task
-in a row. A phase is timed from the moment at which all judges are ready to the last verdict, builds
-and second sessions included. After --seconds no further kernel is given out.
+in a row. A phase is timed from the moment at which all judges are ready to the last verdict within
+--seconds, builds and second sessions included.
 
 The kernels are the honest ones of the starter suite for the kind of device, and those of folders:
 every task.py there is a task, and every other .py, .cu or .cpp file beside it a kernel of it.
@@ -178,13 +178,11 @@ def run_phase(
             phase.device = processes[0].row["name"]
             begin = time.monotonic()
 
-            def hand_out() -> Generator[list[Case]]:
-                for case in cases:
-                    if time.monotonic() - begin < limit_s:
-                        yield [case]
-
             confirm_win = contract.find_confirm_win(evaluator)
-            for result in judge_cases(hand_out(), processes, builders, confirm_win):
+            results = judge_cases(([case] for case in cases), processes, builders, confirm_win)
+            for result in results:
+                if time.monotonic() - begin > limit_s:
+                    break
                 phase.seconds = time.monotonic() - begin
                 if result.tables is not None:
                     phase.add(result.case.request_id, result.tables)

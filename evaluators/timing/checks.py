@@ -77,8 +77,6 @@ class CpuWatch:
 # A session whose two arms scatter is wide: it is stored as noisy for older readers, and ranks by
 # its lower bound.
 
-FEWEST_BOUNDED = 7
-"""Blocks of a clock after which a median has a confidence interval."""
 _MOST_DROPPED = 0.2
 _WIDE = math.log(1.10)
 
@@ -102,12 +100,12 @@ def mark_noise(session: Session, noise: float) -> None:
 def is_disturbed(session: Session, noise: float) -> bool:
     """Whether the two eager arms differ by more than `noise`, or too few blocks are left.
 
-    A fifth of the blocks may be dropped, and any number where cores were slowed down, if enough
-    others could be measured.
+    A fifth of the blocks may be dropped, and a fifth of the samples be taken on a slowed core.
     """
-    if len(session.find_dropped_blocks()) > _MOST_DROPPED * len(session.readings):
+    blocks = len(session.readings)
+    if len(session.find_dropped_blocks()) > _MOST_DROPPED * blocks:
         return True
-    if session.slowed and len(session.readings) < FEWEST_BOUNDED:
+    if session.slowed > _MOST_DROPPED * blocks * len(session.raw_ms):
         return True
     bound = math.log(noise)
     low, _, high = session.bound_ratio("eager", EAGER_CONTROL)

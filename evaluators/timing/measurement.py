@@ -22,13 +22,7 @@ from evaluators.judging.bench import BaselineWorkers
 from evaluators.memory.tensors import copy_value, tensors_of
 from evaluators.references.task import has_same_bits
 from evaluators.sandbox.failures import Failed
-from evaluators.timing.checks import (
-    FEWEST_BOUNDED,
-    CpuWatch,
-    OutputChecks,
-    mark_noise,
-    reject_early_work,
-)
+from evaluators.timing.checks import CpuWatch, OutputChecks, mark_noise, reject_early_work
 from evaluators.timing.intervals import NORMAL, bound_median
 from evaluators.timing.session import (
     CLOCKS,
@@ -51,15 +45,17 @@ from store.schema.clocks import Clock
 _PROBE_S = 0.01
 _SLOWED = 1.25
 """A core counts as slowed down if a loop takes this many times the best time."""
+_TRIES = 3
+"""How often a sample is taken where the core is slowed down each time."""
 
 
 class PinnedCores:
     """Pins the workers of a session, which never run at the same time, to one core.
 
     Cores of one host may differ in speed, up to 2 times, for tenths of seconds, by what other
-    guests of the hardware do. So the fastest core is chosen before each block, and all arms of a
-    block have the same one. The judge, which watches the gate meanwhile, has the next one. Both are
-    probed after each sample. Without workers it pins nothing.
+    guests of the hardware do. So the fastest core is chosen before each block, and after a sample
+    for which it was slowed down. The judge, which watches the gate meanwhile, has the next one.
+    Without workers it pins nothing.
     """
 
     def __init__(self, workers: Sequence[WorkerHandle]) -> None:
@@ -67,7 +63,6 @@ class PinnedCores:
         self._workers = workers
         self._allowed = os.sched_getaffinity(0)
         self._chosen: set[int] = set()
-        self._own: set[int] = set()
         self._best_ns = math.inf
         self.has_held = True
         """Whether every block had its cores, and the kernel stayed on the one it was given."""
@@ -83,19 +78,18 @@ class PinnedCores:
         os.sched_setaffinity(0, self._allowed)
         self._note_moves()
         fast = pick_fast_cores(sorted(self._allowed), seconds=_PROBE_S) or ()
-        self._chosen, self._own = {*fast[:1]}, {*fast[1:]}
-        pinned = all([each.pin(self._chosen) for each in self._workers])
-        self.has_held &= bool(self._own) and pinned
+        self._chosen, own = {*fast[:1]}, {*fast[1:]}
+        self.has_held &= bool(own) and all([each.pin(self._chosen) for each in self._workers])
         if self.has_held:
-            os.sched_setaffinity(0, self._own)
+            os.sched_setaffinity(0, own)
 
     def is_slowed(self) -> bool:
-        """Whether one of the two cores is slower now than the fastest one has been."""
+        """Whether the core of the workers is slower now than the fastest one has been."""
         if not self._workers or not self.has_held:
             return False
-        taken_ns = [time_loop(core) for core in (*self._chosen, *self._own)]
-        self._best_ns = min(self._best_ns, *taken_ns)
-        return max(taken_ns) > _SLOWED * self._best_ns
+        taken_ns = time_loop(*self._chosen)
+        self._best_ns = min(self._best_ns, taken_ns)
+        return taken_ns > _SLOWED * self._best_ns
 
     def _note_moves(self) -> None:
         self.has_held &= not self._chosen or self._workers[0].is_pinned(self._chosen)
@@ -351,6 +345,8 @@ def _limit_loops(wanted: int, kernel_ms: float) -> int:
 _FEWEST_CHECKED = 3
 """Blocks of the first look whose outputs are checked, whatever is drawn."""
 _FEWEST = 2
+_FEWEST_BOUNDED = 7
+"""Blocks of a clock after which a median has a confidence interval."""
 _DRAWN = 2
 """Input sets that are drawn before a session, for each block of its first look."""
 _LONGER = 3.0
@@ -448,14 +444,13 @@ def _measure_further(
     cores.choose()
     session = block.begin(clock, plan, similar=[main, *main.further][-1])
     begin = time.monotonic()
-    while len(session.readings) < plan.further_blocks:
+    for number in range(plan.further_blocks):
         elapsed_s = time.monotonic() - begin
-        is_late = elapsed_s > _LONGER * plan.further_s
-        fewest = _FEWEST if is_late else FEWEST_BOUNDED
-        if len(session.readings) >= fewest and elapsed_s > plan.further_s:
+        fewest = _FEWEST_BOUNDED if elapsed_s < _LONGER * plan.further_s else _FEWEST
+        if number >= fewest and elapsed_s > plan.further_s:
             break
         cores.choose()
-        block.measure(session, is_checked=False, cores=None if is_late else cores)
+        block.measure(session, is_checked=False, cores=cores)
     return session
 
 
@@ -593,38 +588,48 @@ class Block:
         Args:
             session: The session.
             is_checked: Check calls of the kernel; otherwise a draw decides whether to.
-            cores: The cores on which it is measured. Where launches are part of the time and one of
-                them is slowed down after any sample, the block does not count.
+            cores: The cores on which it is measured, where launches are part of the time. A sample
+                for which they were slowed down is taken again, whatever it says. The kernel gets
+                new inputs for that.
         """
-        measured: list[tuple[str, int, int]] = []
         slots = self._pool.refill()
-        cold = session.clock != "throughput"
         for position, name in enumerate(self._draw.sample(list(self._arms), len(self._arms))):
-            arm = self._arms[name]
-            if arm.untimed:
-                with self._watch_turn(arm):
-                    arm.call_untimed(slots)
-            with self._watch_turn(arm):
-                sample = arm.time(slots, cold=cold)
-            # What is divided by the calls of a sample has as many.
-            assert len(sample.kept) == session.inner_loops[name]
-            if name == "kernel":
-                self._reject_early_report(sample, slots, cold=cold)
-            elapsed_ns = self._compute_elapsed_ns(name, sample, cold=cold)
-            if name == "kernel" and self._checks is not None:
-                # Drawn after the call, while the kernel's worker is frozen.
-                is_drawn = is_checked or self._draw.random() < self._checked_share
-                calls = slots[:1] * arm.untimed + arm.select_slots(slots)
-                elapsed_ns += self._checks.end_sample(sample, calls, is_drawn=is_drawn)
-            measured.append((name, position, elapsed_ns))
-            if cores is not None and session.inner_loops[name] > 1 and cores.is_slowed():
-                session.slowed += 1
-                return
-        for name, position, elapsed_ns in measured:
+            elapsed_ns = self._take_sample(session, name, slots, is_checked=is_checked)
+            if cores is not None and session.inner_loops[name] > 1:
+                tries = 1
+                while (is_slowed := cores.is_slowed()) and tries < _TRIES:
+                    cores.choose()
+                    if name == "kernel":
+                        slots = self._pool.refill()
+                    elapsed_ns = self._take_sample(session, name, slots, is_checked=is_checked)
+                    tries += 1
+                session.slowed += is_slowed
             session.add_sample(name, position, elapsed_ns)
         session.readings.append(self._sources.clocks())
         session.loads.append(read_load())
         session.subtract_overhead()
+
+    def _take_sample(
+        self, session: Session, name: str, slots: list[int], *, is_checked: bool
+    ) -> int:
+        """Take a sample of an arm; return its nanoseconds."""
+        arm, cold = self._arms[name], session.clock != "throughput"
+        if arm.untimed:
+            with self._watch_turn(arm):
+                arm.call_untimed(slots)
+        with self._watch_turn(arm):
+            sample = arm.time(slots, cold=cold)
+        # What is divided by the calls of a sample has as many.
+        assert len(sample.kept) == session.inner_loops[name]
+        if name == "kernel":
+            self._reject_early_report(sample, slots, cold=cold)
+        elapsed_ns = self._compute_elapsed_ns(name, sample, cold=cold)
+        if name == "kernel" and self._checks is not None:
+            # Drawn after the call, while the kernel's worker is frozen.
+            is_drawn = is_checked or self._draw.random() < self._checked_share
+            calls = slots[:1] * arm.untimed + arm.select_slots(slots)
+            elapsed_ns += self._checks.end_sample(sample, calls, is_drawn=is_drawn)
+        return elapsed_ns
 
     def _watch_turn(self, arm: SessionArm) -> contextlib.AbstractContextManager[None]:
         """Watch a turn of an arm. A burst is one by itself: untimed calls make it no room."""

@@ -227,7 +227,7 @@ class Session:
     loads: list[Load] = field(default_factory=list)
     """Load of the host after each block."""
     slowed: int = 0
-    """Blocks that do not count, since a core of the judge or of the workers was slowed down."""
+    """Samples taken while the core of the workers was slowed down, whenever it was tried."""
     further: list[Session] = field(default_factory=list)
     """Times of the same arms by other clocks."""
     disturbed: bool = False
