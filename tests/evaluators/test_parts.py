@@ -15,7 +15,7 @@ from evaluators.device.identity import recognize_devices
 from evaluators.device.placement import Place
 from evaluators.device.timing_conditions import compute_flush_bytes
 from evaluators.judging.comparison import compare
-from evaluators.memory.tensors import Box, BoxFull, create_sealed_file, lay_out
+from evaluators.memory.tensors import Box, BoxFull, MappedBox, create_sealed_file, lay_out
 from evaluators.processes import messages
 from evaluators.references.task import Expected, ReferenceFailed, has_same_bits
 from evaluators.timing.intervals import MISSED, bound_median
@@ -108,7 +108,7 @@ def test_the_interval_covers_what_it_says_and_no_rank_more(n: int) -> None:
 def box() -> Box:
     """Return a piece of shared memory."""
     fd = create_sealed_file(4096)
-    made = Box.map_file(fd, 4096)
+    made = MappedBox(fd, 4096)
     os.close(fd)
     return made
 
