@@ -149,7 +149,7 @@ def test_untimed_calls_take_no_time_of_a_burst_and_see_none_of_its_inputs(
         return self.answer(x)
 
 import gc
-WORKER = [one for one in gc.get_objects() if type(one).__name__ == "Worker"]
+WORKER = [one for one in gc.get_objects() if type(one).__name__ == "CandidateLoop"]
 """
     worker = start(KERNEL + seen)
     worker.time([0] * 4)

@@ -27,7 +27,7 @@ from torch import nn
 from evaluators.clock.gate import Gate
 from evaluators.worker.loop import Streams
 
-WORKER = [one for one in gc.get_objects() if type(one).__name__ == "Worker"]
+WORKER = [one for one in gc.get_objects() if type(one).__name__ == "CandidateLoop"]
 SIDE = torch.cuda.Stream()
 
 
