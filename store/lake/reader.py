@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence, Set
+import threading
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.bounds import read_bounds
+from store.errors import UnknownName
 from store.lake import exclusions, user_sql, view_cache
 from store.lake.attachment import connect, pin
 from store.lake.host import choose_scratch
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
-from store.lake.result import Parameters, Result, interrupt_after, translate_errors
+from store.lake.result import BATCH_ROWS, Parameters, Result, interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_description, read_sql, read_view
 from store.lake.view_cache import NewKeys, ViewQuestion
 from store.schema import catalog as catalogs
@@ -23,6 +25,7 @@ from store.schema import migrate
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
 
 QUESTIONS = 256
@@ -97,6 +100,7 @@ class Lake:
         self._prepared_names: set[str] = set()
         self._included = frozenset(include) ^ exclusions.EMPTY_BY_DEFAULT
         self._counts: dict[str, int] = {}
+        self._reading = threading.Lock()
         self._view_cache = view_cache.ViewCache(self._connection, location, self.snapshot)
         folders = quote_values((self.location.files.url, str(self.location.derived)))
         self._connection.execute(f"SET allowed_directories = [{folders}]")
@@ -179,6 +183,48 @@ class Lake:
         return Result(
             self._connection, self.location, query, parameters, bounds=self.bounds, limits=limits
         )
+
+    def lazy(self, name: str) -> pl.LazyFrame:
+        """Return a table or view as a Polars LazyFrame, which reads when it is collected.
+
+        DuckDB then reads only the columns and rows that the Polars query needs. The lake has to be
+        open at that time. Raises UnknownName.
+
+        >>> import polars, store, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> store.writer(folder, author="doctest").close()
+        >>> lake = store.open(folder)
+        >>> fast = lake.lazy("speedups").filter(polars.col("speedup") > 2)
+        >>> fast.select("kernel_id", "speedup").collect().shape
+        (0, 2)
+        """
+        from polars.io.plugins import register_io_source
+
+        if name not in self._known:
+            raise UnknownName.among("table or view", name, self._known)
+        query = f"SELECT * FROM {name}"
+        with translate_errors(self.bounds, query):
+            self._prepared(query)
+            schema = self._connection.sql(query).pl(lazy=True).collect_schema()
+
+        def read(
+            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None
+        ) -> Iterator[pl.DataFrame]:
+            # Polars reads the sources of a query in several threads. A second query of the
+            # connection would end the first one, so each answer is taken whole.
+            with self._reading, translate_errors(self.bounds, query):
+                answer = self._connection.sql(query).pl(lazy=True)
+                if columns is not None:
+                    answer = answer.select(columns)
+                if rows is not None:
+                    answer = answer.head(rows)
+                if predicate is not None:
+                    answer = answer.filter(predicate)
+                with self.location.hold_inlined_rows():
+                    frame = answer.collect()
+            yield from frame.iter_slices(size or BATCH_ROWS)
+
+        return register_io_source(read, schema=schema, is_pure=True, explain_name=name)
 
     def run(self, query: str, parameters: Parameters = None) -> Result:
         """Run a query of our own SQL files, which may also read registered tables."""
