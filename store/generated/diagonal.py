@@ -126,6 +126,7 @@ def task(draw: Draw) -> Task:
         "multiplies all of it; scaling rows or columns gives the same."
     )
     return texts.write_task(
+        draw,
         title=f"Matrix: {', '.join(filter(None, (kind.title, post.title)))}",
         level=level,
         module=module,
@@ -133,24 +134,21 @@ def task(draw: Draw) -> Task:
         sizes={"ROWS": rows, "COLS": cols},
         shapes=list(kind.inputs.values()),
         bound=bound,
-        kernels=texts.add_unlinked(
-            draw,
-            [
-                texts.write_rewrite(module, [f"v = {kind.fast}", *post.inplace("v")]),
-                texts.write_torch(
-                    "torch_rows",
-                    "A Python loop over rows without the full product.",
-                    module,
-                    by_rows,
-                    ("python_loop", "skips_zeros"),
-                ),
-                *_write_c(program, kind, post),
-                *_write_triton(program, kind, post),
-                _write_cuda(program, kind, post),
-                texts.write_rounded(module, lines),
-            ],
-        ),
-        cuda={"ROWS": draw.choice((1024, 2048)), "COLS": draw.choice((1024, 2048))},
+        kernels=[
+            texts.write_rewrite(module, [f"v = {kind.fast}", *post.inplace("v")]),
+            texts.write_torch(
+                "torch_rows",
+                "A Python loop over rows without the full product.",
+                module,
+                by_rows,
+                ("python_loop", "skips_zeros"),
+            ),
+            *_write_c(program, kind, post),
+            *_write_triton(program, kind, post),
+            _write_cuda(program, kind, post),
+            texts.write_rounded(module, lines),
+        ],
+        cuda={"ROWS": (1024, 2048), "COLS": (1024, 2048)},
     )
 
 

@@ -22,6 +22,7 @@ def task(draw: Draw) -> Task:
     steps = chain.draw_chain(draw, 1 if level == 1 else 2 + draw.integer_below(2), tensors=True)
     module = Module(inputs=("x", *steps.names("input")), params=steps.names("column"))
     return texts.write_task(
+        draw,
         title=f"Elementwise: {steps.title}",
         level=level,
         module=module,
@@ -29,19 +30,16 @@ def task(draw: Draw) -> Task:
         sizes=draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 19),
         shapes=["ROWS, COLS"] * len(module.inputs),
         bound=_BOUND,
-        kernels=texts.add_unlinked(
-            draw,
-            [
-                texts.write_rewrite(module, steps.inplace()),
-                texts.write_row_loop(module, steps.torch(), 1),
-                texts.write_row_loop(module, steps.inplace(), 32),
-                *_write_c(module, steps),
-                *_write_triton(module, steps),
-                *_write_cuda(module, steps),
-                texts.write_rounded(module, steps.torch()),
-            ],
-        ),
-        cuda={"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))},
+        kernels=[
+            texts.write_rewrite(module, steps.inplace()),
+            texts.write_row_loop(module, steps.torch(), 1),
+            texts.write_row_loop(module, steps.inplace(), 32),
+            *_write_c(module, steps),
+            *_write_triton(module, steps),
+            *_write_cuda(module, steps),
+            texts.write_rounded(module, steps.torch()),
+        ],
+        cuda={"ROWS": (2048, 4096), "COLS": (2048, 4096)},
     )
 
 

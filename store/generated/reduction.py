@@ -22,24 +22,56 @@ _UNBOUNDED = ("scale", "shift", "drop", "leaky ReLU", "softsign")
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Fold:
+    """How values are gathered in a: the next one is v, or what a kind makes of it."""
+
+    start: str
+    c: str
+    triton: str
+    whole: str
+    """In Triton, along axis 0 of a block."""
+    fill: str = "0.0"
+    """What a block is filled up with."""
+
+
+_SUM = _Fold(start="0.0f", c="a + {}", triton="a + {}", whole="tl.sum({}, axis=0)")
+_MAX = _Fold(
+    start="-3e38f",
+    c="{0} > a ? {0} : a",
+    triton="tl.maximum(a, {})",
+    whole="tl.max({}, axis=0)",
+    fill='float("-inf")',
+)
+_MIN = _Fold(
+    start="3e38f",
+    c="{0} < a ? {0} : a",
+    triton="tl.minimum(a, {})",
+    whole="tl.min({}, axis=0)",
+    fill='float("inf")',
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """One reduction: a is what has been gathered, v the next value."""
+    """One reduction."""
 
     title: str
     torch: str
     """Reference along {d}."""
     fast: str
-    start: str
-    fold: str
-    final: str
+    by: _Fold = _SUM
+    value: str = "v"
+    """What is gathered of a value v, in C."""
+    tvalue: str = "v"
+    """The same in Triton."""
+    final: str = "a"
     """In C, with n values gathered."""
-    triton: str
-    """Along axis 0 of a block v that is filled up."""
-    tfold: str
-    """The same as `fold` in Triton."""
-    tfinal: str
-    extreme: bool = False
-    fill: str = "0.0"
+    tfinal: str = "a"
+
+    @property
+    def fold(self) -> str:
+        """What has been gathered with one more value, in C."""
+        return self.by.c.format(self.value)
 
 
 _KINDS = (
@@ -47,82 +79,52 @@ _KINDS = (
         title="sum",
         torch="v.sum(dim={d})",
         fast="torch.mv(v if {d} else v.t(), v.new_ones(v.shape[{d}]))",
-        start="0.0f",
-        fold="a + v",
-        final="a",
-        triton="tl.sum(v, axis=0)",
-        tfold="a + v",
-        tfinal="a",
     ),
     _Kind(
         title="mean",
         torch="v.mean(dim={d})",
         fast="v.sum(dim={d}).mul_(1.0 / v.shape[{d}])",
-        start="0.0f",
-        fold="a + v",
         final="a / n",
-        triton="tl.sum(v, axis=0)",
-        tfold="a + v",
         tfinal="a / n",
     ),
     _Kind(
         title="length",
         torch="torch.sqrt((v * v).sum(dim={d}))",
         fast="torch.linalg.vector_norm(v, dim={d})",
-        start="0.0f",
-        fold="a + v * v",
+        value="v * v",
+        tvalue="v * v",
         final="sqrtf(a)",
-        triton="tl.sum(v * v, axis=0)",
-        tfold="a + v * v",
         tfinal="tl.sqrt(a)",
     ),
     _Kind(
         title="mean of squares",
         torch="(v * v).mean(dim={d})",
         fast="torch.linalg.vector_norm(v, dim={d}).square_().mul_(1.0 / v.shape[{d}])",
-        start="0.0f",
-        fold="a + v * v",
+        value="v * v",
+        tvalue="v * v",
         final="a / n",
-        triton="tl.sum(v * v, axis=0)",
-        tfold="a + v * v",
         tfinal="a / n",
     ),
     _Kind(
         title="mean of absolute values",
         torch="torch.abs(v).mean(dim={d})",
         fast="torch.linalg.vector_norm(v, 1, dim={d}).mul_(1.0 / v.shape[{d}])",
-        start="0.0f",
-        fold="a + fabsf(v)",
+        value="fabsf(v)",
+        tvalue="tl.abs(v)",
         final="a / n",
-        triton="tl.sum(tl.abs(v), axis=0)",
-        tfold="a + tl.abs(v)",
         tfinal="a / n",
     ),
     _Kind(
         title="maximum",
         torch="v.max(dim={d}).values",
         fast="torch.amax(v, dim={d})",
-        start="-3e38f",
-        fold="v > a ? v : a",
-        final="a",
-        triton="tl.max(v, axis=0)",
-        tfold="tl.maximum(a, v)",
-        tfinal="a",
-        extreme=True,
-        fill='float("-inf")',
+        by=_MAX,
     ),
     _Kind(
         title="minimum",
         torch="v.min(dim={d}).values",
         fast="torch.amin(v, dim={d})",
-        start="3e38f",
-        fold="v < a ? v : a",
-        final="a",
-        triton="tl.min(v, axis=0)",
-        tfold="tl.minimum(a, v)",
-        tfinal="a",
-        extreme=True,
-        fill='float("inf")',
+        by=_MIN,
     ),
 )
 
@@ -132,7 +134,7 @@ def task(draw: Draw) -> Task:
     level = draw.choice((1, 2, 3, 3))
     kind = draw.choice(_KINDS)
     count = (0, 1, 2 + draw.integer_below(2))[level - 1]
-    pre = chain.draw_chain(draw, count, only=_UNBOUNDED if kind.extreme else ())
+    pre = chain.draw_chain(draw, count, only=_UNBOUNDED if kind.by is not _SUM else ())
     along = 1 if draw.integer_below(3) else 0
     module = Module()
     last = "v = " + kind.torch.format(d=along)
@@ -156,19 +158,20 @@ def task(draw: Draw) -> Task:
     kernels.append(texts.write_rounded(module, lines))
     titles = ", ".join(filter(None, (pre.title, kind.title)))
     return texts.write_task(
+        draw,
         title=f"{'Rows' if along else 'Columns'}: {titles}",
         level=level,
         module=module,
         lines=lines,
         sizes=sizes,
         bound=words.ROW_ALONE if along else _COLUMN,
-        kernels=texts.add_unlinked(draw, kernels),
-        cuda={"ROWS": draw.choice((2048, 4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))},
+        kernels=kernels,
+        cuda={"ROWS": (2048, 4096, 8192), "COLS": (1024, 2048, 4096)},
     )
 
 
 def _describe_row(kind: _Kind) -> Core:
-    start, fold, final = kind.start, kind.fold, kind.final.replace("/ n", "/ cols")
+    start, fold, final = kind.by.start, kind.fold, kind.final.replace("/ n", "/ cols")
     if kind.title == "minimum":  # which is combined as the maximum of the negated
         start, fold, final = "-3e38f", "-v > a ? -v : a", "-a"
     return Core(
@@ -178,11 +181,14 @@ def _describe_row(kind: _Kind) -> Core:
         c=(
             f"float a = {start};",
             f"@ {{ const float v = PRE; a = {fold}; }}",
-            "$max a" if kind.extreme else "$sum a",
+            "$max a" if kind.by is not _SUM else "$sum a",
             f"$one out[r] = {final};",
         ),
-        triton=(f"a = {kind.triton}", f"v = {kind.tfinal.replace('/ n', '/ cols')}"),
-        fill=kind.fill,
+        triton=(
+            f"a = {kind.by.whole.format(kind.tvalue)}",
+            f"v = {kind.tfinal.replace('/ n', '/ cols')}",
+        ),
+        fill=kind.by.fill,
         scalar=True,
     )
 
@@ -193,7 +199,7 @@ def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKerne
     final = kind.final.replace("/ n", "/ rows")
     strided = [
         "for (long c = 0; c < cols; ++c) {",
-        f"  float a = {kind.start};",
+        f"  float a = {kind.by.start};",
         f"  for (long r = 0; r < rows; ++r) {{ {value} a = {kind.fold}; }}",
         f"  out[c] = {final};",
         "}",
@@ -203,7 +209,7 @@ def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKerne
         return [
             f"for (long b = 0; b < cols; b += {width}) {{",
             f"  const long e = b + {width} < cols ? b + {width} : cols;",
-            f"  for (long c = b; c < e; ++c) out[c] = {kind.start};",
+            f"  for (long c = b; c < e; ++c) out[c] = {kind.by.start};",
             f"  for (long r = 0; r < {last}; ++r)",
             f"    for (long c = b; c < e; ++c) {{ {value} const float a = out[c]; "
             f"out[c] = {kind.fold}; }}",
@@ -242,11 +248,11 @@ def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKerne
     source = [
         "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
         "mask = c < cols",
-        f"a = tl.zeros((BLOCK,), tl.float32) + {kind.start.removesuffix('f')}",
+        f"a = tl.zeros((BLOCK,), tl.float32) + {kind.by.start.removesuffix('f')}",
         "for r in range(n):",
         "    v = tl.load(x + r * cols + c, mask, other=0.0)",
         *(f"    {line}" for line in pre.triton),
-        f"    a = {kind.tfold}",
+        f"    a = {kind.by.triton.format(kind.tvalue)}",
         f"tl.store(out + c, {kind.tfinal}, mask)",
     ]
     kernels += [
@@ -264,7 +270,7 @@ def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKerne
     source = [
         "const int c = blockIdx.x * 64 + threadIdx.x;",
         "if (c >= cols) return;",
-        f"float a = {kind.start};",
+        f"float a = {kind.by.start};",
         "for (int r = 0; r < n; ++r) {",
         "  float v = x[(long long)r * cols + c];",
         *(f"  {line}" for line in pre.c),

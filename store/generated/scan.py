@@ -33,31 +33,29 @@ def task(draw: Draw) -> Task:
     bound += f"{sizes['COLS']} additions; the {sizes['ROWS']} rows do not depend on each other."
     bound += " The two flips copy the tensor to turn it round and back." * back
     return texts.write_task(
+        draw,
         title=f"Rows: {', '.join(filter(None, titles))}",
         level=level,
         module=module,
         lines=lines,
         sizes=sizes,
         bound=bound,
-        kernels=texts.add_unlinked(
-            draw,
-            [
-                texts.write_rewrite(module, [*pre.inplace(), other, *after]),
-                texts.write_row_loop(module, lines, 1),
-                texts.write_row_loop(module, [*pre.inplace(), other, *after], 32),
-                *_write_c(Program(module, out, functions=pre.function()), pre, back, reduced),
-                *_write_triton(Program(module, out, ["cols=x.shape[1]"]), pre, back, reduced),
-                _write_cuda(module, out, pre, back, reduced),
-                texts.write_rounded(module, lines),
-                texts.write_torch(
-                    "wrong_exclusive",
-                    "PyTorch operations whose sums leave out the element itself.",
-                    module,
-                    exclusive,
-                ),
-            ],
-        ),
-        cuda={"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048))},
+        kernels=[
+            texts.write_rewrite(module, [*pre.inplace(), other, *after]),
+            texts.write_row_loop(module, lines, 1),
+            texts.write_row_loop(module, [*pre.inplace(), other, *after], 32),
+            *_write_c(Program(module, out, functions=pre.function()), pre, back, reduced),
+            *_write_triton(Program(module, out, ["cols=x.shape[1]"]), pre, back, reduced),
+            _write_cuda(module, out, pre, back, reduced),
+            texts.write_rounded(module, lines),
+            texts.write_torch(
+                "wrong_exclusive",
+                "PyTorch operations whose sums leave out the element itself.",
+                module,
+                exclusive,
+            ),
+        ],
+        cuda={"ROWS": (4096, 8192), "COLS": (1024, 2048)},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from store.generated.writing import chain, row_programs
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Draw, Task
@@ -72,70 +74,68 @@ _WIDE = (
     ),
 )
 _SUM_EXP = "logarithm of the sum of exponentials"
-_ONE = (
-    Core(
-        title=_SUM_EXP,
-        torch=("v = torch.logsumexp(v, dim=1)",),
-        fast=("a = v.amax(dim=1, keepdim=True)", "v = torch.exp(v - a).sum(dim=1).log() + a[:, 0]"),
-        c=(*_READ, "@ b += expf(PRE - a);", "$sum b", "$one out[r] = a + logf(b);"),
-        triton=(*_WEIGHTS, "v = a + tl.log(b)"),
-        fill=_INFINITE,
-        scalar=True,
-    ),
-    Core(
-        title="mean under softmax",
-        torch=("v = (torch.softmax(v, dim=1) * v).sum(dim=1)",),
-        fast=("v = torch.linalg.vecdot(torch.softmax(v, dim=1), v, dim=1)",),
-        c=(
-            *_READ,
-            "@ { const float v = PRE, e = expf(v - a); b += e; d += e * v; }",
-            "$sum b",
-            "$sum d",
-            "$one out[r] = d / b;",
+_ONE = tuple(
+    replace(core, fill=_INFINITE, scalar=True)
+    for core in (
+        Core(
+            title=_SUM_EXP,
+            torch=("v = torch.logsumexp(v, dim=1)",),
+            fast=(
+                "a = v.amax(dim=1, keepdim=True)",
+                "v = torch.exp(v - a).sum(dim=1).log() + a[:, 0]",
+            ),
+            c=(*_READ, "@ b += expf(PRE - a);", "$sum b", "$one out[r] = a + logf(b);"),
+            triton=(*_WEIGHTS, "v = a + tl.log(b)"),
         ),
-        triton=(*_WEIGHTS, "v = tl.sum(e * tl.where(mask, v, 0.0), axis=0) / b"),
-        fill=_INFINITE,
-        scalar=True,
-    ),
-    Core(
-        title="entropy of softmax",
-        torch=(
-            "p = torch.softmax(v, dim=1)",
-            "v = -(p * torch.log_softmax(v, dim=1)).sum(dim=1)",
+        Core(
+            title="mean under softmax",
+            torch=("v = (torch.softmax(v, dim=1) * v).sum(dim=1)",),
+            fast=("v = torch.linalg.vecdot(torch.softmax(v, dim=1), v, dim=1)",),
+            c=(
+                *_READ,
+                "@ { const float v = PRE, e = expf(v - a); b += e; d += e * v; }",
+                "$sum b",
+                "$sum d",
+                "$one out[r] = d / b;",
+            ),
+            triton=(*_WEIGHTS, "v = tl.sum(e * tl.where(mask, v, 0.0), axis=0) / b"),
         ),
-        fast=(
-            "p = torch.log_softmax(v, dim=1)",
-            "v = -torch.linalg.vecdot(p.exp(), p, dim=1)",
+        Core(
+            title="entropy of softmax",
+            torch=(
+                "p = torch.softmax(v, dim=1)",
+                "v = -(p * torch.log_softmax(v, dim=1)).sum(dim=1)",
+            ),
+            fast=(
+                "p = torch.log_softmax(v, dim=1)",
+                "v = -torch.linalg.vecdot(p.exp(), p, dim=1)",
+            ),
+            c=(
+                *_READ,
+                "@ { const float v = PRE - a, e = expf(v); b += e; d += e * v; }",
+                "$sum b",
+                "$sum d",
+                "$one out[r] = logf(b) - d / b;",
+            ),
+            triton=(
+                *_WEIGHTS,
+                "v = tl.log(b) - tl.sum(e * tl.where(mask, v - a, 0.0), axis=0) / b",
+            ),
         ),
-        c=(
-            *_READ,
-            "@ { const float v = PRE - a, e = expf(v); b += e; d += e * v; }",
-            "$sum b",
-            "$sum d",
-            "$one out[r] = logf(b) - d / b;",
+        Core(
+            title="concentration of softmax",
+            torch=("v = torch.softmax(v, dim=1).square().sum(dim=1)",),
+            fast=("v = torch.linalg.vector_norm(torch.softmax(v, dim=1), dim=1).square_()",),
+            c=(
+                *_READ,
+                "@ { const float e = expf(PRE - a); b += e; d += e * e; }",
+                "$sum b",
+                "$sum d",
+                "$one out[r] = d / (b * b);",
+            ),
+            triton=(*_WEIGHTS, "v = tl.sum(e * e, axis=0) / (b * b)"),
         ),
-        triton=(
-            *_WEIGHTS,
-            "v = tl.log(b) - tl.sum(e * tl.where(mask, v - a, 0.0), axis=0) / b",
-        ),
-        fill=_INFINITE,
-        scalar=True,
-    ),
-    Core(
-        title="concentration of softmax",
-        torch=("v = torch.softmax(v, dim=1).square().sum(dim=1)",),
-        fast=("v = torch.linalg.vector_norm(torch.softmax(v, dim=1), dim=1).square_()",),
-        c=(
-            *_READ,
-            "@ { const float e = expf(PRE - a); b += e; d += e * e; }",
-            "$sum b",
-            "$sum d",
-            "$one out[r] = d / (b * b);",
-        ),
-        triton=(*_WEIGHTS, "v = tl.sum(e * e, axis=0) / (b * b)"),
-        fill=_INFINITE,
-        scalar=True,
-    ),
+    )
 )
 
 

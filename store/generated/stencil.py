@@ -55,37 +55,35 @@ def task(draw: Draw) -> Task:
     bound = "Neighbouring answers read mostly the same elements, so that one pass over memory is "
     bound += f"enough; the reference goes over the grid anew for each of {len(points)} points."
     return texts.write_task(
+        draw,
         title=f"Stencil: {', '.join(titles)}",
         level=level,
         module=module,
         lines=lines,
         sizes=sizes,
         bound=bound,
-        kernels=texts.add_unlinked(
-            draw,
-            [
-                texts.write_rewrite(module, [*_inplace_lines(stencil), *last]),
-                texts.write_torch(
-                    "torch_convolution",
-                    "One convolution in place of the shifted sums.",
-                    module,
-                    [*_convolution_lines(stencil), *last],
-                    ("library_call",),
-                ),
-                *_write_c(program, stencil, post, reduced),
-                *_write_triton(program, stencil, post, reduced),
-                _write_cuda(program, stencil, post, reduced),
-                texts.write_rounded(module, lines),
-                texts.write_torch(
-                    "wrong_neighbour",
-                    "The shifted sums without the last neighbour.",
-                    module,
-                    [*_inplace_lines(less), *last],
-                    ("inplace",),
-                ),
-            ],
-        ),
-        cuda={"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))},
+        kernels=[
+            texts.write_rewrite(module, [*_inplace_lines(stencil), *last]),
+            texts.write_torch(
+                "torch_convolution",
+                "One convolution in place of the shifted sums.",
+                module,
+                [*_convolution_lines(stencil), *last],
+                ("library_call",),
+            ),
+            *_write_c(program, stencil, post, reduced),
+            *_write_triton(program, stencil, post, reduced),
+            _write_cuda(program, stencil, post, reduced),
+            texts.write_rounded(module, lines),
+            texts.write_torch(
+                "wrong_neighbour",
+                "The shifted sums without the last neighbour.",
+                module,
+                [*_inplace_lines(less), *last],
+                ("inplace",),
+            ),
+        ],
+        cuda={"ROWS": (2048, 4096), "COLS": (2048, 4096)},
     )
 
 
@@ -151,13 +149,9 @@ def _read_function(stencil: _Stencil, qualifier: str, whole: str) -> str:
     return f"{qualifier} float at({arguments}) {{\n  {body}\n}}\n"
 
 
-def _offset(name: str, by: int) -> str:
-    return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
-
-
 def _guarded_sum(stencil: _Stencil) -> str:
     terms = (
-        f"{w}f * at(x, {_offset('r', r)}, {_offset('c', c)}, rows, cols)"
+        f"{w}f * at(x, {texts.add_offset('r', r)}, {texts.add_offset('c', c)}, rows, cols)"
         for r, c, w in stencil.points
     )
     return f"float v = {' + '.join(terms)};"
@@ -235,7 +229,7 @@ def _write_triton(
     program: Program, stencil: _Stencil, post: Chain, reduced: bool
 ) -> list[TeacherKernel]:
     def load(r: int, c: int) -> str:
-        row, col = _offset("r", r), _offset("c", c)
+        row, col = texts.add_offset("r", r), texts.add_offset("c", c)
         if stencil.wraps:
             row = f"({row} + rows) % rows" if r else row
             col = f"({col} + cols) % cols" if c else col

@@ -47,27 +47,25 @@ def task(draw: Draw) -> Task:
     copied = [*(pre.inplace() if pre else []), f"v = {start}.{turn}.contiguous()"]
     copied += [inplace or "v = " + combine.format(v="v"), *mean]
     leading = "BATCH, " if batch else ""
-    kernels = texts.add_unlinked(
-        draw,
-        [
-            texts.write_rewrite(_MODULE, copied),
-            _write_column_loop(pre, combine, bool(batch), reduced),
-            *_write_c(pre, name, bool(batch), reduced),
-            *_write_triton(pre, name, bool(batch), reduced),
-            *_write_cuda(pre, name, bool(batch), reduced),
-            texts.write_rounded(_MODULE, lines),
-            texts.write_torch(
-                "wrong_reshape",
-                "PyTorch operations that reshape where they should transpose.",
-                _MODULE,
-                [line.replace(turn, "reshape(y.shape)") for line in lines],
-            ),
-        ],
-    )
-    cuda = {"BATCH": 16, "ROWS": 1024, "COLS": draw.choice((512, 1024))}
+    kernels = [
+        texts.write_rewrite(_MODULE, copied),
+        _write_column_loop(pre, combine, bool(batch), reduced),
+        *_write_c(pre, name, bool(batch), reduced),
+        *_write_triton(pre, name, bool(batch), reduced),
+        *_write_cuda(pre, name, bool(batch), reduced),
+        texts.write_rounded(_MODULE, lines),
+        texts.write_torch(
+            "wrong_reshape",
+            "PyTorch operations that reshape where they should transpose.",
+            _MODULE,
+            [line.replace(turn, "reshape(y.shape)") for line in lines],
+        ),
+    ]
+    cuda = {"BATCH": 16, "ROWS": 1024, "COLS": (512, 1024)}
     if not batch:
-        cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
+        cuda = {"BATCH": (1, 2), "ROWS": (2048, 4096), "COLS": (2048, 4096)}
     return texts.write_task(
+        draw,
         title=f"{'Matrices' if batch else 'Matrix'}: {', '.join(filter(None, titles))}",
         level=level,
         module=_MODULE,

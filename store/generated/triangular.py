@@ -37,12 +37,12 @@ class _Triangle:
     @property
     def first(self) -> str:
         """First k of row i, in C."""
-        return "0" if self.lower else _add_offset("i", self.offset)
+        return "0" if self.lower else texts.add_offset("i", self.offset)
 
     @property
     def last(self) -> str:
         """End of the k of row i, in C."""
-        return _add_offset("i", 1 - self.offset) if self.lower else "n"
+        return texts.add_offset("i", 1 - self.offset) if self.lower else "n"
 
     @property
     def sizes(self) -> list[str]:
@@ -58,15 +58,11 @@ class _Triangle:
     def blocks(self) -> str:
         """The product of s rows at a time, in PyTorch."""
         if self.lower:
-            offset = _add_offset("i", -self.offset)
+            offset = texts.add_offset("i", -self.offset)
             part = f"a[i : i + s, : i + s].tril({offset}) @ x[: i + s]"
         else:
             part = f"a[i : i + s, i:].triu({self.offset}) @ x[i:]"
         return f"v = torch.cat([{part} for i in range(0, a.shape[0], s)])"
-
-
-def _add_offset(name: str, by: int) -> str:
-    return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
 
 
 def task(draw: Draw) -> Task:
@@ -87,6 +83,7 @@ def task(draw: Draw) -> Task:
     titles += [post.title] * bool(post) + ["mean of rows"] * triangle.reduced
     program = Program(_MODULE, triangle.out, triangle.sizes)
     return texts.write_task(
+        draw,
         title=f"Matrix: {', '.join(titles)}",
         level=level,
         module=_MODULE,
@@ -94,26 +91,23 @@ def task(draw: Draw) -> Task:
         sizes={"N": n * 4} if vector else {"N": n, "M": m},
         shapes=["N, N", "N" if vector else "N, M"],
         bound=_BOUND,
-        kernels=texts.add_unlinked(
-            draw,
-            [
-                *_write_torch(triangle, [*post.inplace("v"), *mean]),
-                *_write_c(program, triangle, post),
-                *_write_triton(program, triangle, post),
-                _write_cuda(program, triangle, post),
-                texts.write_rounded(_MODULE, lines),
-            ],
-        ),
-        cuda={"N": draw.choice((1024, 2048))} | ({} if vector else {"M": draw.choice((512, 1024))}),
+        kernels=[
+            *_write_torch(triangle, [*post.inplace("v"), *mean]),
+            *_write_c(program, triangle, post),
+            *_write_triton(program, triangle, post),
+            _write_cuda(program, triangle, post),
+            texts.write_rounded(_MODULE, lines),
+        ],
+        cuda={"N": (1024, 2048)} | ({} if vector else {"M": (512, 1024)}),
     )
 
 
 def _write_torch(triangle: _Triangle, last: list[str]) -> list[TeacherKernel]:
     if triangle.lower:
-        end = f"max({_add_offset('r', 1 - triangle.offset)}, 0)"
+        end = f"max({texts.add_offset('r', 1 - triangle.offset)}, 0)"
         row = f"a[r, :{end}] @ x[:{end}]"
     else:
-        start = _add_offset("r", triangle.offset)
+        start = texts.add_offset("r", triangle.offset)
         row = f"a[r, {start} :] @ x[{start} :]"
     halves = ["s = (a.shape[0] + 1) // 2", triangle.blocks, *last]
     blocks = ["s = 32", triangle.blocks, *last]
@@ -190,9 +184,9 @@ def _write_c(program: Program, triangle: _Triangle, post: Chain) -> list[Teacher
     right = write_direct(triangle.first, triangle.last)
     short = write_direct(
         *(
-            (triangle.first, _add_offset("i", -triangle.offset))
+            (triangle.first, texts.add_offset("i", -triangle.offset))
             if triangle.lower
-            else (_add_offset("i", triangle.offset + 1), triangle.last)
+            else (texts.add_offset("i", triangle.offset + 1), triangle.last)
         )
     )
     fast = right if triangle.vector else by_rows
@@ -214,12 +208,12 @@ def _write_c(program: Program, triangle: _Triangle, post: Chain) -> list[Teacher
 
 def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[TeacherKernel]:
     """Return a program a row for a vector, otherwise tiles."""
-    row = _add_offset("r[:, None]", -triangle.offset if triangle.lower else triangle.offset)
+    row = texts.add_offset("r[:, None]", -triangle.offset if triangle.lower else triangle.offset)
     keep = f"({row} >= k[None, :]) & (r[:, None] < n)"
     if not triangle.lower:
         keep = f"(k[None, :] >= {row}) & (k[None, :] < n) & (r[:, None] < n)"
     if triangle.vector:
-        scalar = _add_offset("r", -triangle.offset if triangle.lower else triangle.offset)
+        scalar = texts.add_offset("r", -triangle.offset if triangle.lower else triangle.offset)
         keep = f"k <= {scalar}" if triangle.lower else f"(k >= {scalar}) & (k < n)"
         about = "A Triton program a row, that reads nothing beyond the diagonal."
         source = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from store.generated.writing import chain, knobs
 from store.generated.writing.knobs import Tuned
 from store.generated.writing.task import Draw, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _SHAPES = (
@@ -25,16 +24,13 @@ def task(draw: Draw) -> Task:
     """Return a sum of columns; what divides it best depends on the shape."""
     steps = chain.draw_chain(draw, 1 + draw.integer_below(3), only=chain.CHEAP)
     lines = [*steps.torch(), "v = v.sum(dim=0)"]
-    shape, gpu_shape = draw.choice(_SHAPES)
     tuned = Tuned(
         title=f"Columns: {steps.title}, sum",
         level=3,
-        module=Module(),
         steps=steps,
         lines=lines,
         rewritten=[*steps.inplace(), "v = v.sum(dim=0)"],
-        shape=shape,
-        gpu_shape=gpu_shape,
+        shapes=_SHAPES,
         bound=_BOUND,
         out="x.new_zeros(x.shape[1])",
         c=[
@@ -76,6 +72,5 @@ def task(draw: Draw) -> Task:
         ],
         cuda_choices={"THREADS": (32, 64, 128, 256), "SPLITS": (1, 8, 64, 512)},
         cuda_grid="(x.shape[1] + THREADS - 1) // THREADS, SPLITS, 1",
-        cuda_block="THREADS, 1, 1",
     )
     return knobs.write_task(draw, tuned)

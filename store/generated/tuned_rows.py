@@ -5,7 +5,6 @@ from __future__ import annotations
 from store.generated.writing import chain, knobs, words
 from store.generated.writing.knobs import Tuned
 from store.generated.writing.task import Draw, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _SHAPES = (
@@ -22,16 +21,13 @@ def task(draw: Draw) -> Task:
     """Return a sum of rows; what divides them best depends on their number and length."""
     steps = chain.draw_chain(draw, 1 + draw.integer_below(3), only=chain.CHEAP)
     lines = [*steps.torch(), "v = v.sum(dim=1)"]
-    shape, gpu_shape = draw.choice(_SHAPES)
     tuned = Tuned(
         title=f"Rows: {steps.title}, sum",
         level=3,
-        module=Module(),
         steps=steps,
         lines=lines,
         rewritten=[*steps.inplace(), "v = v.sum(dim=1)"],
-        shape=shape,
-        gpu_shape=gpu_shape,
+        shapes=_SHAPES,
         bound=words.ROW_ALONE,
         out="x.new_empty(x.shape[0])",
         c=[
@@ -87,6 +83,5 @@ def task(draw: Draw) -> Task:
         ],
         cuda_choices={"THREADS": (32, 128, 256, 1024), "UNROLL": (1, 2, 4, 8)},
         cuda_grid="x.shape[0], 1, 1",
-        cuda_block="THREADS, 1, 1",
     )
     return knobs.write_task(draw, tuned)

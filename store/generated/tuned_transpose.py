@@ -20,7 +20,6 @@ def task(draw: Draw) -> Task:
     """Return a transposition that is added to a second tensor, so that no view is right."""
     steps = chain.draw_chain(draw, 1 + draw.integer_below(3), only=chain.CHEAP)
     lines = [*steps.torch(), "v = v.t() + y"]
-    shape, gpu_shape = draw.choice(_SHAPES)
     tuned = Tuned(
         title=f"Matrix: {steps.title}, transposition and sum",
         level=2,
@@ -28,8 +27,7 @@ def task(draw: Draw) -> Task:
         steps=steps,
         lines=lines,
         rewritten=[*steps.inplace(), "v = v.t().contiguous()", "v.add_(y)"],
-        shape=shape,
-        gpu_shape=gpu_shape,
+        shapes=_SHAPES,
         inputs=["ROWS, COLS", "COLS, ROWS"],
         bound=_BOUND,
         out="torch.empty_like(y)",

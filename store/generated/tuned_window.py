@@ -5,7 +5,6 @@ from __future__ import annotations
 from store.generated.writing import chain, knobs, words
 from store.generated.writing.knobs import Tuned
 from store.generated.writing.task import Draw, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "test"
 _SHAPES = (((32, 8192), (256, 65536)), ((256, 1024), (4096, 4096)), ((2048, 128), (32768, 512)))
@@ -26,7 +25,6 @@ def task(draw: Draw) -> Task:
         f"v = {' + '.join(terms)}",
         *steps.torch("v"),
     ]
-    shape, gpu_shape = draw.choice(_SHAPES)
     reads = [
         f"v += {weight:.2f} * tl.load(x + i - {back}, mask & (c >= {back})[None, :], other=0.0)"
         for back, weight in enumerate(weights)
@@ -39,13 +37,11 @@ def task(draw: Draw) -> Task:
     tuned = Tuned(
         title=f"Rows: window of {count}, {steps.title}",
         level=2,
-        module=Module(),
         steps=steps,
         function="post",
         lines=lines,
         rewritten=[*lines[:2], *steps.inplace("v")],
-        shape=shape,
-        gpu_shape=gpu_shape,
+        shapes=_SHAPES,
         bound=words.ROW_ALONE,
         out="torch.empty_like(x)",
         c=[
@@ -94,6 +90,5 @@ def task(draw: Draw) -> Task:
         ],
         cuda_choices={"THREADS": (32, 128, 256, 1024), "ITEMS": (1, 2, 4, 16)},
         cuda_grid="(x.shape[1] + THREADS * ITEMS - 1) // (THREADS * ITEMS), x.shape[0], 1",
-        cuda_block="THREADS, 1, 1",
     )
     return knobs.write_task(draw, tuned)

@@ -8,7 +8,7 @@ so that a small model can turn a knob. The best setting depends on the task.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from store.generated.writing import texts
 from store.generated.writing.chain import Chain
@@ -25,7 +25,7 @@ class Tuned:
 
     title: str
     level: int
-    module: Module
+    module: Module = field(default_factory=Module)
     steps: Chain
     function: str = "pre"
     """Name of the steps as a function in C and CUDA."""
@@ -33,9 +33,8 @@ class Tuned:
     """Statements of the reference."""
     rewritten: Sequence[str]
     """The same in fewer or cheaper operations."""
-    shape: tuple[int, int]
-    """Rows and columns."""
-    gpu_shape: tuple[int, int]
+    shapes: Sequence[tuple[tuple[int, int], tuple[int, int]]]
+    """Choices of rows and columns, each with those for a GPU."""
     inputs: Sequence[str] = ("ROWS, COLS",)
     """Shape of each input."""
     bound: str
@@ -57,17 +56,19 @@ class Tuned:
     cuda: Sequence[str]
     cuda_choices: Choices
     cuda_grid: str
-    cuda_block: str
+    cuda_block: str = "THREADS, 1, 1"
 
 
 def write_task(draw: Draw, tuned: Tuned) -> Task:
     """Return the task with its tuned kernels and wrong ones."""
+    shape, gpu_shape = draw.choice(tuned.shapes)
     return texts.write_task(
+        draw,
         title=tuned.title,
         level=tuned.level,
         module=tuned.module,
         lines=tuned.lines,
-        sizes=dict(zip(("ROWS", "COLS"), tuned.shape, strict=True)),
+        sizes=dict(zip(("ROWS", "COLS"), shape, strict=True)),
         shapes=tuned.inputs,
         bound=tuned.bound,
         kernels=(
@@ -76,7 +77,7 @@ def write_task(draw: Draw, tuned: Tuned) -> Task:
             texts.write_rounded(tuned.module, tuned.lines),
             _write_wrong_kernel(tuned),
         ),
-        cuda=dict(zip(("ROWS", "COLS"), tuned.gpu_shape, strict=True)),
+        cuda=dict(zip(("ROWS", "COLS"), gpu_shape, strict=True)),
         steps=len(tuned.steps),
     )
 

@@ -54,23 +54,21 @@ def write_task(
     post = post or Chain()
     lines = [*pre.torch(), *core.torch, *post.torch("v")]
     return texts.write_task(
+        draw,
         title=title,
         level=level,
         module=module,
         lines=lines,
         sizes=draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18),
         bound=words.ROW_ALONE,
-        kernels=texts.add_unlinked(
-            draw,
-            [
-                texts.write_rewrite(module, [*pre.inplace(), *core.fast, *post.inplace("v")]),
-                texts.write_row_loop(module, lines, 1),
-                texts.write_row_loop(module, lines, 32),
-                *write_kernels(module, pre, core, post),
-                texts.write_rounded(module, lines),
-            ],
-        ),
-        cuda={"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))},
+        kernels=[
+            texts.write_rewrite(module, [*pre.inplace(), *core.fast, *post.inplace("v")]),
+            texts.write_row_loop(module, lines, 1),
+            texts.write_row_loop(module, lines, 32),
+            *write_kernels(module, pre, core, post),
+            texts.write_rounded(module, lines),
+        ],
+        cuda={"ROWS": (4096, 8192), "COLS": (1024, 2048, 4096)},
     )
 
 

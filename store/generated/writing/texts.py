@@ -45,6 +45,11 @@ class Module:
         return constructor + forward
 
 
+def add_offset(name: str, by: int) -> str:
+    """Return an index with a number added, such as "r - 1"."""
+    return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
+
+
 def indent(lines: Sequence[str], depth: int) -> str:
     """Return lines as one text, each indented by `depth` spaces."""
     blank = " " * depth
@@ -52,6 +57,7 @@ def indent(lines: Sequence[str], depth: int) -> str:
 
 
 def write_task(
+    draw: Draw,
     *,
     title: str,
     level: int,
@@ -61,23 +67,33 @@ def write_task(
     shapes: Sequence[str] = ("ROWS, COLS",),
     bound: str,
     kernels: Sequence[TeacherKernel],
-    cuda: dict[str, int],
+    cuda: Mapping[str, int | Sequence[int]],
     steps: int | None = None,
 ) -> Task:
     """Return a task whose reference is `lines`, which leave the answer in v.
 
     Args:
+        draw: What decides about sizes for a GPU, and about a kernel that some tasks have more.
         title: What it computes.
-        level: As in `Task`, like `kernels`, `cuda` and `steps`.
+        level: As in `Task`, like `kernels` and `steps`.
         module: Its inputs and parameters.
         lines: Statements of `forward`.
         sizes: Module-level names and their values; COLS is the constructor's argument.
         shapes: Shape of each input, such as "ROWS, COLS".
         bound: What the computation needs at least, as `words.describe_reference` takes it.
         kernels: The teacher's kernels.
-        cuda: Sizes for a GPU.
+        cuda: Sizes for a GPU, or choices to draw from; only names of `sizes` are kept.
         steps: Number of elementwise steps.
     """
+    kernels = list(kernels)
+    if steps is None and not draw.integer_below(3):
+        # A C kernel that asks its library for a function of another name.
+        right = next(kernel for kernel in kernels if kernel.language == "cpp" and kernel.right)
+        code = right.code.replace("(LIBRARY).run", "(LIBRARY).launch")
+        kernels.append(replace(right, variant="wrong_symbol", code=code))
+    drawn = {
+        name: size if isinstance(size, int) else draw.choice(size) for name, size in cuda.items()
+    }
     constants = "\n".join(f"{name} = {value}" for name, value in sizes.items())
     inputs = ", ".join(f"torch.randn({shape})" for shape in shapes)
     code = f'''"""{title}."""
@@ -104,7 +120,7 @@ def get_init_inputs():
         level=level,
         code=code,
         analysis=words.describe_reference(lines, sizes, shapes, bound),
-        cuda=cuda,
+        cuda={name: size for name, size in drawn.items() if name in sizes},
         kernels=tuple(kernels),
         steps=steps,
     )
@@ -174,15 +190,6 @@ def write_rounded(module: Module, lines: Sequence[str]) -> TeacherKernel:
         rounded.append(line)
     rounded.append("return v.float()")
     return write_body("wrong_bfloat16", about, module, rounded, ("low_precision",))
-
-
-def add_unlinked(draw: Draw, kernels: Sequence[TeacherKernel]) -> list[TeacherKernel]:
-    """Add, for some tasks, a C kernel that asks its library for a function of another name."""
-    if draw.integer_below(3):
-        return list(kernels)
-    right = next(kernel for kernel in kernels if kernel.language == "cpp" and kernel.right)
-    code = right.code.replace("(LIBRARY).run", "(LIBRARY).launch")
-    return [*kernels, replace(right, variant="wrong_symbol", code=code)]
 
 
 @dataclass(frozen=True)
