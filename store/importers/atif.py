@@ -19,8 +19,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign.fields import NOTHING_STORED, Fields
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.claude import read_content
-from store.importers.reading.sessions import SessionOrigin, SessionRows
+from store.importers.reading.sessions import SessionOrigin, SessionRows, read_content
 
 NAME = "atif"
 VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(2, 9))

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 import store
-from store.importers.reading import claude, detection, pieces, sources
-from store.importers.reading.sessions import SessionOrigin, SessionRows
+from store.importers.reading import detection, pieces, sources
+from store.importers.reading.sessions import SessionOrigin, SessionRows, read_claude_code
 
 NAME = "claude-code"
 _TYPES = ("user", "assistant", "system", "summary", "queue-operation", "file-history-snapshot")
@@ -52,7 +52,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         (
             replace(
                 pieces.open_json_lines(file, root),
-                open=partial(claude.read_file, file, problem=config.problem),
+                open=partial(read_claude_code, file, problem=config.problem),
             )
             for file in files
         ),

@@ -19,7 +19,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.kernelbook import adapt_task
-from store.importers.reading import detection, parquet, pieces, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows
 
 NAME = "drkernel"
@@ -58,8 +58,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     root = sources.require_path(path, "a Parquet file of drkernel-rl-data or drkernel-coldstart-8k")
     if config.purpose not in ("train", "eval"):
         raise ImportFailed(f"--purpose {config.purpose} is unknown", "Give train or eval.")
-    for file in parquet.find(root):
-        is_dialogue = "messages" in parquet.column_names(file)
+    for file in sources.find_parquet(root):
+        is_dialogue = "messages" in sources.column_names(file)
         columns = DIALOGUES if is_dialogue else PROMPTS
         source = f"hkust-nlp/drkernel-{'coldstart-8k' if is_dialogue else 'rl-data'}"
         add = partial(_add_dialogue if is_dialogue else _add_prompt, config)

@@ -17,7 +17,7 @@ from store.code import task_families
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.foreign.parquet import check_files
-from store.importers.reading import detection, parquet, pieces, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
 
 NAME = "kernelbench"
@@ -150,7 +150,7 @@ def _read_levels(root: Path, folder: Path) -> Iterator[_Group]:
 def _read_parquet(file: Path, root: Path) -> _Group:
     content = sources.digest([(file.name, sources.read_bytes(file, root))])
     tasks: list[Fields] = []
-    batches = parquet.read_batches(file, dict.fromkeys(_COLUMNS, True), 64)
+    batches = sources.read_batches(file, dict.fromkeys(_COLUMNS, True), 64)
     for number, row in enumerate((row for batch in batches for row in batch), start=1):
         fields = Fields(values=row, where=f"{file}, row {number}")
         name = fields.require_text("name")

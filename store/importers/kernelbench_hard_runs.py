@@ -23,9 +23,9 @@ from store.errors import ImportFailed
 from store.foreign import yaml_text
 from store.foreign.fields import Fields
 from store.ids import content_id
-from store.importers.reading import claude, detection, pieces, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows, SuiteTasks
-from store.importers.reading.sessions import SessionRows
+from store.importers.reading.sessions import SessionRows, read_claude_code
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def _parse(file: Path, root: Path, annotation: Path) -> Iterator[Fields]:
     elif file.name == "transcript.jsonl":
         result = pieces.parse_document(file.with_name("result.json"), root)
         known = {name: result.text(name) for name in ("model", "problem", "harness")}
-        yield from claude.read_file(file, name=file.parent.name, **known)
+        yield from read_claude_code(file, name=file.parent.name, **known)
 
 
 def _add(

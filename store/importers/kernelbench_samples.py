@@ -23,8 +23,8 @@ from typing import Any
 import store
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
+from store.importers.kernelbench_run import parse_entry
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.kernelbench_results import parse_entry
 from store.importers.reading.rows import Attempt, BundleRows, SuiteTasks
 
 log = logging.getLogger(__name__)

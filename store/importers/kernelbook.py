@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import store
 from store.foreign.fields import Fields
-from store.importers.reading import detection, parquet, pieces, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows
 
 NAME = "kernelbook"
@@ -69,7 +69,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     """Yield the rows of each file in bundles."""
     root = sources.require_path(path, "dataset_permissive.parquet of KernelBook")
     yield from pieces.Import(lake, NAME, config, source="GPUMODE/KernelBook").read(
-        (pieces.open_parquet(file, root, COLUMNS) for file in parquet.find(root)),
+        (pieces.open_parquet(file, root, COLUMNS) for file in sources.find_parquet(root)),
         lambda: partial(_add, config),
     )
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import store
 from store.foreign.fields import Fields
 from store.ids import content_id
-from store.importers.reading import detection, parquet, pieces, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows
 
 NAME = "kernelbot"
@@ -61,7 +61,7 @@ def recognize(path: Path) -> str | None:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the submissions of each file in bundles."""
     root = sources.require_path(path, "submissions.parquet … of kernelbot-data")
-    files = [file for file in parquet.find(root) if "code" in parquet.column_names(file)]
+    files = [file for file in sources.find_parquet(root) if "code" in sources.column_names(file)]
     yield from pieces.Import(lake, NAME, config, source="GPUMODE/kernelbot-data").read(
         (pieces.open_parquet(file, root, COLUMNS) for file in files), lambda: _add
     )

@@ -21,7 +21,7 @@ from store.code import task_families
 from store.commandline.members import DeviceModel
 from store.foreign.fields import Fields
 from store.ids import content_id
-from store.importers.reading import detection, parquet, pieces, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         lake, NAME, config, source="SakanaAI/AI-CUDA-Engineer-Archive", namespace=POLICY
     )
     yield from reading.read(
-        (pieces.open_parquet(file, root, COLUMNS) for file in parquet.find(root)),
+        (pieces.open_parquet(file, root, COLUMNS) for file in sources.find_parquet(root)),
         lambda: partial(_add, config.gpu),
     )
 

@@ -24,7 +24,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import NOTHING_STORED, Fields
-from store.importers.reading import detection, flashinfer, parquet, pieces, sources
+from store.importers.reading import detection, flashinfer, pieces, sources
 from store.importers.reading.rows import BundleRows
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     if not problems:
         problems = [
             replace(pieces.open_parquet(file, root, COLUMNS), open=partial(_read_rows, file))
-            for file in parquet.find(root)
+            for file in sources.find_parquet(root)
         ]
     yield from pieces.Import(lake, NAME, config, source="nvidia/SOL-ExecBench").read(
         problems, lambda: partial(_add, config.evaluator_version)
@@ -126,7 +126,7 @@ def _read_objects(file: Path, root: Path) -> Iterator[Fields]:
 
 def _read_rows(file: Path) -> Iterator[Fields]:
     number = 0
-    for rows in parquet.read_batches(file, COLUMNS, 16):
+    for rows in sources.read_batches(file, COLUMNS, 16):
         for row in rows:
             where = f"{file.name}, row {number}"
             texts = ("axes", "inputs", "outputs", "workloads")

@@ -20,7 +20,7 @@ from typing import Literal
 import store
 from store.commandline.members import DeviceModel
 from store.foreign.fields import Fields
-from store.importers.reading import detection, parquet, pieces, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows
 
 NAME = "triton-gpu-latency"
@@ -52,7 +52,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     """Yield the programs of each file in bundles."""
     root = sources.require_path(path, "train.parquet or test.parquet of triton-gpu-latency")
     yield from pieces.Import(lake, NAME, config, source="makora-ai/triton-gpu-latency").read(
-        (pieces.open_parquet(file, root, COLUMNS) for file in parquet.find(root)),
+        (pieces.open_parquet(file, root, COLUMNS) for file in sources.find_parquet(root)),
         lambda: partial(_add, config),
     )
 

@@ -21,7 +21,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.foreign.fields import clean, read_figure
-from store.importers.reading import detection, parquet, pieces, sources
+from store.importers.reading import detection, pieces, sources
 from store.importers.reading.rows import BundleRows
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def recognize(path: Path) -> str | None:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield one bundle per file."""
     root = sources.require_path(path, "completions_*.parquet of a TRL run, or the folder of them")
-    files = parquet.find(root)
+    files = sources.find_parquet(root)
     folder = root if root.is_dir() else root.parent
     if folder.resolve().name == "completions":
         folder = folder.resolve().parent
@@ -63,9 +63,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         def add(rows: BundleRows, file: Path = file) -> None:
             nonlocal read_rows
             rows.add_policy(policy, "model")
-            names = parquet.column_names(file)
+            names = sources.column_names(file)
             wanted = dict.fromkeys(names, False) | dict.fromkeys(_NEEDED, True)
-            for batch in parquet.read_batches(file, wanted, BUNDLE_ROWS):
+            for batch in sources.read_batches(file, wanted, BUNDLE_ROWS):
                 for row in batch:
                     place = f"{file.name}, row {read_rows}"
                     read_rows += 1

@@ -22,9 +22,8 @@ from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import NOTHING_STORED, Fields, clean
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.claude import read_content
 from store.importers.reading.rows import BundleRows
-from store.importers.reading.sessions import MOST_TOKENS, SessionOrigin, SessionRows
+from store.importers.reading.sessions import MOST_TOKENS, SessionOrigin, SessionRows, read_content
 
 NAME = "verifiers"
 TRACE_VERSION = 1

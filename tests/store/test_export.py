@@ -24,8 +24,8 @@ from store.exporters import cuda_l1, flashinfer_trace, jsonl, kernelbench_run, p
 from store.exporters.writing.run import Tables, Which, export
 from store.importers import cuda_l1 as cuda_l1_importer
 from store.importers import flashinfer_trace as flashinfer_importer
+from store.importers import kernelbench_run as results
 from store.importers import starter
-from store.importers.reading import kernelbench_results as results
 from store.importers.reading.run import run_import
 
 STARTER = Which(suite="starter", device="H200")

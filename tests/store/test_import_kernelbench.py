@@ -17,7 +17,6 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.importers import kernelbench, kernelbench_run
-from store.importers.reading import kernelbench_results as results
 from store.importers.reading.run import ImportSummary, run_import
 
 TASK = '''import torch
@@ -494,7 +493,7 @@ def test_a_name_with_two_texts_is_not_guessed(
 )
 def test_malformed_verdicts_are_refused(text: str, message: str) -> None:
     with pytest.raises(ImportFailed, match=message):
-        results.parse_entries(text, Path("eval_results.json"))
+        kernelbench_run.parse_entries(text, Path("eval_results.json"))
 
 
 def test_a_run_with_malformed_verdicts_stores_nothing(
@@ -509,7 +508,7 @@ def test_a_run_with_malformed_verdicts_stores_nothing(
 @pytest.mark.parametrize("runtime", [-1.0, 0, float("nan"), float("inf"), None, "fast", True])
 def test_a_runtime_that_was_not_measured_is_null(runtime: object) -> None:
     text = json.dumps({"19": {"sample_id": 0, "correct": True, "runtime": runtime}})
-    (entry,) = results.parse_entries(text, Path("eval_results.json"))
+    (entry,) = kernelbench_run.parse_entries(text, Path("eval_results.json"))
     assert entry.correct
     assert entry.latency_ms is None
 

@@ -22,7 +22,7 @@ from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import Fields, measure
 from store.ids import content_id
-from store.importers.reading import parquet, sources
+from store.importers.reading import sources
 from store.importers.reading.rows import BundleRows, config_json, decide_splits
 from store.writing.bundle import Bundle
 
@@ -230,7 +230,7 @@ def open_parquet(file: Path, root: Path, columns: dict[str, bool]) -> SourceFile
 
     def records() -> Iterator[Fields]:
         number = 0
-        for rows in parquet.read_batches(file, columns, PIECE_RECORDS):
+        for rows in sources.read_batches(file, columns, PIECE_RECORDS):
             for row in rows:
                 where = f"{file.name}, row {number}"
                 yield Fields(values=row, where=where)
