@@ -58,8 +58,8 @@ def lake(url: str) -> Iterator[store.Lake]:
 def show(url: str, wanted: str) -> str:
     with store.open(url) as lake:
         page = pages.read_page(lake, wanted)
-    assert isinstance(page, pages.TaskPage)
-    return page.task["task_id"]
+    assert page.kind == "task"
+    return page.row["task_id"]
 
 
 def check(url: str, wanted: str) -> str:

@@ -10,7 +10,7 @@ from store.code.languages import find_fence
 from store.commandline import display, echo
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
 from store.commandline.python_rows import list_rows
-from store.dossier.pages import Ancestry, KernelPage, RunPage, TaskPage
+from store.dossier.pages import Ancestry, Page
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ _EMPTY_TASK = {
 }
 
 
-def print_page(page: KernelPage | TaskPage | RunPage | Ancestry, form: str) -> None:
+def print_page(page: Page | Ancestry, form: str) -> None:
     """Print a page as text and tables, or as one JSON object."""
     if isinstance(page, Ancestry):
         if form == "json":
@@ -41,33 +41,32 @@ def print_page(page: KernelPage | TaskPage | RunPage | Ancestry, form: str) -> N
         else:
             _print_ancestry(page)
     elif form == "json":
-        if isinstance(page, RunPage):
-            about = page.run | {"config": json.loads(page.run["config"])}
-        else:
-            about = page.task if isinstance(page, TaskPage) else page.kernel
+        about = page.row
+        if page.kind == "run":
+            about = about | {"config": json.loads(about["config"])}
         tables = {title.lower(): list_rows(rows) for title, rows in page.sections.items()}
         echo.print_json(about | tables)
-    elif isinstance(page, TaskPage):
+    elif page.kind == "task":
         from rich.text import Text
 
-        console, row = echo.open_console(), page.task
+        console, row = echo.open_console(), page.row
         title = f"task {row['suite']} {row['suite_revision']} {row['name']}"
         about = f"{title}: {row['title'] or row['task_id'][:12]}"
         console.print(Text(escape_terminal(about), style="bold"))
         _print_sections(console, page.sections, _EMPTY_TASK)
         console.print(Text("`store show KERNEL` shows one kernel with its code."))
-    elif isinstance(page, RunPage):
+    elif page.kind == "run":
         _print_run(page)
     else:
         _print_kernel(page)
 
 
-def _print_kernel(page: KernelPage) -> None:
+def _print_kernel(page: Page) -> None:
     from rich.syntax import Syntax
     from rich.text import Text
 
     console = echo.open_console()
-    row = page.kernel
+    row = page.row
     console.print(Text(f"kernel {row['kernel_id']}", style="bold"))
     facts = [row["language"], *(row["techniques"] or []), row["license"] or "no license stated"]
     console.print(Text(escape_terminal(", ".join(str(fact) for fact in facts if fact))))
@@ -121,11 +120,11 @@ def _print_ancestry(page: Ancestry) -> None:
         )
 
 
-def _print_run(page: RunPage) -> None:
+def _print_run(page: Page) -> None:
     from rich.text import Text
 
     console = echo.open_console()
-    row = page.run
+    row = page.row
     console.print(Text(f"{row['kind']} run {row['run_id']}", style="bold"))
     facts: dict[str, Any] = {
         "member": row["name"],

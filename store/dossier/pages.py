@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from store.dossier.names import (
     KERNELS,
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
 
     from store.lake.reader import Lake
 
-KERNEL_SECTIONS = {
-    "Origin": "origins",
-    "Evaluations": "evaluations",
-    "Speedups": "speedups",
-    "Analyses": "analyses",
-    "Claims": "claims",
-    "Findings": "findings",
-    "Lineage": "lineage",
-    "Datasets": "datasets",
+Kind: TypeAlias = Literal["task", "kernel", "run"]
+SECTIONS: dict[Kind, dict[str, str]] = {
+    "kernel": {
+        "Origin": "origins",
+        "Evaluations": "evaluations",
+        "Speedups": "speedups",
+        "Analyses": "analyses",
+        "Claims": "claims",
+        "Findings": "findings",
+        "Lineage": "lineage",
+        "Datasets": "datasets",
+    },
+    "task": {
+        "Claimed": "claims",
+        "Judged": "evaluations",
+        "Measured": "speedups",
+        "Findings": "findings",
+    },
+    "run": {"Ends": "ends", "Rows": "rows", "Options": "options"},
 }
-"""Title of each section of a kernel, and its query."""
-TASK_SECTIONS = {
-    "Claimed": "claims",
-    "Judged": "evaluations",
-    "Measured": "speedups",
-    "Findings": "findings",
-}
-"""Title of each section of a task, and its query."""
-RUN_SECTIONS = {"Ends": "ends", "Rows": "rows", "Options": "options"}
-"""Title of each section of a run, and its query."""
+"""Title of each section of a page, and its query."""
 _START_OF_ID = re.compile("[0-9a-f-]+")
 _HOW_TO_SHOW = (
     "Give the name of a task, such as level1/9 or L1-9, or the id of a kernel or run or its first "
@@ -52,26 +53,13 @@ _HOW_TO_SHOW = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskPage:
-    """One task: its label, and one table per section about the kernels for it."""
+class Page:
+    """One task, kernel or run, and one table per section."""
 
-    task: dict[str, Any]
-    sections: dict[str, pa.Table]
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelPage:
-    """One kernel: its row and features, and one table per section."""
-
-    kernel: dict[str, Any]
-    sections: dict[str, pa.Table]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunPage:
-    """One run: its row, with its state and what its lease says, and one table per section."""
-
-    run: dict[str, Any]
+    kind: Kind
+    row: dict[str, Any]
+    """The label of the task; the kernel with its features; the run with its state, and what its
+    lease says."""
     sections: dict[str, pa.Table]
 
 
@@ -85,7 +73,7 @@ class Ancestry:
     kernel, score as shown, attempts, policy, run, step, written_at, quarantined (the parent)."""
 
 
-def read_page(lake: Lake, wanted: str) -> KernelPage | TaskPage | RunPage:
+def read_page(lake: Lake, wanted: str) -> Page:
     """Read the page of a task, by its name (level1/9, L1-9), or of a kernel or run, by its id.
 
     Raises UnknownName if no task, kernel or run matches, or more than one.
@@ -94,26 +82,33 @@ def read_page(lake: Lake, wanted: str) -> KernelPage | TaskPage | RunPage:
     names = read_task_names(lake, wanted)
     start = expand_name(wanted).lower()
     if names.match(wanted) or not _START_OF_ID.fullmatch(start):
-        return _read_task_page(lake, names.find(wanted, kinds, _HOW_TO_SHOW))
+        return _read_page(lake, "task", names.find(wanted, kinds, _HOW_TO_SHOW))
     kernels, runs = (
         [str(row[key]) for row in lake.run(file.read_text("utf-8"), {"start": start}).rows()]
         for file, key in ((KERNELS, "kernel_id"), (RUNS, "run_id"))
     )
     chosen = choose_id(kinds, wanted, [*kernels, *runs], _HOW_TO_SHOW)
-    return _read_kernel_page(lake, chosen) if chosen in kernels else _read_run_page(lake, chosen)
+    if chosen in kernels:
+        return read_kernel_page(lake, chosen)
+    row = lake.run(read_sql(__file__, "run/run"), {"run_id": chosen}).one()
+    assert row is not None
+    return _read_page(lake, "run", row | {"state": find_state(lake.location, row)})
 
 
-def read_task_page(lake: Lake, wanted: str) -> TaskPage:
+def read_task_page(lake: Lake, wanted: str) -> Page:
     """Read the page of the task that `find_task` finds; raises UnknownName."""
-    return _read_task_page(lake, find_task(lake, wanted))
+    return _read_page(lake, "task", find_task(lake, wanted))
 
 
-def read_kernel_page(lake: Lake, prefix: str) -> KernelPage:
+def read_kernel_page(lake: Lake, prefix: str) -> Page:
     """Read the page of the kernel whose id begins with `prefix`.
 
     Raises UnknownName unless exactly one kernel id begins with it.
     """
-    return _read_kernel_page(lake, find_kernel(lake, prefix))
+    kernel_id = find_kernel(lake, prefix)
+    row = lake.run(read_sql(__file__, "kernel/kernel"), {"kernel_id": kernel_id}).one()
+    assert row is not None
+    return _read_page(lake, "kernel", row)
 
 
 def find_ancestry(lake: Lake, prefix: str) -> Ancestry:
@@ -126,31 +121,10 @@ def find_ancestry(lake: Lake, prefix: str) -> Ancestry:
     return Ancestry(kernel_id=kernel_id, edges=edges)
 
 
-def _read_task_page(lake: Lake, task: dict[str, Any]) -> TaskPage:
-    arguments = {"task_id": task["task_id"]}
-    return TaskPage(task=task, sections=_read_sections(lake, "task", TASK_SECTIONS, arguments))
-
-
-def _read_run_page(lake: Lake, run_id: str) -> RunPage:
-    arguments = {"run_id": run_id}
-    row = lake.run(read_sql(__file__, "run/run"), arguments).one()
-    assert row is not None
-    sections = _read_sections(lake, "run", RUN_SECTIONS, arguments)
-    return RunPage(run=row | {"state": find_state(lake.location, row)}, sections=sections)
-
-
-def _read_kernel_page(lake: Lake, kernel_id: str) -> KernelPage:
-    arguments = {"kernel_id": kernel_id}
-    row = lake.run(read_sql(__file__, "kernel/kernel"), arguments).one()
-    assert row is not None
-    sections = _read_sections(lake, "kernel", KERNEL_SECTIONS, arguments)
-    return KernelPage(kernel=row, sections=sections)
-
-
-def _read_sections(
-    lake: Lake, kind: str, sections: dict[str, str], arguments: dict[str, Any]
-) -> dict[str, pa.Table]:
-    return {
-        title: lake.run(read_sql(__file__, f"{kind}/{query}"), arguments).arrow()
-        for title, query in sections.items()
+def _read_page(lake: Lake, kind: Kind, row: dict[str, Any]) -> Page:
+    key = f"{kind}_id"
+    sections = {
+        title: lake.run(read_sql(__file__, f"{kind}/{query}"), {key: row[key]}).arrow()
+        for title, query in SECTIONS[kind].items()
     }
+    return Page(kind=kind, row=row, sections=sections)

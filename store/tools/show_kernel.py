@@ -25,7 +25,7 @@ async def run(lake_tools: LakeTools, kernel: str, at: str | None = None, offset:
 
     def read(lake: Lake) -> tuple[dict[str, Any], dict[str, Any]]:
         page = read_kernel_page(lake, kernel)
-        return page.kernel, {name.lower(): list_rows(t) for name, t in page.sections.items()}
+        return page.row, {name.lower(): list_rows(t) for name, t in page.sections.items()}
 
     row, sections = await lake_tools.read(snapshot, read)
     part, notes = slice_text("code", row.pop("code"), offset)

@@ -29,12 +29,12 @@ async def run(lake_tools: LakeTools, task: str, at: str | None = None, offset: i
 
     def read(lake: Lake) -> tuple[dict[str, Any], str]:
         page = read_task_page(lake, task)
-        parameters = {"task_id": page.task["task_id"]}
+        parameters = {"task_id": page.row["task_id"]}
         about = lake.run(read_sql(__file__, "task"), parameters).one()
         assert about is not None
         workloads = lake.run(read_sql(__file__, "workloads"), parameters).rows()
         sections = {title.lower(): list_rows(rows) for title, rows in page.sections.items()}
-        return page.task | {"workloads": workloads} | sections, about["code"]
+        return page.row | {"workloads": workloads} | sections, about["code"]
 
     data, code = await lake_tools.read(snapshot, read)
     part, notes = slice_text("code", code, offset)

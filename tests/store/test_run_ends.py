@@ -73,8 +73,8 @@ def ask(url: str, run_id: str) -> str:
     [printed] = re.findall(r"^state +(.*)$", done.stdout, re.MULTILINE)
     with store.open(url) as lake:
         page = pages.read_page(lake, run_id)
-    assert isinstance(page, pages.RunPage)
-    assert page.run["state"] == printed
+    assert page.kind == "run"
+    assert page.row["state"] == printed
     return printed
 
 
@@ -123,8 +123,8 @@ def test_a_killed_run_an_interrupted_one_a_failed_one_and_one_that_finished(lake
         [row] = first.rows()
     with store.open(lake_url, row["n"] + 3) as lake:
         page = pages.read_page(lake, ids["failed"])
-        assert isinstance(page, pages.RunPage)
-        assert page.run["state"] == "open at this snapshot, and failed since"
+        assert page.kind == "run"
+        assert page.row["state"] == "open at this snapshot, and failed since"
 
 
 @contextmanager
