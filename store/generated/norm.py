@@ -105,7 +105,15 @@ def task(draw: Draw) -> Task:
     module = Module(params=("weight",) if weighted else ())
     titles = [pre.title, core.title, "weight" * weighted, post.title]
     if weighted:
-        core = _add_weights(core)
+        *c, last = core.c
+        inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
+        core = replace(
+            core,
+            torch=(*core.torch, "v = v * self.weight"),
+            fast=(*core.fast, "v = v.mul_(self.weight)"),
+            c=(*c, f"@ to[c] = POST(({inner}) * weight[c]);"),
+            triton=(*core.triton, "v = v * tl.load(weight + c, mask, other=0.0)"),
+        )
     if level == 3:
         core, post, titles = _average_rows(core, post), Chain(), [*titles, "mean of squares"]
     return row_programs.write_task(
@@ -116,18 +124,6 @@ def task(draw: Draw) -> Task:
         pre=pre,
         core=core,
         post=post,
-    )
-
-
-def _add_weights(core: Core) -> Core:
-    *c, last = core.c
-    inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
-    return replace(
-        core,
-        torch=(*core.torch, "v = v * self.weight"),
-        fast=(*core.fast, "v = v.mul_(self.weight)"),
-        c=(*c, f"@ to[c] = POST(({inner}) * weight[c]);"),
-        triton=(*core.triton, "v = v * tl.load(weight + c, mask, other=0.0)"),
     )
 
 

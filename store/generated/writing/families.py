@@ -48,29 +48,14 @@ def generate_tasks(
         UnknownName: there is no such family.
         ImportFailed: a family has no more such tasks.
     """
-    streams = [(name, _keep_steps(name, seed, steps)) for name in names]
+    streams = [(name, _generate_family(name, seed, steps)) for name in names]
     while True:
         for name, stream in streams:
             yield name, next(stream)
 
 
-def _keep_steps(name: str, seed: int, steps: int | None) -> Iterator[Task]:
-    left_out = 0
-    for task in _generate_family(name, seed):
-        if steps is None or task.steps == steps:
-            left_out = 0
-            yield task
-        elif task.steps is None or left_out == _MOST_DRAWS:
-            raise ImportFailed(
-                f"family {name} has no tasks with --steps {steps}",
-                "Give another number, or only --families whose names begin with tuned_.",
-            )
-        else:
-            left_out += 1
-
-
-def _generate_family(name: str, seed: int) -> Iterator[Task]:
-    make, seen, place = load_family(name).task, set[str](), 0
+def _generate_family(name: str, seed: int, steps: int | None) -> Iterator[Task]:
+    make, seen, place, left_out = load_family(name).task, set[str](), 0, 0
     while True:
         for attempt in range(_MOST_DRAWS):
             task = make(Draw("generated", seed, name, place, attempt))
@@ -82,4 +67,13 @@ def _generate_family(name: str, seed: int) -> Iterator[Task]:
             )
         seen.add(task.code)
         place += 1
-        yield task
+        if steps is None or task.steps == steps:
+            left_out = 0
+            yield task
+        elif task.steps is None or left_out == _MOST_DRAWS:
+            raise ImportFailed(
+                f"family {name} has no tasks with --steps {steps}",
+                "Give another number, or only --families whose names begin with tuned_.",
+            )
+        else:
+            left_out += 1

@@ -62,35 +62,14 @@ class Tuned:
 def write_task(draw: Draw, tuned: Tuned) -> Task:
     """Return the task with its tuned kernels and wrong ones."""
     shape, gpu_shape = draw.choice(tuned.shapes)
-    return texts.write_task(
-        draw,
-        title=tuned.title,
-        level=tuned.level,
-        module=tuned.module,
-        lines=tuned.lines,
-        sizes=dict(zip(("ROWS", "COLS"), shape, strict=True)),
-        shapes=tuned.inputs,
-        bound=tuned.bound,
-        kernels=(
-            texts.write_rewrite(tuned.module, tuned.rewritten),
-            *_write_kernels(draw, tuned),
-            texts.write_rounded(tuned.module, tuned.lines),
-            _write_wrong_kernel(tuned),
-        ),
-        cuda=dict(zip(("ROWS", "COLS"), gpu_shape, strict=True)),
-        steps=len(tuned.steps),
-    )
-
-
-def _write_kernels(draw: Draw, tuned: Tuned) -> list[TeacherKernel]:
-    """Return kernels with several settings in each language: the plainest one, and drawn ones."""
+    kernels = [texts.write_rewrite(tuned.module, tuned.rewritten)]
     languages: tuple[tuple[Language, Choices, int], ...] = (
         ("cpp", tuned.c_choices, 4),
         ("triton", tuned.triton_choices, 6),
         ("cuda", tuned.cuda_choices, 4),
     )
-    kernels: list[TeacherKernel] = []
     for language, choices, count in languages:
+        # Several settings in each language: the plainest one, and drawn ones.
         settings = [{name: values[0] for name, values in choices.items()}]
         while len(settings) < count:
             setting = {name: draw.choice(values) for name, values in choices.items()}
@@ -103,15 +82,24 @@ def _write_kernels(draw: Draw, tuned: Tuned) -> list[TeacherKernel]:
             )
             variant = f"{language}_tuned_{'_'.join(map(str, setting.values()))}"
             kernels.append(_write_kernel(tuned, language, variant, list(setting), knobs))
-    return kernels
-
-
-def _write_wrong_kernel(tuned: Tuned) -> TeacherKernel:
-    """Return a C kernel whose answer is off by a little everywhere."""
+    kernels.append(texts.write_rounded(tuned.module, tuned.lines))
+    # A C kernel whose answer is off by a little everywhere.
     knobs = "\n".join(f"{name} = {max(values)}" for name, values in tuned.c_choices.items())
-    kernel = _write_kernel(tuned, "cpp", "wrong_offset", list(tuned.c_choices), knobs)
-    code = kernel.code.replace("return out", "return out + 0.01 * out.abs().max()")
-    return replace(kernel, code=code)
+    wrong = _write_kernel(tuned, "cpp", "wrong_offset", list(tuned.c_choices), knobs)
+    code = wrong.code.replace("return out", "return out + 0.01 * out.abs().max()")
+    return texts.write_task(
+        draw,
+        title=tuned.title,
+        level=tuned.level,
+        module=tuned.module,
+        lines=tuned.lines,
+        sizes=dict(zip(("ROWS", "COLS"), shape, strict=True)),
+        shapes=tuned.inputs,
+        bound=tuned.bound,
+        kernels=[*kernels, replace(wrong, code=code)],
+        cuda=dict(zip(("ROWS", "COLS"), gpu_shape, strict=True)),
+        steps=len(tuned.steps),
+    )
 
 
 def _write_kernel(

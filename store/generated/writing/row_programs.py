@@ -36,7 +36,29 @@ class Core:
 _ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
 _COLS = (256, 384, 500, 512, 640, 768, 1000, 1024, 1536)
 _COMBINE = {"sum": "s[t] + s[t + h]", "max": "fmaxf(s[t], s[t + h])"}
-_SHUFFLE = {"sum": "v += {}", "max": "v = fmaxf(v, {})"}
+_IN_SHARED_MEMORY = """__device__ float {kind}_all(float v) {{
+  __shared__ float s[256];
+  const int t = threadIdx.x;
+  s[t] = v;
+  __syncthreads();
+  for (int h = 128; h > 0; h /= 2) {{
+    if (t < h) s[t] = {combine};
+    __syncthreads();
+  }}
+  v = s[0];
+  __syncthreads();
+  return v;
+}}
+"""
+_SHUFFLE = {
+    "sum": "v += __shfl_xor_sync(0xffffffff, v, h)",
+    "max": "v = fmaxf(v, __shfl_xor_sync(0xffffffff, v, h))",
+}
+_BY_SHUFFLES = """__device__ float {kind}_all(float v) {{
+  for (int h = 16; h > 0; h /= 2) {step};
+  return v;
+}}
+"""
 _COLUMNS = ("cols=x.shape[1]",)
 
 
@@ -151,19 +173,17 @@ def _write_cuda(
         *["float* to = out + (long long)r * cols;"] * (not core.scalar),
         *_lines(core, pre, post, "for (int c = t; c < cols; c += T)", "if (t == 0) "),
     ]
-    in_block = Program(
-        module, out, _COLUMNS, functions + "".join(map(_reduce_in_shared_memory, used))
-    )
-    in_warp = Program(module, out, functions=functions + "".join(map(_reduce_by_shuffles, used)))
+    in_block = "".join(_IN_SHARED_MEMORY.format(kind=one, combine=_COMBINE[one]) for one in used)
+    in_warp = "".join(_BY_SHUFFLES.format(kind=one, step=_SHUFFLE[one]) for one in used)
     return [
-        in_block.write_cuda(
+        Program(module, out, _COLUMNS, functions + in_block).write_cuda(
             "cuda_block",
             "CUDA, a block of threads a row, combined in shared memory.",
             ["const int r = blockIdx.x, t = threadIdx.x, T = 256;", *body],
             ("fusion", "shared_memory"),
             grid="x.shape[0], 1, 1",
         ),
-        in_warp.write_cuda(
+        Program(module, out, functions=functions + in_warp).write_cuda(
             "cuda_warp",
             "CUDA, a warp a row, combined by shuffles.",
             [texts.WARP_ROW[0].replace(";", ", T = 32;"), texts.WARP_ROW[1], *body],
@@ -171,29 +191,3 @@ def _write_cuda(
             grid=texts.WARP_GRID,
         ),
     ]
-
-
-def _reduce_in_shared_memory(kind: str) -> str:
-    return f"""__device__ float {kind}_all(float v) {{
-  __shared__ float s[256];
-  const int t = threadIdx.x;
-  s[t] = v;
-  __syncthreads();
-  for (int h = 128; h > 0; h /= 2) {{
-    if (t < h) s[t] = {_COMBINE[kind]};
-    __syncthreads();
-  }}
-  v = s[0];
-  __syncthreads();
-  return v;
-}}
-"""
-
-
-def _reduce_by_shuffles(kind: str) -> str:
-    step = _SHUFFLE[kind].format("__shfl_xor_sync(0xffffffff, v, h)")
-    return f"""__device__ float {kind}_all(float v) {{
-  for (int h = 16; h > 0; h /= 2) {step};
-  return v;
-}}
-"""
