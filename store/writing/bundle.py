@@ -48,25 +48,30 @@ def conform(table: Table, rows: Rows) -> pa.Table:
     """
     import pyarrow as pa
 
-    schema = table.arrow_schema
-    given = rows if isinstance(rows, pa.Table) else _from_mappings(table, rows, schema)
-    if given.schema.equals(table.open_schema) and is_whole(given):
-        return given
-    unknown = [name for name in given.column_names if name not in table.columns]
+    if isinstance(rows, pa.Table):
+        if rows.schema.equals(table.open_schema) and is_whole(rows):
+            return rows
+        columns: dict[str, Any] = {name: rows.column(name) for name in rows.column_names}
+        count = rows.num_rows
+    else:
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {name: [row.get(name) for row in rows] for name in names}
+        count = len(rows) if names else 0
+    unknown = [name for name in columns if name not in table.columns]
     if unknown:
-        columns = ", ".join(table.columns)
-        raise RowsRejected(
-            table.name, f"columns are {columns}", given.num_rows, [f"unknown column {unknown[0]}"]
-        )
+        rule = f"columns are {', '.join(table.columns)}"
+        if not isinstance(rows, pa.Table):
+            count = sum(unknown[0] in row for row in rows)
+        raise RowsRejected(table.name, rule, count, [f"unknown column {unknown[0]}"])
     arrays: list[pa.ChunkedArray | pa.Array] = []
-    for wanted in schema:
-        if wanted.name in given.column_names:
-            arrays.append(_cast(table, given.column(wanted.name), wanted))
-        elif wanted.name == table.time_column:
+    for arrow_field in table.arrow_schema:
+        if arrow_field.name in columns:
+            arrays.append(_cast(table, columns[arrow_field.name], arrow_field))
+        elif arrow_field.name == table.time_column:
             now = datetime.now(UTC)
-            arrays.append(pa.repeat(pa.scalar(now, wanted.type), given.num_rows))
+            arrays.append(pa.repeat(pa.scalar(now, arrow_field.type), count))
         else:
-            arrays.append(pa.nulls(given.num_rows, wanted.type))
+            arrays.append(pa.nulls(count, arrow_field.type))
     # The rules find NULLs in required columns, and can name the rows.
     return pa.Table.from_arrays(arrays, schema=table.open_schema)
 
@@ -91,65 +96,59 @@ def is_whole(rows: pa.Table) -> bool:
     return True
 
 
-def _from_mappings(table: Table, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    import pyarrow as pa
-
-    names = dict.fromkeys(name for row in rows for name in row)
-    unknown = [name for name in names if name not in table.columns]
-    if unknown:
-        rule = f"columns are {', '.join(table.columns)}"
-        count = sum(unknown[0] in row for row in rows)
-        raise RowsRejected(table.name, rule, count, [f"unknown column {unknown[0]}"])
-    arrays: dict[str, pa.Array] = {}
-    for name in names:
-        wanted = schema.field(name).type
-        try:
-            arrays[name] = pa.array(
-                [_parse_time(row.get(name), wanted) for row in rows], type=wanted
-            )
-        except (ValueError, TypeError, OverflowError) as error:
-            rule = _describe_type(table, name)
-            bad = [row for row in rows if not _fits_type(row.get(name), wanted)]
-            examples = [ascii(row.get(name))[:120] for row in bad[:3]]
-            raise RowsRejected(table.name, rule, len(bad), examples) from error
-    return pa.table(arrays)
-
-
-def _fits_type(value: object, wanted: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    try:
-        pa.array([_parse_time(value, wanted)], type=wanted)
-    except (ValueError, TypeError, OverflowError):
-        return False
-    return True
-
-
-def _parse_time(value: object, wanted: pa.DataType) -> object:
+def _parse_time(value: object, kind: pa.DataType) -> object:
     """Parse a time in ISO format, as in JSON; other values stay unchanged."""
     import pyarrow as pa
 
-    if not isinstance(value, str) or not pa.types.is_timestamp(wanted):
+    if not isinstance(value, str) or not pa.types.is_timestamp(kind):
         return value
     moment = datetime.fromisoformat(value)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _cast(table: Table, column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
+def _cast(
+    table: Table, column: pa.ChunkedArray | list[Any], arrow_field: pa.Field
+) -> pa.ChunkedArray | pa.Array:
+    """Return a column, given in Arrow or as Python values, with its type of the catalog."""
     import pyarrow as pa
 
-    rule = _describe_type(table, wanted.name)
-    same = column.type == wanted.type
-    if not same and _name_kind(column.type) not in ("null", "other", _name_kind(wanted.type)):
+    kind = table.columns[arrow_field.name].type
+    rule = f"{arrow_field.name} is {kind}" + (", valid UTF-8" if "VARCHAR" in kind else "")
+    if isinstance(column, list):
+        try:
+            return pa.array(
+                [_parse_time(value, arrow_field.type) for value in column], arrow_field.type
+            )
+        except (ValueError, TypeError, OverflowError) as error:
+            wrong = [value for value in column if not _fits(value, arrow_field.type)]
+            examples = [ascii(value)[:120] for value in wrong[:3]]
+            raise RowsRejected(table.name, rule, len(wrong), examples) from error
+    same = column.type == arrow_field.type
+    if not same and _name_kind(column.type) not in ("null", "other", _name_kind(arrow_field.type)):
         examples = [f"the column given is {column.type}"]
         raise RowsRejected(table.name, rule, len(column), examples)
     try:
         column.validate(full=True)
-        return column if same else column.cast(wanted.type)
+        return column if same else column.cast(arrow_field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        bad = [value for value in column if not _scalar_fits(value, wanted.type)]
+        bad = [value for value in column if not _fits(value, arrow_field.type)]
         examples = [_format_value(value) for value in bad[:3]] or [str(error)[:200]]
         raise RowsRejected(table.name, rule, len(bad) or len(column), examples) from error
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        if isinstance(value, pa.Scalar):
+            # Invalid UTF-8 shows only in the Python value.
+            value.as_py()
+            value.cast(kind)
+        else:
+            pa.array([_parse_time(value, kind)], type=kind)
+    except (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError):
+        return False
+    return True
 
 
 def _name_kind(kind: pa.DataType) -> str:
@@ -175,28 +174,11 @@ def _name_kind(kind: pa.DataType) -> str:
     return "other"
 
 
-def _scalar_fits(value: pa.Scalar, wanted: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    try:
-        # Invalid UTF-8 shows only in the Python value.
-        value.as_py()
-        value.cast(wanted)
-    except (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError):
-        return False
-    return True
-
-
 def _format_value(value: pa.Scalar) -> str:
     try:
         return ascii(value.as_py())[:120]
     except UnicodeDecodeError as error:
         return ascii(error.object)[:120]
-
-
-def _describe_type(table: Table, column: str) -> str:
-    kind = table.columns[column].type
-    return f"{column} is {kind}" + (", valid UTF-8" if "VARCHAR" in kind else "")
 
 
 def hash_content(author: str, tables: Mapping[str, pa.Table]) -> str:
