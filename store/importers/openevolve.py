@@ -69,7 +69,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     reading = pieces.Import(lake, NAME, config)
     folder = root if root.is_dir() else root.parent
     problem = config.problem or folder.resolve().name
-    opened = [_open_trace(file, root) for file in traces]
+    opened = [
+        pieces.open_documents(
+            None, [file], root, lambda one: pieces.parse_document(one, root).list("traces")
+        )
+        if file.suffix == ".json"
+        else pieces.open_json_lines(file, root)
+        for file in traces
+    ]
     if programs:
         # The identity of a trace covers the programs that its code comes from.
         documents = pieces.open_documents("programs", list(programs.values()), root, lambda _: ())
@@ -77,7 +84,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             replace(one, digest=sources.combine(trace=one.digest, programs=documents.digest))
             for one in opened
         ]
-        opened.append(replace(documents, open=partial(_read_programs, programs, root)))
+
+        def read_programs() -> Iterator[Fields]:
+            parents = {
+                name: pieces.parse_document(file, root).text("parent_id")
+                for name, file in programs.items()
+            }
+            for name in list_parents_first(parents):
+                yield pieces.parse_document(programs[name], root)
+
+        opened.append(replace(documents, open=read_programs))
     yield from reading.read(
         opened,
         lambda: (
@@ -96,22 +112,6 @@ def _is_trace(file: Path) -> bool:
     if file.suffix == ".json":
         return detection.has_names(file, "traces", "child_id", "child_metrics")
     return {"child_id", "parent_id", "child_metrics"} <= detection.read_first_object(file).keys()
-
-
-def _open_trace(file: Path, root: Path) -> pieces.SourceFile:
-    if file.suffix != ".json":
-        return pieces.open_json_lines(file, root)
-    return pieces.open_documents(
-        None, [file], root, lambda one: pieces.parse_document(one, root).list("traces")
-    )
-
-
-def _read_programs(programs: dict[str, Path], root: Path) -> Iterator[Fields]:
-    parents = {
-        name: pieces.parse_document(file, root).text("parent_id") for name, file in programs.items()
-    }
-    for name in list_parents_first(parents):
-        yield pieces.parse_document(programs[name], root)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def _read_rows(file: Path) -> Iterator[Fields]:
 
 def _add(version: int, rows: BundleRows, problem: Fields) -> None:
     definition = flashinfer.parse_definition(problem.inner("definition"))
-    workloads = [flashinfer.parse_workload(one) for one in _list_fields(problem, "workloads")]
+    workloads = [flashinfer.parse_workload(one) for one in problem.values["workloads"]]
     drawn = {
         name
         for workload in workloads
@@ -161,12 +161,12 @@ def _add(version: int, rows: BundleRows, problem: Fields) -> None:
     for workload in workloads:
         of_trace.add_workload(workload)
     known: set[str | None] = set()
-    for one in _list_fields(problem, "solutions"):
+    for one in problem.values.get("solutions") or ():
         solution = flashinfer.parse_solution(one)
         of_trace.add_solution(solution)
         known.add(solution.name)
     unknown = 0
-    for one in _list_fields(problem, "traces"):
+    for one in problem.values.get("traces") or ():
         trace = flashinfer.parse_trace(one, {definition.name})
         if trace.solution in known:
             of_trace.add_verdict(trace)
@@ -179,7 +179,3 @@ def _add(version: int, rows: BundleRows, problem: Fields) -> None:
 def _read_level(name: str) -> int | None:
     match = _LEVEL.fullmatch(name)
     return None if match is None else int(match[1])
-
-
-def _list_fields(problem: Fields, name: str) -> list[Fields]:
-    return cast("list[Fields]", problem.values.get(name) or [])

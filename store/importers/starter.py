@@ -109,26 +109,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             f"the starter suite is built in and takes no path, not {path}",
             "A folder of your own tasks and kernels is imported by: store import kernels PATH",
         )
-    yield _suite_bundle(read_suite(), config, lake)
-    files = sorted(MEASURED.glob("*.parquet"))
-    if config.measured and files:
-        content = sources.digest((file.name, file.read_bytes()) for file in files)
-        tables: dict[str, Any] = {file.stem: pq.read_table(file) for file in files}
-        counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
-        yield Bundle(
-            # It depends on the content alone, so that other options do not store a measurement
-            # twice.
-            bundle_id=ids.content_id("measured", NAME, content),
-            message=f"{NAME}, measured: {counts}",
-            tables=tables,
-        )
-
-
-def _suite_bundle(suite: Suite, config: Config, lake: store.Lake) -> Bundle:
-    files = [("suite.yaml", (FOLDER / "suite.yaml").read_bytes())]
+    suite = read_suite()
+    texts = [("suite.yaml", (FOLDER / "suite.yaml").read_bytes())]
     for task in suite.tasks:
-        files.append((task.name, task.code.encode()))
-        files += [(f"{task.name}/{kernel.name}", kernel.code.encode()) for kernel in task.kernels]
+        texts.append((task.name, task.code.encode()))
+        texts += [(f"{task.name}/{kernel.name}", kernel.code.encode()) for kernel in task.kernels]
 
     def add(rows: BundleRows) -> None:
         rows.add_policy(NAME, "person", output_terms=suite.license)
@@ -158,7 +143,19 @@ def _suite_bundle(suite: Suite, config: Config, lake: store.Lake) -> Bundle:
         *(lake, NAME, config), source_revision=suite.revision, license=suite.license
     )
     message = f"{NAME} {suite.revision}: {len(suite.tasks)} tasks, {kernels} kernels"
-    return reading.make_bundle(sources.digest(files), message, NAME, add)
+    yield reading.make_bundle(sources.digest(texts), message, NAME, add)
+    files = sorted(MEASURED.glob("*.parquet"))
+    if config.measured and files:
+        content = sources.digest((file.name, file.read_bytes()) for file in files)
+        tables: dict[str, Any] = {file.stem: pq.read_table(file) for file in files}
+        counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
+        yield Bundle(
+            # It depends on the content alone, so that other options do not store a measurement
+            # twice.
+            bundle_id=ids.content_id("measured", NAME, content),
+            message=f"{NAME}, measured: {counts}",
+            tables=tables,
+        )
 
 
 def _add_kernel(rows: BundleRows, task: Task, task_id: str, kernel: StarterKernel) -> None:

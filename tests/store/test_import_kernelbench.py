@@ -235,12 +235,15 @@ def test_hostile_files_are_refused(
     ("columns", "message"),
     [
         ({"code": [RELU], "level": [1], "name": ["19_ReLU"]}, "no column problem_id"),
-        ({"code": [None], "level": [1], "name": ["a"], "problem_id": [1]}, "row 1: code and name"),
+        (
+            {"code": [None], "level": [1], "name": ["a"], "problem_id": [1]},
+            "row 1: code is missing",
+        ),
         (
             {"code": [RELU], "level": ["one"], "name": ["a"], "problem_id": [1]},
-            "level and problem_id are numbers",
+            "level is str 'one', not a number",
         ),
-        ({"code": [RELU], "level": [1], "name": ["a"], "problem_id": [2**40]}, "there is no level"),
+        ({"code": [RELU], "level": [1], "name": ["a"], "problem_id": [2**40]}, "problem_id is int"),
     ],
 )
 def test_parquet_that_is_something_else_is_refused(

@@ -91,33 +91,24 @@ def read_task_path(path: Path) -> TaskFile:
     Raises FlywheelError (UnknownFormat, ImportFailed) with what is missing.
     """
     folder = path if path.is_dir() else path.parent
-    if path.is_dir():
-        return _read_folder(path)
-    if path.name in ("func_forward.py", "config_forward.json"):
-        return _read_robust_kbench(folder)
-    if path.name in ("func_backward.py", "config_backward.json"):
-        return _refuse_backward(path)
-    if path.name == "task.yml":
-        return _read_gpu_mode(folder)
-    if path.suffix == ".json":
-        return _read_flashinfer(path)
-    if path.suffix != ".py":
-        raise UnknownFormat(path, "no format has such a file")
-    defined = _list_defined(_read_text(path, folder), path)
-    if {"ref_kernel", "generate_input"} <= defined:
-        return _read_gpu_mode(folder, path)
-    has_shapes = (folder / "shapes.py").is_file() or (folder / "problem.yaml").is_file()
-    if path.name == "reference.py" and has_shapes:
-        return _read_kernelbench_hard(folder)
-    return _read_kernelbench(path)
-
-
-def _read_text(file: Path, root: Path) -> str:
-    """Return the text of a file without a byte-order mark, which nothing may come before."""
-    return sources.read_text(file, root).removeprefix("\ufeff")
-
-
-def _read_folder(folder: Path) -> TaskFile:
+    if not path.is_dir():
+        if path.name in ("func_forward.py", "config_forward.json"):
+            return _read_robust_kbench(folder)
+        if path.name in ("func_backward.py", "config_backward.json"):
+            return _refuse_backward(path)
+        if path.name == "task.yml":
+            return _read_gpu_mode(folder)
+        if path.suffix == ".json":
+            return _read_flashinfer(path)
+        if path.suffix != ".py":
+            raise UnknownFormat(path, "no format has such a file")
+        defined = _list_defined(_read_text(path, folder), path)
+        if {"ref_kernel", "generate_input"} <= defined:
+            return _read_gpu_mode(folder, path)
+        has_shapes = (folder / "shapes.py").is_file() or (folder / "problem.yaml").is_file()
+        if path.name == "reference.py" and has_shapes:
+            return _read_kernelbench_hard(folder)
+        return _read_kernelbench(path)
     if (folder / "func_forward.py").is_file():
         return _read_robust_kbench(folder)
     if (folder / "func_backward.py").is_file():
@@ -147,6 +138,11 @@ def _read_folder(folder: Path) -> TaskFile:
     raise FlywheelError(
         f"{folder} has {len(files)} tasks: {names}{more}", f"Name one, such as {files[0]}."
     )
+
+
+def _read_text(file: Path, root: Path) -> str:
+    """Return the text of a file without a byte-order mark, which nothing may come before."""
+    return sources.read_text(file, root).removeprefix("\ufeff")
 
 
 def _read_kernelbench(file: Path) -> TaskFile:
