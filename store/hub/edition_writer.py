@@ -26,7 +26,7 @@ from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.schema import catalog, row_checks
 from store.schema.tables import Table
-from store.upkeep import check_record
+from store.upkeep.maintenance import require_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,7 +155,7 @@ def write_edition(
     # Also files of unpublished tables, because licenses and quarantine are read from them.
     files = checksums.list_files(lake.location)
     read = [file for file in files if file.is_read_at(lake.snapshot)]
-    check_record.require_whole(lake.location, read, "Nothing was published.")
+    require_whole(lake.location, read, "Nothing was published.")
     found = licenses.survey(lake, options.license)
     seeds: dict[str, pa.Table] = {}
     if options.unlicensed == "stop":

@@ -32,7 +32,7 @@ from store.writing.bundle import Bundle
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from store.hub.incoming import IncomingTable
+    from store.hub.pull import IncomingTable
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +119,7 @@ def _compare_files(files: list[Path], origin: str | None, lake: store.Lake) -> l
     """Compare the rows of each file with those of the lake by the rules of `store pull`."""
     import pyarrow as pa
 
-    from store.hub.comparison import compare, describe_joining
-    from store.hub.incoming import IncomingTable, Preparation
+    from store.hub.pull import IncomingTable, Preparation, compare, describe_joining
     from store.hub.redact import Redactor
 
     known, now = catalog.load(), datetime.now(UTC)

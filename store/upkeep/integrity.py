@@ -21,13 +21,16 @@ from store.schema.catalog import Catalog
 from store.schema.row_checks import NAME_RULE
 from store.schema.sql_text import quote_values
 from store.schema.tables import Table
-from store.upkeep import check_record
-from store.upkeep.check_record import Checked
 from store.upkeep.maintenance import (
+    NOTHING,
     ORPHAN_AGE,
+    Checked,
+    distrust,
     find_catalog_damage,
     list_orphans,
     open_for_reading,
+    read_checked,
+    write_checked,
 )
 from store.writing.rejected import NEXT_STEP, list_rejected, locate_folder
 from store.writing.spool import count_bundles
@@ -110,9 +113,9 @@ def inspect(
     (`store.lake.view_cache`) against the tables; rejected bundles in the spool. Damage is reported
     like a broken rule, and tables that are still readable are checked.
 
-    Without `full`, what an earlier check on this host has found whole (`check_record`) is not read
-    again: rows that were in the lake then, and data files that nobody has written since. Kept
-    answers are compared when nothing was checked before.
+    Without `full`, what an earlier check on this host has found whole (`maintenance.Checked`) is
+    not read again: rows that were in the lake then, and data files that nobody has written since.
+    Kept answers are compared when nothing was checked before.
 
     Files that a killed commit left behind are no problem, since no snapshot refers to them, and
     neither are bundles that still wait in the spool: both are logged, and so is the number of
@@ -125,7 +128,7 @@ def inspect(
     location.require()
     location.require_writable()
     problems: list[Problem] = []
-    checked = check_record.NOTHING
+    checked = NOTHING
     compared = Comparison(files=[], damaged=[], stamps={}, unread=frozenset())
     damage = find_catalog_damage(location)
     if damage is not None:
@@ -134,18 +137,18 @@ def inspect(
         with open_for_reading(location) as connection:
             files = checksums.list_attached_files(connection, location)
             if not full:
-                checked = check_record.read_checked(connection, location, _read_rules(connection))
+                checked = read_checked(connection, location, _read_rules(connection))
         compared = checksums.compare_files(files, progress, trusted=checked.files)
         _note_unrecorded(files)
         with open_for_reading(location) as connection:
-            check_record.distrust(location, [one.file.path for one in compared.damaged])
+            distrust(location, [one.file.path for one in compared.damaged])
             _check_lake(connection, location, (compared, checked), problems, progress)
             if not problems:
                 _record(connection, location, compared)
     except (duckdb.Error, UnicodeDecodeError) as error:
         faults.raise_unless_damage(error, location.url)
         problems.append(_report_database(location, summarize_error(error)))
-    if not problems and checked is check_record.NOTHING:
+    if not problems and checked is NOTHING:
         problems += _check_view_cache(location)
     return _report(checked, compared, problems + _check_rejected(location))
 
@@ -155,7 +158,7 @@ def _report(checked: Checked, compared: Comparison, problems: list[Problem]) -> 
         problems=problems,
         files=len(compared.files),
         unread=len(compared.unread),
-        is_partial=checked is not check_record.NOTHING,
+        is_partial=checked is not NOTHING,
     )
 
 
@@ -164,7 +167,7 @@ def _record(
 ) -> None:
     """Record that the attached lake is whole; files of later commits have not been compared."""
     whole = Checked(snapshot=find_newest_snapshot(connection), files=compared.stamps)
-    check_record.write_checked(connection, location, _read_rules(connection), whole)
+    write_checked(connection, location, _read_rules(connection), whole)
 
 
 def _read_rules(connection: duckdb.DuckDBPyConnection) -> Catalog:

@@ -22,7 +22,7 @@ from store.errors import FlywheelError, SnapshotNotFound
 from store.explore.page.model import REPORT, SQL, order_by
 from store.explore.page.texts import show_steps
 from store.explore.page.view import View
-from store.explore.server import app, console, decisions
+from store.explore.server import app
 from store.explore.server.app import build_app, find_pages
 from store.explore.server.readers import Readers
 from store.guard.query_process import QueryProcess
@@ -158,7 +158,7 @@ def check_exports(lake: Path, client: Any, addresses: list[str]) -> None:
             assert encode_json(view["rows"]) == encode_json(rows.to_pylist()), address
             assert shown["snapshot"] == process.snapshot
             table = client.get(address.replace(".sql", ".csv")).text
-            assert table == console.write_csv(rows), address
+            assert table == app.write_csv(rows), address
 
 
 def test_sorting_and_paging_are_in_the_address(client: Any) -> None:
@@ -377,8 +377,8 @@ def test_decisions_need_the_token_a_reason_and_our_own_page(
         [row] = opened.get("/suspects/findings.json").json()["views"]["findings"]["rows"]
         refused = decide(opened, finding=row["finding_id"])
         assert refused.status_code == 400
-        assert decisions.TOKEN in refused.text
-    monkeypatch.setenv(decisions.TOKEN, TOKEN)
+        assert app.TOKEN in refused.text
+    monkeypatch.setenv(app.TOKEN, TOKEN)
     with open_client(folder) as opened:
         finding = row["finding_id"]
         assert 'type="password"' in opened.get("/suspects").text
@@ -404,7 +404,7 @@ def test_decisions_need_the_token_a_reason_and_our_own_page(
 
 def test_a_short_token_is_refused() -> None:
     with pytest.raises(FlywheelError, match="too short"):
-        decisions.Decider(None, "short")
+        app.Decider(None, "short")
 
 
 def test_a_statement_ends_with_its_request(lake: Path) -> None:
@@ -448,7 +448,7 @@ def test_pages_say_that_and_why_they_are_not_refreshed(
     catalog = write_lake(tmp_path / "lake") / "catalog.sqlite"
     location = Location.of(str(catalog.parent))
     readers = Readers(location, None, QueryLimits())
-    app = build_app(readers, decisions.Decider(None, None))
+    app = build_app(readers, app.Decider(None, None))
     with TestClient(app, base_url="http://localhost") as client:
         assert client.portal is not None
         before = client.get("/").text

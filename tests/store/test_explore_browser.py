@@ -16,7 +16,7 @@ from explorer_lakes import crawl, open_client, write_lake
 
 import store
 from store.explore.report import build_report, write_report
-from store.explore.server import decisions
+from store.explore.server import app
 from store.explore.server.app import make_app
 from store.lake.location import Location
 
@@ -113,7 +113,7 @@ def test_a_reader_filters_sorts_and_goes_back(browser: Any, url: str) -> None:
 def test_a_reader_decides_on_a_finding(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(decisions.TOKEN, "correct horse battery")
+    monkeypatch.setenv(app.TOKEN, "correct horse battery")
     with (
         run_server(write_lake(tmp_path / "lake")) as address,
         open_page(browser, address) as page,

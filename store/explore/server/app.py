@@ -4,35 +4,290 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
+import hmac
 import importlib
+import io
+import os
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import parse_qs, urlencode
 
 import store
 from store.commandline import echo
 from store.commandline.escape import encode_json
-from store.commandline.listening import LOOPBACK, listen, make_server
+from store.commandline.listening import LOOPBACK, AccessToken, listen, make_server
+from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, ServerBusy, SnapshotNotFound, UnknownName
-from store.explore.page import render
-from store.explore.page.model import Page
-from store.explore.page.view import View
-from store.explore.server import console
-from store.explore.server.decisions import TOKEN, Decider
-from store.explore.server.protection import Protection
+from store.explore.page import charts, render
+from store.explore.page.model import REPORT, SQL, Page, Panel, Row
+from store.explore.page.tables import build_result_table
+from store.explore.page.view import EXPORTED_ROWS, View
+from store.explore.server.protection import Protection, is_own_origin
 from store.explore.server.readers import Readers
+from store.lake import sql_files
+from store.lake.host import name_user
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
     from store.explore.page.model import Panel, SectionTable
+    from store.explore.server.readers import Readers
+    from store.guard.query_process import QueryAnswer
     from store.lake.location import Location
+
+
+_CONSOLE_MENU = (70, "SQL", "/sql")
+SHOWN_ROWS = 200
+
+
+async def show_console(readers: Readers, site: Mapping[str, Any], request: Request) -> Response:
+    """Answer with the console, and with the rows of the statement in its address."""
+    from starlette.responses import HTMLResponse
+
+    view = await View.of(readers, request, "/sql")
+    sql = view.get("sql")
+    answer, error = None, None
+    if sql:
+        try:
+            answer = await readers.query(view.snapshot, sql)
+        except FlywheelError as refused:
+            error = refused
+    html = await asyncio.to_thread(_render_console, view, sql, answer, error, site)
+    status = 200 if error is None else 503 if isinstance(error, ServerBusy) else 400
+    return HTMLResponse(html, status_code=status)
+
+
+async def export_console(readers: Readers, request: Request) -> Response:
+    """Answer with the rows of a statement as JSON or CSV, or with the names to complete."""
+    from starlette.responses import PlainTextResponse, Response
+
+    from store.commandline.escape import encode_json
+
+    form = request.path_params["form"]
+    view = await View.of(readers, request, "/sql")
+    if form == "names":
+        return Response(encode_json(list_names(), indent=None), media_type="application/json")
+    if form == "sql":
+        return PlainTextResponse(view.get("sql") or "")
+    answer = await readers.query(view.snapshot, view.get("sql") or "")
+    headers = {"x-more-rows": str(answer.cut).lower()}
+    if form == "csv":
+        return Response(write_csv(answer.rows), media_type="text/csv", headers=headers)
+    if form == "json":
+        content = {"snapshot": view.snapshot, "sql": view.get("sql"), "has_more": answer.cut}
+        text = encode_json(content | {"rows": list_rows(answer.rows)})
+        return Response(text, media_type="application/json", headers=headers)
+    raise FlywheelError(f"no format {form[:20]}", "There are csv, json and sql.")
+
+
+@functools.cache
+def list_names() -> dict[str, list[str]]:
+    """Return the tables and views with their columns, as far as the catalog knows them."""
+    from store.schema import catalog
+
+    tables = {table.name: list(table.columns) for table in catalog.load().tables.values()}
+    return tables | {view: [] for view in sql_files.list_views()}
+
+
+@functools.cache
+def list_saved() -> list[sql_files.SqlQuestion]:
+    """Return the questions of the report that need no values, as examples to start from."""
+    files = [*sorted(REPORT.glob("*.sql")), SQL / "suspects/classes.sql", SQL / "overview/tags.sql"]
+    read = [sql_files.read_question(file) for file in files]
+    return [question for question in read if "$" not in question.sql]
+
+
+def _render_console(
+    view: View,
+    sql: str | None,
+    answer: QueryAnswer | None,
+    error: FlywheelError | None,
+    site: Mapping[str, Any],
+) -> str:
+    rows = [] if answer is None else list_rows(answer.rows.slice(0, SHOWN_ROWS))
+    return render.render_template(
+        "console",
+        view=view,
+        page=Page(title="SQL", panels=[Panel(name="result")]),
+        sql=sql,
+        error=error,
+        rows=rows,
+        total=0 if answer is None else answer.rows.num_rows,
+        is_cut=answer is not None and answer.cut,
+        is_asked=answer is not None,
+        table=build_result_table(view, rows) if rows else None,
+        chart=draw_result(rows),
+        saved=list_saved(),
+        names=list_names(),
+        exported=EXPORTED_ROWS,
+        **site,
+    )
+
+
+_MOST_ROWS = 24
+_FEWEST_POINTS = 3
+
+
+def draw_result(rows: Sequence[Row]) -> str | None:
+    """Return a chart of rows, or None if they have no numbers to draw.
+
+    A text and a number are bars; two numbers, or a time and a number, are points. Further columns
+    are not drawn.
+    """
+    if len(rows) < _FEWEST_POINTS:
+        return None
+    names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    numbers = [name for name in names if _has_only(rows, name, (int, float))]
+    times = [name for name in names if _has_only(rows, name, (datetime,))]
+    texts = [name for name in names if _has_only(rows, name, (str,))]
+    if texts and numbers and names.index(texts[0]) < names.index(numbers[0]):
+        if len(rows) > _MOST_ROWS or any((row[numbers[0]] or 0) < 0 for row in rows):
+            return None
+        bars = [
+            charts.Bar(label=label, parts={numbers[0]: float(row[numbers[0]] or 0)})
+            for row, label in zip(rows, _label_rows(rows, texts), strict=True)
+        ]
+        return charts.draw_bars("result", bars, charts.Axis(label=numbers[0]))
+    if times and numbers:
+        first = min(row[times[0]] for row in rows if row[times[0]] is not None)
+        x = {
+            id(row): (row[times[0]] - first).total_seconds() / 3600 for row in rows if row[times[0]]
+        }
+        return _draw_points(rows, x, numbers[0], f"hours after {first:%Y-%m-%d %H:%M}")
+    if len(numbers) > 1:
+        x = {id(row): float(row[numbers[0]]) for row in rows if row[numbers[0]] is not None}
+        return _draw_points(rows, x, numbers[1], numbers[0])
+    return None
+
+
+def _label_rows(rows: Sequence[Row], texts: Sequence[str]) -> list[str]:
+    """Return the texts of the columns that tell rows apart."""
+    labels = [""] * len(rows)
+    for name in texts:
+        longer = [
+            ", ".join(filter(None, [label, str(row[name] or "")]))
+            for label, row in zip(labels, rows, strict=True)
+        ]
+        if len(set(longer)) > len(set(labels)):
+            labels = longer
+    return labels if any(labels) else [str(row[texts[0]] or "") for row in rows]
+
+
+def _draw_points(rows: Sequence[Row], x: dict[int, float], y: str, label: str) -> str:
+    shown = [row for row in rows if id(row) in x and row[y] is not None]
+    series = charts.Series(
+        label=y, x=[x[id(row)] for row in shown], y=[float(row[y]) for row in shown]
+    )
+    return charts.draw_scatter("result", [series], charts.Axis(label=label), charts.Axis(label=y))
+
+
+def _has_only(rows: Sequence[Row], name: str, kinds: tuple[type[Any], ...]) -> bool:
+    values = [row[name] for row in rows if row[name] is not None]
+    return all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)
+
+
+def write_csv(table: pa.Table) -> str:
+    """Return a table as CSV with a header."""
+    from store.commandline import display
+
+    with io.StringIO() as out:
+        display.write_text(table, "csv", out)
+        return out.getvalue()
+
+
+TOKEN = "FLYWHEEL_EXPLORE_TOKEN"
+"""Environment variable with the token. Without it, the server writes nothing."""
+COOKIE = "flywheel_explore"
+_DECISIONS = ("confirmed", "dismissed")
+_LARGEST_BYTES = 16_384
+
+
+class Decider:
+    """Appends decisions to the lake, if it was given a token."""
+
+    def __init__(self, lake_url: str | None, token: str | None) -> None:
+        self._lake_url = lake_url
+        self._token = None if token is None else AccessToken(token, TOKEN)
+        # Servers on other ports of this machine get this cookie too, so it is not the token.
+        self._session = hashlib.sha256(f"{secrets.token_hex(32)}{token}".encode()).hexdigest()
+
+    @classmethod
+    def from_environment(cls, lake_url: str | None) -> Decider:
+        """Return the decider for the token in the environment variable TOKEN."""
+        return cls(lake_url, os.environ.get(TOKEN) or None)
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether there is a token."""
+        return self._token is not None
+
+    def knows(self, request: Request) -> bool:
+        """Whether a request comes from a browser that has given the token before."""
+        sent = request.cookies.get(COOKIE, "").encode()
+        return self.is_enabled and hmac.compare_digest(sent, self._session.encode())
+
+    async def decide(self, readers: Readers, request: Request) -> Response:
+        """Append the decision that a form states, and lead back to the findings.
+
+        Raises FlywheelError for a wrong token, a request from another site or a missing reason.
+        """
+        from starlette.responses import RedirectResponse
+
+        form = await _read_form(request)
+        if self._token is None:
+            raise FlywheelError(
+                "this server takes no decisions",
+                f"Start it with the environment variable {TOKEN}, or run `evaluators quarantine`.",
+            )
+        if not is_own_origin(dict(request.headers)):
+            raise FlywheelError("the decision was sent by another site", "Open the page again.")
+        if not (self._token.matches(form.get("token", "")) or self.knows(request)):
+            raise FlywheelError("the token is wrong", f"It is the value of {TOKEN}.")
+        finding_id, decision, why = (form.get(name, "") for name in ("finding", "decision", "why"))
+        if decision not in _DECISIONS or not why.strip():
+            raise FlywheelError("a decision needs a reason", "Go back and fill in the field Why.")
+        await asyncio.to_thread(self._append, finding_id, decision, why.strip())
+        await readers.refresh()
+        query = urlencode({name: form[name] for name in ("standing", "class") if form.get(name)})
+        answer = RedirectResponse(f"/suspects?{query}", status_code=303)
+        answer.set_cookie(COOKIE, self._session, httponly=True, samesite="strict")
+        return answer
+
+    def _append(self, finding_id: str, decision: str, why: str) -> None:
+        row: dict[str, object] = {
+            "standing_id": store.ids.uuid7(),
+            "finding_id": finding_id,
+            "decision": decision,
+            "author": name_user(),
+            "why": why,
+        }
+        with store.writer(self._lake_url, author="store explore") as writer:
+            row["created_at"] = writer.choose_time("standings")
+            writer.append({"standings": [row]}, f"{decision} the finding {finding_id[:12]}")
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _LARGEST_BYTES:
+            raise FlywheelError("the form is too large", "Shorten the reason.")
+    try:
+        fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, max_num_fields=20)
+    except ValueError as error:
+        raise FlywheelError("the form cannot be read", "Open the page again.") from error
+    return {name: values[-1].replace("\0", "") for name, values in fields.items()}
 
 
 _PAGES = Path(__file__).parent.parent / "pages"
@@ -97,7 +352,7 @@ def build_app(readers: Readers, decider: Decider) -> Starlette:
 
     pages = [(one.menu[0], one.menu[1], one.path) for one in find_pages() if one.menu is not None]
     site = {
-        "menu": [(path, label) for _, label, path in sorted([*pages, console.MENU])],
+        "menu": [(path, label) for _, label, path in sorted([*pages, _CONSOLE_MENU])],
         "lake_name": readers.location.url,
         "describe_fault": readers.describe_fault,
         "version": store.__version__,
@@ -106,8 +361,8 @@ def build_app(readers: Readers, decider: Decider) -> Starlette:
     routes: list[BaseRoute] = [
         Route("/static/{name}", _send_asset),
         Route("/events", functools.partial(send_events, readers)),
-        Route("/sql", functools.partial(console.show, readers, site)),
-        Route("/sql.{form}", functools.partial(console.export, readers)),
+        Route("/sql", functools.partial(show_console, readers, site)),
+        Route("/sql.{form}", functools.partial(export_console, readers)),
         Route("/suspects/decide", functools.partial(decider.decide, readers), methods=["POST"]),
     ]
     for one in find_pages():
@@ -206,7 +461,7 @@ async def _export(
     if form == "sql":
         text = "\n\n".join(f"-- {a.question.title}\n{a.sql};" for a in answers.values()) + "\n"
     elif form == "csv":
-        text = console.write_csv(next(iter(answers.values())).table)
+        text = write_csv(next(iter(answers.values())).table)
     else:
         origin = {"lake_id": lake_id, "snapshot": view.snapshot, "title": page.title}
         text = encode_json(origin | {"views": {n: _describe(a) for n, a in answers.items()}})
