@@ -448,8 +448,8 @@ def test_pages_say_that_and_why_they_are_not_refreshed(
     catalog = write_lake(tmp_path / "lake") / "catalog.sqlite"
     location = Location.of(str(catalog.parent))
     readers = Readers(location, None, QueryLimits())
-    app = build_app(readers, app.Decider(None, None))
-    with TestClient(app, base_url="http://localhost") as client:
+    pages = build_app(readers, app.Decider(None, None))
+    with TestClient(pages, base_url="http://localhost") as client:
         assert client.portal is not None
         before = client.get("/").text
         whole = catalog.read_bytes()
