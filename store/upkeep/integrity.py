@@ -11,7 +11,7 @@ from store.commandline.progress import Progress, ignore_progress
 from store.errors import CatalogError, FlywheelError, RowsRejected, summarize_error
 from store.lake import checksums, view_cache
 from store.lake.attachment import find_newest_snapshot, list_filled_tables
-from store.lake.checksums import RESTORE, Comparison, Damage, DataFile
+from store.lake.checksums import RESTORE, Comparison, Damage
 from store.lake.location import METADATA, Location
 from store.lake.reader import SMALL_ROWS, Lake
 from store.lake.sql_files import read_sql, read_view
@@ -139,7 +139,15 @@ def inspect(
             if not full:
                 checked = read_checked(connection, location, _read_rules(connection))
         compared = checksums.compare_files(files, progress, trusted=checked.files)
-        _note_unrecorded(files)
+        count = sum(one.sha256 is None for one in files)
+        if count:
+            log.info(
+                "no checksum recorded for %d of %d data files: an earlier version or another "
+                "program wrote them, and only their size and footer were tested; `store compact` "
+                "records the checksums",
+                count,
+                len(files),
+            )
         with open_for_reading(location) as connection:
             distrust(location, [one.file.path for one in compared.damaged])
             _check_lake(connection, location, (compared, checked), problems, progress)
@@ -200,6 +208,9 @@ def _check_lake(
 
     `known` is how files compare, and what need not be read again.
     """
+    import duckdb
+    import pyarrow as pa
+
     compared, checked = known
     catalog = _read_rules(connection)
     tables = _list_tables(connection, catalog)
@@ -226,9 +237,32 @@ def _check_lake(
         if table.name in filled and table.name not in broken:
             since = -1 if table.name in rewritten else checked.snapshot
             later = _select_later(table, since, newest)
-            problems += _check_readable(
-                connection, catalog, table, later, files, broken, counts, copies
-            )
+            try:
+                row = connection.execute(f"SELECT count(*) FROM lake.{table.name}").fetchone()
+                counts[table.name] = int(row[0]) if row else 0
+                if counts[table.name]:
+                    problems += _check_table(connection, catalog, table, later, broken, copies)
+            except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                faults.raise_unless_damage(error, files[0].files.url if files else "the lake")
+                # The error has ended the transaction.
+                connection.execute("ROLLBACK")
+                connection.execute("BEGIN")
+                copies.forget()
+                counts.pop(table.name, None)
+                broken.add(table.name)
+                mine = [one for one in files if one.table == table.name]
+                undecodable = list(checksums.find_undecodable(mine))
+                problems += [_report_damage(one) for one in undecodable]
+                if not undecodable:
+                    problems.append(
+                        Problem(
+                            table=table.name,
+                            rule="its rows can be read",
+                            count=1,
+                            examples=[summarize_error(error)],
+                            advice=RESTORE,
+                        )
+                    )
     if catalog.tables.keys() - broken >= _SESSION_TABLES:
         problems += _check_sessions(connection, catalog, checked.snapshot, newest)
     if "ingest_log" in counts:
@@ -293,47 +327,6 @@ def _list_tables(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> lis
     if missing:
         raise FlywheelError(f"the lake has no {missing[0]} yet", "Run `store init` to migrate it.")
     return tables
-
-
-def _check_readable(
-    connection: duckdb.DuckDBPyConnection,
-    catalog: Catalog,
-    table: Table,
-    later: str | None,
-    files: list[DataFile],
-    broken: set[str],
-    counts: dict[str, int],
-    copies: _SmallCopies,
-) -> list[Problem]:
-    """Check a table and record its number of rows; if it cannot be read, name the file."""
-    import duckdb
-    import pyarrow as pa
-
-    try:
-        row = connection.execute(f"SELECT count(*) FROM lake.{table.name}").fetchone()
-        counts[table.name] = int(row[0]) if row else 0
-        if not counts[table.name]:
-            return []
-        return _check_table(connection, catalog, table, later, broken, copies)
-    except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        faults.raise_unless_damage(error, files[0].files.url if files else "the lake")
-        # The error has ended the transaction.
-        connection.execute("ROLLBACK")
-        connection.execute("BEGIN")
-        copies.forget()
-        counts.pop(table.name, None)
-        broken.add(table.name)
-        mine = [one for one in files if one.table == table.name]
-        found = [_report_damage(one) for one in checksums.find_undecodable(mine)]
-        return found or [
-            Problem(
-                table=table.name,
-                rule="its rows can be read",
-                count=1,
-                examples=[summarize_error(error)],
-                advice=RESTORE,
-            )
-        ]
 
 
 class _SmallCopies:
@@ -424,7 +417,14 @@ def _check_table(
             Problem(table=error.table, rule=error.rule, count=error.count, examples=error.examples)
         )
     problems += _check_ids(connection, table, relation)
-    problems += _check_keys(connection, table, relation, whole)
+    key = sql_text.quote_names(table.key)
+    among = "" if relation == whole else f"SEMI JOIN {relation} AS later USING ({key})"
+    repeated = (
+        f"SELECT {key}, count(*) FROM (SELECT {key} FROM {whole} {among}) GROUP BY {key} "
+        "HAVING count(*) > 1"
+    )
+    rule, names = row_checks.describe_key(table), (*table.key, "rows")
+    problems += _find_problems(connection, repeated, table.name, rule, names)
     for column, target in catalog.references(table):
         if target.name not in broken:
             value = f'"{column.name}"'
@@ -434,39 +434,26 @@ def _check_table(
                 f'ANTI JOIN {copies.find(target)} AS t ON v = t."{target.key[0]}" '
                 "WHERE v IS NOT NULL"
             )
-            count, examples = _count_and_show(connection, dangling)
-            if count:
-                rule = row_checks.describe_reference(column, target)
-                shown = row_checks.describe_rows((column.name,), examples)
-                problems.append(Problem(table=table.name, rule=rule, count=count, examples=shown))
+            rule = row_checks.describe_reference(column, target)
+            problems += _find_problems(connection, dangling, table.name, rule, (column.name,))
     return problems
 
 
-def _check_keys(
-    connection: duckdb.DuckDBPyConnection, table: Table, relation: str, whole: str
+def _find_problems(
+    connection: duckdb.DuckDBPyConnection,
+    query: str,
+    table: str,
+    rule: str,
+    names: tuple[str, ...],
+    advice: str = "",
 ) -> list[Problem]:
-    key = sql_text.quote_names(table.key)
-    among = "" if relation == whole else f"SEMI JOIN {relation} AS later USING ({key})"
-    repeated = (
-        f"SELECT {key}, count(*) FROM (SELECT {key} FROM {whole} {among}) GROUP BY {key} "
-        "HAVING count(*) > 1"
-    )
-    count, examples = _count_and_show(connection, repeated)
-    if not count:
-        return []
-    rule, names = row_checks.describe_key(table), (*table.key, "rows")
-    shown = row_checks.describe_rows(names, examples)
-    return [Problem(table=table.name, rule=rule, count=count, examples=shown)]
-
-
-def _count_and_show(
-    connection: duckdb.DuckDBPyConnection, query: str
-) -> tuple[int, list[tuple[object, ...]]]:
-    """Return the number of rows of a query, and the first ones."""
+    """Return the problem whose rows a query gives, with the first of these rows; none without."""
     row = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
-    count = int(row[0]) if row else 0
-    shown = f"{query} ORDER BY ALL LIMIT {row_checks.EXAMPLES}"
-    return count, connection.execute(shown).fetchall() if count else []
+    if row is None or not row[0]:
+        return []
+    shown = connection.execute(f"{query} ORDER BY ALL LIMIT {row_checks.EXAMPLES}").fetchall()
+    examples = row_checks.describe_rows(names, shown)
+    return [Problem(table=table, rule=rule, count=int(row[0]), examples=examples, advice=advice)]
 
 
 def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> list[Problem]:
@@ -511,26 +498,12 @@ def _check_sessions(
     )
     problems: list[Problem] = []
     for name, (rule, columns) in _RULES.items():
-        count, examples = _count_and_show(connection, read_sql(__file__, f"sessions/{name}"))
-        if count:
-            table = "devices" if name in _OF_DEVICES else "timings"
-            problems.append(
-                Problem(
-                    table=table,
-                    rule=rule,
-                    count=count,
-                    examples=row_checks.describe_rows(columns, examples),
-                    advice=_OF_DEVICES.get(name, "No ranking counts these arms."),
-                )
-            )
-    return problems + _list_impossible(connection)
-
-
-def _list_impossible(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
-    """Return the rules that tested timings break by themselves, which the view states for rankings.
-
-    The view reads the tested rows here.
-    """
+        query = read_sql(__file__, f"sessions/{name}")
+        table = "devices" if name in _OF_DEVICES else "timings"
+        advice = _OF_DEVICES.get(name, "No ranking counts these arms.")
+        problems += _find_problems(connection, query, table, rule, columns, advice)
+    # The rules that tested timings break by themselves, which the view states for rankings. It
+    # reads the tested rows here.
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE impossible_timings AS "
         "WITH timings AS (FROM temp.tested_timings), devices AS (FROM lake.devices), "
@@ -538,24 +511,17 @@ def _list_impossible(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
         "SELECT timing_id, session_id, impossible AS rule "
         f"FROM ({read_view('clocked_timings')}) WHERE impossible IS NOT NULL"
     )
-    rules = connection.execute(read_sql(__file__, "sessions/broken_rules")).fetchall()
-    problems: list[Problem] = []
-    for (rule,) in rules:
+    advice = (
+        "No judge writes such rows, and no ranking counts them. Judge the kernels again to rank "
+        "them."
+    )
+    for (rule,) in connection.execute(read_sql(__file__, "sessions/broken_rules")).fetchall():
         query = (
             "SELECT timing_id, session_id FROM temp.impossible_timings "
             f"WHERE rule IN ({quote_values((rule,))})"
         )
-        count, examples = _count_and_show(connection, query)
-        problems.append(
-            Problem(
-                table="timings",
-                rule=rule,
-                count=count,
-                examples=row_checks.describe_rows(("timing_id", "session_id"), examples),
-                advice="No judge writes such rows, and no ranking counts them. Judge the kernels "
-                "again to rank them.",
-            )
-        )
+        names = ("timing_id", "session_id")
+        problems += _find_problems(connection, query, "timings", rule, names, advice)
     return problems
 
 
@@ -611,15 +577,3 @@ def _report_damage(damage: Damage) -> Problem:
         examples=[str(damage)],
         advice=RESTORE,
     )
-
-
-def _note_unrecorded(files: list[DataFile]) -> None:
-    count = sum(one.sha256 is None for one in files)
-    if count:
-        log.info(
-            "no checksum recorded for %d of %d data files: an earlier version or another program "
-            "wrote them, and only their size and footer were tested; `store compact` records the "
-            "checksums",
-            count,
-            len(files),
-        )
