@@ -76,7 +76,7 @@ class Protection:
                     pass
                 gone.set()
 
-            answering = asyncio.ensure_future(self._app(scope, receive_nothing, send))
+            answering = asyncio.ensure_future(self._app(scope, receive_nothing, send_protected))
             watching = asyncio.ensure_future(watch())
             try:
                 await asyncio.wait([answering, watching], return_when=asyncio.FIRST_COMPLETED)
