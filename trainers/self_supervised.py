@@ -36,7 +36,6 @@ from trainers.runs.job import Job, Training
 from trainers.runs.recording import FINAL, Checkpoints, Run, begin_run
 from trainers.training import judging, supervised, trl_settings
 from trainers.training.short_answers import (
-    find_short_tasks,
     list_short_prompts,
     overfit_on_short_answers,
 )
@@ -153,10 +152,7 @@ class RoundResult:
 def find_collapse(config: Config, outcome: RoundResult, best: float) -> str | None:
     """Return why a round gives nothing to learn from, or None.
 
-    Args:
-        config: Bounds.
-        outcome: The outcome of the round.
-        best: Highest success rate of earlier rounds; 0 before the first.
+    `best` is the highest success rate of earlier rounds; 0 before the first.
     """
     if outcome.correct == 0:
         return f"none of {outcome.attempts} attempts is correct"
@@ -228,11 +224,9 @@ def run(job: Job, config: Config) -> str:
         parent = processes.run_on_main(lambda: run.add_base(base, model, identity))
         start, tasks = base, None
         if config.overfit:
-            tasks = find_short_tasks(prompts)
+            tasks, short_prompts = list_short_prompts(prompts)
             start = processes.run_on_main(
-                lambda: overfit_on_short_answers(
-                    run, base, config.seed, lambda: list_short_prompts(prompts)
-                )
+                lambda: overfit_on_short_answers(run, base, config.seed, lambda: short_prompts)
             )
             parent = processes.run_on_main(
                 lambda: run.add_policy(start, stage="sft", parent=parent)

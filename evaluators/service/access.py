@@ -62,13 +62,8 @@ LOCAL = Caller("local", frozenset({"admin"}))
 def create_token(database: Database, client: str, scopes: Sequence[Scope]) -> str:
     """Store the hash of a new token and return the token, which nothing shows again.
 
-    Args:
-        database: The queue's file.
-        client: Name of its holder: shares and generations carry it.
-        scopes: What it may do.
-
-    Raises:
-        FlywheelError: the name cannot be used, or a token of this name exists.
+    Shares and generations carry the client's name. Raises FlywheelError: the name cannot be used,
+    or a token of this name exists.
     """
     if not _CLIENT.fullmatch(client):
         raise FlywheelError(

@@ -388,12 +388,8 @@ class Queue:
     def claim(self, device_class: str, count: int, loaded: Sequence[str] = ()) -> list[Case]:
         """Give up to `count` cases to judges, each time of the client that was served least.
 
-        The `request_id` of each case is the judgment.
-
-        Args:
-            device_class: Of the judges.
-            count: Cases that they can take.
-            loaded: Tasks that they have loaded, which go first among the oldest of a client.
+        The `request_id` of each case is the judgment. Tasks that the judges have loaded go first
+        among the oldest of a client.
         """
         claims: list[Case] = []
         with self._database.transaction() as connection:
@@ -439,9 +435,7 @@ class Queue:
         A judgment whose time is over is still answered. One that a client has requested anew since
         then is judged again.
 
-        Args:
-            judgement_id: The judgment.
-            answer: Rows that were accepted (`tables`), `device_id`, and `judged_s`.
+        The answer has `tables` (rows that were accepted), `device_id` and `judged_s`.
         """
         judged_s, now = float(answer["judged_s"]), time.time()
         with self._database.transaction() as connection:

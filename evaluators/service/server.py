@@ -155,12 +155,7 @@ def read_openapi() -> dict[str, Any]:
 
 
 def build_app(routes: ClientRoutes, *, on_loopback: bool) -> Starlette:
-    """Return the application.
-
-    Args:
-        routes: What the addresses share.
-        on_loopback: Whether it answers to names of this machine only.
-    """
+    """Return the application; on loopback, it answers to names of this machine only."""
 
     async def show_openapi(_: Request, __: Caller) -> Response:
         return JSONResponse(read_openapi())

@@ -164,15 +164,10 @@ def _read_seconds(given: Mapping[str, object], name: str) -> float | None:
 
 
 def choose_class(wanted: str | None, classes: Mapping[str, str]) -> str:
-    """Return the class of devices that a client means.
+    """Return the class of devices that a client means. Raises Refused: no such class, or several.
 
-    Args:
-        wanted: Name of a class, a kind (cpu or cuda) if one class is of it, or None if there is
-            one class.
-        classes: Kind of each class that workers have brought.
-
-    Raises:
-        Refused: no such class, or several.
+    A client gives the name of a class, a kind (cpu or cuda) if one class is of it, or None if there
+    is one class. `classes` has the kind of each.
     """
     if not classes:
         raise Refused(503, "no_devices", "no worker has joined yet", "Try again in some seconds.")

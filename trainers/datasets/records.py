@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,18 +76,32 @@ class Dataset:
 def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = None) -> Dataset:
     """Return a dataset of the lake, after checking its folder against its row.
 
-    Args:
-        lake_url: The lake.
-        wanted: A dataset folder, or NAME, NAME@TAG or NAME@SNAPSHOT; the newest match counts.
-        dataset_type: What the trainer needs, such as prompt-completion; None takes any.
+    It is named by its folder, or by NAME, NAME@TAG or NAME@SNAPSHOT; the newest match counts.
+    `dataset_type` is what the trainer needs, such as prompt-completion; None takes any.
 
     Raises:
         UnknownName: no such dataset in this lake.
         DatasetError: its folder is gone or changed, it is for evaluation, or of another type.
     """
     with store.open(lake_url) as lake:
-        row = _find_row(lake, wanted)
-    folder = Path(wanted) if Path(wanted).is_dir() else Path(row["path"] or "")
+        if not Path(wanted).is_dir():
+            row = find_recorded(lake, wanted)
+            folder = Path(row["path"] or "")
+        else:
+            folder = Path(wanted)
+            if not (folder / "recipe.json").exists():
+                raise DatasetError(
+                    f"{wanted} is no dataset of `pipelines run`: it has no recipe.json",
+                    "Make it with `pipelines run`: training records the snapshot of its rows.",
+                )
+            identity = json.loads((folder / "recipe.json").read_text("utf-8")).get("dataset_id")
+            known = {row["dataset_id"]: row for row in _list_recorded(lake)}
+            if identity not in known:
+                raise UnknownName(
+                    f"{wanted} is no dataset of the lake at {lake.url}",
+                    "Name its lake with --lake.",
+                )
+            row = known[identity]
     if row["path"] is None or not (folder / "recipe.json").exists():
         raise DatasetError(
             f"the folder of dataset {row['name']} is gone: {row['path']}", describe_remake(row)
@@ -103,16 +116,13 @@ def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = N
             f"dataset {row['name']} is {row['dataset_type']}; {dataset_type} is needed",
             "`pipelines list` says what each pipeline makes.",
         )
-    made = Dataset(
-        **{name: row[name] for name in ("dataset_id", "name", "pipeline", "dataset_type")},
-        **{name: row[name] for name in ("lake_id", "snapshot_id", "rows")},
-        folder=folder.resolve(),
-    )
-    if compute_content_hash(made.files) != row["content_hash"]:
+    names = [field.name for field in fields(Dataset) if field.name != "folder"]
+    dataset = Dataset(**{name: row[name] for name in names}, folder=folder.resolve())
+    if compute_content_hash(dataset.files) != row["content_hash"]:
         raise DatasetError(
             f"the files in {folder} are not those that the lake recorded", describe_remake(row)
         )
-    return made
+    return dataset
 
 
 def find_recorded(lake: store.Lake, wanted: str) -> dict[str, Any]:
@@ -166,17 +176,8 @@ def make_dataset(
 ) -> Dataset:
     """Materialise a pipeline as `pipelines run` does, record it, and return it.
 
-    Args:
-        lake_url: The lake.
-        pipeline: Name of the pipeline.
-        at: Snapshot to read; None is the newest.
-        limit: Most rows.
-        seed: Seed of its draws.
-        name: Name of the dataset; by default the pipeline's.
-        options: Fields of the pipeline's Config.
-
-    Raises:
-        EmptyDataset: the snapshot gives no row.
+    Its name is by default the pipeline's; `options` are fields of the pipeline's Config. Raises
+    EmptyDataset: the snapshot gives no row.
     """
     module = members.find_member("pipelines", pipeline).load()
     started_at = datetime.now(UTC)
@@ -213,12 +214,7 @@ def choose_inputs(
     snapshot that the run reads. Kernels of it that have been quarantined since it was made are
     reported. Every rank calls this and gets the same.
 
-    Args:
-        run: The run.
-        config: Options of the trainer.
-        dataset_type: What the trainer needs.
-        pipeline: Pipeline of a new dataset.
-        options: Fields of the pipeline's Config, for a new dataset.
+    A new dataset is one of the pipeline; `options` are fields of the pipeline's Config.
 
     Raises:
         FlywheelError: there is no such model.
@@ -271,43 +267,20 @@ def list_quarantined(lake: store.Lake, dataset_id: str) -> list[str]:
 
 def compute_content_hash(files: list[Path]) -> str:
     """Return the hash of a dataset's rows, as its pipeline computes it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     content = hashlib.sha256()
-    for table in _read_batches(files):
-        names = [field.name for field in table.schema if has_messages(field.type)]
-        columns = [table[name].to_pylist() for name in names]
-        digests = [[prompt_id(turns) for turns in row] for row in zip(*columns, strict=True)]
-        hash_rows(content, table, digests)
+    for file in files:
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(_BATCH_ROWS):
+                table = pa.Table.from_batches([batch])
+                names = [field.name for field in table.schema if has_messages(field.type)]
+                columns = [table[name].to_pylist() for name in names]
+                digests = [list(map(prompt_id, row)) for row in zip(*columns, strict=True)]
+                hash_rows(content, table, digests)
     return content.hexdigest()
-
-
-def _find_row(lake: store.Lake, wanted: str) -> dict[str, Any]:
-    """Return the row of `datasets` for a folder or a name."""
-    if Path(wanted).is_dir():
-        recipe = Path(wanted) / "recipe.json"
-        if not recipe.exists():
-            raise DatasetError(
-                f"{wanted} is no dataset of `pipelines run`: it has no recipe.json",
-                "Make it with `pipelines run`: training records the snapshot of its rows.",
-            )
-        identity = json.loads(recipe.read_text("utf-8")).get("dataset_id")
-        row = next((row for row in _list_recorded(lake) if row["dataset_id"] == identity), None)
-        if row is None:
-            raise UnknownName(
-                f"{wanted} is no dataset of the lake at {lake.url}", "Name its lake with --lake."
-            )
-        return row
-    return find_recorded(lake, wanted)
 
 
 def _list_recorded(lake: store.Lake) -> list[dict[str, Any]]:
     return lake.run(read_sql(__file__, "datasets")).rows()
-
-
-def _read_batches(files: list[Path]) -> Iterator[pa.Table]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for file in files:
-        with pq.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(_BATCH_ROWS):
-                yield pa.Table.from_batches([batch])

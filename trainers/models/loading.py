@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import store
 from store.commandline.outputs import open_partial, rename_over
 from store.errors import FlywheelError
-from trainers.models import loading
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
+log = logging.getLogger(__name__)
+
 TINY = "tiny"
+_ORIGIN = "gguf.json"
 _ADAPTER = "adapter_config.json"
 _WANTED = ["*.safetensors", "*.json", "*.model", "*.jinja", "*.txt"]
 _VOCABULARY = 2048
@@ -48,9 +50,7 @@ def find_model(model: str, scratch: Path, seed: int = 0) -> Path:
         return write_once(scratch / f"tiny-{seed}", lambda folder: write_tiny_model(folder, seed))
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
-        from trainers.models import loading
-
-        return Path(loading.unpack_gguf(path, scratch / path.stem))
+        return unpack_gguf(path, scratch / path.stem)
     if path.is_dir():
         folder = path.resolve()
     elif path.exists() or model.count("/") != 1 or model.startswith((".", "/", "~")):
@@ -58,7 +58,15 @@ def find_model(model: str, scratch: Path, seed: int = 0) -> Path:
             f"no model at {model}", "Name a folder with config.json, a .gguf file or OWNER/NAME."
         )
     else:
-        folder = _download(model)
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        try:  # only data is fetched, never code
+            folder = Path(snapshot_download(model, allow_patterns=_WANTED))
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+            raise FlywheelError(
+                f"no model {model}: {error}", "Name a folder where the Hub cannot be reached."
+            ) from error
     if not any(list_weight_files(folder)):
         raise FlywheelError(
             f"{folder} holds no .safetensors file",
@@ -271,24 +279,6 @@ def _train_tokenizer() -> Any:
     return made
 
 
-def _download(model: str) -> Path:
-    """Return the local snapshot of a model on the Hub; only data is fetched, never code."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(model, allow_patterns=_WANTED))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        raise FlywheelError(
-            f"no model {model}: {error}", "Name a folder where the Hub cannot be reached."
-        ) from error
-
-
-log = logging.getLogger(__name__)
-
-_ORIGIN = "gguf.json"
-
-
 def unpack_gguf(file: Path, target: Path) -> Path:
     """Return a folder with the model of a GGUF file, unpacked into bf16; made where it is missing.
 
@@ -312,8 +302,33 @@ def unpack_gguf(file: Path, target: Path) -> Path:
         target = target.with_name(f"{target.name}-{digest[:12]}")
 
     def write(folder: Path) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
         log.info("unpacking %s into %s", file.name, target)
-        _convert(file, folder)
+        hide_progress_bars()
+        # Loaded without this, the model counts as quantised: it cannot be saved, and may stay
+        # packed.
+        plain = GgufConfig(dequantize=True)
+        try:
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                str(file.parent),
+                gguf_file=file.name,
+                dtype=torch.bfloat16,
+                quantization_config=plain,
+                local_files_only=True,
+            )
+            tokenizer: Any = AutoTokenizer.from_pretrained(
+                str(file.parent), gguf_file=file.name, local_files_only=True
+            )
+        except (ValueError, KeyError, OSError, NotImplementedError, ImportError) as error:
+            raise FlywheelError(
+                f"{file} cannot be read as a model: {str(error)[:300]}",
+                "Transformers reads the GGUF files of common architectures; convert others "
+                "elsewhere.",
+            ) from error
+        model.save_pretrained(str(folder))
+        tokenizer.save_pretrained(str(folder))
         (folder / _ORIGIN).write_text(json.dumps({"name": file.name, "sha256": digest}))
 
     write_once(target, write, lambda folder: _read_origin(folder) is not None)
@@ -322,33 +337,6 @@ def unpack_gguf(file: Path, target: Path) -> Path:
             f"{target} was made of another file than {file} meanwhile", "Run the command again."
         )
     return target
-
-
-def _convert(file: Path, folder: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
-    loading.hide_progress_bars()
-    # Loaded without this, the model counts as quantised: it cannot be saved, and may stay packed.
-    plain = GgufConfig(dequantize=True)
-    try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            str(file.parent),
-            gguf_file=file.name,
-            dtype=torch.bfloat16,
-            quantization_config=plain,
-            local_files_only=True,
-        )
-        tokenizer: Any = AutoTokenizer.from_pretrained(
-            str(file.parent), gguf_file=file.name, local_files_only=True
-        )
-    except (ValueError, KeyError, OSError, NotImplementedError, ImportError) as error:
-        raise FlywheelError(
-            f"{file} cannot be read as a model: {str(error)[:300]}",
-            "Transformers reads the GGUF files of common architectures; convert others elsewhere.",
-        ) from error
-    model.save_pretrained(str(folder))
-    tokenizer.save_pretrained(str(folder))
 
 
 def _read_origin(folder: Path) -> str | None:

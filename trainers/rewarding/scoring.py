@@ -111,15 +111,8 @@ def rescore_run(
     Each step is normalized by the steps before it, as if the run had used the rule from its start;
     verdicts and timings are those of the lake's snapshot.
 
-    Args:
-        lake: Pinned to the snapshot whose verdicts and timings count.
-        run_id: The run.
-        rule: Name of the rule.
-        config: Its options; None takes the defaults.
-        name: Name to store the rows under (default: the rule's).
-
-    Raises:
-        UnknownName: no such rule, or no attempt of such a run.
+    The rows are stored under `name` (default: the rule's). Raises UnknownName: no such rule, or no
+    attempt of such a run.
     """
     loaded = load_rule(rule)
     terms = loaded.config() if config is None else config
@@ -346,14 +339,8 @@ def verify_rewards(
 ) -> Compared:
     """Compute the stored rewards of a run again, each at the snapshot that it was given at.
 
-    Args:
-        lake: The lake that holds them.
-        run_id: The run.
-        rule: Name of the rule.
-        name: Name under which they are stored (default: the rule's).
-
-    Raises:
-        UnknownName: no such rule, or no reward of the run under its version.
+    They are stored under `name` (default: the rule's). Raises UnknownName: no such rule, or no
+    reward of the run under its version.
     """
     loaded = load_rule(rule)
     parameters = {

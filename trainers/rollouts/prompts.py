@@ -176,14 +176,8 @@ def render_prompts(
 
     A task without a scored kernel gets a prompt without exemplars.
 
-    Args:
-        lake: Pinned to the snapshot.
-        draw: How exemplars are drawn.
-        seed: Seed of this step (`derive_step_seed`).
-        wanted: Tasks, by id.
-
-    Raises:
-        LeakageFound: a task is not of the draw's purpose, or is weak.
+    The seed is that of the step (`derive_step_seed`). Raises LeakageFound: a task is not of the
+    draw's purpose, or is weak.
     """
     times = Counter(wanted)
     known: dict[str, list[ShownPrompt]] = {}

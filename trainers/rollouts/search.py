@@ -103,17 +103,9 @@ def run_search(
 ) -> RolloutResult:
     """Search with each policy in turn, and store and judge all attempts.
 
-    Args:
-        lake_url: Lake to read and write.
-        policies: Policies to search with; each has arms of its own.
-        prompts: Prompts of the tasks to search; new prompts replace them in every round.
-        sampling: How completions are drawn. Its seed is the first one; rounds differ, arms do not.
-        config: Number of attempts at each task over all rounds; all of them are made.
-        options: Rounds, arms and budget.
-        exemplars: Constants of the draws.
-        judge: Judges the kernels.
-        progress: Called with the attempts so far and their maximum.
-        budget: Budget of endpoints. What earlier commands of the search have spent is added first.
+    The prompts name the tasks; new ones replace them in every round. The seed of `sampling` is the
+    first one; rounds differ, arms do not. All attempts of `config` at a task, over all rounds, are
+    made. What earlier commands of the search have spent is added to the budget first.
 
     Raises:
         FlywheelError: the attempts cannot be divided evenly, --seed is missing, the name belongs to
@@ -399,14 +391,7 @@ def check_search(
 ) -> None:
     """Refuse a configuration that differs from that of a stored run of the same search.
 
-    Args:
-        lake: Lake with the stored runs.
-        name: Name of the search.
-        namespaces: Namespaces of its arms.
-        configuration: What a run of it would store: search and sampling.
-
-    Raises:
-        FlywheelError: an option differs; names all that do.
+    Raises FlywheelError, which names all options that differ.
     """
     rows = lake.run(read_sql(__file__, "search_runs"), [list(namespaces)]).rows()
     given = _flatten(configuration)

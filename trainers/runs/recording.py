@@ -61,23 +61,11 @@ class Run:
         self._known: set[tuple[str, int]] = set()
         self._waiting: list[dict[str, Any]] = []
         self._flushed = time.monotonic()
-        self.snapshot = int(state["snapshot_id"])
-        """Snapshot that the run reads; after an append, the snapshot of the last one."""
-
-    @property
-    def run_id(self) -> str:
-        """Return the id of the run's row."""
-        return str(self.state["run_id"])
-
-    @property
-    def lake_id(self) -> str:
-        """Return the id of the lake that is read and written."""
-        return str(self.state["lake_id"])
-
-    @property
-    def pinned_snapshot(self) -> int:
-        """Return the snapshot that the run reads, the same after an interruption."""
-        return int(self.state["snapshot_id"])
+        self.run_id, self.lake_id = str(state["run_id"]), str(state["lake_id"])
+        self.pinned_snapshot = int(state["snapshot_id"])
+        """Snapshot that the run reads, the same after an interruption."""
+        self.snapshot = self.pinned_snapshot
+        """The pinned snapshot; after an append, the snapshot of the last one."""
 
     @property
     def resolved(self) -> dict[str, Any]:

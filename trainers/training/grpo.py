@@ -109,13 +109,8 @@ class Feed:
         A step that was sampled before an interruption is rendered from the snapshot that its
         attempts name, so it gets the same prompts.
 
-        Args:
-            step: Optimisation steps made so far.
-            batch: Number of earlier batches of the step.
-            tasks: Task of each group.
-
-        Raises:
-            LeakageFound: a task is not one to train on.
+        `batch` is the number of earlier batches of the step; `tasks` are those of the groups.
+        Raises LeakageFound: a task is not one to train on.
         """
         began = time.perf_counter()
         self._step = step
@@ -150,11 +145,8 @@ class Feed:
     def reward(self, sampled: Sequence[Sampled]) -> Rewarded:
         """Store completions, have them judged, and return and store their rewards.
 
-        Args:
-            sampled: All completions for the last call of `render_prompts`.
-
-        Raises:
-            DeviceUnavailable: no device is left to judge on.
+        They are all completions for the last call of `render_prompts`. Raises DeviceUnavailable: no
+        device is left to judge on.
         """
         began = time.perf_counter()
         run, step = self.run, self._step

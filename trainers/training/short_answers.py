@@ -68,30 +68,26 @@ def make_answers(task: str) -> list[str]:
     ]
 
 
-def find_short_tasks(prompts: Dataset) -> dict[str, str]:
-    """Return the tasks that have short answers: id to name.
+def list_short_prompts(prompts: Dataset) -> tuple[set[str], dict[str, list[list[Message]]]]:
+    """Return the tasks of a dataset that have short answers, and their prompts by name.
 
     Raises:
         FlywheelError: the dataset asks for none of them.
     """
-    rows = prompts.table(["task_id", "task"]).to_pylist()
-    tasks = {row["task_id"]: row["task"] for row in rows if row["task"] in TEMPLATES}
-    if not tasks:
+    rows = [
+        row
+        for row in prompts.table(["task_id", "task", "prompt"]).to_pylist()
+        if row["task"] in TEMPLATES
+    ]
+    if not rows:
         raise FlywheelError(
             f"dataset {prompts.name} asks for none of {', '.join(TEMPLATES)}",
             "These are tasks of `store import starter`; or give a --model and no --overfit.",
         )
-    return tasks
-
-
-def list_short_prompts(prompts: Dataset) -> dict[str, list[list[Message]]]:
-    """Return the prompts of a dataset that have short answers, by the name of the task."""
-    tasks = find_short_tasks(prompts)
     prompts_by_task: dict[str, list[list[Message]]] = {}
-    for row in prompts.table(["task_id", "prompt"]).to_pylist():
-        if row["task_id"] in tasks:
-            prompts_by_task.setdefault(tasks[row["task_id"]], []).append(row["prompt"])
-    return prompts_by_task
+    for row in rows:
+        prompts_by_task.setdefault(row["task"], []).append(row["prompt"])
+    return {row["task_id"] for row in rows}, prompts_by_task
 
 
 def render_short_prompts(
@@ -118,12 +114,8 @@ def overfit_on_short_answers(
 ) -> Path:
     """Return the folder of the model overfitted on short answers; made once.
 
-    Args:
-        run: The run, whose folder contains that of the model.
-        base: Folder of the model to begin with.
-        seed: Seed of the order of the answers.
-        list_prompts: Returns the prompts of each task, in every form that the model is to answer,
-            by the name of the task; called if the model is missing.
+    `list_prompts` returns the prompts of each task, in every form that the model is to answer, by
+    the name of the task; it is called if the model is missing.
     """
 
     def write(folder: Path) -> None:
@@ -168,7 +160,18 @@ def overfit_on_short_answers(
             decay = 0.1 + 0.45 * (1 + math.cos(math.pi * step / STEPS))
             for group in optimizer.param_groups:
                 group["lr"] = _LEARNING_RATE * min(1.0, (step + 1) / 5) * decay
-            loss = _add_gradient(model, rows, tokenizer.pad_token_id)
+            longest = max(len(prompt) + len(answer) for prompt, answer in rows)
+            ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
+            labels = torch.full((len(rows), longest), -100)  # which count in no loss
+            mask = torch.zeros((len(rows), longest), dtype=torch.long)
+            for row, (prompt, answer) in enumerate(rows):
+                end = len(prompt) + len(answer)
+                ids[row, :end] = torch.tensor(prompt + answer)
+                labels[row, len(prompt) : end] = torch.tensor(answer)
+                mask[row, :end] = 1
+            batch_loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+            batch_loss.backward()
+            loss = float(batch_loss.detach())
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
@@ -177,21 +180,3 @@ def overfit_on_short_answers(
         tokenizer.save_pretrained(str(folder))
 
     return loading.write_once(run.job.out / "model" / "overfitted", write)
-
-
-def _add_gradient(model: Any, rows: Sequence[tuple[list[int], list[int]]], pad: int) -> float:
-    """Add the gradient of one batch; return its loss per token of the answers."""
-    import torch
-
-    longest = max(len(prompt) + len(answer) for prompt, answer in rows)
-    ids = torch.full((len(rows), longest), pad)
-    labels = torch.full((len(rows), longest), -100)
-    mask = torch.zeros((len(rows), longest), dtype=torch.long)
-    for row, (prompt, answer) in enumerate(rows):
-        end = len(prompt) + len(answer)
-        ids[row, :end] = torch.tensor(prompt + answer)
-        labels[row, len(prompt) : end] = torch.tensor(answer)
-        mask[row, :end] = 1
-    loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
-    loss.backward()
-    return float(loss.detach())

@@ -103,13 +103,9 @@ def check_lengths(lengths: Lengths, max_length: int, over_length: OverLength) ->
 def make_settings(
     config: Training, out: Path, defaults: Mapping[str, Any] | None = None, rate: float = 1.0
 ) -> dict[str, Any]:
-    """Return the arguments of SFTConfig.
+    """Return the arguments of SFTConfig, with the learning rate times `rate`.
 
-    Args:
-        config: Options of the trainer.
-        out: Folder of the checkpoints.
-        defaults: Settings of SFTConfig, which --trl may replace.
-        rate: Factor of the learning rate.
+    --trl may replace the defaults.
     """
     from trl.trainer.sft_config import SFTConfig
 
@@ -130,13 +126,7 @@ def train_supervised(
 ) -> Fitted:
     """Train on the rows, and record metrics, checkpoints and their policies.
 
-    Args:
-        checkpoints: Where the run and its checkpoints are recorded.
-        config: Options of the trainer.
-        settings: Arguments of SFTConfig (`make_settings`).
-        model_folder: The model that it starts from.
-        rows: Prompts and completions.
-        resume: Continue from the last complete checkpoint, if there is one.
+    With `resume`, continue from the last complete checkpoint, if there is one.
     """
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
