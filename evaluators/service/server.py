@@ -8,8 +8,8 @@ import logging
 import os
 import resource
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -94,7 +94,17 @@ def serve(
         )
     location.require()
     location.require_writable()
-    with listen(options.host, options.port) as listening, _hold_queue(location):
+    with (
+        listen(options.host, options.port) as listening,
+        open(location.root / "service.lock", "a", opener=partial(os.open, mode=0o600)) as lock,
+    ):
+        try:  # the kernel lets go of it when this process ends
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FlywheelError(
+                f"another server judges for {location.url} on this host",
+                "End it first. `--on cuda` and `--ray ADDRESS` give one server several GPUs.",
+            ) from error
         host, port = listening.getsockname()[:2]
         database = Database(location)
         on_loopback = is_loopback(host)
@@ -243,20 +253,3 @@ class _Server(uvicorn.Server):
                     break
                 await asyncio.sleep(_LOOK_S)
         self.should_exit = True
-
-
-@contextmanager
-def _hold_queue(location: store.Location) -> Generator[None]:
-    """Keep other servers from the queue of a lake; the kernel lets go when this process ends."""
-    descriptor = os.open(location.root / "service.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise FlywheelError(
-                f"another server judges for {location.url} on this host",
-                "End it first. `--on cuda` and `--ray ADDRESS` give one server several GPUs.",
-            ) from error
-        yield
-    finally:
-        os.close(descriptor)

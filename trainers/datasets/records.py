@@ -169,7 +169,6 @@ def make_dataset(
     pipeline: str,
     *,
     at: str | int | None = None,
-    limit: int | None = None,
     seed: int = 0,
     name: str | None = None,
     **options: Any,
@@ -187,7 +186,7 @@ def make_dataset(
             pipeline=pipeline,
             module=module,
             config=module.Config(**options),
-            request=Request(seed=seed, limit=limit),
+            request=Request(seed=seed),
             name=name or pipeline,
             counter=make_counter(None),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from store.commandline import members
 from store.errors import FlywheelError, UnknownName
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    Floats = npt.NDArray[np.float64]
+Floats: TypeAlias = "npt.NDArray[np.float64]"
+Rows: TypeAlias = "pa.Table"
+"""What the lake has about attempts, a row each (`trainers.rewarding.scoring.read_inputs`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,7 @@ class Terms:
     """Added to a group's standard deviation before dividing (TRL adds 1e-4)."""
 
 
-def read_figures(rows: pa.Table, name: str) -> Floats:
+def read_figures(rows: Rows, name: str) -> Floats:
     """Return a column as doubles, NULL as NaN."""
     import numpy as np
     import pyarrow as pa
@@ -62,7 +64,7 @@ def read_figures(rows: pa.Table, name: str) -> Floats:
     return np.asarray(rows[name].cast(pa.float64()).to_numpy())
 
 
-def assign_rewards(rows: pa.Table, worth: Floats | float, terms: Terms) -> Floats:
+def assign_rewards(rows: Rows, worth: Floats | float, terms: Terms) -> Floats:
     """Return raw rewards: `worth` for correct attempts, and the terms' rewards for all others.
 
     NaN means no reward: the kernel has not been judged, or it is correct without a worth and the
@@ -83,7 +85,7 @@ class Rule:
     name: str
     version: int
     config: type[Terms]
-    raw: Callable[[pa.Table, Any], Floats]
+    raw: Callable[[Rows, Any], Floats]
 
 
 @functools.cache

@@ -14,14 +14,8 @@ our choice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from trainers.rewarding.rules import Terms, assign_rewards, read_figures
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from trainers.rewarding.rules import Floats
+from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards, read_figures
 
 VERSION = 3
 
@@ -36,6 +30,6 @@ class Config(Terms):
     """Steps between refreshes of mean and standard deviation (CUDA-L1: 100)."""
 
 
-def raw(rows: pa.Table, config: Config) -> Floats:
+def raw(rows: Rows, config: Config) -> Floats:
     """Return the bucketed speedup of every attempt, in units of the baseline's speed."""
     return assign_rewards(rows, read_figures(rows, f"{config.baseline}_cuda_l1"), config)

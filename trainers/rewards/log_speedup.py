@@ -6,14 +6,8 @@ The speedup is that of view speedups: the median of ratios paired by block.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from trainers.rewarding.rules import Terms, assign_rewards, read_figures
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from trainers.rewarding.rules import Floats
+from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards, read_figures
 
 VERSION = 3
 
@@ -28,7 +22,7 @@ class Config(Terms):
     """Bound of the smoothed reward on both sides: 1.5 is a speedup of 4.48."""
 
 
-def raw(rows: pa.Table, config: Config) -> Floats:
+def raw(rows: Rows, config: Config) -> Floats:
     """Return the natural logarithm of every attempt's speedup."""
     import numpy as np
 

@@ -6,15 +6,9 @@ CUDA Agent (arXiv 2602.24286) gives -1, 1, 2 and 3, and calls a kernel faster ab
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pipelines import Baseline
-from trainers.rewarding.rules import Terms, assign_rewards, read_figures
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from trainers.rewarding.rules import Floats
+from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards, read_figures
 
 VERSION = 3
 
@@ -37,7 +31,7 @@ class Config(Terms):
     """Share of the speedup above 1 that counts as faster."""
 
 
-def raw(rows: pa.Table, config: Config) -> Floats:
+def raw(rows: Rows, config: Config) -> Floats:
     """Return the step that every attempt has reached."""
     import numpy as np
 

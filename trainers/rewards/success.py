@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from trainers.rewarding.rules import Terms, assign_rewards
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from trainers.rewarding.rules import Floats
+from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards
 
 VERSION = 3
 
@@ -23,6 +17,6 @@ class Config(Terms):
     """Raw reward of a correct kernel."""
 
 
-def raw(rows: pa.Table, config: Config) -> Floats:
+def raw(rows: Rows, config: Config) -> Floats:
     """Return the reward of each verdict."""
     return assign_rewards(rows, config.correct, config)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pipelines
 import store
@@ -57,10 +57,6 @@ from trainers.rollouts.waves import (
     read_groups,
     record_rollout,
 )
-
-if TYPE_CHECKING:
-    from store.lake.leases import Leases
-
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +138,15 @@ def run_search(
         for policy, tally in zip(policies, tallies, strict=True):
             work = Work(writer, sampling, Config(attempts=each, wave=each, keep=0), judge, progress)
             searches.append(_PolicySearch(writer, work, policy, tally, prompts, options, draw))
-        hold_namespaces(leases, [name for search in searches for name in search.namespaces])
+        # With the leases of all namespaces, no other command makes the same attempts.
+        names = {f"search {one}": one for search in searches for one in search.namespaces}
+        held = leases.take(list(names))
+        if others := [one for name, one in names.items() if name not in held]:
+            raise FlywheelError(
+                f"another command works on {', '.join(others[:3])}"
+                f"{' and more' if len(others) > 3 else ''}",
+                "Wait until it ends, then run this command again: it makes what is missing.",
+            )
         with writer.reader() as lake:
             for search in searches:
                 search.read_earlier_commands(lake, budget)
@@ -369,23 +373,6 @@ class _PolicySearch:
         ]
 
 
-def hold_namespaces(leases: Leases, namespaces: Sequence[str]) -> None:
-    """Take the leases of the namespaces of a search, so that no attempt is made twice.
-
-    Raises:
-        FlywheelError: another command works on one of them; names these.
-        LakeUnreachable: see `Leases`.
-    """
-    names = {f"search {one}": one for one in namespaces}
-    held = leases.take(list(names))
-    if others := [one for name, one in names.items() if name not in held]:
-        raise FlywheelError(
-            f"another command works on {', '.join(others[:3])}"
-            f"{' and more' if len(others) > 3 else ''}",
-            "Wait until it ends, then run this command again: it makes what is missing.",
-        )
-
-
 def check_search(
     lake: store.Lake, name: str, namespaces: Sequence[str], configuration: Mapping[str, Any]
 ) -> None:
@@ -400,9 +387,18 @@ def check_search(
         # A run of an earlier version lacks entries that this one stores.
         differing = [key for key in given if key in stored and given[key] != stored[key]]
         if differing:
-            what = "; ".join(_describe(key, stored[key], given[key]) for key in differing)
+            changes: list[str] = []
+            for key in differing:
+                flag = _FLAGS.get(key, "--" + key.replace("_", "-"))
+                if key == "seed":
+                    was_given = "--seed was given, and now it is not"
+                    changes.append(was_given if stored[key] else "it had no --seed")
+                elif key == "tasks_id":
+                    changes.append(f"the {flag} differ")
+                else:
+                    changes.append(f"{flag} was {stored[key]} and is now {given[key]}")
             raise FlywheelError(
-                f'the search "{name}" was begun with other options: {what}',
+                f'the search "{name}" was begun with other options: {"; ".join(changes)}',
                 "Give the options that it was begun with to continue it, or choose another "
                 "--search. More --rounds with as many attempts each extend a search.",
             )
@@ -428,12 +424,3 @@ def _flatten(configuration: Mapping[str, Any]) -> dict[str, Any]:
     draw = {key: value for key, value in search["draw"].items() if key not in _OF_ARM}
     shared = {key: draw.pop(key) for key in ("pipeline", "purpose", "device") if key in draw}
     return entries | shared | {f"draw.{key}": value for key, value in draw.items()}
-
-
-def _describe(key: str, stored: Any, given: Any) -> str:
-    flag = _FLAGS.get(key, "--" + key.replace("_", "-"))
-    if key == "seed":
-        return "--seed was given, and now it is not" if stored else "it had no --seed"
-    if key == "tasks_id":
-        return f"the {_FLAGS[key]} differ"
-    return f"{flag} was {stored} and is now {given}"
