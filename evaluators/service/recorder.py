@@ -196,8 +196,30 @@ class Recorder:
             lake.register("submitted", pa.table({"kernel_id": ids}))
             found = lake.run("SELECT kernel_id FROM kernels SEMI JOIN submitted USING (kernel_id)")
             known = {row["kernel_id"] for row in found.rows()}
-        rows = [row for row in new if row["kernel_id"] not in known]
-        bundles = {row["judgement_id"]: self._make_bundle(row) for row in rows}
+        bundles: dict[str, store.Bundle] = {}
+        for row in new:
+            if row["kernel_id"] in known:
+                continue
+            client, kernel = row["client"], json.loads(row["kernel"])
+            policy_id = f"client {client}"
+            generation_id = content_id("submission", client, row["kernel_id"], row["task_id"])
+            generation = {
+                "generation_id": generation_id,
+                "run_id": self._run_id,
+                "policy_id": policy_id,
+                "task_id": row["task_id"],
+                "kernel_id": row["kernel_id"],
+                "source": kernel["source"],
+            }
+            tables = {
+                "policies": [{"policy_id": policy_id, "name": client, "kind": "script"}],
+                "kernels": [kernel],
+                "kernel_features": extract_row_features([kernel]),
+                "generations": [generation],
+            }
+            bundles[row["judgement_id"]] = store.Bundle(
+                bundle_id=generation_id, message=f"submitted by {client}", tables=tables
+            )
         refused: set[str] = set()
         try:
             writer.append_all(list(bundles.values()), wait=False)
@@ -211,28 +233,6 @@ class Recorder:
                     why = f"the lake refuses the kernel: {error.rule}"
                     updates.append(_fail(judgement_id, "kernel_refused", why))
         return [row for row in new if row["judgement_id"] not in refused]
-
-    def _make_bundle(self, row: Row) -> store.Bundle:
-        kernel = json.loads(row["kernel"])
-        policy_id = f"client {row['client']}"
-        generation_id = content_id("submission", row["client"], row["kernel_id"], row["task_id"])
-        tables = {
-            "policies": [{"policy_id": policy_id, "name": row["client"], "kind": "script"}],
-            "kernels": [kernel],
-            "kernel_features": extract_row_features([kernel]),
-            "generations": [
-                {
-                    "generation_id": generation_id,
-                    "run_id": self._run_id,
-                    "policy_id": policy_id,
-                    "task_id": row["task_id"],
-                    "kernel_id": row["kernel_id"],
-                    "source": kernel["source"],
-                }
-            ],
-        }
-        message = f"submitted by {row['client']}"
-        return store.Bundle(bundle_id=generation_id, message=message, tables=tables)
 
     def _decide(
         self,

@@ -37,14 +37,9 @@ _TEMPLATE = (
 def find_model(model: str, scratch: Path, seed: int = 0) -> Path:
     """Return the local folder of a model.
 
-    Args:
-        model: `tiny`, a folder, a .gguf file, or a name on the Hub (from the local cache if it is
-            there).
-        scratch: Folder in which `tiny` and unpacked GGUF files are put.
-        seed: Seed of the weights of `tiny`.
-
-    Raises:
-        FlywheelError: there is no such model, or it has only pickled weights.
+    It is `tiny` (with weights of this seed), a folder, a .gguf file, or a name on the Hub (from the
+    local cache if it is there). `tiny` and unpacked GGUF files are put into `scratch`. Raises
+    FlywheelError: there is no such model, or it has only pickled weights.
     """
     if model == TINY:
         return write_once(scratch / f"tiny-{seed}", lambda folder: write_tiny_model(folder, seed))
@@ -282,13 +277,8 @@ def _train_tokenizer() -> Any:
 def unpack_gguf(file: Path, target: Path) -> Path:
     """Return a folder with the model of a GGUF file, unpacked into bf16; made where it is missing.
 
-    Args:
-        file: The GGUF file.
-        target: Folder to make. If it contains the model of another file, a folder beside it is
-            used, named by the file's hash.
-
-    Raises:
-        FlywheelError: no such file, or Transformers cannot read it.
+    If the target contains the model of another file, a folder beside it is used, named by the
+    file's hash. Raises FlywheelError: no such file, or Transformers cannot read it.
     """
     if not file.is_file():
         raise FlywheelError(f"no file {file}", "Name a .gguf file.")
@@ -357,13 +347,9 @@ def write_once(
 ) -> Path:
     """Return a folder, written if it is missing or was written in part.
 
-    Several processes may do this at once: the first one to finish is the one whose folder stays.
-
-    Args:
-        target: The folder.
-        write: Called with the path of a folder to make, which takes the target's name when it is
-            complete.
-        is_whole: Whether a folder is complete.
+    `write` is called with the path of a folder to make, which takes the target's name when it is
+    complete. Several processes may do this at once: the first one to finish is the one whose folder
+    stays.
     """
     if is_whole(target):
         return target

@@ -295,12 +295,7 @@ class Scripted:
 
 
 def open_policy(spec: str, serving: Serving | None = None) -> Policy:
-    """Return the policy that a word names, without loading or asking it yet.
-
-    Args:
-        spec: "hf:FOLDER_OR_NAME" (a .gguf file too), "http(s)://HOST/v1#MODEL", or
-            "scripted:FILE.jsonl".
-        serving: How it is run or reached.
+    """Return the policy that a word (one of KINDS) names, without loading or asking it yet.
 
     Raises:
         UnknownName: no such kind, folder or file.

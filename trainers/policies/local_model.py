@@ -209,20 +209,18 @@ class Local:
                 cache.batch_select_indices(kept)
         if sampling.temperature == 0:
             rows = [row for row in rows for _ in range(n)]
-        return [
-            [self._completion(row, len(prompt)) for row in rows[place * n : (place + 1) * n]]
-            for place, prompt in enumerate(prompts)
-        ]
-
-    def _completion(self, tokens: list[int], prompt_tokens: int) -> Completion:
-        end = next((at for at, token in enumerate(tokens) if token in self._ends), None)
-        kept = tokens if end is None else tokens[:end]
-        return Completion(
-            text=self._tokenizer.decode(kept, skip_special_tokens=True),
-            finish_reason="length" if end is None else "stop",
-            prompt_tokens=prompt_tokens,
-            completion_tokens=len(kept) + (end is not None),
-        )
+        sampled: list[list[Completion]] = [[] for _ in prompts]
+        for place, row in enumerate(rows):
+            end = next((at for at, token in enumerate(row) if token in ends), None)
+            sampled[place // n].append(
+                Completion(
+                    text=self._tokenizer.decode(row[:end], skip_special_tokens=True),
+                    finish_reason="length" if end is None else "stop",
+                    prompt_tokens=len(prompts[place // n]),
+                    completion_tokens=len(row) if end is None else end + 1,
+                )
+            )
+        return sampled
 
 
 class Spread:

@@ -58,19 +58,9 @@ def make_attempt_rows(
 ) -> Tables:
     """Return the rows of completions of one prompt; rows of `generations` keep their order.
 
-    Args:
-        run_id: Run that sampled them.
-        policy_id: Who wrote them.
-        group_id: Attempts that belong together.
-        asked: The prompt.
-        completions: The completions; a failed one is a row with its reason and without a kernel.
-        sampling: How they were drawn.
-        first: Place of the first of them in the group.
-        repeatable: Ids follow from group, place and text, so that the same outcome has the same
-            rows, and another outcome is another attempt. Otherwise they are random.
-
-    Returns:
-        Rows of prompts, generations, kernels, kernel_features and analyses.
+    A failed completion is a row with its reason and without a kernel. `first` is the place of the
+    first completion in its group. Repeatable ids follow from group, place and text, so that the
+    same outcome has the same rows, and another outcome is another attempt; other ids are random.
     """
     generations: list[Row] = []
     analyses: list[Row] = []

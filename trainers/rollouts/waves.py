@@ -265,19 +265,11 @@ def run_rollout(
 ) -> RolloutResult:
     """Sample from each policy in turn until each task has enough, and store all attempts.
 
-    Args:
-        lake_url: Lake to write to; it has the tasks and exemplars of the prompts.
-        policies: Policies to sample, one after the other, so that one model is in memory at a time.
-        prompts: Prompts to sample. Several prompts of one task take turns.
-        sampling: How completions are drawn. A seed changes with every wave.
-        config: Numbers of attempts.
-        judge: Judges the kernels; None makes and stores every attempt without judging.
-        progress: Called after every prompt with the attempts so far and their maximum.
-        told: Further entries of the run's configuration: dataset, options.
-        budget: Budget of the policies that are endpoints. What earlier commands have spent on the
-            same attempts is added to it first.
-        training: Run of the training that the attempts are for; no other command makes or counts
-            them.
+    One model is in memory at a time, and several prompts of one task take turns. A seed of
+    `sampling` changes with every wave. Without a judge, every attempt is made and stored. What
+    earlier commands have spent on the same attempts is added to the budget first. `told` has
+    further entries of the run's configuration. With the run of a `training`, no other command makes
+    or counts the attempts.
 
     Raises:
         FlywheelError: a policy cannot be used. A spent budget or a lost endpoint is not an error:

@@ -34,10 +34,7 @@ def run_on_main(make: Callable[[], _Made], meanwhile: Callable[[], None] | None 
     """Return the result of rank 0 on every rank; an error there is raised on every rank.
 
     The result must be picklable: paths, texts, numbers. It travels between processes of one run.
-
-    Args:
-        make: Called on rank 0.
-        meanwhile: Called on the others; must return when `make` does, or before.
+    Other ranks call `meanwhile`, which must return when `make` does, or before.
     """
     if count_processes() == 1:
         return make()

@@ -89,11 +89,9 @@ class Run:
             self.snapshot = self._record.snapshot
 
     def start(self, resolved: Mapping[str, Any], kind: str = "training") -> None:
-        """Append the row of the run, with its configuration and the resolved options.
+        """Append the row of the run (a training or rollout), with its configuration.
 
-        Args:
-            resolved: The resolved options: dataset_id, parent policy, folders, TRL's settings.
-            kind: training or rollout.
+        The resolved options are dataset_id, parent policy, folders, TRL's settings.
         """
         self.state["resolved"] = self.resolved | dict(resolved)
         if not processes.is_main():

@@ -26,9 +26,8 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
     >>> parse_options(("calls=3", "baselines=eager,compile")).baselines
     ('eager', 'compile')
 
-    Args:
-        words: KEY=VALUE, or the address of a Ray cluster.
-        protocol: Protocol unless the words name one.
+    The address of a Ray cluster may be among the words. The protocol is `protocol` unless they name
+    one.
 
     Raises:
         UnknownName: the judge has no such option; names the nearest.

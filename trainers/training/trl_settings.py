@@ -102,11 +102,8 @@ def stop_printing(trainer: Any) -> None:
 def parse_words(kind: Any, words: tuple[str, ...], owned: Owned | None = None) -> dict[str, Any]:
     """Return KEY=VALUE words as values of the types that a TRL configuration declares.
 
-    Args:
-        kind: The TRL configuration.
-        words: The words.
-        owned: Settings that are refused besides those of all trainers; None as the option for
-            those that stored rows depend on.
+    Besides those of all trainers, the `owned` settings are refused; None as the option stands for
+    one that stored rows depend on.
 
     Raises:
         UnknownName: a key that TRL does not have; names the nearest.
