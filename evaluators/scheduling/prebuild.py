@@ -21,9 +21,7 @@ from typing import Any, Self, TypeAlias
 
 from evaluators.judging import host
 from evaluators.judging.case import Case
-from evaluators.memory.tensors import create_sealed_file
 from evaluators.processes.messages import Malformed
-from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.sandbox.failures import Failed, explain_end, explain_error, explain_timeout
 from evaluators.sandbox.launcher import Died, ForkServer, Limits, Template, TimedOut
 from evaluators.worker.build_cache import Build, Builds
@@ -118,6 +116,8 @@ class Builder:
 
     def compile(self, build: Build, case: Case, files: Mapping[str, str]) -> Failed | None:
         """Compile a candidate into a build; return how it failed, or None."""
+        from evaluators.references.imported_file import WEIGHT_SEED  # which imports torch
+
         requests: list[_Request] = [
             ("load", {"path": case.path, "entry_point": case.entry_point, "names": {}})
         ]
@@ -133,6 +133,8 @@ class Builder:
 
         They are run in a worker. None stands for those that are no plain values.
         """
+        from evaluators.references.imported_file import WEIGHT_SEED
+
         names = json.loads(case.axes)
         answers, failed = self._ask_worker(
             {_TASK_FILE: case.task_code + _ARGUMENTS},
@@ -153,6 +155,8 @@ class Builder:
         self, files: Mapping[str, str], requests: Sequence[_Request], build: Build | None = None
     ) -> tuple[list[dict[str, Any]], Failed | None]:
         """Return the answers of a worker without a GPU, up to the first failure."""
+        from evaluators.memory.tensors import create_sealed_file  # which imports torch
+
         fds = [create_sealed_file(_BOX_BYTES) for _ in range(2)]
         setting = {
             "device": "cpu",

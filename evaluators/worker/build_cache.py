@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluators.sandbox.folders import OpenFolder, remove_folder
-from evaluators.worker.compilation import RECORD
+from evaluators.worker import RECORD
 from store.errors import SandboxFailed
 from store.lake.host import choose_cache
 

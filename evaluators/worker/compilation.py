@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-RECORD = "failed.json"
+from evaluators.worker import RECORD
+
 _SOURCES = {".ninja", ".cpp", ".cc", ".cu", ".cuh", ".h", ".hpp"}
 _UNLUCKY = (
     *("Killed", "No space left", "out of memory", "annot allocate", "bad_alloc", "quota exceeded"),
