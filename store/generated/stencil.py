@@ -51,6 +51,17 @@ def task(draw: Draw) -> Task:
     titles += [post.title] * bool(post) + ["mean of rows"] * reduced
     last = [*post.inplace("v"), *mean]
     less = _Stencil(points=points[:-1], wraps=stencil.wraps)
+    high, wide = stencil.reach
+    weights = {(r, c): w for r, c, w in points}
+    kernel = [
+        [weights.get((r, c), 0.0) for c in range(-wide, wide + 1)] for r in range(-high, high + 1)
+    ]
+    mode = ', mode="circular"' if stencil.wraps else ""
+    convolution = [
+        f"w = x.new_tensor({kernel})",
+        f"p = F.pad(x[None, None], ({wide}, {wide}, {high}, {high}){mode})",
+        "v = F.conv2d(p, w[None, None])[0, 0]",
+    ]
     program = Program(module, "x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)")
     bound = "Neighbouring answers read mostly the same elements, so that one pass over memory is "
     bound += f"enough; the reference goes over the grid anew for each of {len(points)} points."
@@ -68,7 +79,7 @@ def task(draw: Draw) -> Task:
                 "torch_convolution",
                 "One convolution in place of the shifted sums.",
                 module,
-                [*_convolution_lines(stencil), *last],
+                [*convolution, *last],
                 ("library_call",),
             ),
             *_write_c(program, stencil, post, reduced),
@@ -122,20 +133,6 @@ def _ranges(by: int, beyond: bool) -> tuple[str, str]:
     if not beyond:
         return low, high
     return (f"{-by}:", f":{by}") if by > 0 else (f":{-by}", f"{by}:")
-
-
-def _convolution_lines(stencil: _Stencil) -> list[str]:
-    high, wide = stencil.reach
-    weights = {(r, c): w for r, c, w in stencil.points}
-    rows = [
-        [weights.get((r, c), 0.0) for c in range(-wide, wide + 1)] for r in range(-high, high + 1)
-    ]
-    mode = ', mode="circular"' if stencil.wraps else ""
-    return [
-        f"w = x.new_tensor({rows})",
-        f"p = F.pad(x[None, None], ({wide}, {wide}, {high}, {high}){mode})",
-        "v = F.conv2d(p, w[None, None])[0, 0]",
-    ]
 
 
 def _read_function(stencil: _Stencil, qualifier: str, whole: str) -> str:

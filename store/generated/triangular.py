@@ -29,12 +29,6 @@ class _Triangle:
     """Whether the rows of the answer are averaged."""
 
     @property
-    def reference(self) -> str:
-        """The product in PyTorch, with all the zeros."""
-        way = f"tril(a, {-self.offset})" if self.lower else f"triu(a, {self.offset})"
-        return f"torch.{way} @ x".replace("(a, 0)", "(a)")
-
-    @property
     def first(self) -> str:
         """First k of row i, in C."""
         return "0" if self.lower else texts.add_offset("i", self.offset)
@@ -43,26 +37,6 @@ class _Triangle:
     def last(self) -> str:
         """End of the k of row i, in C."""
         return texts.add_offset("i", 1 - self.offset) if self.lower else "n"
-
-    @property
-    def sizes(self) -> list[str]:
-        """Name and expression of each size."""
-        return ["n=a.shape[0]", *(["m=x.shape[1]"] if not self.vector else [])]
-
-    @property
-    def out(self) -> str:
-        """Expression that makes the output."""
-        return "x.new_empty(a.shape[0])" if self.reduced else "torch.empty_like(x)"
-
-    @property
-    def blocks(self) -> str:
-        """The product of s rows at a time, in PyTorch."""
-        if self.lower:
-            offset = texts.add_offset("i", -self.offset)
-            part = f"a[i : i + s, : i + s].tril({offset}) @ x[: i + s]"
-        else:
-            part = f"a[i : i + s, i:].triu({self.offset}) @ x[i:]"
-        return f"v = torch.cat([{part} for i in range(0, a.shape[0], s)])"
 
 
 def task(draw: Draw) -> Task:
@@ -75,13 +49,19 @@ def task(draw: Draw) -> Task:
     post = chain.draw_chain(draw, count, only=chain.AFTER_PRODUCT)
     triangle = _Triangle(lower=lower, offset=offset, vector=vector, reduced=level == 3)
     mean = ["v = v.mean(dim=1)"] * triangle.reduced
-    lines = [f"v = {triangle.reference}", *post.torch("v"), *mean]
+    way = f"tril(a, {-offset})" if lower else f"triu(a, {offset})"
+    product = f"torch.{way} @ x".replace("(a, 0)", "(a)")
+    lines = [f"v = {product}", *post.torch("v"), *mean]
     n, m = draw.choice(_N), draw.choice(_M)
     side = "lower" if lower else "upper"
     shifted = f" {offset} off the diagonal" if offset else ""
     titles = [f"{side} triangle{shifted} times {'vector' if vector else 'matrix'}"]
     titles += [post.title] * bool(post) + ["mean of rows"] * triangle.reduced
-    program = Program(_MODULE, triangle.out, triangle.sizes)
+    program = Program(
+        _MODULE,
+        "x.new_empty(a.shape[0])" if triangle.reduced else "torch.empty_like(x)",
+        ["n=a.shape[0]"] if vector else ["n=a.shape[0]", "m=x.shape[1]"],
+    )
     return texts.write_task(
         draw,
         title=f"Matrix: {', '.join(titles)}",
@@ -106,11 +86,16 @@ def _write_torch(triangle: _Triangle, last: list[str]) -> list[TeacherKernel]:
     if triangle.lower:
         end = f"max({texts.add_offset('r', 1 - triangle.offset)}, 0)"
         row = f"a[r, :{end}] @ x[:{end}]"
+        offset = texts.add_offset("i", -triangle.offset)
+        part = f"a[i : i + s, : i + s].tril({offset}) @ x[: i + s]"
     else:
         start = texts.add_offset("r", triangle.offset)
         row = f"a[r, {start} :] @ x[{start} :]"
-    halves = ["s = (a.shape[0] + 1) // 2", triangle.blocks, *last]
-    blocks = ["s = 32", triangle.blocks, *last]
+        part = f"a[i : i + s, i:].triu({triangle.offset}) @ x[i:]"
+    # The product of s rows at a time.
+    product = f"v = torch.cat([{part} for i in range(0, a.shape[0], s)])"
+    halves = ["s = (a.shape[0] + 1) // 2", product, *last]
+    blocks = ["s = 32", product, *last]
     rows = [f"v = torch.stack([{row} for r in range(a.shape[0])])", *last]
     return [
         texts.write_torch(
