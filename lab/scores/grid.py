@@ -291,6 +291,7 @@ def make_bundle(split: Split, kernels: Iterable[GridKernel]) -> store.Bundle:
         source_revision=SUITE_REVISION,
         license=LICENSE,
         importer=SUITE,
+        namespace=SUITE,
         run_id=ids.content_id("lab-scores", SUITE_REVISION, split),
     )
     suffix = HELD_OUT if split == "test" else ""

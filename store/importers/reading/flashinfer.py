@@ -359,53 +359,44 @@ def _scalar(workload: Workload | None, name: str) -> int | float | bool:
     return value if isinstance(value, bool | int) else read_figure(value, 0) or 0
 
 
+@dataclass
 class TraceRows:
     """Adds the rows of one definition to a bundle; the importer's name is that of its suite."""
 
-    def __init__(
-        self,
-        rows: BundleRows,
-        definition: Definition,
-        evaluator: str,
-        evaluator_version: int,
-        level: int | None = None,
-    ) -> None:
-        self._rows = rows
-        self._definition = definition
-        self._evaluator = evaluator
-        self._version = evaluator_version
-        self._level = level
-        self._task_id = ""
-        self._solutions: dict[str, Attempt] = {}
+    rows: BundleRows
+    definition: Definition
+    evaluator: str
+    evaluator_version: int
+    level: int | None = None
+    _task_id: str = ""
+    _solutions: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
 
     def add_workload(self, workload: Workload) -> str:
         """Add a workload, and with the first one the task; return its id."""
         task_id = self._add_task(workload)
         axes: dict[str, object] = {
-            name: workload.axes[name]
-            for name in self._definition.variables
-            if name in workload.axes
+            name: workload.axes[name] for name in self.definition.variables if name in workload.axes
         }
         axes |= {
             scalar_name(one.name): _scalar(workload, one.name)
-            for one in self._definition.inputs
+            for one in self.definition.inputs
             if one.shape is None
         }
         if not workload.from_files:
-            return self._rows.add_workload(task_id, workload.uuid, axes)
+            return self.rows.add_workload(task_id, workload.uuid, axes)
         # Other inputs, though the axes may be the same.
         axes["WORKLOAD"] = workload.uuid
-        return self._rows.add_workload(task_id, workload.uuid, axes, "safetensors")
+        return self.rows.add_workload(task_id, workload.uuid, axes, "safetensors")
 
     def add_solution(self, solution: Solution) -> None:
         """Add a kernel with its origin."""
         task_id = self._add_task(None)
-        kernel_id = self._rows.add_kernel(
+        kernel_id = self.rows.add_kernel(
             solution.files, entry_path=solution.entry_path, entry_point=solution.entry_point
         )
-        self._solutions[solution.name] = self._rows.add_attempt(
+        self._solutions[solution.name] = self.rows.add_attempt(
             [task_id, solution.name, kernel_id],
-            policy=f"{self._rows.importer}/{solution.author}",
+            policy=f"{self.rows.importer}/{solution.author}",
             policy_kind="released",
             task_id=task_id,
             kernel_id=kernel_id,
@@ -418,7 +409,7 @@ class TraceRows:
         attempt = self._solutions.get(trace.solution)
         if attempt is None:
             raise ImportFailed(f"{trace.where}: there is no solution {trace.solution!a:.80}")
-        rows, suite, evaluation = self._rows, self._rows.importer, trace.evaluation
+        rows, suite, evaluation = self.rows, self.rows.importer, trace.evaluation
         hardware = evaluation.inner("environment").text("hardware") or "unknown"
         hardware = hardware.replace("_", " ")
         workload_id = self.add_workload(trace.workload)
@@ -428,8 +419,8 @@ class TraceRows:
         difference = evaluation.inner("correctness").values.get("max_absolute_error")
         rows.add_verdict(
             attempt,
-            evaluator=self._evaluator,
-            evaluator_version=self._version,
+            evaluator=self.evaluator,
+            evaluator_version=self.evaluator_version,
             gpu=hardware,
             status=status,
             reason=reason,
@@ -448,7 +439,7 @@ class TraceRows:
                 attempt,
                 metric,
                 read_figure(performance.get(name), 0) or None,
-                f"{self._definition.name}, workload {trace.workload.uuid} on {hardware}",
+                f"{self.definition.name}, workload {trace.workload.uuid} on {hardware}",
                 gpu=hardware,
                 baseline=baseline,
                 claim_id=content_id("claim", suite, *place, metric),
@@ -457,14 +448,14 @@ class TraceRows:
     def _add_task(self, first: Workload | None) -> str:
         """Add the task unless it was added; `first` sets the axes of its text. Return its id."""
         if not self._task_id:
-            name = self._definition.name
-            self._task_id = self._rows.add_task(task_text(self._definition, first))
-            self._rows.add_label(
+            name = self.definition.name
+            self._task_id = self.rows.add_task(task_text(self.definition, first))
+            self.rows.add_label(
                 self._task_id,
-                family=self._definition.op_type,
-                suite=self._rows.importer,
-                revision=str(self._rows.source_revision),
+                family=self.definition.op_type,
+                suite=self.rows.importer,
+                revision=str(self.rows.source_revision),
                 name=name,
-                level=self._level,
+                level=self.level,
             )
         return self._task_id

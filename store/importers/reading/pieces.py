@@ -105,7 +105,7 @@ class Import:
             source_revision=self.source_revision or getattr(config, "source_revision", None),
             license=self.license or getattr(config, "license", None),
             importer=self.name,
-            namespace=self.namespace,
+            namespace=self.namespace or self.name,
             run_id=identity,
         )
 

@@ -53,8 +53,8 @@ class BundleRows:
     """SPDX identifier that the source states."""
     importer: str
     """Name of the importer."""
-    namespace: str = ""
-    """Name from which the ids of attempts and figures follow (default: that of the importer)."""
+    namespace: str
+    """Name from which the ids of attempts and figures follow."""
     run_id: str = ""
     """Id of the bundle, which is that of its run; empty while a file is only checked."""
     tables: dict[str, dict[tuple[str, ...], dict[str, Any]]] = field(
@@ -62,10 +62,6 @@ class BundleRows:
     )
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     """When the import of the bundle began."""
-
-    def __post_init__(self) -> None:
-        """Fill in the namespace."""
-        object.__setattr__(self, "namespace", self.namespace or self.importer)
 
     def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> bool:
         """Add a row unless its key is there already; return whether it was added."""
