@@ -309,7 +309,7 @@ def test_shipped_measurements_belong_to_the_suite_as_it_is() -> None:
         assert verdict in verdicts, path
 
 
-def write_measured(folder: Path, task: starter.Task, kernel: starter.Kernel) -> None:
+def write_measured(folder: Path, task: starter.Task, kernel: starter.StarterKernel) -> None:
     """Write one evaluation with its timing session, as the GPU machine returns them."""
     path = f"{task.name}/{kernel.name}.py"
     task_id = ids.task_id(task.code)
