@@ -18,7 +18,7 @@ from evaluators.device.placement import choose_place
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.judges.process import JudgeProcess
-from evaluators.scheduling.pending import Selection, find_pending
+from evaluators.scheduling.run import Selection, find_pending
 from store.importers import starter
 from store.importers.reading.run import run_import
 

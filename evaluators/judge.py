@@ -454,14 +454,19 @@ def _measure(
 
 def _build_options(case: Case, config: Config, device: str, calls: int) -> Options:
     from evaluators.timing.candidate_process import Options
+    from evaluators.worker.baselines import list_baselines
 
     [policy] = config.policy
+    baselines = config.baselines
+    if baselines is None:
+        has_all = device == "cuda" and config.protocol == "full"
+        baselines = list_baselines(device) if has_all else ()
     return Options(
         policy=policy,
         calls=calls,
         robustness=config.robustness,
         profile=config.diagnosis or config.kernels == "custom_required",
-        baselines=_choose_baselines(config, device),
+        baselines=["eager", *(name for name in baselines if name != "eager")],
         plan=build_plan(case, config, device),
         limits=_build_limits(config, device),
         deadlines=_build_deadlines(config),
@@ -507,14 +512,3 @@ def _build_deadlines(config: Config) -> Deadlines:
         call_s=config.call_s,
         total_s=config.total_s,
     )
-
-
-def _choose_baselines(config: Config, device: str) -> Sequence[str]:
-    """Return the baselines asked for, eager first."""
-    from evaluators.worker.baselines import list_baselines
-
-    chosen = config.baselines
-    if chosen is None:
-        has_all = device == "cuda" and config.protocol == "full"
-        chosen = list_baselines(device) if has_all else ()
-    return ["eager", *(name for name in chosen if name != "eager")]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from evaluators.cli import findings, judging, serving
+from evaluators.cli import findings, judging
+from evaluators.cli.findings import Device, Devices, ListFormat
+from evaluators.judge import Config
 from evaluators.scheduling import contract
 from store.commandline import echo, members
 from store.commandline.escape import escape_terminal, quote_name
 from store.commandline.help import make_room_app
-from store.commandline.members import Common, DeviceOption, Format
+from store.commandline.members import Common
 from store.errors import FlywheelError, HostUnfit
+
+if TYPE_CHECKING:
+    from evaluators.scheduling.judges.process import JudgeProcess
 
 _DEFAULT = Common()
 
@@ -31,10 +37,31 @@ Each candidate runs in a sandboxed process, which does not compute its own verdi
         "evaluators serve",
     ],
 )
+_CLOCK_CONFIG = Config(
+    calls=2, robustness=False, diagnosis=False, draw_shapes=0, baselines=("eager",), blocks=20
+)
+_CLOCK_TASK = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+def get_inputs():
+    return [torch.randn(256)]
+
+
+def get_init_inputs():
+    return []
+"""
+_SHORT_MS = 0.1
+"""A clock that cannot time a call of this length is not fit for most kernels."""
+
 members.add_list(app, "evaluators")
 _judging_commands = judging.add_to(app)
 findings.add_to(app)
-serving.add_to(app)
 
 
 def main() -> None:
@@ -46,8 +73,8 @@ def main() -> None:
 def doctor(
     *,
     limits: Annotated[bool, Parameter(negative="")] = False,
-    device: DeviceOption = "auto",
-    format: Format = "table",
+    device: Device = "auto",
+    format: ListFormat = "table",
     common: Common = _DEFAULT,
 ) -> None:
     """Test this host: compilers, space, memory, sandbox mechanisms, and what its clocks resolve.
@@ -66,11 +93,6 @@ def doctor(
     limits
         List the kinds of tasks and kernels that the judge cannot judge instead. A verdict that
         refuses one names its limit.
-    device
-        cpu, or a GPU such as cuda:0. cuda means the first GPU; auto means the first GPU, or the CPU
-        if there is none.
-    format
-        Format of the list.
     """
     if limits:
         from evaluators.limits import kinds
@@ -81,7 +103,6 @@ def doctor(
         for line in kinds.format_lines(echo.terminal_width(sys.stdout)):
             echo.print_result(line)
         return
-    from evaluators.cli import clock_facts
     from evaluators.device import placement
     from evaluators.judging import host
     from evaluators.sandbox import doctor as walls
@@ -92,10 +113,10 @@ def doctor(
     unfit: HostUnfit | None = None
     name = place.device
     try:
-        with JudgeProcess(contract.DEFAULT, place.device, clock_facts.CONFIG, place.cores) as judge:
+        with JudgeProcess(contract.DEFAULT, place.device, _CLOCK_CONFIG, place.cores) as judge:
             rows += walls.describe_walls(*judge.read_walls())
             name = judge.row["name"]
-            rows += clock_facts.describe_clocks(judge)
+            rows += _describe_clocks(judge)
     except HostUnfit as error:
         unfit = error
     if format != "table":
@@ -117,11 +138,49 @@ def _write_rows(rows: list[dict[str, Any]], format: str) -> None:
     display.write_rows(pa.Table.from_pylist(rows), format)
 
 
+def _describe_clocks(judge: JudgeProcess) -> list[dict[str, Any]]:
+    """Return a row for each clock: what, holds, state, follows and mend, as the doctor prints.
+
+    The session times a module of one small operation, so samples have as many calls as they can.
+    The empty arm's scatter gives the resolution.
+
+    judge: A process of the evaluator `judge` with `_CLOCK_CONFIG`.
+    """
+    from evaluators.scheduling.cases import KernelText, TaskText
+    from store.schema.clocks import RESOLVED
+
+    def describe(what: str, holds: bool, state: str) -> dict[str, Any]:
+        follows = None if holds else "a kernel of 0.1 ms has a bound for a time, or none"
+        mend = None if holds else "End other work on this host, or judge on another one."
+        return {"what": what, "holds": holds, "state": state, "follows": follows, "mend": mend}
+
+    code = _CLOCK_TASK.replace("class Model(", "class ModelNew(")
+    kernel = KernelText(code=code, path="kernel.py", entry_point="ModelNew", is_class=True)
+    case = TaskText(code=_CLOCK_TASK, axes={}).make_case(kernel, judge.row["kind"], None)
+    tables = judge.judge(replace(case, policy="torch_default"))
+    [evaluation] = tables["evaluations"]
+    by_clock = {row["clock"]: row for row in tables["timings"] if row["arm"] == "kernel"}
+    if not by_clock:
+        why = evaluation["message"] or evaluation["reason"]
+        return [describe("timing", False, f"failed: {why}")]
+    shared = "; other work shares this host" if "contended" in evaluation["flags"] else ""
+    facts: list[dict[str, Any]] = []
+    for clock, row in by_clock.items():
+        shortest_ms = RESOLVED * row["resolution_ms"]
+        calls = f"{row['inner_loops']} call{'s' * (row['inner_loops'] > 1)}"
+        state = (
+            f"resolves {1e3 * row['resolution_ms']:.3g} µs with {calls} a sample; the shortest call"
+            f" that it tells from nothing takes {1e3 * shortest_ms:.3g} µs{shared}"
+        )
+        facts.append(describe(f"{clock} clock", shortest_ms <= _SHORT_MS, state))
+    return facts
+
+
 @app.command
 def tasks(
     *,
     task: Annotated[str | None, Parameter(show_default=False)] = None,
-    device: DeviceOption = "auto",
+    device: Devices = "auto",
     workers: int = 1,
     task_s: float = 600.0,
     common: Common = _DEFAULT,
@@ -142,9 +201,6 @@ def tasks(
     ----------
     task
         Audit only the tasks with this name, or whose id begins with these 6 or more characters.
-    device
-        cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU if
-        there is none.
     workers
         Number of tasks that are audited side by side, on the CPU or on each GPU. They share its
         memory.
@@ -189,7 +245,7 @@ def tasks(
 def spread(
     *,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
-    format: Format = "table",
+    format: ListFormat = "table",
     common: Common = _DEFAULT,
 ) -> None:
     """Estimate how far speedups differ between sessions. It is part of every interval from then on.
@@ -207,8 +263,6 @@ def spread(
     ----------
     dry_run
         Print the estimates; append nothing.
-    format
-        Format of the list.
     """
     import store
     from evaluators.timing import spreads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
@@ -15,6 +15,21 @@ from store.commandline.progress import show_progress
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed, UnknownName
 
 _DEFAULT = Common()
+ListFormat: TypeAlias = Annotated[Format, Parameter(help="Format of the list.")]
+Device: TypeAlias = Annotated[
+    DeviceOption,
+    Parameter(
+        help="cpu, or a GPU such as cuda:0. cuda means the first GPU; auto means the first GPU, or"
+        " the CPU if there is none."
+    ),
+]
+Devices: TypeAlias = Annotated[
+    DeviceOption,
+    Parameter(
+        help="cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the"
+        " CPU if there is none."
+    ),
+]
 
 
 def add_to(app: App) -> None:
@@ -120,7 +135,7 @@ def findings(
     kernel: str | None = None,
     /,
     *,
-    format: Format = "table",
+    format: ListFormat = "table",
     common: Common = _DEFAULT,
 ) -> None:
     """List findings with line, quote and decision, undecided ones first.
@@ -134,8 +149,6 @@ def findings(
     kernel
         List only the findings on the kernel with this id, or the finding with this id. A prefix is
         enough.
-    format
-        Format of the list.
     """
     import store
     from evaluators.audit import host_faults, sweep

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -87,7 +87,7 @@ def format_lines(
     for row in tables.get("analyses", []):
         yield from escape_lines(row["body"], width=width)
     for row in at_shapes:
-        [name] = (one["name"] for one in tables["workloads"] if _is_of(row, one))
+        [name] = (w["name"] for w in tables["workloads"] if w["workload_id"] == row["workload_id"])
         yield from _format_shape(name, row, tables["timings"], paint, width or _WIDTH)
     for line in (evaluation.get("log") or "").splitlines():
         if line.startswith(_SHAPE_NOTES):
@@ -116,10 +116,6 @@ def _group_sessions(
         if row["evaluation_id"] == evaluation["evaluation_id"]:
             sessions.setdefault(row["session_id"], []).append(row)
     return list(sessions.values())
-
-
-def _is_of(row: dict[str, Any], workload: dict[str, Any]) -> bool:
-    return row["workload_id"] == workload["workload_id"]
 
 
 def _format_shape(
@@ -181,20 +177,18 @@ def _format_session(
         notes.append(f"best baseline: {find_best_baseline(resolved)}")
     yield from _wrap("; ".join(notes), width)
     for clock in dict.fromkeys(row["clock"] for row in session):
-        if clock != kernel["clock"]:
-            yield from _wrap(f"clock {clock}: {_list_ratios(session, clock, bounds)}", width)
-
-
-def _list_ratios(session: list[dict[str, Any]], clock: str, baselines: Iterable[str]) -> str:
-    arms = {row["arm"]: row for row in session if row["clock"] == clock}
-    kernel_ms = statistics.median(arms["kernel"]["samples_ms"])
-    return ", ".join(
-        f"{name} is too short for it"
-        if arms[name].get("unresolved")
-        else f"{statistics.median(arms[name]['samples_ms']) / kernel_ms:.2f} over {name}"
-        for name in baselines
-        if name in arms
-    )
+        if clock == kernel["clock"]:
+            continue
+        arms = {row["arm"]: row for row in session if row["clock"] == clock}
+        kernel_ms = statistics.median(arms["kernel"]["samples_ms"])
+        ratios = (
+            f"{name} is too short for it"
+            if arms[name].get("unresolved")
+            else f"{statistics.median(arms[name]['samples_ms']) / kernel_ms:.2f} over {name}"
+            for name in bounds
+            if name in arms
+        )
+        yield from _wrap(f"clock {clock}: {', '.join(ratios)}", width)
 
 
 def _wrap(text: str, width: int) -> list[str]:

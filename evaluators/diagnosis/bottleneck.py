@@ -22,7 +22,6 @@ from store.ids import uuid7
 if TYPE_CHECKING:
     from evaluators.device.roofline import Floor
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _DECIDES = 0.3
 """Least share of the time at which a cause counts as the bottleneck."""
 _COPIED = 128 << 20
@@ -96,24 +95,18 @@ def share(profile: Profile, device: str) -> float | None:
     return max(0.0, 1 - aten_ns / profile.wall_ns) if profile.wall_ns else None
 
 
-def peaks(device: str, bandwidth: float | None, float_peak: float | None) -> Peaks:
-    """Return a GPU's given figures, or measure a copy and a matrix product on a processor."""
-    return (
-        _measure_peaks() if device == "cpu" else Peaks(bandwidth=bandwidth, float_peak=float_peak)
-    )
-
-
 @functools.cache
-def _measure_peaks() -> Peaks:
+def measure_peaks() -> Peaks:
+    """Measure a copy and a matrix product on the processor."""
     import torch
 
-    held = torch.zeros(_COPIED, dtype=torch.uint8)
-    target = torch.zeros_like(held)
+    source = torch.zeros(_COPIED, dtype=torch.uint8)
+    target = torch.zeros_like(source)
     matrix = torch.ones(_MATRIX, _MATRIX)
     copy_s, product_s = [], []
     for _ in range(_TRIES):
         begin = time.perf_counter()
-        target.copy_(held)
+        target.copy_(source)
         copy_s.append(time.perf_counter() - begin)
         begin = time.perf_counter()
         torch.mm(matrix, matrix)
@@ -151,7 +144,8 @@ def analysis(
     causes = {"memory_bandwidth": memory, "compute": None if fewer else compute, waiting: gaps}
     named = max(causes, key=lambda cause: causes[cause] or 0.0)
     bottleneck = named if (causes[named] or 0.0) >= _DECIDES else "unknown"
-    body = _load_template().render(
+    body = render_template(
+        "diagnosis.j2",
         **vars(work),
         **vars(peaks),
         profile=profile,
@@ -177,9 +171,12 @@ def _compute_part(amount: int, per_second: float | None, time_ms: float) -> floa
     return 1000 * amount / per_second / time_ms if amount and per_second else None
 
 
+def render_template(name: str, **values: Any) -> str:
+    """Return the text of an analysis."""
+    return _load_templates().get_template(name).render(values)
+
+
 @functools.cache
-def _load_template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined
-    )
-    return environment.get_template("diagnosis.j2")
+def _load_templates() -> jinja2.Environment:
+    folder = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
+    return jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined)

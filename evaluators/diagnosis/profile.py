@@ -70,13 +70,23 @@ def gather(
     launched = [event.time_range.start for event in host if event.name.startswith(_LAUNCHES)]
     last = max(launched, default=0.0)
     ordered = sorted(found.values(), key=lambda entry: -entry[1])
+    busy_us, until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        busy_us += max(0.0, end - max(start, until))
+        until = max(until, end)
+    # Whether a file below these folders is mapped as code, other than torch.compile's.
+    compiled = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "/nowhere") + "/"
+    mapped = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    files = [fields[5] for fields in mapped if len(fields) == 6 and "x" in fields[1]]
+    own = (*folders, *_IN_MEMORY)
+    has_own_code = any(f.startswith(own) and not f.startswith(compiled) for f in files)
     return {
         "kernels": ordered[:MOST_KERNELS],
-        "busy_ns": round(1000 * _measure_union(spans)),
+        "busy_ns": round(1000 * busy_us),
         "wall_ns": wall_ns,
         "launches": sum(entry[2] for entry in ordered),
         "waits": sum(e.name in _WAITS and e.time_range.start < last for e in host),
-        "own_code": _has_own_code([*folders, *_IN_MEMORY]),
+        "own_code": has_own_code,
     }
 
 
@@ -91,20 +101,3 @@ def _silence_stderr() -> Generator[None]:
     finally:
         os.dup2(held, 2)
         os.close(held)
-
-
-def _measure_union(spans: list[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals."""
-    total, until = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total
-
-
-def _has_own_code(folders: list[str]) -> bool:
-    """Whether a file below these folders is mapped as code, other than torch.compile's."""
-    compiled = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "/nowhere") + "/"
-    mapped = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
-    files = [fields[5] for fields in mapped if len(fields) == 6 and "x" in fields[1]]
-    return any(f.startswith(tuple(folders)) and not f.startswith(compiled) for f in files)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from evaluators.service.client import Client
-from evaluators.service.completions import Scored, check_rule, score_completion
+from evaluators.service.completions import check_rule, score_completion
 
 Reward: TypeAlias = Callable[..., Awaitable[list[float | None]]]
 
@@ -37,29 +37,21 @@ def make_reward(client: Client, rule: str = "speedup") -> Reward:
         tasks = task_id if task_id is not None else task
         if tasks is None:
             raise ValueError("the dataset has neither the column task_id nor the column task")
+        # A completion is a text or a list of messages, of which the last one counts.
+        texts = [one if isinstance(one, str) else one[-1]["content"] or "" for one in completions]
         try:
             scored = await asyncio.gather(
                 *(
-                    score_completion(client, name, _read_text(completion), chosen)
-                    for name, completion in zip(tasks, completions, strict=True)
+                    score_completion(client, name, text, chosen)
+                    for name, text in zip(tasks, texts, strict=True)
                 )
             )
         finally:
             await client.close()
-        if log_metric is not None:
-            _log(scored, log_metric)
+        for status in ("correct", "no_code", "fault"):
+            if log_metric is not None:
+                share = sum(one.status == status for one in scored) / len(scored)
+                log_metric(f"judge/{status}", share)
         return [one.reward for one in scored]
 
     return kernel_reward
-
-
-def _read_text(completion: Any) -> str:
-    """Return the last text of a completion, which is a text or a list of messages."""
-    return completion if isinstance(completion, str) else str(completion[-1]["content"] or "")
-
-
-def _log(scored: Sequence[Scored], log_metric: Callable[[str, float], None]) -> None:
-    """Log the shares of correct kernels, of answers without code and of faults."""
-    for status in ("correct", "no_code", "fault"):
-        share = sum(one.status == status for one in scored) / len(scored)
-        log_metric(f"judge/{status}", share)

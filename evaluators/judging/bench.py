@@ -24,7 +24,7 @@ from evaluators.device import fingerprint, timing_conditions
 from evaluators.device.lock import DeviceLock, SharedDevice
 from evaluators.device.placement import count_threads
 from evaluators.device.roofline import Floor, compute_floor
-from evaluators.diagnosis.bottleneck import Peaks, peaks
+from evaluators.diagnosis.bottleneck import Peaks, measure_peaks
 from evaluators.judging import host
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.case_result import KnownVerdict, TimePart, hold
@@ -35,7 +35,7 @@ from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
 from evaluators.sandbox.failures import Failed, lacks_memory
-from evaluators.sandbox.launcher import ForkServer, Limits, Share, Template
+from evaluators.sandbox.launcher import ForkServer, Limits, Template
 from evaluators.worker.baselines import BASELINES, list_baselines
 from evaluators.worker.build_cache import Build, Builds
 from evaluators.worker.handle import (
@@ -48,153 +48,6 @@ from evaluators.worker.handle import (
 )
 from evaluators.worker.inbox import Sizes
 from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
-
-
-class WorkerSetup:
-    """Starts and prepares workers of one device."""
-
-    def __init__(self, device: str, share: Share, template: Template | None = None) -> None:
-        self.device = device
-        self._share = share
-        self.threads = count_threads()
-        """Number of threads of loops, in the workers and in this process."""
-        self.template = template or Template(self.threads)
-        """The process that forks the fork servers of the workers."""
-        self.policy: Policy = "torch_default"
-        """Policy that sets the flags of workers started from here on."""
-        torch.set_num_threads(self.threads)
-        if device == "cuda":
-            torch.backends.cudnn.allow_tf32 = False
-        words = timing_conditions.compute_flush_bytes(device) // torch.int32.itemsize
-        self._flushed = torch.ones(words, dtype=torch.int32, device=device)
-        timing_conditions.flush_caches(self._flushed)
-        if device == "cuda":
-            time_empty_kernel()
-            # The driver waits for an idle GPU to load a kernel, which none is behind a gate.
-            torch.cuda.synchronize()
-
-    def start(
-        self,
-        server: ForkServer,
-        files: Mapping[str, str],
-        limits: Limits,
-        sizes: Sizes | None,
-        build: Build | None = None,
-        policy: Policy | None = None,
-    ) -> StartedWorker:
-        """Start the process of a worker (`start_worker`) with the flags of a policy.
-
-        Without a policy it is the present one. Raises SandboxFailed.
-        """
-        flags = policy or self.policy
-        setting = {
-            "device": self.device,
-            "threads": self.threads,
-            "flush_bytes": timing_conditions.compute_flush_bytes(self.device),
-            "convolution_tf32": flags != "fp32_strict",
-            "product_tf32": flags == "allow_tf32",
-        }
-        return start_worker(server, files, setting=setting, limits=limits, sizes=sizes, build=build)
-
-    def prepare(
-        self, started: StartedWorker, sizes: Sizes, deadlines: Deadlines, *, trusted: bool
-    ) -> WorkerHandle:
-        """Return a worker that is ready for requests. Raises SandboxFailed."""
-        worker = WorkerHandle(
-            started,
-            sizes,
-            deadlines=deadlines,
-            trusted=trusted,
-            flushed=self._flushed,
-            share=self._share,
-        )
-        worker.prepare()
-        return worker
-
-
-class CandidateStarter:
-    """Starts candidates one after the other, each in a fork of one warm process."""
-
-    def __init__(self, setup: WorkerSetup, builds: Builds | None) -> None:
-        self._setup = setup
-        self._builds = builds
-        self._environment: dict[str, str] = {}
-        self._expected: tuple[Mapping[str, str], StartedWorker] | None = None
-        self.server = ForkServer(setup.template)
-        """The process that forks them."""
-
-    def close(self) -> None:
-        """End every process."""
-        with contextlib.suppress(SandboxFailed):  # its server ends what is left of it
-            self.end_expected()
-        self.server.close()
-
-    def restart(self, environment: Mapping[str, str]) -> None:
-        """Fork from a new process with these variables."""
-        self.server.close()
-        self._environment = dict(environment)
-        self.server = ForkServer(self._setup.template, self._environment)
-
-    def expect(self, files: Mapping[str, str], task: tuple[str, str], limits: Limits) -> None:
-        """Begin to start a candidate that `start` will prepare. Raises SandboxFailed.
-
-        Its process gets a GPU, which takes half a second, while the reference answers its first
-        question. On a processor nothing is gained, and nothing is started.
-        """
-        self.end_expected()
-        if self._setup.device == "cuda":
-            self._expected = files, self._fork(files, task, None, limits)
-
-    def end_expected(self) -> None:
-        """End a process that `start` has not taken. Raises SandboxFailed."""
-        expected, self._expected = self._expected, None
-        if expected is not None:
-            expected[1].end()
-
-    def start(
-        self,
-        files: Mapping[str, str],
-        task: tuple[str, str],
-        sizes: Sizes,
-        limits: Limits,
-        deadlines: Deadlines,
-        policy: Policy | None = None,
-    ) -> WorkerHandle:
-        """Start a worker with the flags of a policy, or of the present one.
-
-        Args:
-            files: The candidate's files.
-            task: Code and axes of its task.
-            sizes: Memory that it shares with the judge.
-            limits: Its limits.
-            deadlines: Its deadlines.
-            policy: Policy other than the present one.
-
-        Raises:
-            SandboxFailed: it cannot be started.
-        """
-        expected, self._expected = self._expected, None
-        if expected is not None and expected[0] == files and policy is None:
-            started = expected[1]
-        else:
-            if expected is not None:
-                expected[1].end()
-            started = self._fork(files, task, sizes, limits, policy)
-        return self._setup.prepare(started, sizes, deadlines, trusted=False)
-
-    def _fork(
-        self,
-        files: Mapping[str, str],
-        task: tuple[str, str],
-        sizes: Sizes | None,
-        limits: Limits,
-        policy: Policy | None = None,
-    ) -> StartedWorker:
-        if not self.server.is_alive:
-            self.restart(self._environment)
-        build = None if self._builds is None else self._builds.claim(files, *task)
-        return self._setup.start(self.server, files, limits, sizes, build, policy)
-
 
 # The workers of the baselines: processes that run the task's own module in each requested way.
 #
@@ -301,9 +154,8 @@ def await_workers(starting: Sequence[Future[WorkerHandle]]) -> list[WorkerHandle
     return workers
 
 
-# A trial of the host after a kernel has failed: whether code that is known to be right builds.
-#
-# It runs in a worker like the kernel's, so it meets the same compilers, folders and limits.
+# Trials after a kernel has failed: whether code that is known to be right builds here, and whether
+# the device still works.
 
 _FILE = "host_trial.py"
 _BUILD = """
@@ -341,40 +193,6 @@ _LIMITS = Limits(memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=6
 _PATIENCE = Deadlines(import_s=60, build_s=240, first_call_s=60, call_s=60, total_s=300)
 
 
-def find_build_fault(
-    start: Callable[[Mapping[str, str], Sizes, Limits, Deadlines], WorkerHandle],
-    need: host.Need,
-    *,
-    brief: bool,
-) -> str | None:
-    """Build code that is known to be right in a fresh worker; return what is wrong, if anything.
-
-    Args:
-        start: Starts a worker for a candidate's files; raises SandboxFailed.
-        need: What to build.
-        brief: Leave out PyTorch's headers, which take seconds, much memory and much disk.
-    """
-    token = secrets.token_hex(16)
-    sources = _CUDA if need == "cuda" else _CPP
-    text = {"compile": _COMPILE, "triton": _TRITON}.get(
-        need, _BUILD.format(sources=sources, brief=brief)
-    )
-    # A file whose import fails leaves nothing in the build cache, so the next trial builds again.
-    text += f"raise RuntimeError({token!r})\n"
-    try:
-        worker = start({_FILE: text}, Sizes(0, 64), _LIMITS, _PATIENCE)
-    except SandboxFailed as failed:
-        return f"no worker can be started: {failed.message}"
-    try:
-        worker.load(_FILE, "Model", {})
-    except (Failed, ReferenceFailed) as failed:
-        return None if token in str(failed) else str(failed)
-    finally:
-        worker.end()
-    return "a file that raises an error is imported"
-
-
-_DEVICE_FILE = "task.py"
 _PRODUCT = 1 << 28
 _TRIAL = """
 import torch
@@ -387,34 +205,6 @@ class Model:
 """
 _DEVICE_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=256, cpu_s=60)
 _DEVICE_PATIENCE = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=60)
-
-
-def find_gpu_fault(
-    start: Callable[[Mapping[str, str], Sizes, Limits, Deadlines], WorkerHandle],
-) -> str | None:
-    """Multiply matrices in a fresh worker; returns what is wrong with the GPU, if anything.
-
-    This process also waits for its own work on the GPU: a fault of the device would have broken its
-    context as well.
-
-    start: starts a worker for a candidate's files; raises SandboxFailed.
-    """
-    try:
-        worker = start({_DEVICE_FILE: _TRIAL}, Sizes(0, 64), _DEVICE_LIMITS, _DEVICE_PATIENCE)
-    except SandboxFailed as failed:
-        return f"no worker can use it: {failed.message}"
-    try:
-        worker.load(_DEVICE_FILE, "Model", {})
-        worker.construct(WEIGHT_SEED, [])
-        worker.fill(0, [])
-        if int(worker.call(0, first=True)) != _PRODUCT:
-            return "it multiplies matrices wrongly"
-        torch.cuda.synchronize()
-    except (Failed, ReferenceFailed, RuntimeError) as failed:
-        return f"it does not answer: {failed}"
-    finally:
-        worker.end()
-    return None
 
 
 _BASELINE_LIMITS = Limits(memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=10**7)
@@ -488,11 +278,29 @@ class Bench:
             self._share = SharedDevice(
                 self.lock, device, lambda: not all(f.done() for f in self.task.starting)
             )
-            self._setup = WorkerSetup(device, self._share, template)
+            self._threads = count_threads()
+            """Number of threads of loops, in the workers and in this process."""
+            self._template = template or Template(self._threads)
+            """The process that forks the fork servers of the workers."""
+            self._policy: Policy = "torch_default"
+            """Policy that sets the flags of workers started from here on."""
+            torch.set_num_threads(self._threads)
+            if device == "cuda":
+                torch.backends.cudnn.allow_tf32 = False
+            words = timing_conditions.compute_flush_bytes(device) // torch.int32.itemsize
+            self._flushed = torch.ones(words, dtype=torch.int32, device=device)
+            timing_conditions.flush_caches(self._flushed)
+            if device == "cuda":
+                time_empty_kernel()
+                # The driver waits for an idle GPU to load a kernel, which none is behind a gate.
+                torch.cuda.synchronize()
         self._environment: dict[str, str] = {}
-        self.task = TaskAtHand(ForkServer(self._setup.template))  # the first that is needed
-        self.candidates = CandidateStarter(self._setup, builds)
-        """Starts the candidates' workers."""
+        self.task = TaskAtHand(ForkServer(self._template))  # the first that is needed
+        self.candidate_server = ForkServer(self._template)
+        """The process that forks the workers of candidates, one after the other."""
+        self._builds = builds
+        self._expected: tuple[Mapping[str, str], StartedWorker] | None = None
+        """Files of the candidate whose process has begun to start, and the process."""
         self._side = ThreadPoolExecutor(2, "bench")
         self._task_aside: TaskAtHand | None = None
         """The fork servers of other shapes of a task."""
@@ -502,7 +310,7 @@ class Bench:
         """When the host built something of its own, and what was wrong."""
         if device == "cuda":
             with contextlib.suppress(SandboxFailed):  # the trial says why
-                self.candidates.server.wait_ready()
+                self.candidate_server.wait_ready()
         with self.lock.hold_exclusive():
             self._relax_isolation()
 
@@ -521,31 +329,33 @@ class Bench:
         for task in filter(None, (self.task, self._task_aside)):
             for server in (task.server, *task.baseline_servers):
                 server.close()
-        self.candidates.close()
-        self._setup.template.close()
+        with contextlib.suppress(SandboxFailed):  # its server ends what is left of it
+            self.end_expected()
+        self.candidate_server.close()
+        self._template.close()
         self._memory_hold.close()
 
     @property
     def sandbox_level(self) -> str:
         """Isolation in force, as it is written into every row."""
-        return " ".join(self.candidates.server.limits)
+        return " ".join(self.candidate_server.limits)
 
     @property
     def sandbox_missing(self) -> str | None:
         """Isolation that the machine does not provide; None if not yet known."""
-        limits = self.candidates.server.limits
+        limits = self.candidate_server.limits
         return " ".join(list_missing(limits)) if limits else None
 
     def read_isolation(self) -> dict[str, Any]:
         """Return the isolation in force and why the rest is missing. Raises SandboxFailed."""
-        self.candidates.server.wait_ready()
-        reasons = {**isolation.missing, **self.candidates.server.missing}
-        return {"holds": self.candidates.server.limits, "reasons": reasons}
+        self.candidate_server.wait_ready()
+        reasons = {**isolation.missing, **self.candidate_server.missing}
+        return {"holds": self.candidate_server.limits, "reasons": reasons}
 
     @property
     def freezes(self) -> bool:
         """Whether everything that a worker starts is reliably frozen between requests."""
-        return "freezer" in self.candidates.server.limits
+        return "freezer" in self.candidate_server.limits
 
     def open_reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
         """Return the task's reference, in a worker that lives until the task changes or it fails.
@@ -557,14 +367,14 @@ class Bench:
             self._end_reference()
             if not self.task.server.is_alive:
                 self.task.server.close()
-                self.task.server = ForkServer(self._setup.template, self._environment)
+                self.task.server = ForkServer(self._template, self._environment)
             self.task.reference = Reference(
                 code,
                 axes,
                 self.device,
                 self.task.server,
-                self._setup.threads,
-                convolution_tf32=self._setup.policy == "torch_default",
+                self._threads,
+                convolution_tf32=self._policy == "torch_default",
             )
         return self.task.reference
 
@@ -589,13 +399,13 @@ class Bench:
         """
         own = self.task
         if self._task_aside is None:
-            self._task_aside = TaskAtHand(ForkServer(self._setup.template, self._environment))
+            self._task_aside = TaskAtHand(ForkServer(self._template, self._environment))
         self.task, self._built_for = self._task_aside, own.key
         try:
             yield
         finally:
             with contextlib.suppress(SandboxFailed):
-                self.candidates.end_expected()
+                self.end_expected()
             self._end_reference()
             with contextlib.suppress(SandboxFailed):
                 self.end_baselines()
@@ -611,18 +421,30 @@ class Bench:
     def set_policy(self, policy: Policy) -> None:
         """Judge under a policy from here on, which holds for candidates and baselines alike."""
         # All are the same on a processor.
-        if policy != self._setup.policy and self.device == "cuda":
+        if policy != self._policy and self.device == "cuda":
             self._end_reference()
             self.end_baselines()
             self.task.unavailable = {}
-        self._setup.policy = policy
+        self._policy = policy
 
     def expect_candidate(
         self, code: str, axes: Mapping[str, Any], files: Mapping[str, str], limits: Limits
     ) -> None:
-        """Begin to start a candidate of a task for `start_candidate`. Raises SandboxFailed."""
+        """Begin to start a candidate of a task for `start_candidate`. Raises SandboxFailed.
+
+        Its process gets a GPU, which takes half a second, while the reference answers its first
+        probe. On a processor nothing is gained, and nothing is started.
+        """
         self._set_task(code, axes)
-        self.candidates.expect(files, self._built_for or self.task.key, limits)
+        self.end_expected()
+        if self.device == "cuda":
+            self._expected = files, self._fork_candidate(files, None, limits)
+
+    def end_expected(self) -> None:
+        """End a process that `start_candidate` has not taken. Raises SandboxFailed."""
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            expected[1].end()
 
     def step_aside(self, expect: Callable[[], None]) -> None:
         """Let a judge that waits to time have the device, while no worker of this one starts.
@@ -630,7 +452,7 @@ class Bench:
         expect: Begins to start the candidate that is expected, which is ended before.
         """
         if self._share.is_wanted():
-            self.candidates.end_expected()
+            self.end_expected()
             self._share.step_aside()
             expect()
 
@@ -646,9 +468,67 @@ class Bench:
         deadlines: Deadlines,
         policy: Policy | None = None,
     ) -> WorkerHandle:
-        """Start a candidate's worker with the flags of a policy. Raises SandboxFailed."""
-        built_for = self._built_for or self.task.key
-        return self.candidates.start(files, built_for, sizes, limits, deadlines, policy)
+        """Start a candidate's worker with the flags of a policy, or of the present one.
+
+        Raises SandboxFailed.
+        """
+        expected, self._expected = self._expected, None
+        if expected is not None and expected[0] == files and policy is None:
+            started = expected[1]
+        else:
+            if expected is not None:
+                expected[1].end()
+            started = self._fork_candidate(files, sizes, limits, policy)
+        return self._prepare_worker(started, sizes, deadlines, trusted=False)
+
+    def _fork_candidate(
+        self,
+        files: Mapping[str, str],
+        sizes: Sizes | None,
+        limits: Limits,
+        policy: Policy | None = None,
+    ) -> StartedWorker:
+        if not self.candidate_server.is_alive:
+            self.candidate_server.close()
+            self.candidate_server = ForkServer(self._template, self._environment)
+        build = None
+        if self._builds is not None:
+            build = self._builds.claim(files, *(self._built_for or self.task.key))
+        return self._start_worker(self.candidate_server, files, limits, sizes, build, policy)
+
+    def _start_worker(
+        self,
+        server: ForkServer,
+        files: Mapping[str, str],
+        limits: Limits,
+        sizes: Sizes | None,
+        build: Build | None = None,
+        policy: Policy | None = None,
+    ) -> StartedWorker:
+        flags = policy or self._policy
+        setting = {
+            "device": self.device,
+            "threads": self._threads,
+            "flush_bytes": timing_conditions.compute_flush_bytes(self.device),
+            "convolution_tf32": flags != "fp32_strict",
+            "product_tf32": flags == "allow_tf32",
+        }
+        return start_worker(server, files, setting=setting, limits=limits, sizes=sizes, build=build)
+
+    def _prepare_worker(
+        self, started: StartedWorker, sizes: Sizes, deadlines: Deadlines, *, trusted: bool
+    ) -> WorkerHandle:
+        """Return a worker that is ready for requests. Raises SandboxFailed."""
+        worker = WorkerHandle(
+            started,
+            sizes,
+            deadlines=deadlines,
+            trusted=trusted,
+            flushed=self._flushed,
+            share=self._share,
+        )
+        worker.prepare()
+        return worker
 
     def _relax_isolation(self) -> None:
         """Find the isolation under which a GPU's driver works, and leave out the rest.
@@ -663,9 +543,10 @@ class Bench:
                 return
             time.sleep(TRIAL_PAUSE_S)
             self._environment = {isolation.WITHOUT: ",".join(parts)} if parts else {}
-            self.candidates.restart(self._environment)
+            self.candidate_server.close()
+            self.candidate_server = ForkServer(self._template, self._environment)
             self.task.server.close()
-            self.task.server = ForkServer(self._setup.template, self._environment)
+            self.task.server = ForkServer(self._template, self._environment)
             fault = self.find_device_fault()
         if fault is not None:
             self.close()
@@ -675,8 +556,58 @@ class Bench:
             )
 
     def find_device_fault(self) -> str | None:
-        """Try the device after a crash; returns what is wrong with it, if anything."""
-        return find_gpu_fault(self.start_candidate) if self.device == "cuda" else None
+        """Try the device after a crash; returns what is wrong with it, if anything.
+
+        A fresh worker multiplies matrices on a GPU. This process also waits for its own work there:
+        a fault of the device would have broken its context as well.
+        """
+        if self.device != "cuda":
+            return None
+        files = {TASK_FILE: _TRIAL}
+        try:
+            worker = self.start_candidate(files, Sizes(0, 64), _DEVICE_LIMITS, _DEVICE_PATIENCE)
+        except SandboxFailed as failed:
+            return f"no worker can use it: {failed.message}"
+        try:
+            worker.load(TASK_FILE, "Model", {})
+            worker.construct(WEIGHT_SEED, [])
+            worker.fill(0, [])
+            if int(worker.call(0, first=True)) != _PRODUCT:
+                return "it multiplies matrices wrongly"
+            torch.cuda.synchronize()
+        except (Failed, ReferenceFailed, RuntimeError) as failed:
+            return f"it does not answer: {failed}"
+        finally:
+            worker.end()
+        return None
+
+    def find_build_fault(self, need: host.Need, *, brief: bool) -> str | None:
+        """Build right code in a fresh worker; return what is wrong, if anything.
+
+        It is a worker like a kernel's, so it meets the same compilers, folders and limits.
+
+        Args:
+            need: What to build.
+            brief: Leave out PyTorch's headers, which take seconds, much memory and much disk.
+        """
+        token = secrets.token_hex(16)
+        sources = _CUDA if need == "cuda" else _CPP
+        text = {"compile": _COMPILE, "triton": _TRITON}.get(
+            need, _BUILD.format(sources=sources, brief=brief)
+        )
+        # A file whose import fails leaves nothing in the build cache: the next trial builds again.
+        text += f"raise RuntimeError({token!r})\n"
+        try:
+            worker = self.start_candidate({_FILE: text}, Sizes(0, 64), _LIMITS, _PATIENCE)
+        except SandboxFailed as failed:
+            return f"no worker can be started: {failed.message}"
+        try:
+            worker.load(_FILE, "Model", {})
+        except (Failed, ReferenceFailed) as failed:
+            return None if token in str(failed) else str(failed)
+        finally:
+            worker.end()
+        return "a file that raises an error is imported"
 
     def require_host(self, case: Case) -> None:
         """Raise HostUnfit where this host lacks what a kernel needs, before it is judged."""
@@ -714,7 +645,7 @@ class Bench:
             tried, why = self._host_trials.get(need, (-math.inf, None))
             if time.monotonic() - tried > HOST_TRIAL_S:
                 with self.lock.hold_shared():
-                    why = find_build_fault(self.start_candidate, need, brief=brief)
+                    why = self.find_build_fault(need, brief=brief)
                 self._host_trials[need] = (time.monotonic(), why)
             if why is not None:
                 return _describe_trial(need, why)
@@ -798,7 +729,7 @@ class Bench:
         worker.fill(0, inputs)
         worker.time([0], name)
         expected, output = reference.answer(inputs), worker.output(0)
-        policy = self._setup.policy
+        policy = self._policy
         comparison = compare(expected, output, policy, lambda: reference.choices(inputs))
         # A module that draws numbers or remembers calls answers differently in each baseline.
         if comparison.reason is not None and reference.repeatable:
@@ -814,7 +745,7 @@ class Bench:
             compiles = any(BASELINES[name].compiles for name in BASELINES.keys() & set(names))
             imports = _COMPILERS if self.device == "cuda" and compiles else ()
             variables = {**_COMPILER_ENVIRONMENT, **self._environment}
-            server = ForkServer(self._setup.template, variables, imports)
+            server = ForkServer(self._template, variables, imports)
             server.begin()
             self.task.baseline_servers.append(server)
 
@@ -831,8 +762,8 @@ class Bench:
         def start(number: int) -> WorkerHandle:
             server = servers[number]
             files = {TASK_FILE: task.code}
-            started = self._setup.start(server, files, _BASELINE_LIMITS, task.sizes)
-            worker = self._setup.prepare(started, task.sizes, deadlines, trusted=True)
+            started = self._start_worker(server, files, _BASELINE_LIMITS, task.sizes)
+            worker = self._prepare_worker(started, task.sizes, deadlines, trusted=True)
             try:
                 worker.load(TASK_FILE, "Model", task.axes)
                 worker.construct(WEIGHT_SEED, arguments, places=places)
@@ -856,7 +787,10 @@ class Bench:
 
     def compute_peaks(self) -> Peaks:
         """Return the peaks of the device: NVML's figures, or those that a processor reaches."""
-        return peaks(self.device, self.clocks.read_bandwidth(), self.clocks.read_float_peak())
+        if self.device == "cpu":
+            return measure_peaks()
+        bandwidth, float_peak = self.clocks.read_bandwidth(), self.clocks.read_float_peak()
+        return Peaks(bandwidth=bandwidth, float_peak=float_peak)
 
     def share_memory(self) -> None:
         """Hold the device's memory, with other judges unless this one has it alone already."""
@@ -920,7 +854,7 @@ class Bench:
         survives.
         """
         with contextlib.suppress(SandboxFailed):
-            self.candidates.end_expected()
+            self.end_expected()
         self._end_reference()
         with contextlib.suppress(SandboxFailed):
             self.end_baselines()

@@ -723,34 +723,24 @@ class StateChecks:
                 self._can_follow = wanted.keys() == now.keys() and all(
                     has_same_bits(wanted[name], again[name]) for name in wanted
                 )
-            if self._can_follow and not self._is_out_of_reach(self._before, wanted):
+            # A candidate that has set a buffer to NaN or to a huge sum need not update it any more:
+            # calls may leave a value as it is that is far from the task's own.
+            is_out_of_reach = False
+            for name, own in self._followed.items() if self._can_follow else ():
+                if _is_counter(name) or is_whole(own):
+                    continue
+                before, policy = self._before[name], self._candidate.policy
+                if compare(_make_expected(wanted[name]), before, policy).reason is None:
+                    wide = _widen(own)
+                    distance = (_widen(before) - wide).abs()
+                    limit = _FAR * (wide.abs() + compute_rms(wide))
+                    is_out_of_reach |= not bool((distance <= limit).all())
+            if self._can_follow and not is_out_of_reach:
                 self._compare(wanted, now, "timed calls")
             else:
                 self._result.flags.add("timed_outputs_unverified")
         self._before = now
         return max(0, read_ns - round(_MOST_USUAL * statistics.median(self._usual_ns)))
-
-    def _is_out_of_reach(
-        self, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
-    ) -> bool:
-        """Whether calls leave a value as it is that is far from the task's own.
-
-        A candidate that has set a buffer to NaN or to a huge sum need not update it any more.
-
-        Args:
-            before: The candidate's values before some calls.
-            after: What the task's own module makes of them in these calls.
-        """
-        for name, own in self._followed.items():
-            if _is_counter(name) or is_whole(own):
-                continue
-            moved = compare(_make_expected(after[name]), before[name], self._candidate.policy)
-            if moved.reason is None:
-                wide = _widen(own)
-                difference = (_widen(before[name]) - wide).abs()
-                if not bool((difference <= _FAR * (wide.abs() + compute_rms(wide))).all()):
-                    return True
-        return False
 
     def _update(
         self, state: Mapping[str, torch.Tensor], calls: Sequence[list[Any]]
@@ -1492,7 +1482,17 @@ class CorrectnessProtocol:
         )
         if comparison.reason is None:
             return
-        is_rounding = self._has_rounding_errors(expected, comparison)
+        # Rounding errors may be beyond the tolerance in one call of many. They are then not much
+        # larger than in the verdict calls, unless the candidate computes less precisely when it is
+        # timed. An answer from an earlier call is as far from the expected one as any other.
+        usual, largest = self._result.comparison.max_scaled_error, comparison.max_scaled_error
+        is_rounding = False
+        if usual is not None and largest is not None and largest <= max(1.0, _MOST_GROWTH * usual):
+            other = draw_probe(self._reference, self._result).expected
+            difference = compare(expected, other.value, self._policy).rel_l2_error
+            error = comparison.rel_l2_error
+            if error is not None and difference is not None:
+                is_rounding = error < _MOST_OF_DIFFERENCE * difference
         named = describe_inputs(inputs, self._reference.rules.names)
         message = f"a timed call on {named} gave a wrong answer: {comparison.message}"
         if is_rounding and not self._has_rounded:
@@ -1503,23 +1503,6 @@ class CorrectnessProtocol:
         if is_rounding:
             raise Failed("incorrect", "incorrect_numerical", message)
         raise Failed("rejected", "memorised_output", message)
-
-    def _has_rounding_errors(self, expected: Expected, comparison: Comparison) -> bool:
-        """Whether the errors of a wrong answer may be due to rounding.
-
-        Rounding errors may be beyond the tolerance in one call of many. They are then not much
-        larger than in the verdict calls, unless the candidate computes less precisely when it is
-        timed. An answer from an earlier call is as far from the expected one as any other.
-        """
-        usual, largest = self._result.comparison.max_scaled_error, comparison.max_scaled_error
-        if usual is None or largest is None or largest > max(1.0, _MOST_GROWTH * usual):
-            return False
-        other = draw_probe(self._reference, self._result).expected
-        difference = compare(expected, other.value, self._policy).rel_l2_error
-        error = comparison.rel_l2_error
-        if error is None or difference is None:
-            return False
-        return error < _MOST_OF_DIFFERENCE * difference
 
     def make_robustness_calls(self, eager: WorkerHandle) -> bool:
         """Make the calls that raise flags and decide nothing, after all other calls.

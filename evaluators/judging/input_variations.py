@@ -207,9 +207,9 @@ def vary_whole(
         varied[0], varied[-1] = first, last
         return varied.to(tensor.device)
     order = torch.rand(rows.shape, generator=draws).argsort(-1)
-    if all(_is_sorted(one.cpu().movedim(dim, -1)) for one in (tensor, *others)) and not _is_range(
-        rows
-    ):
+    # The numbers of a range follow each other, as those of `torch.arange` do.
+    is_range = bool((rows[..., 1:] - rows[..., :-1] == 1).all())
+    if not is_range and all(_is_sorted(t.cpu().movedim(dim, -1)) for t in (tensor, *others)):
         # The same number may come more often, so that sorted rows differ from the task's own.
         places = torch.randint(rows.shape[-1], rows.shape, generator=draws)
         varied = rows.gather(-1, places).sort(-1).values
@@ -221,11 +221,6 @@ def vary_whole(
 
 def _is_sorted(rows: torch.Tensor) -> bool:
     return bool((rows[..., 1:] >= rows[..., :-1]).all())
-
-
-def _is_range(rows: torch.Tensor) -> bool:
-    """Whether the numbers of each row follow each other, as those of `torch.arange` do."""
-    return bool((rows[..., 1:] - rows[..., :-1] == 1).all())
 
 
 def _draw_some(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
@@ -364,10 +359,6 @@ def _put_nan(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
     return _keep_structure(tensor, torch.where(_draw_some(tensor, draws), nan, tensor))
 
 
-def _add_gaps(inputs: list[Any], _: int) -> list[Any]:
-    return add_gaps(inputs)
-
-
 def _remove_rows(inputs: list[Any], _: int) -> list[Any]:
     """Remove all rows of every tensor that has as many rows as the first one."""
     rows = next((t.shape[0] for t in tensors_of(inputs) if t.dim()), 0)
@@ -414,7 +405,7 @@ FRAGILE = (
     ),
     Variation("fails_scaled", _change_numbers(_scale)),
     Variation("fails_equal_corners", _change_numbers(_reverse_interior)),
-    Variation("fails_noncontiguous", _add_gaps, strided=True),
+    Variation("fails_noncontiguous", lambda inputs, _: add_gaps(inputs), strided=True),
 )
 """Inputs of other sizes, orders and strides."""
 SPECIAL = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import functools
 import json
 import os
 import re
@@ -17,13 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import jinja2
-
+from evaluators.diagnosis.bottleneck import render_template
 from store.commandline.escape import escape_terminal
 from store.errors import EvaluatorError, SandboxFailed
 from store.ids import content_id, uuid7
@@ -34,11 +32,11 @@ if TYPE_CHECKING:
 
 Tool: TypeAlias = Literal["ncu", "sanitizer"]
 
-_PROGRAMS = {"ncu": "ncu", "sanitizer": "compute-sanitizer"}
-_HINTS = {
-    "ncu": "It comes with the CUDA toolkit and with NVIDIA Nsight Compute; put it on the PATH.",
-    "sanitizer": "It comes with the CUDA toolkit (cuda-sanitizer); put it on the PATH.",
+_PROGRAMS = {
+    "ncu": ("ncu", "with the CUDA toolkit and with NVIDIA Nsight Compute"),
+    "sanitizer": ("compute-sanitizer", "with the CUDA toolkit (cuda-sanitizer)"),
 }
+"""Name of each tool's program, and what it comes with."""
 _CHECKS = ("memcheck", "initcheck")
 _MOST_LAUNCHES = 50
 _MOST_NAME = 200
@@ -46,7 +44,6 @@ _MOST_FINDINGS = 20
 _LOG_BYTES = 4 << 20
 _LIMIT_S = 300.0
 _DECIDES = 30.0
-_TEMPLATES = Path(__file__).parent / "templates"
 _PACKAGE = str(Path(__file__).resolve().parent.parent / "__init__.py")
 # Load the package by its path, as in a fork server, because its parent folder must not be listed.
 _START = """
@@ -60,6 +57,11 @@ _NANOSECONDS = {
     **dict.fromkeys(("us", "usecond"), 1e3),
     **dict.fromkeys(("ms", "msecond"), 1e6),
     **dict.fromkeys(("s", "second"), 1e9),
+}
+_SHARES = {
+    "Memory Throughput": "memory",
+    "Compute (SM) Throughput": "compute",
+    "Achieved Occupancy": "occupancy",
 }
 _COMPLAINT = re.compile(
     r"^========= ((?:Invalid|Uninitialized|Misaligned|Out-of-range|Illegal)\b.*)"
@@ -88,22 +90,14 @@ class Complaint:
 
 def find_program(tool: Tool) -> str:
     """Return the path of a tool's program. Raises EvaluatorError where it is not installed."""
-    name = _PROGRAMS[tool]
+    name, origin = _PROGRAMS[tool]
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     path = shutil.which(name) or shutil.which(name, path=f"{home}/bin")
     if path is None:
-        raise EvaluatorError(f"{name} is not installed on this machine", _HINTS[tool])
+        raise EvaluatorError(
+            f"{name} is not installed on this machine", f"It comes {origin}; put it on the PATH."
+        )
     return path
-
-
-def parse_version(text: str) -> str:
-    """Return the version in a tool's answer to --version.
-
-    >>> parse_version("Version 2025.3.0.0 (build 36273991) (public-release)")
-    '2025.3.0'
-    """
-    match = re.search(r"Version (\d+\.\d+(?:\.\d+)?)", text)
-    return match[1] if match else "unknown"
 
 
 def parse_launches(text: str) -> list[Launch]:
@@ -118,12 +112,8 @@ def parse_launches(text: str) -> list[Launch]:
             value = float((row.get("Metric Value") or "").replace(",", ""))
             if name == "Duration" and unit in _NANOSECONDS:
                 launch.ns = value * _NANOSECONDS[unit]
-            elif name == "Memory Throughput" and unit == "%":
-                launch.memory = value
-            elif name == "Compute (SM) Throughput" and unit == "%":
-                launch.compute = value
-            elif name == "Achieved Occupancy" and unit == "%":
-                launch.occupancy = value
+            elif name in _SHARES and unit == "%":
+                setattr(launch, _SHARES[name], value)
     return list(launches.values())
 
 
@@ -150,7 +140,8 @@ def build_analysis(launches: Sequence[Launch]) -> dict[str, Any]:
     bottleneck = "memory_bandwidth" if memory >= compute else "compute"
     if max(memory, compute) < _DECIDES:
         bottleneck = "unknown"
-    body = _load_template().render(
+    body = render_template(
+        "diagnosis_ncu.j2",
         launches=sorted(launches, key=lambda launch: -launch.ns),
         total_ns=total_ns,
         memory=memory,
@@ -171,29 +162,23 @@ def build_findings(
     """Return rows of `findings`; version 2025.3.0 becomes 202503."""
     major, minor = [*re.findall(r"\d+", released), "0", "0"][:2]
     number = int(major) * 100 + int(minor)
-    detector = _PROGRAMS["sanitizer"]
-    return [
-        {
-            "finding_id": content_id(
-                "finding",
-                kernel_id,
-                detector,
-                str(number),
-                "memory_error",
-                complaint.what,
-                complaint.where,
-            ),
-            "kernel_id": kernel_id,
-            "detector": detector,
-            "detector_version": number,
-            "class": "memory_error",
-            "quote": f"{complaint.what} at {complaint.where}"
-            if complaint.where
-            else complaint.what,
-            "confidence": 1.0,
-        }
-        for complaint in complaints
-    ]
+    detector, _ = _PROGRAMS["sanitizer"]
+    findings: list[dict[str, Any]] = []
+    for complaint in complaints:
+        at = f" at {complaint.where}" if complaint.where else ""
+        parts = (detector, str(number), "memory_error", complaint.what, complaint.where)
+        findings.append(
+            {
+                "finding_id": content_id("finding", kernel_id, *parts),
+                "kernel_id": kernel_id,
+                "detector": detector,
+                "detector_version": number,
+                "class": "memory_error",
+                "quote": f"{complaint.what}{at}",
+                "confidence": 1.0,
+            }
+        )
+    return findings
 
 
 def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, Any]]]:
@@ -204,7 +189,8 @@ def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, A
     """
     path = find_program(tool)
     answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    released = parse_version(answer.stdout)
+    found = re.search(r"Version (\d+\.\d+(?:\.\d+)?)", answer.stdout)
+    released = found[1] if found else "unknown"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         order = write_order(case, bench, Path(scratch))
         if tool == "ncu":
@@ -213,15 +199,9 @@ def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, A
             text = _run_on_one_call([path, *options, *wanted], order, Path(scratch))
             launches = parse_launches(text)
             if not launches:
-                raise SandboxFailed(
-                    f"{_PROGRAMS[tool]} reported no kernel", _quote_last_lines(text)
-                )
-            row = {
-                **build_analysis(launches),
-                "kernel_id": case.kernel_id,
-                "author": f"ncu {released}",
-            }
-            return {"analyses": [row], "findings": []}
+                raise SandboxFailed("ncu reported no kernel", _quote_last_lines(text))
+            about = {"kernel_id": case.kernel_id, "author": f"ncu {released}"}
+            return {"analyses": [build_analysis(launches) | about], "findings": []}
         complaints: dict[Complaint, None] = {}
         for check in _CHECKS:
             text = _run_on_one_call([path, "--tool", check], order, Path(scratch))
@@ -279,6 +259,17 @@ def _run_on_one_call(command: Sequence[str], order: Path, scratch: Path) -> str:
     """Return the log that a tool writes about one call, which the kernel cannot write to."""
     folder, log, said = scratch / "work", scratch / "log", scratch / "said"
     log.unlink(missing_ok=True)
+    passed = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC", "CXX")
+    kept = {n: os.environ[n] for n in (*passed, "TORCH_CUDA_ARCH_LIST") if n in os.environ}
+    inside = {"TMPDIR": "tmp", "TORCH_EXTENSIONS_DIR": "extensions", "TRITON_CACHE_DIR": "triton"}
+    environment = {
+        **kept,
+        **{name: str(folder / part) for name, part in inside.items()},
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        # Each tensor has its own allocation, so that the tool sees an access beyond it.
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+    }
     with open(said, "wb") as output:
         subprocess.run(
             [
@@ -288,35 +279,19 @@ def _run_on_one_call(command: Sequence[str], order: Path, scratch: Path) -> str:
                 str(log),
                 *build_replay_command(order),
             ],
-            env=_build_environment(folder),
+            env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             check=False,
         )
-    return "\n".join(
-        _read_text(file) for file in (log, said) if file.exists() and file.stat().st_size
-    )
-
-
-def _build_environment(folder: Path) -> Mapping[str, str]:
-    passed = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC", "CXX")
-    kept = {n: os.environ[n] for n in (*passed, "TORCH_CUDA_ARCH_LIST") if n in os.environ}
-    inside = {"TMPDIR": "tmp", "TORCH_EXTENSIONS_DIR": "extensions", "TRITON_CACHE_DIR": "triton"}
-    return {
-        **kept,
-        **{name: str(folder / part) for name, part in inside.items()},
-        "HOME": str(folder),
-        "LANG": "C.UTF-8",
-        # Each tensor has its own allocation, so that the tool sees an access beyond it.
-        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
-    }
-
-
-def _read_text(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return opened.read(_LOG_BYTES).decode("utf-8", "backslashreplace")
+    texts: list[str] = []
+    for file in (log, said):
+        if file.exists() and file.stat().st_size:
+            with open(file, "rb") as opened:
+                texts.append(opened.read(_LOG_BYTES).decode("utf-8", "backslashreplace"))
+    return "\n".join(texts)
 
 
 def _quote_last_lines(text: str) -> str:
@@ -325,11 +300,3 @@ def _quote_last_lines(text: str) -> str:
 
 def _escape(text: str) -> str:
     return escape_terminal(text[:_MOST_NAME])
-
-
-@functools.cache
-def _load_template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined
-    )
-    return environment.get_template("diagnosis_ncu.j2")

@@ -56,6 +56,10 @@ class ShapeRows:
     timings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     notes: list[str] = field(default_factory=list[str])
 
+    def note(self, text: str) -> None:
+        """Add a line for the log of the verdict."""
+        self.notes.append(text[:_MOST_NOTE])
+
     def add_to(self, tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of a case with those of its shapes after them."""
         own = {name: getattr(self, name) for name in ("workloads", "evaluations", "timings")}
@@ -105,7 +109,7 @@ def judge_shapes(
                 )
             shapes = bench.task.shapes[asked]
     except (EvaluatorError, ReferenceFailed) as failed:
-        rows.notes.append(f"other shapes: none, {failed}"[:_MOST_NOTE])
+        rows.note(f"other shapes: none, {failed}")
         return rows
     rows.notes += shapes.notes
     order = sorted(shapes.accepted, key=lambda shape: (shape.elements, shape.name))
@@ -119,53 +123,38 @@ def judge_shapes(
     for number, shape in enumerate(order):
         if number and left_s < longest_s and not config.axes:
             names = "; ".join(one.name for one in order[number:])
-            rows.notes.append(f"shapes left out to save time: {names}"[:_MOST_NOTE])
+            rows.note(f"shapes left out to save time: {names}")
             break
         limit_s = math.inf if config.axes else left_s - _OVERHEAD * wall_s
         is_timed = shape in timed and limit_s >= _LEAST_TIMING_S
         if shape in timed and not is_timed:
-            rows.notes.append(f"shape {shape.name}: not timed, to save time"[:_MOST_NOTE])
+            rows.note(f"shape {shape.name}: not timed, to save time")
         limits = config
         if is_timed:
             limits = replace(config, timing_limit_s=min(config.timing_limit_s, limit_s))
-        took_s = _judge_shape(case, bench, limits, judge, shape, rows, is_timed=is_timed)
+        there = replace(
+            case,
+            workload_id=workload_id(case.task_id, shape.axes),
+            axes=shape.axes,
+            build=None,
+            shape="timed" if is_timed else "answers",
+        )
+        try:
+            with bench.set_task_aside():
+                tables = judge(there, bench, limits)
+        except EvaluatorError as failed:
+            rows.note(f"shape {shape.name}: not judged, {failed}")
+            continue
+        [evaluation] = tables["evaluations"]
+        took_s = float(evaluation["wall_s"])
         left_s -= took_s
         longest_s = max(longest_s, 0.0 if is_timed else took_s)
+        if evaluation["status"] == "evaluator_error" or evaluation["reason"] == "out_of_memory":
+            rows.note(f"shape {shape.name}: not judged, {evaluation['message']}")
+            continue
+        ids = {"workload_id": there.workload_id, "task_id": case.task_id}
+        named = {"name": shape.name, "axes": shape.axes, "generator": "get_inputs"}
+        rows.workloads.append(ids | named)
+        rows.evaluations.append(evaluation)
+        rows.timings += tables["timings"]
     return rows
-
-
-def _judge_shape(
-    case: Case,
-    bench: Bench,
-    config: Config,
-    judge: Judge,
-    shape: Shape,
-    rows: ShapeRows,
-    *,
-    is_timed: bool,
-) -> float:
-    """Add the rows of a kernel at one shape; return the seconds that it took."""
-    workload = workload_id(case.task_id, shape.axes)
-    there = replace(
-        case,
-        workload_id=workload,
-        axes=shape.axes,
-        build=None,
-        shape="timed" if is_timed else "answers",
-    )
-    try:
-        with bench.set_task_aside():
-            tables = judge(there, bench, config)
-    except EvaluatorError as failed:
-        rows.notes.append(f"shape {shape.name}: not judged, {failed}"[:_MOST_NOTE])
-        return 0.0
-    [evaluation] = tables["evaluations"]
-    if evaluation["status"] == "evaluator_error" or evaluation["reason"] == "out_of_memory":
-        why = f"shape {shape.name}: not judged, {evaluation['message']}"
-        rows.notes.append(why[:_MOST_NOTE])
-        return float(evaluation["wall_s"])
-    names = {"workload_id": workload, "task_id": case.task_id, "name": shape.name}
-    rows.workloads.append(names | {"axes": shape.axes, "generator": "get_inputs"})
-    rows.evaluations.append(evaluation)
-    rows.timings += tables["timings"]
-    return float(evaluation["wall_s"])

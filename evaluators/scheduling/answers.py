@@ -11,7 +11,7 @@ import itertools
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 Row: TypeAlias = "dict[str, Any]"
 Tables: TypeAlias = "dict[str, list[Row]]"
 
-_DETECTORS = "evaluators.detectors"
 _OTHER_DETECTORS = ("parser", "compute-sanitizer")
 _MOST_TEXT = 1 << 20
 _MOST_ITEMS = 100_000
@@ -55,6 +54,9 @@ class RefusedAnswer(Exception):
     """An answer that is malformed or about another case; the text says why."""
 
 
+_find_detectors = functools.cache(functools.partial(members.find_members, "evaluators.detectors"))
+
+
 @dataclass(frozen=True)
 class Subject:
     """The case of a request, the device, and the evaluator that answers."""
@@ -71,18 +73,6 @@ class Subject:
         case = self.case
         ids = {"kernel_id": case.kernel_id, "task_id": case.task_id}
         return {**ids, "workload_id": case.workload_id, "device_id": self.device_id}
-
-
-@dataclass
-class _Sessions:
-    """New identities for the sessions of one answer."""
-
-    known: dict[str, str] = field(default_factory=dict[str, str])
-
-    def new(self, given: Any) -> str:
-        if not isinstance(given, str):
-            raise RefusedAnswer("a session has no identity")
-        return self.known.setdefault(given, uuid7())
 
 
 def accept_judgment(tables: Any, subject: Subject) -> Tables:
@@ -116,42 +106,42 @@ def accept_judgment(tables: Any, subject: Subject) -> Tables:
     ]
     kept["analyses"] = _select_rows("analyses", given, {"kernel_id": subject.case.kernel_id})
     judged = {old: (new, subject.about)}
-    workloads = list(filter(None, (_accept_workload(row, subject) for row in given["workloads"])))
+    workloads: list[Row] = []
+    for row in given["workloads"]:  # with the identity that follows from the task and its axes
+        try:
+            axes = json.dumps(dict(json.loads(row["axes"])), sort_keys=True)
+            workload = workload_id(subject.case.task_id, axes)
+            shape = {"name": clean_text(row["name"]), "axes": axes, "generator": "get_inputs"}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            workload, shape = "", {}
+        other = workload not in ("", subject.case.workload_id)
+        if row.get("workload_id") != workload or not other:
+            _warn("workloads", 1, "are malformed")
+            continue
+        ids = {"workload_id": workload, "task_id": subject.case.task_id}
+        workloads.append(ids | shape | {"created_at": row["created_at"]})
     for row, workload in itertools.product(at_shapes, workloads):
         about = subject.about | {"workload_id": workload["workload_id"]}
-        if all(row.get(name) == value for name, value in (about | who).items()):
+        if _has_values(row, about | who):
             own = row | {"evaluation_id": uuid7(), "protocol": "shape"}
             kept["evaluations"].append(own)
             kept.setdefault("workloads", []).append(workload)
             judged[row.get("evaluation_id")] = own["evaluation_id"], about
     _warn("evaluations", 1 + len(at_shapes) - len(judged), "are about something else")
-    sessions = _Sessions()
+    sessions: dict[str, str] = {}
     kept["timings"] = []
     for old, (new, about) in judged.items():
         for row in given.get("timings", []):
-            if all(
-                row.get(key) == value for key, value in (about | {"evaluation_id": old}).items()
-            ):
-                ids = {"timing_id": uuid7(), "session_id": sessions.new(row.get("session_id"))}
-                kept["timings"].append(row | ids | {"evaluation_id": new})
+            if _has_values(row, about | {"evaluation_id": old}):
+                session_id = row.get("session_id")
+                if not isinstance(session_id, str):
+                    raise RefusedAnswer("a session has no identity")
+                session_id = sessions.setdefault(session_id, uuid7())
+                ids = {"timing_id": uuid7(), "session_id": session_id, "evaluation_id": new}
+                kept["timings"].append(row | ids)
     lost = len(given.get("timings", [])) - len(kept["timings"])
     _warn("timings", lost, "are about something else")
     return {name: _select_conforming(name, rows) for name, rows in kept.items()}
-
-
-def _accept_workload(row: Row, subject: Subject) -> Row | None:
-    """Return the row of another shape of the task, with the identity that follows from it."""
-    try:
-        axes = json.dumps(dict(json.loads(row["axes"])), sort_keys=True)
-        workload = workload_id(subject.case.task_id, axes)
-        name = clean_text(row["name"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        workload, name, axes = "", "", ""
-    if row.get("workload_id") != workload or workload == subject.case.workload_id:
-        _warn("workloads", 1, "are malformed")
-        return None
-    own = {"workload_id": workload, "task_id": subject.case.task_id, "name": name, "axes": axes}
-    return own | {"generator": "get_inputs", "created_at": row["created_at"]}
 
 
 def accept_remarks(tables: Any, subject: Subject) -> Tables:
@@ -210,7 +200,7 @@ def _accept_tables(tables: Any, most: Mapping[str, int]) -> Tables:
 def _select_rows(name: str, given: Tables, about: Mapping[str, Any]) -> list[Row]:
     """Return the rows of a table with these column values, under new identities."""
     rows = given.get(name, [])
-    kept = [row for row in rows if all(row.get(key) == value for key, value in about.items())]
+    kept = [row for row in rows if _has_values(row, about)]
     _warn(name, len(rows) - len(kept), "are about something else")
     own = _OWN_IDS.get(name)
     return [row | {own: uuid7()} for row in kept] if own is not None else kept
@@ -218,36 +208,32 @@ def _select_rows(name: str, given: Tables, about: Mapping[str, Any]) -> list[Row
 
 def _accept_findings(rows: Iterable[Row], subject: Subject) -> list[Row]:
     """Return findings on the kernel by known detectors, under identities that follow from them."""
-    known = {subject.evaluator, *_list_detectors()} - {""}
-    given = list(rows)
-    kept = [
-        row | {"finding_id": _derive_finding_id(row, subject)}
-        for row in given
-        if row.get("kernel_id") == subject.case.kernel_id and row.get("detector") in known
-    ]
+    known = {subject.evaluator, *_OTHER_DETECTORS, *_find_detectors()} - {""}
+    kernel_id, given = subject.case.kernel_id, list(rows)
+    kept: list[Row] = []
+    for row in given:
+        if row.get("kernel_id") != kernel_id or row.get("detector") not in known:
+            continue
+        # The identity that detectors give a finding; another one for other findings.
+        base = [str(row.get(name)) for name in ("detector", "detector_version", "class")]
+        base = ["finding", kernel_id, *base]
+        line, quote = str(row.get("line")), str(row.get("quote"))
+        what, _, where = quote.partition(" at ")
+        usual = [
+            content_id(*base),
+            content_id(*base, line),
+            *(content_id(*base, line, path) for path, _ in subject.case.other_files),
+            content_id(*base, what, where),
+        ]
+        own = row.get("finding_id")
+        finding_id = own if own in usual else content_id(*base, line, quote)
+        kept.append(row | {"finding_id": finding_id})
     _warn("findings", len(given) - len(kept), "are on another kernel or by an unknown detector")
     return kept
 
 
-@functools.cache
-def _list_detectors() -> frozenset[str]:
-    return frozenset({*_OTHER_DETECTORS, *members.find_members(_DETECTORS)})
-
-
-def _derive_finding_id(row: Row, subject: Subject) -> str:
-    """Return the identity that detectors give a finding; derive another one for other findings."""
-    base = [str(row.get(name)) for name in ("detector", "detector_version", "class")]
-    base = ["finding", subject.case.kernel_id, *base]
-    line, quote = str(row.get("line")), str(row.get("quote"))
-    what, _, where = quote.partition(" at ")
-    usual = [
-        content_id(*base),
-        content_id(*base, line),
-        *(content_id(*base, line, path) for path, _ in subject.case.other_files),
-        content_id(*base, what, where),
-    ]
-    given = row.get("finding_id")
-    return str(given) if given in usual else content_id(*base, line, quote)
+def _has_values(row: Row, about: Mapping[str, Any]) -> bool:
+    return all(row.get(name) == value for name, value in about.items())
 
 
 def _is_row(row: Any) -> bool:

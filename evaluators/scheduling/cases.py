@@ -83,7 +83,18 @@ class TaskText:
     def _choose_axes(self, device_kind: str, workload: str | None) -> str:
         names = ", ".join(list(self.axes)[:_MOST_LISTED])
         if workload is not None and "=" in workload:
-            return json.dumps(self._parse_values(workload), sort_keys=True)
+            # An input that is a number is INPUT_name.
+            required = self.file.required if self.file is not None else ()
+            given = parse_axes(workload, "--workload").items()
+            inputs = {name: f"INPUT_{name}" for name, _ in given if f"INPUT_{name}" in required}
+            values = {inputs.get(name, name): value for name, value in given}
+            missing = [name for name in required if name not in values]
+            if missing:
+                raise FlywheelError(
+                    f"--workload lacks {', '.join(missing)}",
+                    "Give a value for each axis, such as --workload M=256,K=64.",
+                )
+            return json.dumps(values, sort_keys=True)
         if workload is not None:
             if workload not in self.axes:
                 raise FlywheelError(
@@ -100,21 +111,6 @@ class TaskText:
                 f"Give the values, such as --workload {values}.",
             )
         return next(iter(self.axes.values()), "{}")
-
-    def _parse_values(self, text: str) -> dict[str, Any]:
-        """Return the values of NAME=VALUE,NAME=VALUE; an input that is a number is INPUT_name."""
-        required = self.file.required if self.file is not None else ()
-        values: dict[str, Any] = {}
-        for name, value in parse_axes(text, "--workload").items():
-            known = f"INPUT_{name}"
-            values[known if known in required else name] = value
-        missing = [name for name in required if name not in values]
-        if missing:
-            raise FlywheelError(
-                f"--workload lacks {', '.join(missing)}",
-                "Give a value for each axis, such as --workload M=256,K=64.",
-            )
-        return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,15 +142,24 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
             for one in sorted(file.rglob("*"))
             if one.suffix in _SOURCES and one.is_file() and not one.is_symlink()
         }
-        path = _choose_path(file, files, module)
+        named = module.removesuffix(".py").replace(".", "/")
+        usual = [f"{named}.py"] if named else list(_USUAL_FILES)
+        python = [path for path in files if path.endswith(".py")]
+        if not named and len(python) == 1:
+            usual += python
+        path = next((path for path in usual if path in files), "")
+        if not path:
+            raise FlywheelError(
+                f"{file} has no file {usual[0]}",
+                "Name the file and the class or function: --entry-point MODULE:NAME.",
+            )
         code = files.pop(path)
     elif file.suffix in _NATIVE:
         name = name or "forward"
         text = file.read_text("utf-8", errors="surrogateescape")
-        code, path = _NATIVE_LOADER.format(name=file.name, function=name), "kernel.py"
         return KernelText(
-            code=code,
-            path=path,
+            code=_NATIVE_LOADER.format(name=file.name, function=name),
+            path="kernel.py",
             entry_point=name,
             is_class=False,
             other_files=((file.name, text),),
@@ -174,8 +179,7 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
     arguments = count_arguments(task.code) if task.file is None else task.file.arguments
     chosen = name or find_entry_point(code, arguments) or entry_points.DEFAULT
     if task.file is not None and task.file.destination is not None:
-        filled = task.file.arguments or 0
-        filled += task.file.destination.outputs
+        filled = (task.file.arguments or 0) + task.file.destination.outputs
         if entry_points.count_parameters(code, chosen) == filled:
             files |= {path: code}
             module = path.removesuffix(".py").replace("/", ".")
@@ -189,21 +193,6 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
         is_class=is_class,
         other_files=tuple(files.items()),
     )
-
-
-def _choose_path(folder: Path, files: Mapping[str, str], module: str) -> str:
-    wanted = module.removesuffix(".py").replace(".", "/")
-    usual = [f"{wanted}.py"] if wanted else list(_USUAL_FILES)
-    python = [path for path in files if path.endswith(".py")]
-    path = next((path for path in usual if path in files), None)
-    if path is None and not wanted and len(python) == 1:
-        path = python[0]
-    if path is None:
-        raise FlywheelError(
-            f"{folder} has no file {usual[0]}",
-            "Name the file and the class or function: --entry-point MODULE:NAME.",
-        )
-    return path
 
 
 def read_task(task: str, lake_url: str | None) -> TaskText:
@@ -233,7 +222,16 @@ def read_task(task: str, lake_url: str | None) -> TaskText:
 
 
 def _read_lake_task(task: str, lake_url: str | None) -> TaskText:
-    with _open_lake(lake_url, task) as lake:
+    try:
+        opened = store.open(lake_url)
+    except LakeNotFound as error:
+        if not Path(task).suffix and "/" not in task:
+            raise
+        raise FlywheelError(
+            f"no task file {task}",
+            "Give the path of a task's file or folder, or the name of a task in a lake.",
+        ) from error
+    with opened as lake:
         chosen = {"task_id": store.find_task(lake, task)["task_id"]}
         code = lake.run("SELECT code FROM tasks WHERE task_id = $task_id", chosen).rows()[0]["code"]
         settings = 'SELECT "name", axes FROM workloads WHERE task_id = $task_id'
@@ -283,15 +281,3 @@ def choose_leaders(cases: Sequence[Case], verdicts: Sequence[Mapping[str, Any]])
         if speedup is not None and speedup > best:
             leaders[case.task_id] = speedup, replace(case, protocol="full")
     return [case for _, case in leaders.values()]
-
-
-def _open_lake(lake_url: str | None, task: str) -> store.Lake:
-    try:
-        return store.open(lake_url)
-    except LakeNotFound as error:
-        if not Path(task).suffix and "/" not in task:
-            raise
-        raise FlywheelError(
-            f"no task file {task}",
-            "Give the path of a task's file or folder, or the name of a task in a lake.",
-        ) from error

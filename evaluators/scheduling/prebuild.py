@@ -118,23 +118,7 @@ class Builder:
         """Compile a candidate into a build; return how it failed, or None."""
         from evaluators.references.imported_file import WEIGHT_SEED  # which imports torch
 
-        requests: list[_Request] = [
-            ("load", {"path": case.path, "entry_point": case.entry_point, "names": {}})
-        ]
-        arguments, inputs = self._read_arguments(case)
-        if arguments is not None:
-            requests.append(("construct", {"seed": WEIGHT_SEED, "arguments": arguments}))
-        if arguments is not None and inputs is not None and self._arch is not None:
-            requests.append(("rehearse", {"inputs": inputs}))
-        return self._ask_worker(files, requests, build)[1]
-
-    def _read_arguments(self, case: Case) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return the task's constructor arguments, and types and shapes of its inputs.
-
-        They are run in a worker. None stands for those that are no plain values.
-        """
-        from evaluators.references.imported_file import WEIGHT_SEED
-
+        # First a worker runs the task's constructor arguments, and types and shapes of its inputs.
         names = json.loads(case.axes)
         answers, failed = self._ask_worker(
             {_TASK_FILE: case.task_code + _ARGUMENTS},
@@ -145,11 +129,20 @@ class Builder:
                 ("call", {"slot": 0}),
             ],
         )
+        arguments = inputs = None
         match answers[-1].get("output") if failed is None else None:
-            case {"list": [arguments, inputs]}:
-                return _select_plain(arguments), _select_plain(inputs)
+            case {"list": [own_arguments, own_inputs]}:
+                arguments, inputs = _select_plain(own_arguments), _select_plain(own_inputs)
             case _:
-                return None, None
+                pass
+        requests: list[_Request] = [
+            ("load", {"path": case.path, "entry_point": case.entry_point, "names": {}})
+        ]
+        if arguments is not None:
+            requests.append(("construct", {"seed": WEIGHT_SEED, "arguments": arguments}))
+            if inputs is not None and self._arch is not None:
+                requests.append(("rehearse", {"inputs": inputs}))
+        return self._ask_worker(files, requests, build)[1]
 
     def _ask_worker(
         self, files: Mapping[str, str], requests: Sequence[_Request], build: Build | None = None
@@ -233,14 +226,11 @@ def describe_toolchain(arch: str | None) -> str:
     """Return what a build depends on besides its sources: versions and the GPU's architecture."""
     parts = [platform.machine(), sys.version, version("torch"), f"arch {arch}"]
     parts += [f"{name} {os.environ.get(name)}" for name in ("CC", "CXX", "CUDA_HOME")]
-    parts += [_first_line(command) for command in (os.environ.get("CXX", "c++"), "nvcc", "ninja")]
+    for command in (os.environ.get("CXX", "c++"), "nvcc", "ninja"):
+        path = shutil.which(command) or str(Path(sys.executable).parent / command)
+        try:
+            said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+            parts.append(f"{command}: {said.stdout.strip()}")
+        except OSError:
+            parts.append(f"no {command}")
     return "\n".join(parts)
-
-
-def _first_line(command: str) -> str:
-    found = shutil.which(command) or str(Path(sys.executable).parent / command)
-    try:
-        answer = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
-    except OSError:
-        return f"no {command}"
-    return f"{command}: {answer.stdout.strip()}"

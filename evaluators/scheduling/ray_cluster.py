@@ -249,14 +249,21 @@ def start_judges(
         DeviceUnavailable: Ray is not installed, does not answer, or has no GPU.
     """
     ray = import_ray()
-    _check_reachable(address)
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    # Keep what this process does at SIGTERM: Ray's handler prints a stack and aborts after 3 s.
+    # Python sets handlers in the main thread only, and a service connects in another one.
+    sigaction, before = ctypes.CDLL(None).sigaction, ctypes.create_string_buffer(_SIGACTION_BYTES)
+    sigaction(signal.SIGTERM, None, before)
     try:
-        with _keep_sigterm():
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        if host and port.isdigit():  # where nothing listens, Ray would retry for minutes
+            socket.create_connection((host, int(port)), _CONNECT_LIMIT_S).close()
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (OSError, RuntimeError, ValueError) as error:
         raise DeviceUnavailable(
             f"no Ray cluster at {address}: {error}", "Check it with: ray status"
         ) from error
+    finally:
+        sigaction(signal.SIGTERM, before, None)
     judges: list[RayJudge] = []
     try:
         cluster = _Cluster(ray, address, evaluator, device, config, workers)
@@ -267,20 +274,6 @@ def start_judges(
             with contextlib.suppress(FlywheelError):
                 judge.close()
         ray.shutdown()
-
-
-@contextmanager
-def _keep_sigterm() -> Generator[None]:
-    """Keep what this process does at SIGTERM: Ray's handler prints a stack and aborts after 3 s.
-
-    Python sets handlers in the main thread only, and a service connects in another one.
-    """
-    sigaction, before = ctypes.CDLL(None).sigaction, ctypes.create_string_buffer(_SIGACTION_BYTES)
-    sigaction(signal.SIGTERM, None, before)
-    try:
-        yield
-    finally:
-        sigaction(signal.SIGTERM, before, None)
 
 
 @contextmanager
@@ -295,16 +288,3 @@ def open_judges(
         for judge in judges:
             judge.wait_ready()
         yield judges, []
-
-
-def _check_reachable(address: str) -> None:
-    """Raise DeviceUnavailable where nothing listens; Ray itself would retry for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not (host and port.isdigit()):
-        return
-    try:
-        socket.create_connection((host, int(port)), _CONNECT_LIMIT_S).close()
-    except OSError as error:
-        raise DeviceUnavailable(
-            f"no Ray cluster at {address}: {error}", "Check it with: ray status"
-        ) from error

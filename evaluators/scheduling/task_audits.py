@@ -42,15 +42,6 @@ class Tally:
     """Why a task has no audit, by its name."""
     snapshot: int = 0
 
-    def count(self, name: str, row: Mapping[str, Any] | None, why: str) -> None:
-        """Add the audit of a task."""
-        if row is None:
-            self.failed[name] = why
-            return
-        self.audited += 1
-        if row["weak"]:
-            self.weak[name] = row["passes"]
-
     def __str__(self) -> str:
         failed = f", {len(self.failed)} cannot be run" if self.failed else ""
         return (
@@ -114,7 +105,12 @@ def run(
                     tally.snapshot = writer.append({"task_audits": [row]}, message=message)
             except RowsRejected as error:
                 row, why = None, str(error)
-            tally.count(result.name, row, why)
+            if row is None:
+                tally.failed[result.name] = why
+            else:
+                tally.audited += 1
+                if row["weak"]:
+                    tally.weak[result.name] = row["passes"]
             report(result, number, len(tasks))
     return tally
 

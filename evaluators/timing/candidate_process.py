@@ -167,7 +167,7 @@ def _measure_process(
                 first_seed = evidence.seeds[-1]
             sizes = Sizes.of(first.inputs, first.expected.value, reference.least_bytes)
         except BaseException:
-            bench.candidates.end_expected()
+            bench.end_expected()
             raise
         deadlines = replace(
             options.deadlines,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import store
-from evaluators.submissions.desk import JudgeDesk
+from evaluators.submissions.attempts import JudgeTools
 from store.lake.reader import Lake
 from store.mcp.reply import Reply
 
@@ -13,7 +13,7 @@ READS_ONLY = False
 _LONGEST_WAIT_S = 55.0
 
 
-async def run(desk: JudgeDesk, attempt: str, wait_s: float = 30.0) -> Reply:
+async def run(desk: JudgeTools, attempt: str, wait_s: float = 30.0) -> Reply:
     """Return the verdict on an attempt, or its state if it is not judged yet. Then ask again.
 
     state is queued, judged, or fault: the judge itself failed, which says nothing about the kernel,

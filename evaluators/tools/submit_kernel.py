@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from evaluators.submissions.attempt_rows import Submission
-from evaluators.submissions.desk import JudgeDesk
+from evaluators.submissions.attempts import JudgeTools, Submission
 from store.errors import UnknownName
 from store.mcp.lake_tools import CLIENT
 from store.mcp.reply import Reply
@@ -12,7 +11,7 @@ READS_ONLY = False
 
 
 async def run(
-    desk: JudgeDesk,
+    desk: JudgeTools,
     task: str,
     code: str,
     author: str,

@@ -323,7 +323,7 @@ def assert_can_be_stored(row: dict[str, Any]) -> None:
 
 def assert_nothing_is_left(bench: Bench) -> None:
     """No process below the fork server or with its mark, and no file in its folder."""
-    fork_server = bench.candidates.server
+    fork_server = bench.candidate_server
     assert fork_server is not None
     if not fork_server.is_alive:  # a new one is started for the next candidate
         return

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import store
@@ -201,6 +201,7 @@ plain = st.recursive(
 columns = st.sampled_from(sorted({*EVALUATION, *TIMING, *FINDING, *ANALYSIS}))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy host
 @given(
     tables=plain
     | st.dictionaries(

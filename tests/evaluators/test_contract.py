@@ -14,7 +14,7 @@ import pytest
 import store
 from evaluators import judge
 from evaluators.scheduling import contract
-from evaluators.scheduling.pending import Selection, find_pending
+from evaluators.scheduling.run import Selection, find_pending
 from store.errors import FlywheelError, UnknownName
 
 SHORT = "class ModelNew:\n    pass\n"

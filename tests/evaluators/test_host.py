@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from evaluators.judging import host
-from evaluators.judging.bench import Bench, find_build_fault
+from evaluators.judging.bench import Bench
 from evaluators.judging.host import Need
 from store.errors import HostUnfit
 
@@ -149,7 +149,7 @@ def test_a_kernel_that_needs_a_compiler_has_no_verdict_without_and_others_have_t
     tmp_path: Path,
     compiler: str,
 ) -> None:
-    bench.candidates.server.wait_ready()  # later tests have its environment
+    bench.candidate_server.wait_ready()  # later tests have its environment
     path = write_program(tmp_path / "c++", compiler) if compiler == FAILING else compiler
     monkeypatch.setenv("CXX", path)
     with pytest.raises(HostUnfit, match=path):
@@ -180,7 +180,7 @@ def test_a_failed_build_is_the_hosts_fault_where_its_own_build_fails_too(
     monkeypatch.setenv("CXX", write_program(tmp_path / "c++", ONLY_SMALL))
     assert find_fault("cpp") is None
     with Bench("cpu", template=template) as bench:
-        why = find_build_fault(bench.start_candidate, "cpp", brief=True)
+        why = bench.find_build_fault("cpp", brief=True)
     assert "Error building extension" in str(why)
 
 

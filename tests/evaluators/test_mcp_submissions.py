@@ -23,9 +23,8 @@ from mcp_client import Agent, open_http_server, read_text
 import store
 from evaluators.judge import Config
 from evaluators.scheduling.pool import Pool
-from evaluators.submissions import desk as desks
-from evaluators.submissions.attempt_rows import Submission
-from evaluators.submissions.desk import JudgeDesk
+from evaluators.submissions import attempts as submitted
+from evaluators.submissions.attempts import JudgeTools, Submission
 from store.lake.location import Location
 from store.mcp.server import READING_ROOMS, build_server
 from store.mcp.serving import AgentLimits
@@ -59,10 +58,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def make_desk(folder: Path, device: str = "cpu") -> JudgeDesk:
+def make_desk(folder: Path, device: str = "cpu") -> JudgeTools:
     """Return the desk of a server that judges quickly."""
     limits = AgentLimits(timeout=120)
-    return JudgeDesk(Location.of(str(folder)), limits, lambda: Pool(str(folder), device, QUICK), {})
+    return JudgeTools(
+        Location.of(str(folder)), limits, lambda: Pool(str(folder), device, QUICK), {}
+    )
 
 
 def read_rows(folder: Path, sql: str) -> list[dict[str, Any]]:
@@ -96,7 +97,7 @@ async def search(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any
     )  # fmt: skip
     answers["crash"] = await wait(agent, crashing)
     answers["refusals"] = await submit_what_is_refused(agent)
-    monkeypatch.setattr(desks, "MOST_WAITING", 0)
+    monkeypatch.setattr(submitted, "MOST_WAITING", 0)
     answers["busy"] = await agent.fail("submit_kernel", task=TASK, code=RIGHT, author="tester")
     answers["attempts"] = await agent.call(
         "list_attempts", task=TASK, session=first["data"]["session"]
@@ -139,8 +140,7 @@ async def submit_what_is_refused(agent: Agent) -> list[str]:
 
 SUBMIT = """
 import asyncio, sys
-from evaluators.submissions.attempt_rows import Submission
-from evaluators.submissions.desk import JudgeDesk
+from evaluators.submissions.attempts import JudgeTools, Submission
 from store.lake.location import Location
 from store.mcp.serving import AgentLimits
 
@@ -152,7 +152,7 @@ def make_pool():
 
 
 async def submit():
-    desk = JudgeDesk(Location.of(url), AgentLimits(), make_pool, {})
+    desk = JudgeTools(Location.of(url), AgentLimits(), make_pool, {})
     for _ in range(8):
         await desk.submit(Submission(task=task, code=code, author="a", session=session))
 

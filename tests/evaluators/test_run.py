@@ -21,7 +21,7 @@ from evaluators.device.fingerprint import read_fingerprint
 from evaluators.judging.case import Case
 from evaluators.scheduling import run as run_module
 from evaluators.scheduling.cases import read_task
-from evaluators.scheduling.pending import Selection, find_pending, name_verdict
+from evaluators.scheduling.run import Selection, find_pending, name_verdict
 from store.cli import show
 from store.dossier import pages
 from store.errors import HostUnfit, SandboxFailed, UnknownName, UnsafeSQL

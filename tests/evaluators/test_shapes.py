@@ -18,7 +18,7 @@ from evaluators.judging.other_shapes import name_outcome
 from evaluators.references.shapes import Shapes, draw_shapes, try_shapes
 from evaluators.references.task import ReferenceFailed
 from evaluators.scheduling import contract
-from evaluators.scheduling.pending import Selection, find_pending
+from evaluators.scheduling.run import Selection, find_pending
 from store.errors import HostUnfit, SandboxFailed
 
 SOFTMAX = """

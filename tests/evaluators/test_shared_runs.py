@@ -22,8 +22,7 @@ from evaluators.device.fingerprint import read_fingerprint
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.judge_threads import Judge, JudgedCase
-from evaluators.scheduling.pending import LeasedCases, Selection
-from evaluators.scheduling.run import append_result, record_evaluation, run
+from evaluators.scheduling.run import LeasedCases, Selection, append_result, record_evaluation, run
 from store.errors import SandboxFailed
 
 ROOT = Path(contract.__file__).parents[2]

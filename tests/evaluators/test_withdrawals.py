@@ -12,7 +12,7 @@ import store
 from evaluators import judge
 from evaluators.audit import host_faults
 from evaluators.scheduling.contract import load_default
-from evaluators.scheduling.pending import Selection, find_pending
+from evaluators.scheduling.run import Selection, find_pending
 
 TASK = b.task()
 SIZES = b.workload(TASK)

@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -56,22 +56,30 @@ def main(fd: int) -> None:
     if order["evaluator"] is not None:
         evaluator = contract.load(order["evaluator"])
         config = evaluator.Config(**order["config"])
-    evaluator_folders: list[str] = []
-    if evaluator is not None and evaluator.__file__ is not None:
-        evaluator_folders.append(str(Path(evaluator.__file__).absolute().parent))
+    file = None if evaluator is None else evaluator.__file__
     builds = default_root()
     make_folders(builds)
     os.environ["HOME"] = os.environ["TMPDIR"]
     isolation.confine_judge(
         read=[
             *(str(_ROOT / name) for name in ("evaluators", "store", "catalog.yaml")),
-            *evaluator_folders,
+            *([] if file is None else [str(Path(file).absolute().parent)]),
             str(builds),
         ],
         write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
     )
 
-    threading.Thread(target=_watch_parent, args=(fd,), name="watch-parent", daemon=True).start()
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+
+    def watch_parent() -> None:
+        """End this process when the parent closes its socket or is gone, also amid a request."""
+        hangup = select.poll()
+        hangup.register(fd, select.POLLRDHUP)
+        hangup.poll()
+        signal.pthread_kill(main_thread, signal.SIGTERM)
+
+    threading.Thread(target=watch_parent, name="watch-parent", daemon=True).start()
     if order["cores"] is not None:
         os.sched_setaffinity(0, order["cores"])
     template = Template(count_threads())
@@ -119,7 +127,12 @@ def main(fd: int) -> None:
     with contextlib.suppress(_Ended), bench:
         _send(stream, {"device": bench.row, "arch": arch, "toolchain": tools})
         try:
-            for line in _read_requests(stream, fd, bench):
+            while True:
+                # The workers of the last case keep their memory until another judge wants it.
+                while not select.select([fd], [], [], _LOOK_S)[0]:
+                    bench.yield_memory()
+                if not (line := stream.readline()):
+                    break
                 try:
                     bench.share_memory()
                     answer = _answer(json.loads(line), evaluator, bench, config)
@@ -132,19 +145,6 @@ def main(fd: int) -> None:
         finally:
             signal.signal(signal.SIGTERM, _finish)
     _leave()
-
-
-def _read_requests(stream: io.BufferedRWPair, fd: int, bench: Bench) -> Iterator[bytes]:
-    """Yield the requests of the parent, which sends one at a time.
-
-    Between them, the workers of the last case keep their memory until another judge wants it.
-    """
-    while True:
-        while not select.select([fd], [], [], _LOOK_S)[0]:
-            bench.yield_memory()
-        if not (line := stream.readline()):
-            return
-        yield line
 
 
 def _leave() -> NoReturn:
@@ -163,15 +163,21 @@ def _answer(
     request: dict[str, Any], evaluator: contract.Evaluator | None, bench: Bench, config: Any
 ) -> dict[str, Any]:
     from evaluators.judging.case import Case
+    from evaluators.references.task import ReferenceFailed
 
     match request:
         case {"walls": _}:
             return bench.read_isolation()
         case {"audit": task}:
-            return _audit_task(task, bench)
+            from evaluators.judging.weak_tasks import build_audit_row
+
+            try:
+                with bench.lock.hold_shared():
+                    return {"row": build_audit_row(task, bench), "why": ""}
+            except (HostUnfit, ReferenceFailed, SandboxFailed) as failed:
+                return {"row": None, "why": str(failed)}
         case {"look": fields, "tool": tool}:
             from evaluators.judging.nvidia_tools import run_tool
-            from evaluators.references.task import ReferenceFailed
 
             try:
                 with bench.lock.hold_exclusive():
@@ -188,9 +194,16 @@ def _answer(
             else:
                 tables = evaluator.judge(case, bench, adjusted)
             sick = None
-            if _is_lost(tables):
-                with bench.lock.hold_shared():  # beside judges that share the device
-                    sick = bench.find_device_fault()
+            # The process of a kernel was lost, which may harm a device. An evaluator may be the
+            # user's own, so nothing is assumed of the form of its answer; the parent checks it.
+            match cast("object", tables):
+                case {"evaluations": [*rows]} if any(
+                    isinstance(row, dict) and row.get("status") in _LOST for row in rows
+                ):
+                    with bench.lock.hold_shared():  # beside judges that share the device
+                        sick = bench.find_device_fault()
+                case _:
+                    pass
             return {"tables": tables, "sick": sick}
         case _:
             raise ValueError("this process was started without an evaluator")
@@ -211,28 +224,6 @@ def _finish(*_: object) -> None:
     SIG_IGN would do the same, but Python prints a traceback of a signal that arrives while its
     handler is replaced by SIG_IGN.
     """
-
-
-def _watch_parent(fd: int) -> None:
-    """End this process when the parent closes its socket or is gone, also amid a request."""
-    hangup = select.poll()
-    hangup.register(fd, select.POLLRDHUP)
-    hangup.poll()
-    main_thread = threading.main_thread().ident
-    assert main_thread is not None
-    signal.pthread_kill(main_thread, signal.SIGTERM)
-
-
-def _is_lost(tables: object) -> bool:
-    """Whether a judgment says that the kernel's process was lost, which may harm a device.
-
-    Nothing is assumed of its form, since an evaluator may be the user's own; the parent checks it.
-    """
-    match tables:
-        case {"evaluations": [*evaluations]}:
-            return any(isinstance(row, dict) and row.get("status") in _LOST for row in evaluations)
-        case _:
-            return False
 
 
 def _remeasure(
@@ -267,14 +258,3 @@ def _remeasure(
     }
     timings = [{**row, "evaluation_id": "second"} for row in rows]
     return {"evaluations": [evaluation], "timings": timings}
-
-
-def _audit_task(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
-    from evaluators.judging.weak_tasks import build_audit_row
-    from evaluators.references.task import ReferenceFailed
-
-    try:
-        with bench.lock.hold_shared():
-            return {"row": build_audit_row(task, bench), "why": ""}
-    except (HostUnfit, ReferenceFailed, SandboxFailed) as failed:
-        return {"row": None, "why": str(failed)}
