@@ -6,9 +6,8 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 
@@ -41,10 +40,14 @@ from store.errors import SandboxFailed
 Manner: TypeAlias = Literal["in_burst", "end_to_end", "behind_gate"]
 """How a sample is timed.
 
-in_burst: From thawing the worker, which has the inputs of all calls, to freezing it; on a GPU, to
-    its report that all streams are done.
-end_to_end: On a GPU, from the request until the judge has the answers, by its processor.
-behind_gate: On a GPU, calls are launched beforehand and run while the worker is frozen.
+in_burst: The judge writes all inputs while the worker is frozen. A sample begins before it is
+    thawed and contains all between its calls. The calls are made in a row or, cold, each when the
+    judge has the report of the one before. A sample ends when all processes of the worker are
+    frozen again. On a GPU it ends when the judge has the report that all streams are done, and what
+    the rest takes longer than that of an empty call counts as well (`EmptyRounds`).
+end_to_end: On a GPU, a sample begins before its inputs are written, and ends when the judge has the
+    answers.
+behind_gate: On a GPU, calls are launched first, and each is timed while the worker is frozen.
 """
 
 
@@ -87,58 +90,7 @@ class Deadlines:
         }[stage]
 
 
-class TimedRequests:
-    """Requests to one worker under its deadlines, from the moment at which this is made."""
-
-    def __init__(self, deadlines: Deadlines) -> None:
-        self._deadlines = deadlines
-        self._started = time.monotonic()
-
-    def excuse(self, seconds: float) -> None:
-        """Do not count time in which the worker waited for the judge."""
-        self._started += seconds
-
-    def ask(
-        self,
-        process: WorkerProcess,
-        do: str,
-        stage: Stage,
-        late: Late | None,
-        meanwhile: Meanwhile | None,
-        share: Share | None,
-        fields: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Send one request and return its answer. Raises Failed, ReferenceFailed, Died."""
-        deadlines = self._deadlines
-        left_s = deadlines.total_s - (time.monotonic() - self._started)
-        if left_s <= 0:
-            message = f"not done after {deadlines.total_s:g} s in all"
-            raise Failed("timeout", "total_timeout", message)
-        limit_s = deadlines.limit_s(stage)
-        paused_s = process.paused_s
-        try:
-            answer = process.ask(
-                do,
-                min(limit_s, left_s),
-                min(deadlines.build_s, left_s),
-                late=late,
-                meanwhile=meanwhile,
-                share=share,
-                **fields,
-            )
-        except TimedOut as error:
-            raise explain_timeout(stage, limit_s, deadlines.build_s, error.compiling) from error
-        except Malformed as error:
-            raise Failed("rejected", "malformed_output", make_readable(str(error))) from error
-        except ValueError as error:  # it describes inputs or names of the task
-            raise ReferenceFailed(f"the task has too many inputs or names: {error}") from error
-        finally:
-            self.excuse(process.paused_s - paused_s)
-        if "error" in answer:
-            raise explain_error(stage, answer["error"])
-        return answer
-
-
+_Item = TypeVar("_Item")
 _MOST_PARAMETERS = 100_000
 _MOST_PIECES = 200
 _WIDEST_BYTES = torch.complex128.itemsize
@@ -157,79 +109,21 @@ class Parameter:
     shape: tuple[int, ...]
 
 
-def read_parameters(ask: Callable[[int], Mapping[str, Any]]) -> list[Parameter]:
-    """Return the parameters and buffers that a worker describes in pages.
-
-    `ask` requests the page that begins with the parameter of this number.
-    """
-    parameters: list[Parameter] = []
-    while True:
-        answer = ask(len(parameters))
-        page = [
-            Parameter(name, DTYPES[dtype], tuple(shape)) for name, dtype, shape in answer["state"]
-        ]
-        parameters += page
-        count = len(parameters)
-        if not page or count >= _MOST_PARAMETERS or count == answer["total"]:
-            return parameters
-
-
-def split_to_write(
-    state: Mapping[str, torch.Tensor], room_bytes: int
-) -> Iterator[tuple[list[tuple[str, int]], list[torch.Tensor]]]:
-    """Yield pages of pieces, each a name and first element, with their values."""
-    pieces: list[tuple[str, int]] = []
-    values: list[torch.Tensor] = []
+def _paginate(
+    items: Iterable[_Item], measure: Callable[[_Item], int], room_bytes: int
+) -> Iterator[list[_Item]]:
+    """Yield pages of items that fit into a box, and their names into a message, together."""
+    page: list[_Item] = []
     held = 0
-    for name, tensor in state.items():
-        flat = tensor.detach().reshape(-1)
-        most = max(1, room_bytes // flat.element_size())
-        for start in range(0, flat.numel(), most):
-            piece = flat[start : start + most]
-            size = piece.numel() * piece.element_size()
-            if pieces and (held + size > room_bytes or len(pieces) >= _MOST_PIECES):
-                yield pieces, values
-                pieces, values, held = [], [], 0
-            pieces.append((name, start))
-            values.append(piece)
-            held += -(-size // ALIGN_BYTES) * ALIGN_BYTES
-    if pieces:
-        yield pieces, values
-
-
-def split_to_read(wanted: Mapping[str, torch.Tensor], room_bytes: int) -> Iterator[Piece]:
-    """Yield pieces that cover some tensors and each fit into a box."""
-    most = max(1, room_bytes // 2 // _WIDEST_BYTES)
-    for name, tensor in wanted.items():
-        for start in range(0, tensor.numel(), most):
-            yield name, start, min(most, tensor.numel() - start)
-
-
-def split_pages(pieces: Iterable[Piece], room_bytes: int) -> Iterator[list[Piece]]:
-    """Yield pages of pieces that fit into a box together."""
-    page: list[Piece] = []
-    room = room_bytes
-    for piece in pieces:
-        size = piece[2] * _WIDEST_BYTES + ALIGN_BYTES
-        if page and (size > room or len(page) >= _MOST_PIECES):
+    for item in items:
+        size = -(-measure(item) // ALIGN_BYTES) * ALIGN_BYTES
+        if page and (held + size > room_bytes or len(page) >= _MOST_PIECES):
             yield page
-            page, room = [], room_bytes
-        page.append(piece)
-        room -= size
+            page, held = [], 0
+        page.append(item)
+        held += size
     if page:
         yield page
-
-
-def are_pieces(values: Any, page: Sequence[Piece]) -> bool:
-    """Whether values are flat tensors of the counts in a page."""
-    return (
-        isinstance(values, list)
-        and len(values) == len(page)
-        and all(
-            isinstance(value, torch.Tensor) and value.shape == (count,)
-            for value, (_, _, count) in zip(values, page, strict=True)
-        )
-    )
 
 
 @dataclass(frozen=True)
@@ -309,216 +203,23 @@ def start_worker(
 
 _LAUNCH_S = 2.0
 """How long launching the calls of one sample may take before they count as waiting for the GPU."""
-Answers: TypeAlias = list[list[dict[str, Any]]]
+_Answers: TypeAlias = list[list[dict[str, Any]]]
 """Descriptions of the outputs of the last request, and of the one before it."""
-Timed: TypeAlias = tuple[Sample, Answers, Mapping[int, Any] | None, list[Place]]
+_Timed: TypeAlias = tuple[Sample, _Answers, Mapping[int, Any] | None, list[Place]]
 """A sample, the descriptions of its outputs, and the outputs. Those of a burst are not read yet. On
 a processor, or where they need not be checked, they are not described either, and there are only
 their places."""
 
 
-class Ask(Protocol):
-    """Sends a request to the worker and returns its answer."""
-
-    def __call__(
-        self,
-        do: str,
-        stage: Stage,
-        late: Late | None = None,
-        meanwhile: Meanwhile | None = None,
-        **fields: Any,
-    ) -> Any:
-        """Raises Failed, or ReferenceFailed for a trusted worker."""
-        ...
-
-
 @dataclass(frozen=True)
-class Request:
-    """Calls to time."""
+class _Request:
+    """Calls to time, as `WorkerHandle.time` is asked for them."""
 
     slots: list[int]
-    """The slots to call the module on, in order."""
     variant: str | None
-    """A prepared way of running a trusted module."""
     cold: bool
-    """Whether to flush the caches: before each call or, in a burst, before the first, and then to
-    make each call alone."""
     copies: bool
-    """Whether to copy each output before the next call."""
     describes: bool
-    """Whether a burst on a GPU ends with a description of its outputs, so that they can be checked.
-    Otherwise they are described when they are asked for."""
-
-
-class TimedCalls:
-    """Times calls of one worker by the judge's clock, in one of three manners.
-
-    in_burst: The judge writes all inputs while the worker is frozen. A sample begins before it is
-    thawed and contains all between its calls. The calls are made in a row or, cold, each when the
-    judge has the report of the one before. A sample ends when all processes of the worker are
-    frozen again. On a GPU it ends when the judge has the report that all streams are done, and what
-    the rest takes longer than that of an empty call counts as well (`EmptyRounds`).
-    end_to_end: A sample begins before its inputs are written, and ends when the judge has the
-    answers.
-    behind_gate: Calls are launched first, and each is timed while the worker is frozen.
-    """
-
-    def __init__(
-        self,
-        ask: Ask,
-        inbox: Inbox,
-        outputs: OutputReader,
-        gate: Gate | None,
-        *,
-        flushed: torch.Tensor | None,
-        call_s: float,
-        read_interval_ns: Callable[[], tuple[int, int]],
-        pass_turn: Callable[[Callable[[], bool]], bool],
-        blame_task: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        """Without a gate, calls are on a processor.
-
-        flushed: Memory to read for a flush.
-        read_interval_ns: Returns when the last request began, and when the worker was frozen.
-        pass_turn: Lets the worker make the next call once it has reported one.
-        """
-        self._ask = ask
-        self._inbox = inbox
-        self._outputs = outputs
-        self._gate = gate
-        self._flushed = flushed
-        self._call_s = call_s
-        self._read_interval_ns = read_interval_ns
-        self._pass_turn = pass_turn
-        self._blame_task = blame_task
-        self._passed = 0
-        """Number of the last time that the gate was passed."""
-
-    def time(self, request: Request, manner: Manner) -> Timed:
-        """Make and time calls. Raises LaunchBlocked where launching has to wait for the GPU."""
-        if self._gate is None:
-            return self._time_in_burst(request)
-        if manner == "behind_gate":
-            return self._time_behind_gate(request, self._gate)
-        if manner == "in_burst":
-            return self._time_in_burst_on_gpu(request, self._gate)
-        return self._time_end_to_end(request)
-
-    def _time_in_burst(self, request: Request) -> Timed:
-        slots = request.slots
-        self._write_inputs(slots, cold=request.cold)
-
-        def pass_turns(is_over: Callable[[], bool]) -> None:
-            for _ in slots[1:]:
-                if not self._pass_turn(is_over):
-                    return
-
-        answer = self._ask(
-            "time",
-            "call",
-            meanwhile=pass_turns if request.cold else None,
-            slots=slots,
-            variant=request.variant,
-            copies=request.copies,
-            alone=request.cold,
-        )
-        begin_ns, end_ns = self._read_interval_ns()
-        with self._blame_task():
-            places = read_places(answer, len(slots))
-        return Sample(end_ns - begin_ns, slots), [[], []], None, places
-
-    def _time_in_burst_on_gpu(self, request: Request, gate: Gate) -> Timed:
-        slots, first = request.slots, self._passed + 1
-        last = self._passed = first + (len(slots) - 1 if request.cold else 0)
-        self._write_inputs(slots, cold=request.cold)
-        done_ns: list[int] = []
-
-        def follow_calls(is_over: Callable[[], bool]) -> None:
-            told_ns = gate.follow_calls(first, last, is_over)
-            gate.open_now(last)
-            if told_ns is not None:
-                done_ns.append(told_ns)
-
-        gate.open_now(first)
-        answer = self._ask(
-            "call_in_burst",
-            "call",
-            meanwhile=follow_calls,
-            slots=slots,
-            first=first,
-            variant=request.variant,
-            copies=request.copies,
-            alone=request.cold,
-            describes=request.describes,
-        )
-        begin_ns, end_ns = self._read_interval_ns()
-        with self._blame_task():
-            answers = [read_outputs(answer, len(slots) if request.describes else 0), []]
-            if not done_ns:
-                raise Failed("rejected", "timer_mismatch", "a call has not reported its end")
-        call_ns = done_ns[0] - begin_ns
-        times = [RoundTime(call_ns, rest_ns=end_ns - done_ns[0])]
-        places: list[Place] = [] if request.describes else [([], [])] * len(slots)
-        return Sample(call_ns, slots, times), answers, None, places
-
-    def _time_end_to_end(self, request: Request) -> Timed:
-        slots = request.slots
-        begin_ns = time.perf_counter_ns()
-        self._write_inputs(slots, cold=request.cold)
-        self._ask("time", "call", slots=slots, variant=request.variant, copies=request.copies)
-        with self._blame_task():
-            answer = self._ask("describe", "call", calls=list(range(len(slots))))
-            answers = [read_outputs(answer, len(slots)), []]
-            taken = dict(enumerate(self._outputs.read_all(answers[0])))
-        return Sample(time.perf_counter_ns() - begin_ns, slots), answers, taken, []
-
-    def _write_inputs(self, slots: list[int], *, cold: bool) -> None:
-        self._inbox.write(slots)
-        if cold and self._flushed is not None:
-            flush_caches(self._flushed)
-        if self._gate is not None:
-            torch.cuda.synchronize()
-
-    def _time_behind_gate(self, request: Request, gate: Gate) -> Timed:
-        first, slots = self._passed + 1, request.slots
-        last = self._passed = self._passed + len(slots)
-        late: list[bool] = []
-
-        def open_gate() -> None:
-            late.append(True)
-            gate.open_now(last)
-
-        try:
-            answer = self._ask(
-                "launch",
-                "call",
-                late=(_LAUNCH_S, open_gate),
-                slots=slots,
-                first=first,
-                variant=request.variant,
-            )
-            if late:
-                self._ask("wait_for_copy", "call")
-                raise LaunchBlocked
-            with self._blame_task():
-                answers = [read_outputs(answer, len(slots)), []]
-                taken = [self._outputs.prepare(output) for output in answers[0]]
-            rounds = [
-                Round(self._inbox.pair_staged(slot), copies)
-                for slot, (_, copies) in zip(slots, taken, strict=True)
-            ]
-            flushed = self._flushed if request.cold else None
-            times = time_rounds(gate, first, rounds, flushed, self._call_s)
-        except Unfinished:
-            self._ask("wait_for_copy", "call")
-            message = f"not done after {self._call_s:g} s"
-            raise Failed("timeout", "call_timeout", message) from None
-        finally:
-            gate.open_now(last)
-        self._inbox.unstage(slots)
-        elapsed_ns = sum(round_time.call_ns for round_time in times)
-        values = {number: value for number, (value, _) in enumerate(taken)}
-        return Sample(elapsed_ns, slots, times), answers, values, []
 
 
 class WorkerHandle:
@@ -554,7 +255,7 @@ class WorkerHandle:
         self._sizes = sizes
         self._trusted = trusted
         self.deadlines = deadlines
-        self._requests = TimedRequests(deadlines)
+        self._started_s = time.monotonic()
         self.device = started.device
         self._share = share
         self.threads = started.threads
@@ -573,6 +274,8 @@ class WorkerHandle:
         """Outputs of timed calls that the judge has read."""
         self._places: list[Place] = []
         self._captured: dict[int, Captured] = {}
+        self._passed = 0
+        """Number of the last time that the gate was passed."""
 
     def prepare(self) -> None:
         """Wait until the worker has its device. Raises SandboxFailed: no code has run in it yet."""
@@ -589,17 +292,6 @@ class WorkerHandle:
             raise SandboxFailed(f"a worker cannot be prepared: {failed}") from failed
         self._inbox.attach(inbox)
         self._outputs = OutputReader(self._process.pid, self.device, outbox, self._pieces)
-        self._timed_calls = TimedCalls(
-            self._ask,
-            self._inbox,
-            self._outputs,
-            boxes.gate,
-            flushed=self._flushed,
-            call_s=self.deadlines.call_s,
-            read_interval_ns=lambda: (self._process.begin_ns, self._process.end_ns),
-            pass_turn=self._process.pass_turn,
-            blame_task=self._blame_task,
-        )
 
     def load(self, path: str, entry_point: str, names: Mapping[str, Any]) -> None:
         """Import the file and find the entry point in it."""
@@ -631,7 +323,16 @@ class WorkerHandle:
             arguments=self._inbox.put(arguments),
             places=places,
         )
-        return read_parameters(lambda start: self._ask("state", "call", start=start))
+        parameters: list[Parameter] = []
+        while True:
+            answer = self._ask("state", "call", start=len(parameters))
+            parameters += [
+                Parameter(name, DTYPES[dtype], tuple(shape))
+                for name, dtype, shape in answer["state"]
+            ]
+            count = len(parameters)
+            if not answer["state"] or count >= _MOST_PARAMETERS or count == answer["total"]:
+                return parameters
 
     @property
     def _building_share(self) -> Share | None:
@@ -643,13 +344,27 @@ class WorkerHandle:
 
     def adopt(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name, in as many messages as the inbox needs."""
-        for pieces, values in split_to_write(state, self._sizes.shared_bytes // 2):
-            self._ask("adopt", "call", pieces=pieces, values=self._inbox.put(values, dense=True))
+        room_bytes = self._sizes.shared_bytes // 2
+        pieces: list[tuple[str, int, torch.Tensor]] = []
+        for name, tensor in state.items():
+            flat = tensor.detach().reshape(-1)
+            most = max(1, room_bytes // flat.element_size())
+            starts = range(0, flat.numel(), most)
+            pieces += [(name, start, flat[start : start + most]) for start in starts]
+        for page in _paginate(pieces, lambda piece: piece[2].nbytes, room_bytes):
+            values = self._inbox.put([value for _, _, value in page], dense=True)
+            names = [(name, start) for name, start, _ in page]
+            self._ask("adopt", "call", pieces=names, values=values)
 
     def current_state(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return parameters and buffers as they are now, in the shapes and types of `wanted`."""
         taken = {name: [tensor.new_empty(0, device="cpu")] for name, tensor in wanted.items()}
-        pieces = list(split_to_read(wanted, self._started.boxes.boxes[1].size_bytes))
+        most = max(1, self._started.boxes.boxes[1].size_bytes // 2 // _WIDEST_BYTES)
+        pieces = [
+            (name, start, min(most, tensor.numel() - start))
+            for name, tensor in wanted.items()
+            for start in range(0, tensor.numel(), most)
+        ]
         for (name, _, _), value in zip(pieces, self.read_pieces(pieces), strict=True):
             taken[name].append(value.to(wanted[name].dtype))
         return {name: torch.cat(parts).view(wanted[name].shape) for name, parts in taken.items()}
@@ -657,10 +372,16 @@ class WorkerHandle:
     def read_pieces(self, pieces: Iterable[Piece]) -> list[torch.Tensor]:
         """Return pieces of parameters and buffers as they are now."""
         taken: list[torch.Tensor] = []
-        for page in split_pages(pieces, self._started.boxes.boxes[1].size_bytes):
+        room_bytes = self._started.boxes.boxes[1].size_bytes
+        for page in _paginate(pieces, lambda piece: piece[2] * _WIDEST_BYTES, room_bytes):
             answer = self._ask("current_state", "call", pieces=page)
             values = self._outputs.take(answer["values"], "cpu")
-            if not are_pieces(values, page):
+            shapes = [(count,) for _, _, count in page]
+            if (
+                not isinstance(values, list)
+                or not all(isinstance(value, torch.Tensor) for value in values)
+                or [tuple(value.shape) for value in values] != shapes
+            ):
                 message = "the module's state is not described"
                 raise Failed("rejected", "malformed_output", message)
             taken += values
@@ -824,18 +545,145 @@ class WorkerHandle:
             cold: Flush the caches of a GPU before each call; those of a processor before the first,
                 and make each call alone.
             copies: Copy each output before the next call, within the sample.
-            manner: How to time it (`TimedCalls`).
-            describes: Whether the outputs of a burst on a GPU can be checked (`Request`).
+            manner: How to time it; calls on a processor are always timed in a burst.
+            describes: Whether a burst on a GPU ends with a description of its outputs, so that they
+                can be checked. Otherwise they are described when they are asked for.
+
+        Raises LaunchBlocked where launching has to wait for the GPU.
         """
         self._pieces.trim()
         self.release_outputs()  # this sample's outputs can take their memory
         self._inbox.restage(slots, self.device)
-        sample, self._answers, self._taken, self._places = self._timed_calls.time(
-            Request(slots, variant, cold=cold, copies=copies, describes=describes), manner
-        )
+        request = _Request(slots, variant, cold=cold, copies=copies, describes=describes)
+        gate = self._started.boxes.gate
+        if gate is None:
+            timed = self._time_in_burst(request)
+        elif manner == "behind_gate":
+            timed = self._time_behind_gate(request, gate)
+        elif manner == "in_burst":
+            timed = self._time_in_burst_on_gpu(request, gate)
+        else:
+            timed = self._time_end_to_end(request)
+        sample, self._answers, self._taken, self._places = timed
         self._captured = {}
         self._inbox.note_timed(slots)
         return sample
+
+    def _time_in_burst(self, request: _Request) -> _Timed:
+        slots = request.slots
+        self._write_inputs(slots, cold=request.cold)
+
+        def pass_turns(is_over: Callable[[], bool]) -> None:
+            for _ in slots[1:]:
+                if not self._process.pass_turn(is_over):
+                    return
+
+        answer = self._ask(
+            "time",
+            "call",
+            meanwhile=pass_turns if request.cold else None,
+            slots=slots,
+            variant=request.variant,
+            copies=request.copies,
+            alone=request.cold,
+        )
+        begin_ns, end_ns = self._process.begin_ns, self._process.end_ns
+        with self._blame_task():
+            places = read_places(answer, len(slots))
+        return Sample(end_ns - begin_ns, slots), [[], []], None, places
+
+    def _time_in_burst_on_gpu(self, request: _Request, gate: Gate) -> _Timed:
+        slots, first = request.slots, self._passed + 1
+        last = self._passed = first + (len(slots) - 1 if request.cold else 0)
+        self._write_inputs(slots, cold=request.cold)
+        done_ns: list[int] = []
+
+        def follow_calls(is_over: Callable[[], bool]) -> None:
+            told_ns = gate.follow_calls(first, last, is_over)
+            gate.open_now(last)
+            if told_ns is not None:
+                done_ns.append(told_ns)
+
+        gate.open_now(first)
+        answer = self._ask(
+            "call_in_burst",
+            "call",
+            meanwhile=follow_calls,
+            slots=slots,
+            first=first,
+            variant=request.variant,
+            copies=request.copies,
+            alone=request.cold,
+            describes=request.describes,
+        )
+        begin_ns, end_ns = self._process.begin_ns, self._process.end_ns
+        with self._blame_task():
+            answers = [read_outputs(answer, len(slots) if request.describes else 0), []]
+            if not done_ns:
+                raise Failed("rejected", "timer_mismatch", "a call has not reported its end")
+        call_ns = done_ns[0] - begin_ns
+        times = [RoundTime(call_ns, rest_ns=end_ns - done_ns[0])]
+        places: list[Place] = [] if request.describes else [([], [])] * len(slots)
+        return Sample(call_ns, slots, times), answers, None, places
+
+    def _time_end_to_end(self, request: _Request) -> _Timed:
+        slots = request.slots
+        begin_ns = time.perf_counter_ns()
+        self._write_inputs(slots, cold=request.cold)
+        self._ask("time", "call", slots=slots, variant=request.variant, copies=request.copies)
+        with self._blame_task():
+            answer = self._ask("describe", "call", calls=list(range(len(slots))))
+            answers = [read_outputs(answer, len(slots)), []]
+            taken = dict(enumerate(self._outputs.read_all(answers[0])))
+        return Sample(time.perf_counter_ns() - begin_ns, slots), answers, taken, []
+
+    def _write_inputs(self, slots: list[int], *, cold: bool) -> None:
+        self._inbox.write(slots)
+        if cold and self._flushed is not None:
+            flush_caches(self._flushed)
+        if self._started.boxes.gate is not None:
+            torch.cuda.synchronize()
+
+    def _time_behind_gate(self, request: _Request, gate: Gate) -> _Timed:
+        first, slots = self._passed + 1, request.slots
+        last = self._passed = self._passed + len(slots)
+        late: list[bool] = []
+
+        def open_gate() -> None:
+            late.append(True)
+            gate.open_now(last)
+
+        try:
+            answer = self._ask(
+                "launch",
+                "call",
+                late=(_LAUNCH_S, open_gate),
+                slots=slots,
+                first=first,
+                variant=request.variant,
+            )
+            if late:
+                self._ask("wait_for_copy", "call")
+                raise LaunchBlocked
+            with self._blame_task():
+                answers = [read_outputs(answer, len(slots)), []]
+                taken = [self._outputs.prepare(output) for output in answers[0]]
+            rounds = [
+                Round(self._inbox.pair_staged(slot), copies)
+                for slot, (_, copies) in zip(slots, taken, strict=True)
+            ]
+            flushed = self._flushed if request.cold else None
+            times = time_rounds(gate, first, rounds, flushed, self.deadlines.call_s)
+        except Unfinished:
+            self._ask("wait_for_copy", "call")
+            message = f"not done after {self.deadlines.call_s:g} s"
+            raise Failed("timeout", "call_timeout", message) from None
+        finally:
+            gate.open_now(last)
+        self._inbox.unstage(slots)
+        elapsed_ns = sum(round_time.call_ns for round_time in times)
+        values = {number: value for number, (value, _) in enumerate(taken)}
+        return Sample(elapsed_ns, slots, times), answers, values, []
 
     def release_outputs(self) -> None:
         """Free the judge's copies of the last outputs; `output` then reads the worker's memory."""
@@ -861,7 +709,7 @@ class WorkerHandle:
 
     def excuse(self, seconds: float) -> None:
         """Do not count time in which the worker waited for the judge."""
-        self._requests.excuse(seconds)
+        self._started_s += seconds
 
     def cpu_ns(self) -> int:
         """Return the processor time that the worker and all it has started have used so far."""
@@ -902,13 +750,40 @@ class WorkerHandle:
         with self._blame_task():
             if self._ended is not None:  # a call that only raises flags may have ended it
                 raise Failed("crash", "early_exit", "the process has ended before")
+            deadlines, process = self.deadlines, self._process
+            limit_s, paused_s = deadlines.limit_s(stage), process.paused_s
             with self._inbox.expose(fields):
+                left_s = deadlines.total_s - (time.monotonic() - self._started_s)
+                if left_s <= 0:
+                    message = f"not done after {deadlines.total_s:g} s in all"
+                    raise Failed("timeout", "total_timeout", message)
                 try:
-                    return self._requests.ask(
-                        self._process, do, stage, late, meanwhile, share, fields
+                    answer = process.ask(
+                        do,
+                        min(limit_s, left_s),
+                        min(deadlines.build_s, left_s),
+                        late=late,
+                        meanwhile=meanwhile,
+                        share=share,
+                        **fields,
                     )
+                except TimedOut as error:
+                    compiling = error.compiling
+                    raise explain_timeout(stage, limit_s, deadlines.build_s, compiling) from error
+                except Malformed as error:
+                    raise Failed(
+                        "rejected", "malformed_output", make_readable(str(error))
+                    ) from error
+                except ValueError as error:  # it describes inputs or names of the task
+                    reason = f"the task has too many inputs or names: {error}"
+                    raise ReferenceFailed(reason) from error
                 except Died as error:
                     raise explain_end(self.end()) from error
+                finally:
+                    self.excuse(process.paused_s - paused_s)
+                if "error" in answer:
+                    raise explain_error(stage, answer["error"])
+                return answer
 
     @contextlib.contextmanager
     def _blame_task(self) -> Generator[None]:
