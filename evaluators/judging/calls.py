@@ -60,17 +60,16 @@ from evaluators.judging.tolerance import (
     measure_algorithms,
     rank_class,
 )
-from evaluators.memory.tensors import change_elements, compute_fingerprint, lay_out, tensors_of
+from evaluators.memory.tensors import (
+    change_elements,
+    compute_fingerprint,
+    has_same_bits,
+    lay_out,
+    tensors_of,
+)
 from evaluators.references.algorithms import EagerError
 from evaluators.references.recorded_operations import Choice
-from evaluators.references.task import (
-    Expected,
-    Reference,
-    ReferenceFailed,
-    call_seed,
-    has_same_bits,
-    join_answer,
-)
+from evaluators.references.task import Expected, Reference, ReferenceFailed, call_seed, join_answer
 from evaluators.sandbox.failures import Failed
 from evaluators.worker.handle import Parameter, WorkerHandle
 

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
@@ -29,7 +29,6 @@ from evaluators.memory.tensors import (
     Side,
     create_sealed_file,
     find_place,
-    has_same_bits,
     is_inexact,
     lay_out,
     round_up,
@@ -51,6 +50,16 @@ _BUILD_LIMIT_S = 300.0
 _MOST_TEXT = 4000
 _KEPT_BYTES = 2 << 30
 """A larger box is freed once it has been read."""
+_PERTURBATION = 0.3
+_MOST_TENSORS = 100_000
+_PAGE_ENTRIES = 256
+_PAGE_BYTES = 1 << 30
+_PAGE_NAMES = 1 << 16
+Size: TypeAlias = "tuple[str, list[int], int | None, list[list[int]]]"
+"""As `TaskModule.sizes` returns it."""
+_SEED_BITS = 48
+_OWN = "own"
+_DRAWS = 2
 
 
 class ReferenceFailed(Exception):
@@ -68,238 +77,6 @@ class SizesExceeded(ReferenceFailed):
         super().__init__(refuse_limit("value_bytes", detail))
         self.input_bytes = input_bytes
         self.answer_bytes = answer_bytes
-
-
-class TaskConnection:
-    """The judge's end of one task's worker.
-
-    Methods raise ReferenceFailed if the worker fails, ends, hangs or breaks the protocol. The
-    worker is then ended, unless it reported the error itself. The constructor raises SandboxFailed
-    if no worker can be started.
-    """
-
-    def __init__(
-        self,
-        code: str,
-        axes: Mapping[str, Any],
-        fork_server: ForkServer,
-        *,
-        device: str,
-        threads: int,
-        convolution_tf32: bool,
-    ) -> None:
-        self._device = device
-        self._most_bytes = _half_of_memory()
-        self._boxes: dict[tuple[Side, str], MappedBox | OpenedBox] = {}
-        self._files: dict[Side, int] = {
-            "inbox": create_sealed_file(self._most_bytes),
-            "outbox": create_sealed_file(self._most_bytes),
-        }
-        self._process: WorkerProcess | None = None
-        self.arguments: list[Any] = []
-        """Arguments of the task's constructor."""
-        try:
-            self._process = fork_server.start(
-                {_TASK_FILE: code},
-                setting={
-                    "device": device,
-                    "threads": threads,
-                    "convolution_tf32": convolution_tf32,
-                },
-                limits=_limits(device),
-                inbox=self._files["inbox"],
-                outbox=self._files["outbox"],
-                loop="task",
-            )
-            self._process.freeze_between_requests()
-            answer = self.ask("load", path=_TASK_FILE, axes=dict(axes))
-            self.arguments = self.take_list(answer, "cpu", "the constructor's arguments")
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def pid(self) -> int | None:
-        """Process number of the worker; None once it has ended."""
-        return None if self._process is None else self._process.pid
-
-    def close(self) -> None:
-        """End the worker; may be called again."""
-        for box in self._boxes.values():
-            box.close()
-        self._boxes.clear()
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(SandboxFailed):  # its fork server ends what is left of it
-                process.end()
-        for fd in self._files.values():
-            os.close(fd)
-        self._files.clear()
-
-    def ask(self, do: str, limit_s: float = CALL_LIMIT_S, **fields: Any) -> dict[str, Any]:
-        """Send one request and return its answer."""
-        if self._process is None:
-            raise ReferenceFailed("the task's worker is gone")
-        if self._device == "cuda":
-            release_unused_memory()
-        try:
-            answer = self._process.ask(do, limit_s, _BUILD_LIMIT_S, **fields)
-        except TimedOut as error:
-            failed = explain_timeout("call", limit_s, _BUILD_LIMIT_S, error.compiling)
-            raise self.break_off(refuse_limit("task_time", failed.message)) from error
-        except Died as error:
-            process, self._process = self._process, None
-            try:
-                reason = explain_end(process.end()).message
-            finally:
-                self.close()
-            raise ReferenceFailed(f"the task's worker is gone: {reason}") from error
-        except (Malformed, ValueError) as error:
-            raise self.break_off(str(error)) from error
-        if "error" in answer:
-            reason = make_readable(answer["error"][:_MOST_TEXT])
-            if answer.get("lost"):
-                raise self.break_off(reason)
-            raise ReferenceFailed(reason)
-        return answer
-
-    def break_off(self, reason: str) -> ReferenceFailed:
-        """End a worker that breaks the protocol, and return the error to raise."""
-        self.close()
-        return ReferenceFailed(f"the task's worker is ended: {make_readable(reason)}")
-
-    def put(self, value: list[Any]) -> tuple[str, dict[str, Any]]:
-        """Put a value into the inbox; returns its place (a device) and its structure."""
-        place = find_place(value, self._device)
-        return place, self._box("inbox", place, lay_out(value).end).put(value)
-
-    def take(self, answer: Mapping[str, Any], device: str) -> Any:
-        """Return the value of an answer, its tensors copied to a device."""
-        with self._open_answer(answer) as (box, spec, _):
-            return box.get(spec, device)
-
-    def take_list(self, answer: Mapping[str, Any], device: str, what: str) -> list[Any]:
-        """Return the value of an answer, which has to be a list. `what` names it in errors."""
-        value = self.take(answer, device)
-        if not isinstance(value, list):
-            raise self.break_off(f"{what} are no list")
-        return value
-
-    def take_pair(self, answer: Mapping[str, Any]) -> tuple[Any, list[torch.Tensor | None]]:
-        """Return a value and the exact counterparts of its tensors."""
-        with self._open_answer(answer) as (box, spec, place):
-            match spec:
-                case {"list": [value_spec, exact_spec]}:
-                    # Without room for double precision on a GPU, the exact part is on the CPU.
-                    value, exact = box.get(value_spec, self._device), box.get(exact_spec, place)
-                case _:
-                    raise Malformed("an answer is no pair")
-            tensors = list(tensors_of(value))
-            if not isinstance(exact, list) or len(exact) != len(tensors):
-                raise Malformed("an answer has more tensors than exact ones, or fewer")
-            if not all(_is_exact(one, of) for one, of in zip(exact, tensors, strict=True)):
-                raise Malformed("an exact answer is of another form than the answer")
-            return value, exact
-
-    @contextlib.contextmanager
-    def _open_answer(self, answer: Mapping[str, Any]) -> Generator[tuple[Box, Any, str]]:
-        """Yield the box of an answer's value, its structure and its place."""
-        try:
-            place = self._read_place(answer)
-            if "needs" in answer:
-                self._box("outbox", place, answer["needs"])
-                answer = self.ask("fetch")
-                if self._read_place(answer) != place:
-                    raise Malformed("a value has moved")
-            held = self._boxes.get(("outbox", place))
-            if held is None:
-                raise Malformed("a value has no memory")
-            yield held, answer["spec"], place
-        except (Malformed, RuntimeError, ValueError, OverflowError) as error:
-            raise self.break_off(str(error)) from error
-        if held.size_bytes > _KEPT_BYTES:
-            self._drop("outbox", place)
-
-    def _read_place(self, answer: Mapping[str, Any]) -> str:
-        if answer["place"] not in ("cpu", self._device):
-            raise Malformed("a value is on another device")
-        return answer["place"]
-
-    def _box(self, side: Side, place: str, needed: int) -> Box:
-        """Return a box of at least `needed` bytes, a new one if the present one is too small."""
-        held = self._boxes.get((side, place))
-        if held is not None and held.size_bytes >= needed:
-            return held
-        if held is not None:
-            self._drop(side, place)
-        size = round_up(needed)
-        most_bytes = self._most_bytes if place == "cpu" else torch.cuda.mem_get_info()[1]
-        if size > most_bytes:
-            raise self.break_off(f"a value takes {needed} bytes, and may take {most_bytes}")
-        order: dict[str, Any] = {"side": side, "place": place, "size": size}
-        try:
-            answer = self.ask("box", **order)
-        except ReferenceFailed:
-            if place == "cpu" or self._process is None:
-                raise
-            torch.cuda.empty_cache()  # what this process has freed makes room
-            answer = self.ask("box", **order)
-        try:
-            if place == "cpu":
-                made = MappedBox(self._files[side], size)
-            else:
-                made = self._open_box(answer.get("handle", ""), size)
-        except OSError as error:
-            self.close()
-            raise HostUnfit(
-                f"this host has no {size} bytes of memory to pass a value: {error.strerror}",
-                "End other processes, or use a machine with more memory.",
-            ) from error
-        except (RuntimeError, TimedOut, ValueError) as error:
-            raise self.break_off(f"there are no {size} bytes to pass a value: {error}") from error
-        self._boxes[side, place] = made
-        return made
-
-    def _open_box(self, handle: str, size: int) -> OpenedBox:
-        """Open memory of the worker, which has to run while CUDA does."""
-        if self._process is None:
-            raise ReferenceFailed("the task's worker is gone")
-        with self._process.let_run():
-            return OpenedBox(handle, size)
-
-    def _drop(self, side: Side, place: str) -> None:
-        self._boxes.pop((side, place)).close()
-        self.ask("box", side=side, place=place, size=0)
-
-
-def _is_exact(exact: Any, tensor: torch.Tensor) -> bool:
-    """Whether a value can be the exact counterpart of a tensor; whole numbers have none."""
-    if exact is None:
-        return not (tensor.is_floating_point() or tensor.is_complex())
-    return (
-        isinstance(exact, torch.Tensor)
-        and exact.shape == tensor.shape
-        and exact.is_floating_point() == tensor.is_floating_point()
-        and exact.is_complex() == tensor.is_complex()
-    )
-
-
-def _half_of_memory() -> int:
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    return os.sysconf("SC_PHYS_PAGES") * page_bytes // 2 // page_bytes * page_bytes
-
-
-def _limits(device: str) -> Limits:
-    """Return the limits of a task's worker: it outlives candidates, so few are finite."""
-    memory_bytes = None if device == "cuda" else 2 * _half_of_memory()
-    return Limits(memory_bytes=memory_bytes, file_bytes=1 << 30, open_files=1024, cpu_s=10**7)
-
-
-_PERTURBATION = 0.3
-_MOST_TENSORS = 100_000
-_PAGE_ENTRIES = 256
-_PAGE_BYTES = 1 << 30
-_PAGE_NAMES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -338,68 +115,6 @@ class ModuleState:
                 moved[tied] = (changed.abs() if positive else changed).to(value.dtype)
             perturbed[name] = moved[tied]
         return perturbed
-
-
-def read_state(connection: TaskConnection, *, now: bool) -> ModuleState:
-    """Read a module's state: as it was made, or with `now` as it is after the calls.
-
-    Raises ReferenceFailed.
-    """
-    state = ModuleState()
-    while True:
-        answer = connection.ask("state", start=len(state.values), now=now)
-        page = answer["page"]
-        values = connection.take_list(answer, "cpu", "the state")
-        if len(page) != len(values):
-            raise connection.break_off("the state is not described")
-        for (name, is_parameter, owner), value in zip(page, values, strict=True):
-            if name in state.values or not isinstance(value, torch.Tensor):
-                raise connection.break_off("the state is not described")
-            state.values[name] = value
-            state.owners[name] = owner
-            if is_parameter:
-                state.parameters.add(name)
-        if len(state.values) >= answer["total"]:
-            return state
-        if not page or len(state.values) > _MOST_TENSORS:
-            raise connection.break_off("the state has no end")
-
-
-def split_pages(state: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
-    """Yield the names of a state in pages that one message and one box can hold."""
-    page: list[str] = []
-    size = letters = 0
-    for name, value in state.items():
-        if page and (
-            len(page) >= _PAGE_ENTRIES
-            or size + value.nbytes > _PAGE_BYTES
-            or letters + len(name) > _PAGE_NAMES
-        ):
-            yield page
-            page, size, letters = [], 0, 0
-        page.append(name)
-        size += -(-value.nbytes // ALIGN_BYTES) * ALIGN_BYTES
-        letters += len(name)
-    if page:
-        yield page
-
-
-__all__ = [
-    "Expected",
-    "Form",
-    "Reference",
-    "ReferenceFailed",
-    "SizesExceeded",
-    "call_seed",
-    "has_same_bits",
-    "join_answer",
-]
-
-Size: TypeAlias = "tuple[str, list[int], int | None, list[list[int]]]"
-"""As `TaskModule.sizes` returns it."""
-_SEED_BITS = 48
-_OWN = "own"
-_DRAWS = 2
 
 
 @dataclass(frozen=True)
@@ -459,6 +174,23 @@ def call_seed(seed: int) -> int:
     return int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:6])
 
 
+def _is_exact(exact: Any, tensor: torch.Tensor) -> bool:
+    """Whether a value can be the exact counterpart of a tensor; whole numbers have none."""
+    if exact is None:
+        return not (tensor.is_floating_point() or tensor.is_complex())
+    return (
+        isinstance(exact, torch.Tensor)
+        and exact.shape == tensor.shape
+        and exact.is_floating_point() == tensor.is_floating_point()
+        and exact.is_complex() == tensor.is_complex()
+    )
+
+
+def _half_of_memory() -> int:
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return os.sysconf("SC_PHYS_PAGES") * page_bytes // 2 // page_bytes * page_bytes
+
+
 class Reference:
     """One task on one device, in a worker of its own. Use it as a context manager, or `close` it.
 
@@ -505,17 +237,34 @@ class Reference:
         self._algorithms_differ = False
         self._initial: ModuleState | None = None
         self._depends_on_tf32: bool | None = None
-        self._connection = TaskConnection(
-            code,
-            axes,
-            fork_server,
-            device=device,
-            threads=threads,
-            convolution_tf32=convolution_tf32,
-        )
-        self.arguments = self._connection.arguments
-        """Arguments of the task's constructor."""
-        self.rules = read_rules(self._connection.ask("rules"))
+        self._most_bytes = _half_of_memory()
+        self._boxes: dict[tuple[Side, str], MappedBox | OpenedBox] = {}
+        self._files: dict[Side, int] = {
+            "inbox": create_sealed_file(self._most_bytes),
+            "outbox": create_sealed_file(self._most_bytes),
+        }
+        self._process: WorkerProcess | None = None
+        # It outlives candidates, so few of its limits are finite.
+        memory_bytes = None if device == "cuda" else 2 * _half_of_memory()
+        limits = Limits(memory_bytes=memory_bytes, file_bytes=1 << 30, open_files=1024, cpu_s=10**7)
+        setting = {"device": device, "threads": threads, "convolution_tf32": convolution_tf32}
+        try:
+            self._process = fork_server.start(
+                {_TASK_FILE: code},
+                setting=setting,
+                limits=limits,
+                inbox=self._files["inbox"],
+                outbox=self._files["outbox"],
+                loop="task",
+            )
+            self._process.freeze_between_requests()
+            answer = self._ask("load", path=_TASK_FILE, axes=dict(axes))
+            self.arguments = self._take_list(answer, "cpu", "the constructor's arguments")
+            """Arguments of the task's constructor."""
+        except BaseException:
+            self.close()
+            raise
+        self.rules = read_rules(self._ask("rules"))
         """Rules of the task's own, and the names of its inputs."""
 
     def __enter__(self) -> Self:
@@ -527,12 +276,12 @@ class Reference:
     @property
     def is_alive(self) -> bool:
         """Whether the worker runs and has answered every request."""
-        return self._connection.pid is not None
+        return self._process is not None
 
     @property
     def pid(self) -> int | None:
         """Process number of the worker; None once it has ended."""
-        return self._connection.pid
+        return None if self._process is None else self._process.pid
 
     @property
     def repeatable(self) -> bool:
@@ -541,32 +290,40 @@ class Reference:
 
     def close(self) -> None:
         """End the worker; may be called again."""
-        self._connection.close()
+        for box in self._boxes.values():
+            box.close()
+        self._boxes.clear()
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(SandboxFailed):  # its fork server ends what is left of it
+                process.end()
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()
 
     def reset(self) -> None:
         """Forget every call and every weight loaded since the module was made."""
-        self._connection.ask("reset")
+        self._ask("reset")
 
     def inputs(self, seed: int) -> list[Any]:
         """Return inputs of the task's own distribution."""
-        answer = self._connection.ask("inputs", seed=seed)
-        return self._connection.take_list(answer, self.device, "the inputs")
+        answer = self._ask("inputs", seed=seed)
+        return self._take_list(answer, self.device, "the inputs")
 
     def input_sets(self, seeds: Sequence[int]) -> list[list[Any]]:
         """Return inputs of the task's own distribution for each seed."""
-        answer = self._connection.ask("input_sets", seeds=list(seeds))
-        sets = self._connection.take_list(answer, self.device, "the inputs")
+        answer = self._ask("input_sets", seeds=list(seeds))
+        sets = self._take_list(answer, self.device, "the inputs")
         if len(sets) != len(seeds) or not all(isinstance(one, list) for one in sets):
-            raise self._connection.break_off("the inputs are no lists")
+            raise self._break_off("the inputs are no lists")
         return sets
 
     def value(self, inputs: list[Any], seed: int = 0) -> Any:
         """Return the reference's answer in the task's own element types alone."""
-        place, spec = self._connection.put(inputs)
-        answer = self._connection.ask("value", place=place, inputs=spec, seed=seed)
-        values = self._connection.take_list(answer, self.device, "answers")
+        answer = self._ask("value", **self._put(inputs), seed=seed)
+        values = self._take_list(answer, self.device, "answers")
         if len(values) != 1:
-            raise self._connection.break_off("an answer is missing")
+            raise self._break_off("an answer is missing")
         return values[0]
 
     def answer(self, inputs: list[Any], seed: int = 0, kind: str = _OWN) -> Expected:
@@ -577,16 +334,15 @@ class Reference:
             seed: Seed of the module's own random numbers.
             kind: What the inputs are; see `measure_algorithms`.
         """
-        place, spec = self._connection.put(inputs)
-        answer = self._connection.ask("answer", place=place, inputs=spec, seed=seed)
-        value, exact = self._connection.take_pair(answer)
+        answer = self._ask("answer", **self._put(inputs), seed=seed)
+        value, exact = self._take_pair(answer)
         self.draws |= answer["draws"]
         self.changed = answer["changed"]
         self.keeps_inputs |= answer["keeps"]
         self.places_tensors |= answer["places"]
         tensors = list(tensors_of(inputs))
         if any(number >= len(tensors) for number in answer["changed"]):
-            raise self._connection.break_off("a call changes an input that there is not")
+            raise self._break_off("a call changes an input that there is not")
         # A checker gets what a call returns, which is a part of the answer only.
         has_checker = self.rules.has_checker and not self.changed
         check = functools.partial(self.check, inputs) if has_checker else None
@@ -608,9 +364,9 @@ class Reference:
 
     def check(self, inputs: list[Any], output: Any) -> tuple[bool, str]:
         """Return whether the task's own checker accepts an output, and its text."""
-        place, spec = self._connection.put([inputs, output])
+        values = self._put([inputs, output], "values")
         try:
-            answer = self._connection.ask("check", place=place, values=spec)
+            answer = self._ask("check", **values)
         except ReferenceFailed as failed:
             if not self.is_alive:
                 raise
@@ -639,14 +395,8 @@ class Reference:
             return
         self._algorithms[kind], self.limits = (), limits
         for inputs, seed in questions or (self._draw() for _ in range(_DRAWS)):
-            place, spec = self._connection.put(inputs)
-            answer = self._connection.ask(
-                "algorithms",
-                place=place,
-                inputs=spec,
-                seed=seed,
-                policy=policy,
-                limits=dict(limits),
+            answer = self._ask(
+                "algorithms", **self._put(inputs), seed=seed, policy=policy, limits=dict(limits)
             )
             self.rounds = answer["rounds"]
             self._algorithms_differ |= answer["differ"]
@@ -675,24 +425,21 @@ class Reference:
         """
         if self.rounds is False:
             return ()
-        place, spec = self._connection.put(inputs)
-        answer = self._connection.ask(
-            "steps", place=place, inputs=spec, seed=seed, limits=dict(self.limits)
-        )
-        changes = self._connection.take_list(answer, self.device, "the steps")
+        answer = self._ask("steps", **self._put(inputs), seed=seed, limits=dict(self.limits))
+        changes = self._take_list(answer, self.device, "the steps")
         self.rounds = answer["rounds"]
         if not all(isinstance(change, torch.Tensor) for change in changes):
-            raise self._connection.break_off("the steps are no tensors")
+            raise self._break_off("the steps are no tensors")
         return changes
 
     def count_bytes(self) -> tuple[int, int] | None:
         """Return the bytes of a call's inputs and of its answer; None if only a call can tell."""
-        answer = self._connection.ask("count_bytes", seed=secrets.randbits(_SEED_BITS))
+        answer = self._ask("count_bytes", seed=secrets.randbits(_SEED_BITS))
         return None if answer["bytes"] is None else tuple(answer["bytes"])
 
     def sizes(self) -> list[Size]:
         """Return the numbers of the task's text that set dimensions of its inputs."""
-        return [tuple(size) for size in self._connection.ask("sizes")["sizes"]]
+        return [tuple(size) for size in self._ask("sizes")["sizes"]]
 
     def try_axes(self, axes: Mapping[str, Any], limit_s: float = CALL_LIMIT_S) -> Form:
         """Return the form of inputs and answer at other axes, by a module of its own.
@@ -701,24 +448,23 @@ class Reference:
         worker has ended.
         """
         given: dict[str, Any] = {"axes": dict(axes), "seed": secrets.randbits(_SEED_BITS)}
-        return Form(**self._connection.ask("try_axes", limit_s, **given))
+        return Form(**self._ask("try_axes", limit_s, **given))
 
     def depends_on_tf32(self) -> bool:
         """Whether answers change with the flag for TF32 in convolutions; asked once."""
         if self._depends_on_tf32 is None:
-            answer = self._connection.ask("depends_on_tf32", seed=secrets.randbits(_SEED_BITS))
+            answer = self._ask("depends_on_tf32", seed=secrets.randbits(_SEED_BITS))
             self._depends_on_tf32 = bool(answer["depends"])
         return self._depends_on_tf32
 
     def choices(self, inputs: list[Any], seed: int = 0) -> list[Choice]:
         """Return the choices of indices that a call makes, without changing the module's memory."""
-        place, spec = self._connection.put(inputs)
-        answer = self._connection.ask("choices", place=place, inputs=spec, seed=seed)
-        entries = self._connection.take_list(answer, self.device, "the choices")
+        answer = self._ask("choices", **self._put(inputs), seed=seed)
+        entries = self._take_list(answer, self.device, "the choices")
         try:
             return [read_choice(entry) for entry in entries]
         except ValueError as error:
-            raise self._connection.break_off(str(error)) from error
+            raise self._break_off(str(error)) from error
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return parameters and buffers as they were made, by name, on the processor."""
@@ -726,7 +472,7 @@ class Reference:
 
     def current_state(self) -> dict[str, torch.Tensor]:
         """Return parameters and buffers as they are after the calls, by name, on the processor."""
-        return read_state(self._connection, now=True).values
+        return self._read_state(now=True).values
 
     def shows_only_in_evaluation(self, names: Sequence[str]) -> bool:
         """Whether what calls have made of these buffers shows in evaluation mode alone.
@@ -735,7 +481,7 @@ class Reference:
         them until the module is put into evaluation mode.
         """
         seed = secrets.randbits(_SEED_BITS)
-        answer = self._connection.ask("shows_only_in_evaluation", names=list(names), seed=seed)
+        answer = self._ask("shows_only_in_evaluation", names=list(names), seed=seed)
         return bool(answer["shows"])
 
     def parameters(self) -> set[str]:
@@ -748,15 +494,180 @@ class Reference:
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name until the next `reset`."""
-        for page in split_pages(state):
-            place, spec = self._connection.put([state[name] for name in page])
-            self._connection.ask("adopt", place=place, names=page, values=spec)
+        page: list[str] = []  # names that one message and one box can hold
+        size = letters = 0
+        for name, value in [*state.items(), ("", None)]:
+            if page and (
+                value is None
+                or len(page) >= _PAGE_ENTRIES
+                or size + value.nbytes > _PAGE_BYTES
+                or letters + len(name) > _PAGE_NAMES
+            ):
+                values = self._put([state[name] for name in page], "values")
+                self._ask("adopt", **values, names=page)
+                page, size, letters = [], 0, 0
+            if value is not None:
+                page.append(name)
+                size += -(-value.nbytes // ALIGN_BYTES) * ALIGN_BYTES
+                letters += len(name)
 
     def count(self, seeds: Sequence[int]) -> Counts:
         """Return the least work of a call, which the worker counts on inputs of two seeds."""
-        return Counts(**self._connection.ask("count", seeds=list(seeds)))
+        return Counts(**self._ask("count", seeds=list(seeds)))
 
     def _initial_state(self) -> ModuleState:
         if self._initial is None:
-            self._initial = read_state(self._connection, now=False)
+            self._initial = self._read_state(now=False)
         return self._initial
+
+    def _read_state(self, *, now: bool) -> ModuleState:
+        """Read the module's state: as it was made, or with `now` as it is after the calls."""
+        state = ModuleState()
+        while True:
+            answer = self._ask("state", start=len(state.values), now=now)
+            page = answer["page"]
+            values = self._take_list(answer, "cpu", "the state")
+            if len(page) != len(values):
+                raise self._break_off("the state is not described")
+            for (name, is_parameter, owner), value in zip(page, values, strict=True):
+                if name in state.values or not isinstance(value, torch.Tensor):
+                    raise self._break_off("the state is not described")
+                state.values[name] = value
+                state.owners[name] = owner
+                if is_parameter:
+                    state.parameters.add(name)
+            if len(state.values) >= answer["total"]:
+                return state
+            if not page or len(state.values) > _MOST_TENSORS:
+                raise self._break_off("the state has no end")
+
+    def _ask(self, do: str, limit_s: float = CALL_LIMIT_S, **fields: Any) -> dict[str, Any]:
+        """Send one request and return its answer."""
+        if self._process is None:
+            raise ReferenceFailed("the task's worker is gone")
+        if self.device == "cuda":
+            release_unused_memory()
+        try:
+            answer = self._process.ask(do, limit_s, _BUILD_LIMIT_S, **fields)
+        except TimedOut as error:
+            failed = explain_timeout("call", limit_s, _BUILD_LIMIT_S, error.compiling)
+            raise self._break_off(refuse_limit("task_time", failed.message)) from error
+        except Died as error:
+            process, self._process = self._process, None
+            try:
+                reason = explain_end(process.end()).message
+            finally:
+                self.close()
+            raise ReferenceFailed(f"the task's worker is gone: {reason}") from error
+        except (Malformed, ValueError) as error:
+            raise self._break_off(str(error)) from error
+        if "error" in answer:
+            reason = make_readable(answer["error"][:_MOST_TEXT])
+            if answer.get("lost"):
+                raise self._break_off(reason)
+            raise ReferenceFailed(reason)
+        return answer
+
+    def _break_off(self, reason: str) -> ReferenceFailed:
+        """End a worker that breaks the protocol, and return the error to raise."""
+        self.close()
+        return ReferenceFailed(f"the task's worker is ended: {make_readable(reason)}")
+
+    def _put(self, value: list[Any], name: str = "inputs") -> dict[str, Any]:
+        """Put a value into the inbox; returns the fields of its place and structure."""
+        place = find_place(value, self.device)
+        return {"place": place, name: self._box("inbox", place, lay_out(value).end).put(value)}
+
+    def _take(self, answer: Mapping[str, Any], device: str) -> Any:
+        """Return the value of an answer, its tensors copied to a device."""
+        with self._open_answer(answer) as (box, spec, _):
+            return box.get(spec, device)
+
+    def _take_list(self, answer: Mapping[str, Any], device: str, what: str) -> list[Any]:
+        """Return the value of an answer, which has to be a list. `what` names it in errors."""
+        value = self._take(answer, device)
+        if not isinstance(value, list):
+            raise self._break_off(f"{what} are no list")
+        return value
+
+    def _take_pair(self, answer: Mapping[str, Any]) -> tuple[Any, list[torch.Tensor | None]]:
+        """Return a value and the exact counterparts of its tensors."""
+        with self._open_answer(answer) as (box, spec, place):
+            match spec:
+                case {"list": [value_spec, exact_spec]}:
+                    # Without room for double precision on a GPU, the exact part is on the CPU.
+                    value, exact = box.get(value_spec, self.device), box.get(exact_spec, place)
+                case _:
+                    raise Malformed("an answer is no pair")
+            tensors = list(tensors_of(value))
+            if not isinstance(exact, list) or len(exact) != len(tensors):
+                raise Malformed("an answer has more tensors than exact ones, or fewer")
+            if not all(_is_exact(one, of) for one, of in zip(exact, tensors, strict=True)):
+                raise Malformed("an exact answer is of another form than the answer")
+            return value, exact
+
+    @contextlib.contextmanager
+    def _open_answer(self, answer: Mapping[str, Any]) -> Generator[tuple[Box, Any, str]]:
+        """Yield the box of an answer's value, its structure and its place."""
+        try:
+            place = self._read_place(answer)
+            if "needs" in answer:
+                self._box("outbox", place, answer["needs"])
+                answer = self._ask("fetch")
+                if self._read_place(answer) != place:
+                    raise Malformed("a value has moved")
+            held = self._boxes.get(("outbox", place))
+            if held is None:
+                raise Malformed("a value has no memory")
+            yield held, answer["spec"], place
+        except (Malformed, RuntimeError, ValueError, OverflowError) as error:
+            raise self._break_off(str(error)) from error
+        if held.size_bytes > _KEPT_BYTES:
+            self._drop("outbox", place)
+
+    def _read_place(self, answer: Mapping[str, Any]) -> str:
+        if answer["place"] not in ("cpu", self.device):
+            raise Malformed("a value is on another device")
+        return answer["place"]
+
+    def _box(self, side: Side, place: str, needed: int) -> Box:
+        """Return a box of at least `needed` bytes, a new one if the present one is too small."""
+        held = self._boxes.get((side, place))
+        if held is not None and held.size_bytes >= needed:
+            return held
+        if held is not None:
+            self._drop(side, place)
+        size = round_up(needed)
+        most_bytes = self._most_bytes if place == "cpu" else torch.cuda.mem_get_info()[1]
+        if size > most_bytes:
+            raise self._break_off(f"a value takes {needed} bytes, and may take {most_bytes}")
+        order: dict[str, Any] = {"side": side, "place": place, "size": size}
+        try:
+            answer = self._ask("box", **order)
+        except ReferenceFailed:
+            if place == "cpu" or self._process is None:
+                raise
+            torch.cuda.empty_cache()  # what this process has freed makes room
+            answer = self._ask("box", **order)
+        try:
+            if place == "cpu":
+                made = MappedBox(self._files[side], size)
+            else:
+                if self._process is None:
+                    raise ReferenceFailed("the task's worker is gone")
+                with self._process.let_run():  # CUDA opens the memory with its help
+                    made = OpenedBox(answer.get("handle", ""), size)
+        except OSError as error:
+            self.close()
+            raise HostUnfit(
+                f"this host has no {size} bytes of memory to pass a value: {error.strerror}",
+                "End other processes, or use a machine with more memory.",
+            ) from error
+        except (RuntimeError, TimedOut, ValueError) as error:
+            raise self._break_off(f"there are no {size} bytes to pass a value: {error}") from error
+        self._boxes[side, place] = made
+        return made
+
+    def _drop(self, side: Side, place: str) -> None:
+        self._boxes.pop((side, place)).close()
+        self._ask("box", side=side, place=place, size=0)

@@ -22,9 +22,9 @@ from evaluators.judging.case import Case, Policy
 from evaluators.judging.case_result import CaseResult, build_shared_columns
 from evaluators.judging.tolerance import flatten, measure_algorithms, widen
 from evaluators.limits.kinds import refuse_limit
-from evaluators.memory.tensors import is_inexact, tensors_of
+from evaluators.memory.tensors import has_same_bits, is_inexact, tensors_of
 from evaluators.references.imported_file import WEIGHT_SEED
-from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded, has_same_bits
+from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
 from evaluators.sandbox.failures import Failed, lacks_memory
 from evaluators.sandbox.folders import find_outside_files
 from evaluators.sandbox.launcher import Limits

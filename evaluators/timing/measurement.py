@@ -19,8 +19,7 @@ from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.placement import pick_fast_cores, time_loop
 from evaluators.device.timing_conditions import read_load
 from evaluators.judging.bench import BaselineWorkers
-from evaluators.memory.tensors import copy_value, tensors_of
-from evaluators.references.task import has_same_bits
+from evaluators.memory.tensors import copy_value, has_same_bits, tensors_of
 from evaluators.sandbox.failures import Failed
 from evaluators.timing.checks import CpuWatch, OutputChecks, mark_noise, reject_early_work
 from evaluators.timing.intervals import NORMAL, bound_median

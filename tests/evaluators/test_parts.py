@@ -15,9 +15,16 @@ from evaluators.device.identity import recognize_devices
 from evaluators.device.placement import Place
 from evaluators.device.timing_conditions import compute_flush_bytes
 from evaluators.judging.comparison import compare
-from evaluators.memory.tensors import Box, BoxFull, MappedBox, create_sealed_file, lay_out
+from evaluators.memory.tensors import (
+    Box,
+    BoxFull,
+    MappedBox,
+    create_sealed_file,
+    has_same_bits,
+    lay_out,
+)
 from evaluators.processes import messages
-from evaluators.references.task import Expected, ReferenceFailed, has_same_bits
+from evaluators.references.task import Expected, ReferenceFailed
 from evaluators.timing.intervals import MISSED, bound_median
 
 
