@@ -220,15 +220,12 @@ def _read_uuids() -> list[str] | None:
     return re.findall(r"^GPU .*\(UUID: ([^)]+)\)", listed, re.MULTILINE)
 
 
-def _has_driver() -> bool:
-    """Whether the machine has device files of a GPU: of Linux, of WSL, or of a Jetson."""
-    return any(next(Path("/dev").glob(name), None) for name in ("nvidia*", "dxg", "nvhost*"))
-
-
 def _read_names(device: str) -> list[str]:
     if device == "auto":
         # Where nvidia-smi is missing, only torch can tell; the judge process asks it.
-        is_unknown = shutil.which("nvidia-smi") is None and _has_driver()
+        # Device files of a GPU: of Linux, of WSL, or of a Jetson.
+        files = any(next(Path("/dev").glob(name), None) for name in ("nvidia*", "dxg", "nvhost*"))
+        is_unknown = shutil.which("nvidia-smi") is None and files
         return list_gpus() or (["auto"] if is_unknown else ["cpu"])
     if device == "cpu":
         return ["cpu"]
@@ -240,19 +237,17 @@ def _read_names(device: str) -> list[str]:
         known = _known_gpus()
         is_gpu = kind == "cuda" and number.isdigit()
         if not is_gpu or (known is not None and name not in known):
-            raise DeviceUnavailable(f'no device "{name}"', _list_devices(known))
+            if known is None:
+                hint = "Choose auto, cpu, cuda, or GPUs such as cuda:0,cuda:1."
+            elif not known:
+                hint = "This machine has no GPU that this process may use. Choose cpu."
+            else:
+                listed = ", ".join(["cpu", *known])
+                hint = f"This machine has {listed}. auto and cuda take every GPU."
+            raise DeviceUnavailable(f'no device "{name}"', hint)
     if len(set(names)) < len(names):
         raise DeviceUnavailable(
             f"{device} names a device twice",
             "Name each GPU once: it times one kernel at a time.",
         )
     return names
-
-
-def _list_devices(gpus: list[str] | None) -> str:
-    """Return the hint that lists the devices of this machine."""
-    if gpus is None:
-        return "Choose auto, cpu, cuda, or GPUs such as cuda:0,cuda:1."
-    if not gpus:
-        return "This machine has no GPU that this process may use. Choose cpu."
-    return f"This machine has {', '.join(['cpu', *gpus])}. auto and cuda take every GPU."

@@ -9,8 +9,6 @@ dimension.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,12 +53,17 @@ def count_work(module: torch.nn.Module, inputs: list[Any], others: list[Any]) ->
     This runs the task's code, so only the task's worker calls it. Gradients stay in the module,
     which nothing may use afterwards.
     """
-    with _tolerate_failure():
+    try:
         moved = count_moved_bytes(module, inputs, others)
-        operations = _count_operations(module, inputs)
+        with torch.no_grad(), _OperationCounter() as counter:
+            call(module, inputs)
         single = all(t.dtype is torch.float32 for t in tensors_of(inputs) if t.is_floating_point())
-        return Counts(moved, operations, single)
-    return Counts()
+        return Counts(moved, counter.total, single)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        # A task has no floor where its gradient fails, for example for lack of memory.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return Counts()
 
 
 def compute_floor(
@@ -85,7 +88,7 @@ def compute_floor(
 
 def count_moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> int:
     """Return the bytes of the inputs that have to be read and of the answer to be written."""
-    given = map_tensors(inputs, _require_gradients)
+    given = map_tensors(inputs, lambda t: t.detach().clone().requires_grad_(t.is_floating_point()))
     with torch.enable_grad():
         value = call(module, given)
         answers = [t for t in tensors_of(value) if t.is_floating_point()]
@@ -104,10 +107,6 @@ def count_moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[A
         if not _is_taken_over(t, held)
     )
     return read + written
-
-
-def _require_gradients(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone().requires_grad_(tensor.is_floating_point())
 
 
 def _is_symmetric(tensor: torch.Tensor) -> bool:
@@ -136,12 +135,6 @@ def _is_taken_over(answer: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
     for tensor in same:
         found |= torch.isin(chosen, tensor.detach().flatten())
     return bool(found.all())
-
-
-def _count_operations(module: torch.nn.Module, inputs: list[Any]) -> int:
-    with torch.no_grad(), _OperationCounter() as counter:
-        call(module, inputs)
-    return counter.total
 
 
 class _OperationCounter(TorchDispatchMode):
@@ -175,13 +168,3 @@ class _OperationCounter(TorchDispatchMode):
         if known is not None:
             self.total += int(known(*args, **kwargs, out_val=out))
         return out
-
-
-@contextlib.contextmanager
-def _tolerate_failure() -> Generator[None]:
-    """Leave a task without a floor where its gradient fails, for example for lack of memory."""
-    try:
-        yield
-    except (RuntimeError, TypeError, ValueError, NotImplementedError):
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()

@@ -187,18 +187,21 @@ def iterate_algorithms(
         yield _SplitSums()
     if device != "cuda":
         if kinds & {"product", "convolution", "sum"}:
-            yield _use_threads(1 if torch.get_num_threads() > 1 else 2)
+            threads = torch.get_num_threads()
+            yield _call_with(torch.set_num_threads, 1 if threads > 1 else 2, threads)
         # Without oneDNN, convolutions and products in half precision take 100 times as long.
         if "product" in kinds and not kinds & {"convolution", "half"}:
-            yield _switch_off_onednn()
+            switch = torch.backends.mkldnn.set_flags
+            yield _call_with(switch, False, torch.backends.mkldnn.enabled)
         return
     cudnn = torch.backends.cudnn
     if "convolution" in kinds:
         yield _set(cudnn, "deterministic", True)
         yield _set(cudnn, "benchmark", True)
     if "product" in kinds:
-        yield _use_blas("cublas")
-        yield _use_blas("cublaslt")
+        choose = torch.backends.cuda.preferred_blas_library
+        for library in ("cublas", "cublaslt"):
+            yield _call_with(choose, library, choose())
     if "attention" in kinds:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -219,9 +222,10 @@ class RoundedFactors(OperationMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = _get_name(func)
-        if name in self._names and all(_is_single(args[n]) for n in _find_factors(name)):
+        factors = (1, 2) if name in ("addmm", "baddbmm") else (0, 1)
+        if name in self._names and all(args[number].dtype == torch.float32 for number in factors):
             args = list(args)
-            for number in _find_factors(name):
+            for number in factors:
                 args[number] = _round_to_tf32(args[number])
         return func(*args, **(kwargs or {}))
 
@@ -235,10 +239,14 @@ class _SplitSums(OperationMode):
         kwargs = kwargs or {}
         name = _get_name(func)
         if name in _PRODUCTS and func._overloadname == "default":
-            head, tail = _split_product(args, name)
+            # Both halves of the product along its common dimension.
+            *summand, a, b = args[: 3 if name.startswith(("addmm", "baddbmm")) else 2]
+            half = a.shape[-1] // 2
+            a_parts, b_parts = a.tensor_split([half], -1), b.tensor_split([half], -2)
             scale = kwargs.get("alpha", 1)
             multiply = torch.mm if name in ("mm", "addmm") else torch.bmm
-            return func(*head, **kwargs) + scale * multiply(*tail)
+            head = func(*summand, a_parts[0], b_parts[0], **kwargs)
+            return head + scale * multiply(a_parts[1], b_parts[1])
         if name == "convolution" and args[8] == 1 and args[1].shape[0 if args[6] else 1] > 1:
             x, weight, bias, *others = args
             dim = 0 if args[6] else 1
@@ -253,24 +261,8 @@ class _SplitSums(OperationMode):
         return func(*args, **kwargs)
 
 
-def _split_product(args: Any, name: str) -> tuple[list[Any], list[Any]]:
-    """Return the operands of both halves of a product along its common dimension."""
-    *summand, a, b = args[: 3 if name.startswith(("addmm", "baddbmm")) else 2]
-    half = a.shape[-1] // 2
-    (a_head, a_tail), (b_head, b_tail) = a.tensor_split([half], -1), b.tensor_split([half], -2)
-    return [*summand, a_head, b_head], [a_tail, b_tail]
-
-
 def _get_name(func: Any) -> str:
     return str(func).removeprefix("aten.").partition(".")[0]
-
-
-def _find_factors(name: str) -> tuple[int, int]:
-    return (1, 2) if name in ("addmm", "baddbmm") else (0, 1)
-
-
-def _is_single(tensor: torch.Tensor) -> bool:
-    return tensor.dtype == torch.float32
 
 
 def _round_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
@@ -298,30 +290,10 @@ def _allow_tf32() -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _use_blas(name: str) -> Generator[None]:
-    before = torch.backends.cuda.preferred_blas_library()
-    torch.backends.cuda.preferred_blas_library(name)
+def _call_with(change: Callable[[Any], Any], value: Any, before: Any) -> Generator[None]:
+    """Change a setting by a function of torch, and change it back."""
+    change(value)
     try:
         yield
     finally:
-        torch.backends.cuda.preferred_blas_library(before)
-
-
-@contextlib.contextmanager
-def _use_threads(threads: int) -> Generator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _switch_off_onednn() -> Generator[None]:
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.set_flags(_enabled=False)
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.set_flags(_enabled=before)
+        change(before)

@@ -153,7 +153,8 @@ class TaskModule:
             first, again = _Built(self._construct(namespace), vars(namespace)), self._build()
             self._initial: dict[str, torch.Tensor] = copy_value(_read_state(first.module))
             named = first.module.named_parameters(remove_duplicate=False)
-            self._parameters = {name for name, _ in named}
+            self.parameters = {name for name, _ in named}
+            """Names in the state that are parameters and not buffers."""
             if _hold_same_tensors(first.module, again.module):
                 self._unused = [first, again]
             else:
@@ -248,10 +249,6 @@ class TaskModule:
         """Return parameters and buffers by name: as made, or with `now` as after the calls."""
         return _read_state(self._model) if now else self._initial
 
-    def parameters(self) -> set[str]:
-        """Return the names in the state that are parameters and not buffers."""
-        return self._parameters
-
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name until the next `reset`."""
         self._is_new = False
@@ -331,7 +328,7 @@ class TaskModule:
         given = inputs if self.changed == [] and not is_scratch else copy_value(inputs)
         held = list(tensors_of(given))
         places = list(map(_read_place, held))
-        form = describe_value(given, _read_no_tensor)
+        form = describe_value(given, lambda _: None)
         self._is_new = False
         with torch.no_grad(), _name_failure("forward() failed"):
             value = call(self._model, given)
@@ -341,7 +338,7 @@ class TaskModule:
         now = list(tensors_of(given))
         is_other = len(now) != len(held) or any(a is not b for a, b in zip(now, held, strict=True))
         with _name_failure("the inputs after forward()"):
-            is_same_form = is_other or describe_value(given, _read_no_tensor) == form
+            is_same_form = is_other or describe_value(given, lambda _: None) == form
         if is_other or not is_same_form:
             other = "tensors" if is_other else "values"
             detail = f"forward() puts other {other} into a container of its inputs"
@@ -375,7 +372,10 @@ class TaskModule:
                 made = list_arguments(self._get_inputs(), model.forward)
                 inputs = move_to_device(made, "meta")
                 answer = call(model, inputs)
-            return _sum_bytes(inputs), _sum_bytes(answer)
+            input_bytes, answer_bytes = (
+                sum(tensor.nbytes for tensor in tensors_of(value)) for value in (inputs, answer)
+            )
+            return input_bytes, answer_bytes
         except Exception:
             return None
 
@@ -548,7 +548,12 @@ class TaskModule:
             if all(map(has_same_bits, value, other)):
                 continue
             if not exact:
-                exact = self._match_double(inputs, value, draws=draws)
+                answers = None
+                if not draws:
+                    with contextlib.suppress(Exception, SystemExit):
+                        answers = self._answer_in_double(inputs)
+                exact = _match_exact(answers, value)
+                del answers
                 slack = self.steps(inputs, seed, limits)[0] if "step" in kinds else []
                 slack = [None if one is None else one[1] for one in slack or [None] * len(value)]
                 own = measure_errors(value, exact, slack)
@@ -605,15 +610,6 @@ class TaskModule:
         given = copy_value(inputs, device, double=True)
         with torch.no_grad(), _use_double(device), mode or contextlib.nullcontext():
             return list(tensors_of(call(double, given)))
-
-    def _match_double(
-        self, inputs: list[Any], own: list[torch.Tensor], *, draws: bool
-    ) -> list[torch.Tensor | None]:
-        """Return what `_compute_exact` returns, by a copy."""
-        if not draws:
-            with contextlib.suppress(Exception, SystemExit):
-                return _match_exact(self._answer_in_double(inputs), own)
-        return _match_exact(None, own)
 
     def _compute_exact(
         self, inputs: list[Any], own: list[torch.Tensor]
@@ -684,10 +680,6 @@ def _match_exact(
     return [x if _classify(x) == _classify(t) else _to_exact(t) for t, x in pairs]
 
 
-def _read_no_tensor(_: torch.Tensor) -> None:
-    return None
-
-
 def _read_place(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
@@ -714,10 +706,6 @@ def _is_rounding(error: EagerError | None, own: EagerError | None) -> bool:
     return error.relative <= max(_MOST_ROUNDING, _MOST_OF_OWN * own.relative)
 
 
-def _sum_bytes(value: Any) -> int:
-    return sum(tensor.nbytes for tensor in tensors_of(value))
-
-
 def _read_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     held = module.state_dict().items()
     return {name: value for name, value in held if isinstance(value, torch.Tensor)}
@@ -725,22 +713,23 @@ def _read_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def _hold_same_tensors(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     """Whether all tensors that two modules hold have the same bits."""
-    pair = [
+    first, second = (
         [held for held in iterate_held([module]) if isinstance(held, torch.Tensor)]
         for module in (one, other)
-    ]
-    return len(pair[0]) == len(pair[1]) and all(
-        _is_same_tensor(a, b) for a, b in zip(*pair, strict=True)
     )
-
-
-def _is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if (one.shape, one.dtype, one.layout) != (other.shape, other.dtype, other.layout):
+    if len(first) != len(second):
         return False
-    if one.is_sparse:
-        return torch.equal(one.to_dense(), other.to_dense())
-    plain = one.layout is torch.strided and not (one.is_meta or one.is_quantized)
-    return not plain or has_same_bits(one, other)
+    for a, b in zip(first, second, strict=True):
+        if (a.shape, a.dtype, a.layout) != (b.shape, b.dtype, b.layout):
+            return False
+        if a.is_sparse:
+            is_same = torch.equal(a.to_dense(), b.to_dense())
+        else:
+            is_plain = a.layout is torch.strided and not (a.is_meta or a.is_quantized)
+            is_same = not is_plain or has_same_bits(a, b)
+        if not is_same:
+            return False
+    return True
 
 
 def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:

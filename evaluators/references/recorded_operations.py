@@ -180,7 +180,13 @@ def _read_step(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Step | None:
     if base in _CASTS:
         target = args[0].dtype if base == "copy" else kwargs.get("dtype")
         value = args[1] if base == "copy" else args[0]
-        if target is not None and _is_narrow(target, value):
+        if target is None or not _is_floating(value):
+            return None
+        if target in (torch.bool, value.dtype) or target.is_complex:
+            return None
+        # A cast rounds if it is to far fewer numbers: whole ones or short floats.
+        most_bytes = min(_NARROW_BYTES, value.dtype.itemsize - 1)
+        if not target.is_floating_point or target.itemsize <= most_bytes:
             device = kwargs.get("device") or value.device
             return make_step(value, lambda moved: moved.to(device, target))
     return None
@@ -188,15 +194,6 @@ def _read_step(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Step | None:
 
 def _is_floating(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def _is_narrow(target: torch.dtype, value: Any) -> bool:
-    """Whether a cast of floating values rounds them to far fewer: whole numbers or short floats."""
-    if not _is_floating(value) or target in (torch.bool, value.dtype) or target.is_complex:
-        return False
-    return not target.is_floating_point or target.itemsize <= min(
-        _NARROW_BYTES, value.dtype.itemsize - 1
-    )
 
 
 def _find_margin(
@@ -220,19 +217,18 @@ def _find_margin(
 
     def limit_edges(margin: torch.Tensor) -> torch.Tensor | None:
         margin = torch.where(has_error, margin, 0.0)
-        near = sum(_count_changes(double.apply(exact + s * margin), result) for s in _SIGNS)
+        near = 0
+        for sign in _SIGNS:
+            one, other = double.apply(exact + sign * margin), result
+            if isinstance(one, tuple):
+                one, other = one[0], other[0]
+            near += int((one.to(torch.float64) != other.to(torch.float64)).sum())
         return margin if near <= _MOST_AT_EDGES * exact.numel() else None
 
     least = limit_edges(by_eager)
     least = torch.zeros_like(error) if least is None else least
     most = limit_edges(by_limit)
     return least, least if most is None else most
-
-
-def _count_changes(one: Any, other: Any) -> int:
-    if isinstance(one, tuple):
-        one, other = one[0], other[0]
-    return int((one.to(torch.float64) != other.to(torch.float64)).sum())
 
 
 # Indices that a task's module chooses: from which numbers, and which other index is as good.

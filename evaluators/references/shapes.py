@@ -115,8 +115,19 @@ def draw_shapes(
     trial = _Trial(reference, axes, shapes)
     for number in range(count):
         proposals = itertools.islice(_propose(number, sizes, f"{task_id}:{version}"), _MOST_TRIALS)
-        changed = (_build_axes(proposal) for proposal in proposals)
-        if not any(trial.accept(one, _MOST_GROWTH) for one in changed):
+        is_accepted = False
+        for numbers in proposals:
+            lists = {size.name: list(size.numbers) for size in numbers}
+            for size, changed in numbers.items():
+                lists[size.name][size.at or 0] = changed
+            changes = {
+                size.name: lists[size.name][0] if size.at is None else lists[size.name]
+                for size in numbers
+                if tuple(lists[size.name]) != size.numbers
+            }
+            if is_accepted := trial.accept(changes, _MOST_GROWTH):
+                break
+        if not is_accepted:
             note = f"other shapes: {len(shapes.accepted)} of {count} are drawn; {trial.refusal}"
             shapes.notes.append(note[:_MOST_NOTE])
             break
@@ -241,18 +252,6 @@ def _find_prime(number: int) -> int:
 def _hash(*parts: object) -> int:
     text = ":".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
-
-
-def _build_axes(numbers: Mapping[_Size, int]) -> dict[str, Any]:
-    """Return the axes with new numbers, without names that keep theirs."""
-    lists = {size.name: list(size.numbers) for size in numbers}
-    for size, number in numbers.items():
-        lists[size.name][size.at or 0] = number
-    return {
-        size.name: lists[size.name][0] if size.at is None else lists[size.name]
-        for size in numbers
-        if tuple(lists[size.name]) != size.numbers
-    }
 
 
 def _list_ranks(form: Form) -> list[list[tuple[str, int]]]:

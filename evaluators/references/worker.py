@@ -21,6 +21,7 @@ from evaluators.memory.tensors import (
     OwnedBox,
     Side,
     find_place,
+    get_dtype_name,
     is_inexact,
     lay_out,
     tensors_of,
@@ -94,13 +95,13 @@ class TaskLoop:
 
     def value(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Answer inputs in the task's own precision."""
-        given = self._boxes["inbox", place].get(inputs, self._setting.device)
+        given = self._take(place, inputs)
         return self._give([self._loaded.value(given, seed)])
 
     def answer(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Answer inputs, in the task's own precision and in double precision."""
         task = self._loaded
-        given = self._boxes["inbox", place].get(inputs, self._setting.device)
+        given = self._take(place, inputs)
         answer = self._give([*task.answer(given, seed)])
         return {
             **answer,
@@ -116,7 +117,7 @@ class TaskLoop:
 
     def check(self, place: str, values: dict[str, Any]) -> dict[str, Any]:
         """Ask the task's own checker whether an output is right: values are inputs and output."""
-        inputs, output = self._boxes["inbox", place].get(values, self._setting.device)
+        inputs, output = self._take(place, values)
         accepted, text = self._loaded.check(inputs, output)
         return {"accepted": accepted, "text": text[:_TEXT_LIMIT]}
 
@@ -134,8 +135,8 @@ class TaskLoop:
         answers = list(tensors_of(value))
         floating = (answer for answer in answers if is_inexact(answer.dtype))
         reply = {
-            "inputs": [_describe_tensor(tensor) for tensor in tensors_of(inputs)],
-            "answers": [_describe_tensor(tensor) for tensor in answers],
+            "inputs": [[get_dtype_name(t.dtype), list(t.shape)] for t in tensors_of(inputs)],
+            "answers": [[get_dtype_name(t.dtype), list(t.shape)] for t in answers],
             "finite": all(bool(answer.isfinite().all()) for answer in floating),
         }
         del inputs, value, answers
@@ -155,7 +156,7 @@ class TaskLoop:
         self, place: str, inputs: dict[str, Any], seed: int, policy: str, limits: dict[str, float]
     ) -> dict[str, Any]:
         """Return the largest errors of the algorithms that a policy allows; see `EagerError`."""
-        given = self._boxes["inbox", place].get(inputs, self._setting.device)
+        given = self._take(place, inputs)
         found = self._loaded.measure_algorithms(given, seed, policy, limits)
         if self._setting.device == "cuda":
             release_unused_memory()
@@ -166,20 +167,19 @@ class TaskLoop:
         self, place: str, inputs: dict[str, Any], seed: int, limits: dict[str, float]
     ) -> dict[str, Any]:
         """Return how much another step changes an answer, and whether the task rounds at all."""
-        given = self._boxes["inbox", place].get(inputs, self._setting.device)
+        given = self._take(place, inputs)
         changes, rounds = self._loaded.steps(given, seed, limits)
         return {**self._give(changes), "rounds": rounds}
 
     def choices(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Return the choices of indices in a call, each as the fields of `Choice`."""
-        given = self._boxes["inbox", place].get(inputs, self._setting.device)
+        given = self._take(place, inputs)
         found = self._loaded.choices(given, seed)
         return self._give([[c.places, c.values, c.dim, c.ordered, c.exact] for c in found])
 
     def state(self, start: int, now: bool) -> dict[str, Any]:
         """Return a page of the state: name, whether it is a parameter, owner of the memory."""
         held = self._loaded.state(now=now)
-        parameters = self._loaded.parameters()
         names = list(held)
         owners: dict[int, int] = {}
         first = [owners.setdefault(value.data_ptr(), at) for at, value in enumerate(held.values())]
@@ -191,7 +191,8 @@ class TaskLoop:
             if size > _PAGE_BYTES or sum(map(len, page)) > _PAGE_NAMES:
                 break
         entries = [
-            [name, name in parameters, first[at]] for at, name in enumerate(page, start=start)
+            [name, name in self._loaded.parameters, first[at]]
+            for at, name in enumerate(page, start=start)
         ]
         return {**self._give([held[name] for name in page]), "page": entries, "total": len(names)}
 
@@ -218,6 +219,9 @@ class TaskLoop:
         if self._task is None:
             raise ValueError("no task is loaded")
         return self._task
+
+    def _take(self, place: str, spec: dict[str, Any]) -> Any:
+        return self._boxes["inbox", place].get(spec, self._setting.device)
 
     def _give(self, value: Any, dense: bool = True) -> dict[str, Any]:
         """Put a value into the outbox, or keep it and report the bytes that it needs.
@@ -251,30 +255,20 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
             return
         number, operation = request.pop("number"), request.pop("do")
         try:
-            reply = _OPERATIONS[operation](worker, **request)
+            reply: dict[str, Any] = _OPERATIONS[operation](worker, **request)
         except Exception as error:
-            reply = {"error": _describe_error(error), "lost": _is_lost(setting.device)}
+            reply = {"error": _describe_error(error), "lost": False}
+            if setting.device == "cuda":
+                try:
+                    torch.cuda.synchronize()
+                except RuntimeError:  # the GPU's context is broken: nothing can run in it
+                    reply["lost"] = True
         try:
             messages.send(channel, {"number": number, **reply})
         except ValueError as error:
             detail = f"too many inputs or outputs: {error}"
             error = TaskFailed(refuse_limit("value_count", detail))
             messages.send(channel, {"number": number, "error": _describe_error(error)})
-
-
-def _describe_tensor(tensor: torch.Tensor) -> list[Any]:
-    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
-
-
-def _is_lost(device: str) -> bool:
-    """Whether an error has broken the GPU's context, so that nothing can run in it."""
-    if device != "cuda":
-        return False
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return True
-    return False
 
 
 def _describe_error(error: Exception) -> str:

@@ -89,7 +89,12 @@ def explain_error(stage: Stage, error: Mapping[str, Any]) -> Failed:
     if complaint := next(complaints, None):
         message = f"{message[:_MOST_OF_COMMAND]} … {complaint}"
     detail = make_readable(error["trace"])
-    message = (_find_line(detail) + message)[:500]
+    own = [  # lines of the traceback that are in files of the kernel's own, the innermost last
+        f"{path.rpartition('/')[2]}, line {line}, in {function}: "
+        for path, line, function in _FRAME.findall(detail)
+        if not any(part in path for part in _LIBRARIES)
+    ]
+    message = "".join([*own[-1:], message])[:500]
     if types & _MEMORY_ERRORS or any(part in text for part in _MEMORY_TEXTS):
         return Failed("crash", "out_of_memory", message, detail)
     if types & _BUILD_ERRORS or any(part in text for part in _BUILD_TEXTS):
@@ -100,13 +105,3 @@ def explain_error(stage: Stage, error: Mapping[str, Any]) -> Failed:
     if stage == "construct":
         return Failed("compile_error", "init_failed", message, detail)
     return Failed("crash", "exception", message, detail)
-
-
-def _find_line(trace: str) -> str:
-    """Return the innermost line of a traceback that is in a file of the kernel's own."""
-    own = [
-        f"{path.rpartition('/')[2]}, line {line}, in {function}: "
-        for path, line, function in _FRAME.findall(trace)
-        if not any(part in path for part in _LIBRARIES)
-    ]
-    return own[-1] if own else ""

@@ -140,7 +140,20 @@ class Builds:
         if not kept.exists():
             return folder, False
         try:
-            _restore(kept, folder.descriptor)
+            with _open_folder(kept) as top:
+                with open(os.open(_MANIFEST, _READ, dir_fd=top), "rb") as file:
+                    entries = [_Entry(**entry) for entry in json.loads(file.read(_MANIFEST_BYTES))]
+                with _open_below(top, (_FILES,)) as files:
+                    for entry in entries:
+                        *below, name = entry.parts
+                        with (
+                            _open_below(files, tuple(below)) as source,
+                            _open_below(folder.descriptor, tuple(below), make=True) as into,
+                        ):
+                            copied = _copy_file((*below, name), source, into, entry.size)
+                        if copied.sha256 != entry.sha256:
+                            raise _Unfit(f"{name!a} is not what was kept")
+                os.utime(top)  # `trim` removes the oldest first
         except (OSError, ValueError, TypeError, RecursionError, _Unfit) as error:
             log.warning("the kept build %s is dropped: %s", key[:12], error)
             remove_folder(kept)
@@ -251,7 +264,9 @@ def _publish(source: int, target: int) -> Iterator[_Entry]:
                 known = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 if stat.S_ISDIR(known.st_mode):
                     waiting.append((*folder, name))
-                elif stat.S_ISREG(known.st_mode) and _is_built(name):
+                elif stat.S_ISREG(known.st_mode) and (
+                    name in _NAMES or Path(name).suffix in _SUFFIXES
+                ):
                     count += 1
                     with _open_below(target, folder, make=True) as into:
                         entry = _copy_file((*folder, name), fd, into, BUILD_LIMIT_BYTES - held)
@@ -265,10 +280,6 @@ def _check_name(name: str) -> None:
     """Raise _Unfit unless this is the name of one entry of a folder."""
     if name in ("", ".", "..") or "/" in name:
         raise _Unfit(f"{name!a} is no name of a file")
-
-
-def _is_built(name: str) -> bool:
-    return name in _NAMES or Path(name).suffix in _SUFFIXES
 
 
 def _copy_file(parts: tuple[str, ...], source: int, target: int, most_bytes: int) -> _Entry:
@@ -292,24 +303,3 @@ def _copy_file(parts: tuple[str, ...], source: int, target: int, most_bytes: int
             times = (known.st_atime_ns, known.st_mtime_ns)
             os.utime(sink.fileno(), ns=times)
     return _Entry(parts, digest.hexdigest(), size, known.st_mtime_ns)
-
-
-def _restore(kept: Path, target: int) -> None:
-    """Copy a kept build into an open, empty folder.
-
-    Raises OSError, ValueError, TypeError, RecursionError, _Unfit where it has changed.
-    """
-    with _open_folder(kept) as top:
-        with open(os.open(_MANIFEST, _READ, dir_fd=top), "rb") as file:
-            entries = [_Entry(**one) for one in json.loads(file.read(_MANIFEST_BYTES))]
-        with _open_below(top, (_FILES,)) as files:
-            for entry in entries:
-                *folder, name = entry.parts
-                with (
-                    _open_below(files, tuple(folder)) as source,
-                    _open_below(target, tuple(folder), make=True) as into,
-                ):
-                    copied = _copy_file((*folder, name), source, into, entry.size)
-                if copied.sha256 != entry.sha256:
-                    raise _Unfit(f"{name!a} is not what was kept")
-        os.utime(top)  # `trim` removes the oldest first

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,12 @@ def remember_failures() -> None:
 
     def run_build(build_directory: str, verbose: bool, error_prefix: str) -> None:
         record = Path(build_directory, RECORD)
-        made_of = _compute_digest(Path(build_directory))
+        digest = hashlib.sha256()
+        for file in sorted(Path(build_directory).iterdir()):
+            if file.suffix in _SOURCES and file.is_file():
+                for part in (file.name.encode(), file.read_bytes()):
+                    digest.update(len(part).to_bytes(8, "big") + part)
+        made_of = digest.hexdigest()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             failure = json.loads(record.read_text("utf-8"))
             if failure["made_of"] == made_of:
@@ -61,20 +66,6 @@ def remember_failures() -> None:
             raise
 
     cpp_extension._run_ninja_build = run_build  # pyright: ignore[reportPrivateUsage]
-
-
-def _compute_digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for part in _iterate_parts(folder):
-        digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.hexdigest()
-
-
-def _iterate_parts(folder: Path) -> Iterator[bytes]:
-    for file in sorted(folder.iterdir()):
-        if file.suffix in _SOURCES and file.is_file():
-            yield file.name.encode()
-            yield file.read_bytes()
 
 
 _FACTS: Mapping[str, Any] = {
@@ -124,15 +115,14 @@ def call_without_data(module: Any, inputs: Sequence[Any]) -> None:
     """
     if isinstance(module, torch.nn.Module):
         module = module.to("meta")
-    module(*(_make_input(one) for one in inputs))
-
-
-def _make_input(described: Any) -> Any:
-    match described:
-        case [str(dtype), *shape]:
-            return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
-        case _:
-            return described
+    given: list[Any] = []
+    for described in inputs:
+        match described:
+            case [str(dtype), *shape]:
+                given.append(torch.empty(shape, dtype=getattr(torch, dtype), device="meta"))
+            case _:
+                given.append(described)
+    module(*given)
 
 
 def _replace(value: Any, here: torch.device | str) -> Any:

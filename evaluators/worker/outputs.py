@@ -56,22 +56,22 @@ class OutputReader:
 
     def read_all(self, answers: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return outputs as they are now."""
-        if self._device != "cuda":
-            return [self._read_on_processor(answer) for answer in answers]
         values: list[Any] = []
         for answer in answers:
             self._refuse_misplaced(answer)
-            values.append(map_tensors(self._view(answer), _copy_tensor))
-        torch.cuda.synchronize()
+            if self._device == "cuda":
+                values.append(map_tensors(self._view(answer), _copy_tensor))
+            elif "boxed" in answer:
+                values.append(self.take(answer["boxed"], self._device))
+            else:
+                limit_bytes = self._limit_bytes if self.can_read_memory else -1
+                spec = answer["output"]
+                self._layouts = read_entries(spec)
+                read = functools.partial(read_value, self._pid, spec, limit_bytes)
+                values.append(_refuse_malformed(read))
+        if self._device == "cuda":
+            torch.cuda.synchronize()
         return values
-
-    def _read_on_processor(self, answer: Mapping[str, Any]) -> Any:
-        self._refuse_misplaced(answer)
-        if "boxed" in answer:
-            return self.take(answer["boxed"], self._device)
-        limit_bytes = self._limit_bytes if self.can_read_memory else -1
-        self._layouts = read_entries(answer["output"])
-        return _refuse_malformed(lambda: read_value(self._pid, answer["output"], limit_bytes))
 
     def capture(self, place: Place) -> Captured:
         """Read the memory of an output that a worker on a processor has not described yet."""
