@@ -16,6 +16,7 @@ import stat
 import statistics
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from evaluators.device.placement import identify_gpu
@@ -101,17 +102,13 @@ class DeviceLock:
         """Descriptors to pass to another process, which makes a DeviceLock of them."""
         return list(self._fds)
 
-    @contextlib.contextmanager
-    def hold_shared(self) -> Generator[Hold]:
+    def hold_shared(self) -> AbstractContextManager[Hold]:
         """Hold the device together with others."""
-        with self._take(fcntl.LOCK_SH) as hold:
-            yield hold
+        return self._take(fcntl.LOCK_SH)
 
-    @contextlib.contextmanager
-    def hold_exclusive(self) -> Generator[Hold]:
+    def hold_exclusive(self) -> AbstractContextManager[Hold]:
         """Hold the device alone."""
-        with self._take(fcntl.LOCK_EX) as hold:
-            yield hold
+        return self._take(fcntl.LOCK_EX)
 
     @contextlib.contextmanager
     def _take(self, how: int) -> Generator[Hold]:

@@ -57,8 +57,7 @@ from evaluators.memory.tensors import get_dtype_name, has_same_bits, is_inexact,
 from evaluators.memory.values import name_parts, split_arguments, tensors_of
 from evaluators.references.algorithms import EagerError
 from evaluators.references.recorded_operations import Choice, explain
-from evaluators.references.rules import Tolerance
-from evaluators.references.task import Expected, ReferenceFailed
+from evaluators.references.task import Expected, ReferenceFailed, Tolerance
 from evaluators.sandbox.failures import Failed, lacks_memory
 from store.errors import FlywheelError
 

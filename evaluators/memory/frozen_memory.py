@@ -13,7 +13,7 @@ import errno
 import functools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -82,9 +82,17 @@ def build_read_value(
 
     Takes and raises what `read_value` does.
     """
-    held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in _iterate_entries(spec))
-    make = read if held <= limit_bytes else _make_without_data
-    return build_value(spec, lambda entry: mark_pending(make(_read_entry(entry)), entry[-1]))
+    held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in read_entries(spec))
+
+    def build_tensor(entry: Any) -> torch.Tensor:
+        told = _read_entry(entry)
+        if held <= limit_bytes:
+            tensor = read(told)
+        else:  # expanded, since the bytes of an expanded tensor may exceed 64 bits
+            tensor = torch.empty((), dtype=told[0], device="meta").expand(told[1])
+        return mark_pending(tensor, entry[-1])
+
+    return build_value(spec, build_tensor)
 
 
 @dataclass(frozen=True)
@@ -102,9 +110,14 @@ class Captured:
         Raises Uncaptured where its tensors are not what was read; otherwise as `read_value` does.
         """
         entries = read_entries(spec)
-        pairs = zip(entries, self.entries, strict=False)
-        if len(entries) != len(self.entries) or not all(_is_same_memory(*pair) for pair in pairs):
+        if len(entries) != len(self.entries):
             raise Uncaptured
+        for one, other in zip(entries, self.entries, strict=True):
+            if (one[0], one[3], math.prod(one[1])) != (other[0], other[3], math.prod(other[1])):
+                raise Uncaptured
+            # Contiguous elements are the same ones in whichever shape.
+            if one[1:3] != other[1:3] and any(_split_dimensions(*e[1:3])[1] for e in (one, other)):
+                raise Uncaptured
         if self.tensors is None:
             raise Unreadable("it could not be read when the clock stopped")
         rest = iter(self.tensors)
@@ -136,35 +149,16 @@ def capture(pid: int, place: Place, layouts: Sequence[TensorEntry], limit_bytes:
 
 def read_entries(spec: Any) -> list[TensorEntry]:
     """Return the described tensors."""
-    return list(_iterate_entries(spec))
-
-
-def _is_same_memory(one: TensorEntry, other: TensorEntry) -> bool:
-    """Whether two entries name the same elements, contiguous ones in whichever shape."""
-    if (one[0], one[3], math.prod(one[1])) != (other[0], other[3], math.prod(other[1])):
-        return False
-    return one[1:3] == other[1:3] or all(
-        _split_dimensions(shape, strides)[1] == 0 for _, shape, strides, _ in (one, other)
-    )
+    return list(map(_read_entry, iterate_entries(spec)))
 
 
 def list_memory_spans(spec: Any) -> list[tuple[int, int]]:
     """Return the first and the past-the-last address of each described tensor."""
     return [
         (address, address + count_extent(shape, strides) * dtype.itemsize)
-        for dtype, shape, strides, address in _iterate_entries(spec)
+        for dtype, shape, strides, address in read_entries(spec)
         if math.prod(shape)
     ]
-
-
-def _make_without_data(entry: TensorEntry) -> torch.Tensor:
-    dtype, shape, _, _ = entry
-    # Expanded, since the bytes of an expanded tensor may exceed 64 bits.
-    return torch.empty((), dtype=dtype, device="meta").expand(shape)
-
-
-def _iterate_entries(spec: Any) -> Iterator[TensorEntry]:
-    return map(_read_entry, iterate_entries(spec))
 
 
 def _read_entry(entry: Any) -> TensorEntry:
@@ -185,7 +179,10 @@ def _read_tensor(pid: int, entry: TensorEntry) -> torch.Tensor:
     run, outer = _split_dimensions(shape, strides)
     size, raw = dtype.itemsize, bytearray()
     # In parts: a list of all runs can take far more memory than the tensor.
-    for part in _compute_offsets(shape[:outer], strides[:outer]).split(_MOST_RUNS):
+    offsets = torch.zeros((), dtype=torch.int64)
+    for length, stride in zip(shape[:outer], strides[:outer], strict=True):
+        offsets = offsets.unsqueeze(-1) + torch.arange(length) * stride
+    for part in offsets.reshape(-1).split(_MOST_RUNS):
         raw += _read(pid, [(address + at * size, run * size) for at in part.tolist()])
     return torch.frombuffer(raw, dtype=dtype).view(shape)
 
@@ -199,13 +196,6 @@ def _split_dimensions(shape: Sequence[int], strides: Sequence[int]) -> tuple[int
     return run, outer
 
 
-def _compute_offsets(shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
-    at = torch.zeros((), dtype=torch.int64)
-    for size, stride in zip(shape, strides, strict=True):
-        at = at.unsqueeze(-1) + torch.arange(size) * stride
-    return at.reshape(-1)
-
-
 def _read(pid: int, spans: Sequence[tuple[int, int]]) -> bytearray:
     """Return bytes of another process, span after span. Raises Unreadable."""
     held = bytearray(sum(length for _, length in spans))
@@ -213,20 +203,18 @@ def _read(pid: int, spans: Sequence[tuple[int, int]]) -> bytearray:
     done = 0
     while done < len(held):  # one call moves at most 2 GiB
         ours = _Span(ctypes.addressof(target) + done, len(held) - done)
-        theirs = (_Span * len(spans))(*_iterate_rest(spans, done))
+        rest: list[tuple[int, int]] = []
+        before = done  # of the spans, what is moved already
+        for base, length in spans:
+            taken = min(before, length)
+            before -= taken
+            rest.append((base + taken, length - taken))
+        theirs = (_Span * len(spans))(*rest)
         moved = _C.process_vm_readv(pid, ctypes.byref(ours), 1, theirs, len(spans), 0)
         if moved <= 0:
             raise Unreadable(os.strerror(ctypes.get_errno()))
         done += moved
     return held
-
-
-def _iterate_rest(spans: Sequence[tuple[int, int]], done: int) -> Iterator[tuple[int, int]]:
-    """Yield the rest of the spans after the first `done` bytes."""
-    for base, length in spans:
-        taken = min(done, length)
-        done -= taken
-        yield base + taken, length - taken
 
 
 _C.process_vm_readv.restype = ctypes.c_ssize_t
@@ -259,21 +247,17 @@ class Pieces:
         if missing:
             with self._let_run():
                 for size, handle in missing:
-                    self._open_one(handle, size)
+                    try:
+                        if handle not in self._open:
+                            self._open[handle] = OpenedMemory(handle, size)
+                    except (RuntimeError, ValueError) as error:
+                        raise Unreadable(str(error)) from error
         self._at = {address: (size, self._open[handle]) for address, size, handle in pieces}
 
     def trim(self) -> None:
         """Close all pieces if there are many; views of them become invalid."""
         if len(self._open) > _MOST_OPEN:
             self.close()
-
-    def _open_one(self, handle: str, size: int) -> None:
-        if handle in self._open:
-            return
-        try:
-            self._open[handle] = OpenedMemory(handle, size)
-        except (RuntimeError, ValueError) as error:
-            raise Unreadable(str(error)) from error
 
     def view(self, entry: TensorEntry) -> Tensor:
         """Return a described tensor in the worker's own memory. Raises Unreadable."""

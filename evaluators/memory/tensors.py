@@ -347,7 +347,10 @@ def lay_out(value: Any, at: int = 0, *, dense: bool = False) -> LaidOut:
         if dense:
             size = tensor.numel() * tensor.element_size()
             start, _ = starts.setdefault(id(tensor), (end, tensor))
-            strides, offset = _list_contiguous_strides(shape), 0
+            strides, offset, step = [], 0, 1
+            for length in reversed(shape):
+                strides.insert(0, step)
+                step *= max(length, 1)
         else:
             storage = tensor.untyped_storage()
             size = storage.nbytes()
@@ -360,8 +363,15 @@ def lay_out(value: Any, at: int = 0, *, dense: bool = False) -> LaidOut:
 
     spec = describe_value(value, describe_tensor)
     placed = list(storages.values())
-    if len(placed) > 1:
-        _refuse_overlaps([storage for _, storage in placed])
+    if (
+        len(placed) > 1
+    ):  # several storages may be of the same memory, such as those of numpy's views
+        past = 0
+        for first, size in sorted((held.data_ptr(), held.nbytes()) for _, held in placed):
+            if size and first < past:
+                detail = "tensors share memory through several storages"
+                raise TypeError(refuse_limit("value_types", detail))
+            past = max(past, first + size)
     return LaidOut(spec, at, end, placed)
 
 
@@ -388,29 +398,10 @@ def _refuse_odd_tensor(tensor: Tensor) -> None:
     raise TypeError(refuse_limit(limit, detail))
 
 
-def _refuse_overlaps(storages: Sequence[torch.UntypedStorage]) -> None:
-    """Raise TypeError for several storages of the same memory, such as those of numpy's views."""
-    end = 0
-    for first, size in sorted((held.data_ptr(), held.nbytes()) for held in storages):
-        if size and first < end:
-            detail = "tensors share memory through several storages"
-            raise TypeError(refuse_limit("value_types", detail))
-        end = max(end, first + size)
-
-
 def view_storage(storage: torch.UntypedStorage, dtype: torch.dtype = torch.uint8) -> Tensor:
     """Return all whole elements of a storage."""
     count = storage.nbytes() // dtype.itemsize
     return _SET(_EMPTY(0, dtype=dtype, device=storage.device), storage, 0, (count,), (1,))
-
-
-def _list_contiguous_strides(shape: Sequence[int]) -> list[int]:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.insert(0, step)
-        step *= max(size, 1)
-    return strides
 
 
 def copy_value(value: Any, device: str | None = None, *, double: bool = False) -> Any:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
+import itertools
 import textwrap
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -57,7 +59,6 @@ from evaluators.references.recorded_operations import (
     iterate_moved,
     record,
 )
-from evaluators.references.rules import name_inputs, report_rules
 
 _ALGORITHMS_LIMIT_S = 2.0
 """After as much time, no further algorithm is tried."""
@@ -88,7 +89,9 @@ Size: TypeAlias = "tuple[str, list[int], int | None, list[list[int]]]"
 inputs that it sets: the number of the tensor and of the dimension."""
 _MOST_SIZES = 16
 _MOST_NUMBERS = 8
-_MOST_NAME = 60
+_MOST_SIZE_NAME = 60
+_MOST_NAMES = 64
+_MOST_NAME = 80
 _NEAR = 0.01
 _FIRST_ELEMENTS = 1 << 20
 _TWO_DEVICES = "Expected all tensors to be on the same device"
@@ -142,7 +145,7 @@ class TaskModule:
         with _name_failure("the task cannot be built"):
             namespace = self._import()
             self._get_inputs = namespace.get_inputs
-            self._rules = report_rules(namespace)
+            self._rules = _read_rules(namespace)
             self._check = getattr(namespace, "TASK_CHECK", None)
             seed_generators(WEIGHT_SEED, device)
             self.arguments = list_arguments(
@@ -260,7 +263,12 @@ class TaskModule:
 
     def rules(self) -> dict[str, Any]:
         """Return the task's own rules, and the names of its inputs."""
-        return {**self._rules, "names": name_inputs(self._model.forward)}
+        names: list[str] = []  # none where the method does not show its parameters
+        with contextlib.suppress(TypeError, ValueError):
+            parameters = inspect.signature(self._model.forward).parameters.values()
+            named = itertools.takewhile(lambda p: p.kind is not p.VAR_POSITIONAL, parameters)
+            names = [p.name[:_MOST_NAME] for p in itertools.islice(named, _MOST_NAMES)]
+        return {**self._rules, "names": names}
 
     def check(self, inputs: list[Any], output: Any) -> tuple[bool, str]:
         """Return whether the task's own checker accepts an output, and its text."""
@@ -395,7 +403,7 @@ class TaskModule:
         before = list_shapes()
         found: list[Size] = []
         for name, constant in list(names.items()):
-            if not name.isascii() or name.startswith("__") or len(name) > _MOST_NAME:
+            if not name.isascii() or name.startswith("__") or len(name) > _MOST_SIZE_NAME:
                 continue
             numbers = list(constant) if type(constant) in (tuple, list) else [constant]
             if len(numbers) > _MOST_NUMBERS or not all(type(number) is int for number in numbers):
@@ -642,6 +650,24 @@ class TaskModule:
         with _use_double("cpu"):
             given = copy_value(inputs, "cpu", double=True)
             return self._add_changed(call(self._double, given), given)
+
+
+def _read_rules(module: ModuleType) -> dict[str, Any]:
+    """Return the rules of a task's module, as the judge reads them.
+
+    Raises ValueError, TypeError, KeyError where TASK_TOLERANCE has another form.
+    """
+    stated = getattr(module, "TASK_TOLERANCE", None)
+    tolerance = None
+    if stated is not None:
+        limits = float(stated["rtol"]), float(stated["atol"])
+        shares = bool(stated.get("either", False)), min(float(stated.get("matched", 1.0)), 1.0)
+        tolerance = [*limits, *shares]
+    return {
+        "tolerance": tolerance,
+        "checks": callable(getattr(module, "TASK_CHECK", None)),
+        "scratch": bool(getattr(module, "TASK_SCRATCH", False)),
+    }
 
 
 @contextlib.contextmanager

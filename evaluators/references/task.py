@@ -38,7 +38,6 @@ from evaluators.processes.messages import Malformed
 from evaluators.processes.text import make_readable
 from evaluators.references.algorithms import EagerError
 from evaluators.references.recorded_operations import Choice, read_choice
-from evaluators.references.rules import NO_RULES, TaskRules, read_rules
 from evaluators.sandbox.failures import explain_end, explain_timeout
 from evaluators.sandbox.launcher import Died, ForkServer, Limits, TimedOut, WorkerProcess
 from store.errors import HostUnfit, SandboxFailed
@@ -115,6 +114,43 @@ class ModuleState:
                 moved[tied] = (changed.abs() if positive else changed).to(value.dtype)
             perturbed[name] = moved[tied]
         return perturbed
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a floating element may be from the reference's, by a rule of the task's own.
+
+    A task's text may define TASK_TOLERANCE, TASK_CHECK and TASK_SCRATCH, as
+    `store.importers.reading.task_formats` documents them.
+    """
+
+    rtol: float
+    atol: float
+    either: bool
+    """An element passes within rtol or within atol, instead of within their sum."""
+    matched: float
+    """Share of the elements that have to pass."""
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        words = f"rtol {self.rtol:g}, atol {self.atol:g}"
+        words += ", either of them" if self.either else ""
+        return words + (f", for {self.matched:.1%} of the elements" if self.matched < 1 else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRules:
+    """Rules of one task."""
+
+    tolerance: Tolerance | None = None
+    has_checker: bool = False
+    scratch: bool = False
+    """Whether calls may write into their inputs, which then are no part of an answer."""
+    names: tuple[str, ...] = ()
+    """Names of the inputs, for messages."""
+
+
+NO_RULES = TaskRules()
 
 
 @dataclass(frozen=True)
@@ -264,7 +300,14 @@ class Reference:
         except BaseException:
             self.close()
             raise
-        self.rules = read_rules(self._ask("rules"))
+        answer = self._ask("rules")
+        stated = answer["tolerance"]
+        self.rules = TaskRules(
+            tolerance=None if stated is None else Tolerance(*stated),
+            has_checker=answer["checks"],
+            scratch=answer["scratch"],
+            names=tuple(map(make_readable, answer["names"])),
+        )
         """Rules of the task's own, and the names of its inputs."""
 
     def __enter__(self) -> Self:

@@ -112,7 +112,7 @@ class TaskLoop:
         }
 
     def rules(self) -> dict[str, Any]:
-        """Return the task's own rules; see `references.rules`."""
+        """Return the task's own rules; see `references.task`."""
         return self._loaded.rules()
 
     def check(self, place: str, values: dict[str, Any]) -> dict[str, Any]:
