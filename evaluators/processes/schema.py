@@ -229,18 +229,18 @@ def _number(value: Any) -> bool:
     return type(value) in (int, float)
 
 
+def _numpy_name(value: Any) -> bool:
+    return type(value) is str and value in NUMPY_NAMES
+
+
 _PLAIN: Mapping[str, Form] = {
     "value": lambda body: body is None or type(body) in (bool, int, float, str),
-    "complex": lambda body: _row(_number, _number)(body),
-    "numpy": lambda body: _row(_numpy_name, lambda n: _number(n) or _flag(n))(body),
+    "complex": _row(_number, _number),
+    "numpy": _row(_numpy_name, _either(_number, _flag)),
     "dtype": _dtype,
     "device": lambda body: type(body) is str and _DEVICE.fullmatch(body) is not None,
 }
 """Bodies of the kinds of values that have no parts."""
-
-
-def _numpy_name(value: Any) -> bool:
-    return type(value) is str and value in NUMPY_NAMES
 
 
 def _list_parts(kind: str, body: Any) -> list[Any] | None:

@@ -8,6 +8,7 @@ overwrites it, as torch.compile's reduce-overhead mode does.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,20 +63,12 @@ def _run_eagerly(module: Any, *_: Any) -> Call:
     return module
 
 
-def _compile(module: Any, *_: Any) -> Call:
-    return _compile_in_mode(module, None)
-
-
-def _compile_with_reduced_overhead(module: Any, *_: Any) -> Call:
-    return _compile_in_mode(module, "reduce-overhead")
-
-
 def _tune_cudnn(module: Any, *_: Any) -> Call:
     torch.backends.cudnn.benchmark = True
     return module
 
 
-def _compile_in_mode(module: Any, mode: str | None) -> Call:
+def _compile(module: Any, *_: Any, mode: str | None = None) -> Call:
     from torch._inductor import config
 
     # A pool of compilers would take cores from the timing session, and needs more of the machine
@@ -124,7 +117,9 @@ def _select_memory(tensor: torch.Tensor) -> torch.Tensor:
 BASELINES: dict[str, Baseline] = {
     "eager": Baseline(_run_eagerly, on_processor=True),
     "compile": Baseline(_compile, on_processor=True, compiles=True),
-    "compile_reduce_overhead": Baseline(_compile_with_reduced_overhead, compiles=True),
+    "compile_reduce_overhead": Baseline(
+        functools.partial(_compile, mode="reduce-overhead"), compiles=True
+    ),
     "cuda_graph": Baseline(_capture_graph),
     "cudnn": Baseline(_tune_cudnn, owns_process=True),
 }

@@ -62,15 +62,15 @@ def describe(value: Any) -> dict[str, Any]:
 
 def locate(outputs: list[Any]) -> list[list[list[int]]]:
     """Return the addresses and the numbers of elements of the tensors in each output."""
+    places: list[list[list[int]]] = []
     with suspend_modes():
-        return [_locate(output) for output in outputs]
-
-
-def _locate(output: Any) -> list[list[int]]:
-    if type(output) is Tensor:
-        return [[_ADDRESS(output)], [_COUNT(output)]]
-    tensors = list(tensors_of(output))
-    return [list(map(_ADDRESS, tensors)), list(map(_COUNT, tensors))]
+        for output in outputs:
+            if type(output) is Tensor:
+                places.append([[_ADDRESS(output)], [_COUNT(output)]])
+            else:
+                tensors = list(tensors_of(output))
+                places.append([list(map(_ADDRESS, tensors)), list(map(_COUNT, tensors))])
+    return places
 
 
 def _describe(value: Any, devices: set[str], depth: int) -> dict[str, Any]:
@@ -133,7 +133,8 @@ def _is_record(kind: type) -> bool:
 def _read_fields(value: Any, kind: type) -> dict[str, Any] | None:
     """Return the fields of a dataclass without running code of its class; None for other types."""
     classes = type.mro(kind) if type(kind) is type else []
-    names = next((vars(c)["__dataclass_fields__"] for c in classes if _is_dataclass(c)), None)
+    key = "__dataclass_fields__"
+    names = next((vars(one)[key] for one in classes if key in vars(one)), None)
     if type(names) is not dict:
         return None
     # A class may hide its instances' dictionary behind a property of the same name.
@@ -159,10 +160,6 @@ def _read_fields(value: Any, kind: type) -> dict[str, Any] | None:
         else:
             return None
     return fields
-
-
-def _is_dataclass(kind: type) -> bool:
-    return "__dataclass_fields__" in vars(kind)
 
 
 _TEXT_LIMIT = 6000
