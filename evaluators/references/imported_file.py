@@ -22,7 +22,7 @@ import torch
 from numpy.random import bit_generator
 from torch import Tensor
 
-from evaluators.memory.tensors import tensors_of
+from evaluators.memory.tensors import count_extent, tensors_of
 from evaluators.memory.values import register_records
 
 WEIGHT_SEED = 42
@@ -284,8 +284,11 @@ def _iterate_owned(module: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, s
 
 def _find_views(module: torch.nn.Module, roots: Iterable[Any]) -> dict[int, _View]:
     """Return the tensors beside parameters and buffers that are in the memory of one of these."""
-    owned = [entry for entry in _iterate_owned(module) if _is_dense(entry[2])]
-    owners = {entry[2].untyped_storage().data_ptr(): entry for entry in owned}
+    owners = {
+        entry[2].untyped_storage().data_ptr(): entry
+        for entry in _iterate_owned(module)
+        if entry[2].layout is torch.strided and _count_spanned(entry[2]) == entry[2].numel() > 0
+    }
     views: dict[int, _View] = {}
     for tensor in iterate_held(roots):
         if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
@@ -309,10 +312,4 @@ def _follow(view: _View, tensor: Tensor) -> Tensor:
 
 def _count_spanned(tensor: Tensor) -> int:
     """Return the elements between the first and the last one in memory, with both."""
-    if not tensor.numel():
-        return 0
-    return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and _count_spanned(tensor) == tensor.numel() > 0
+    return count_extent(tensor.shape, tensor.stride()) if tensor.numel() else 0
