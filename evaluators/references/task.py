@@ -294,13 +294,13 @@ class Reference:
                 loop="task",
             )
             self._process.freeze_between_requests()
-            answer = self._ask("load", path=_TASK_FILE, axes=dict(axes))
+            answer = self.ask("load", path=_TASK_FILE, axes=dict(axes))
             self.arguments = self._take_list(answer, "cpu", "the constructor's arguments")
             """Arguments of the task's constructor."""
         except BaseException:
             self.close()
             raise
-        answer = self._ask("rules")
+        answer = self.ask("rules")
         stated = answer["tolerance"]
         self.rules = TaskRules(
             tolerance=None if stated is None else Tolerance(*stated),
@@ -346,16 +346,16 @@ class Reference:
 
     def reset(self) -> None:
         """Forget every call and every weight loaded since the module was made."""
-        self._ask("reset")
+        self.ask("reset")
 
     def inputs(self, seed: int) -> list[Any]:
         """Return inputs of the task's own distribution."""
-        answer = self._ask("inputs", seed=seed)
+        answer = self.ask("inputs", seed=seed)
         return self._take_list(answer, self.device, "the inputs")
 
     def input_sets(self, seeds: Sequence[int]) -> list[list[Any]]:
         """Return inputs of the task's own distribution for each seed."""
-        answer = self._ask("input_sets", seeds=list(seeds))
+        answer = self.ask("input_sets", seeds=list(seeds))
         sets = self._take_list(answer, self.device, "the inputs")
         if len(sets) != len(seeds) or not all(isinstance(one, list) for one in sets):
             raise self._break_off("the inputs are no lists")
@@ -363,7 +363,7 @@ class Reference:
 
     def value(self, inputs: list[Any], seed: int = 0) -> Any:
         """Return the reference's answer in the task's own element types alone."""
-        answer = self._ask("value", **self._put(inputs), seed=seed)
+        answer = self.ask("value", **self._put(inputs), seed=seed)
         values = self._take_list(answer, self.device, "answers")
         if len(values) != 1:
             raise self._break_off("an answer is missing")
@@ -377,7 +377,7 @@ class Reference:
             seed: Seed of the module's own random numbers.
             kind: What the inputs are; see `measure_algorithms`.
         """
-        answer = self._ask("answer", **self._put(inputs), seed=seed)
+        answer = self.ask("answer", **self._put(inputs), seed=seed)
         value, exact = self._take_pair(answer)
         self.draws |= answer["draws"]
         self.changed = answer["changed"]
@@ -409,7 +409,7 @@ class Reference:
         """Return whether the task's own checker accepts an output, and its text."""
         values = self._put([inputs, output], "values")
         try:
-            answer = self._ask("check", **values)
+            answer = self.ask("check", **values)
         except ReferenceFailed as failed:
             if not self.is_alive:
                 raise
@@ -438,7 +438,7 @@ class Reference:
             return
         self._algorithms[kind], self.limits = (), limits
         for inputs, seed in questions or (self._draw() for _ in range(_DRAWS)):
-            answer = self._ask(
+            answer = self.ask(
                 "algorithms", **self._put(inputs), seed=seed, policy=policy, limits=dict(limits)
             )
             self.rounds = answer["rounds"]
@@ -468,7 +468,7 @@ class Reference:
         """
         if self.rounds is False:
             return ()
-        answer = self._ask("steps", **self._put(inputs), seed=seed, limits=dict(self.limits))
+        answer = self.ask("steps", **self._put(inputs), seed=seed, limits=dict(self.limits))
         changes = self._take_list(answer, self.device, "the steps")
         self.rounds = answer["rounds"]
         if not all(isinstance(change, torch.Tensor) for change in changes):
@@ -477,12 +477,12 @@ class Reference:
 
     def count_bytes(self) -> tuple[int, int] | None:
         """Return the bytes of a call's inputs and of its answer; None if only a call can tell."""
-        answer = self._ask("count_bytes", seed=secrets.randbits(_SEED_BITS))
+        answer = self.ask("count_bytes", seed=secrets.randbits(_SEED_BITS))
         return None if answer["bytes"] is None else tuple(answer["bytes"])
 
     def sizes(self) -> list[Size]:
         """Return the numbers of the task's text that set dimensions of its inputs."""
-        return [tuple(size) for size in self._ask("sizes")["sizes"]]
+        return [tuple(size) for size in self.ask("sizes")["sizes"]]
 
     def try_axes(self, axes: Mapping[str, Any], limit_s: float = CALL_LIMIT_S) -> Form:
         """Return the form of inputs and answer at other axes, by a module of its own.
@@ -491,18 +491,18 @@ class Reference:
         worker has ended.
         """
         given: dict[str, Any] = {"axes": dict(axes), "seed": secrets.randbits(_SEED_BITS)}
-        return Form(**self._ask("try_axes", limit_s, **given))
+        return Form(**self.ask("try_axes", limit_s, **given))
 
     def depends_on_tf32(self) -> bool:
         """Whether answers change with the flag for TF32 in convolutions; asked once."""
         if self._depends_on_tf32 is None:
-            answer = self._ask("depends_on_tf32", seed=secrets.randbits(_SEED_BITS))
+            answer = self.ask("depends_on_tf32", seed=secrets.randbits(_SEED_BITS))
             self._depends_on_tf32 = bool(answer["depends"])
         return self._depends_on_tf32
 
     def choices(self, inputs: list[Any], seed: int = 0) -> list[Choice]:
         """Return the choices of indices that a call makes, without changing the module's memory."""
-        answer = self._ask("choices", **self._put(inputs), seed=seed)
+        answer = self.ask("choices", **self._put(inputs), seed=seed)
         entries = self._take_list(answer, self.device, "the choices")
         try:
             return [read_choice(entry) for entry in entries]
@@ -524,7 +524,7 @@ class Reference:
         them until the module is put into evaluation mode.
         """
         seed = secrets.randbits(_SEED_BITS)
-        answer = self._ask("shows_only_in_evaluation", names=list(names), seed=seed)
+        answer = self.ask("shows_only_in_evaluation", names=list(names), seed=seed)
         return bool(answer["shows"])
 
     def parameters(self) -> set[str]:
@@ -547,7 +547,7 @@ class Reference:
                 or letters + len(name) > _PAGE_NAMES
             ):
                 values = self._put([state[name] for name in page], "values")
-                self._ask("adopt", **values, names=page)
+                self.ask("adopt", **values, names=page)
                 page, size, letters = [], 0, 0
             if value is not None:
                 page.append(name)
@@ -556,7 +556,7 @@ class Reference:
 
     def count(self, seeds: Sequence[int]) -> Counts:
         """Return the least work of a call, which the worker counts on inputs of two seeds."""
-        return Counts(**self._ask("count", seeds=list(seeds)))
+        return Counts(**self.ask("count", seeds=list(seeds)))
 
     def _initial_state(self) -> ModuleState:
         if self._initial is None:
@@ -567,7 +567,7 @@ class Reference:
         """Read the module's state: as it was made, or with `now` as it is after the calls."""
         state = ModuleState()
         while True:
-            answer = self._ask("state", start=len(state.values), now=now)
+            answer = self.ask("state", start=len(state.values), now=now)
             page = answer["page"]
             values = self._take_list(answer, "cpu", "the state")
             if len(page) != len(values):
@@ -584,7 +584,7 @@ class Reference:
             if not page or len(state.values) > _MOST_TENSORS:
                 raise self._break_off("the state has no end")
 
-    def _ask(self, do: str, limit_s: float = CALL_LIMIT_S, **fields: Any) -> dict[str, Any]:
+    def ask(self, do: str, limit_s: float = CALL_LIMIT_S, **fields: Any) -> dict[str, Any]:
         """Send one request and return its answer."""
         if self._process is None:
             raise ReferenceFailed("the task's worker is gone")
@@ -656,7 +656,7 @@ class Reference:
             place = self._read_place(answer)
             if "needs" in answer:
                 self._box("outbox", place, answer["needs"])
-                answer = self._ask("fetch")
+                answer = self.ask("fetch")
                 if self._read_place(answer) != place:
                     raise Malformed("a value has moved")
             held = self._boxes.get(("outbox", place))
@@ -686,12 +686,12 @@ class Reference:
             raise self._break_off(f"a value takes {needed} bytes, and may take {most_bytes}")
         order: dict[str, Any] = {"side": side, "place": place, "size": size}
         try:
-            answer = self._ask("box", **order)
+            answer = self.ask("box", **order)
         except ReferenceFailed:
             if place == "cpu" or self._process is None:
                 raise
             torch.cuda.empty_cache()  # what this process has freed makes room
-            answer = self._ask("box", **order)
+            answer = self.ask("box", **order)
         try:
             if place == "cpu":
                 made = MappedBox(self._files[side], size)
@@ -713,4 +713,4 @@ class Reference:
 
     def _drop(self, side: Side, place: str) -> None:
         self._boxes.pop((side, place)).close()
-        self._ask("box", side=side, place=place, size=0)
+        self.ask("box", side=side, place=place, size=0)

@@ -202,7 +202,7 @@ def test_a_malformed_answer_fails_its_own_task_alone(
 ) -> None:
     if name in ("silence", "a closed channel"):
         # The limit of a call is the default of its argument.
-        monkeypatch.setattr(task.Reference._ask, "__defaults__", (1.0,))
+        monkeypatch.setattr(task.Reference.ask, "__defaults__", (1.0,))
     with (
         pytest.raises(ReferenceFailed),
         Reference(forge_task(FORGERIES[name]), {}, "cpu", fork_server) as hostile,
