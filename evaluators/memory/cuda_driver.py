@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 
-from evaluators.memory import cuda_driver
-
 
 def call(name: str, *arguments: Any) -> None:
     """Call a function of the driver by its name.
@@ -90,9 +88,9 @@ class SharedMemory:
         torch.cuda.current_stream().synchronize()  # makes the device's context current
         self._address = ctypes.c_uint64()
         size = ctypes.c_size_t(size_bytes)
-        cuda_driver.call("cuMemAlloc_v2", ctypes.byref(self._address), size)
+        call("cuMemAlloc_v2", ctypes.byref(self._address), size)
         handle = _Handle()
-        cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), self._address)
+        call("cuIpcGetMemHandle", ctypes.byref(handle), self._address)
         self.handle = bytes(handle).hex()
         self.bytes = wrap_memory(self._address.value, size_bytes)
 
@@ -100,7 +98,7 @@ class SharedMemory:
         """Free the memory; no other process may have it open, and its tensors become invalid."""
         if self._address.value:
             torch.cuda.synchronize()
-            cuda_driver.call("cuMemFree_v2", self._address)
+            call("cuMemFree_v2", self._address)
             self._address = ctypes.c_uint64()
 
 
@@ -114,10 +112,10 @@ def name_pieces(addresses: Iterable[int]) -> list[tuple[int, int, str]]:
     for address in addresses:
         base, size = ctypes.c_uint64(), ctypes.c_size_t()
         inside = ctypes.c_uint64(address)
-        cuda_driver.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), inside)
+        call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), inside)
         if base.value not in found:
             handle = _Handle()
-            cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+            call("cuIpcGetMemHandle", ctypes.byref(handle), base)
             found[base.value] = (base.value, size.value, bytes(handle).hex())
     return list(found.values())
 
@@ -132,7 +130,7 @@ class OpenedMemory:
         torch.cuda.init()
         torch.cuda.current_stream().synchronize()
         self._address = ctypes.c_uint64()
-        cuda_driver.call(
+        call(
             "cuIpcOpenMemHandle_v2",
             ctypes.byref(self._address),
             _Handle.from_buffer_copy(raw),
@@ -145,13 +143,13 @@ class OpenedMemory:
         """Close the memory; its tensors become invalid."""
         if self._address.value:
             torch.cuda.synchronize()
-            cuda_driver.call("cuIpcCloseMemHandle", self._address)
+            call("cuIpcCloseMemHandle", self._address)
             self._address = ctypes.c_uint64()
 
 
 def _check_size(address: ctypes.c_uint64, size_bytes: int) -> None:
     base, held = ctypes.c_uint64(), ctypes.c_size_t()
-    cuda_driver.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(held), address)
+    call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(held), address)
     if held.value < size_bytes:
         raise ValueError(f"shared memory of {held.value} bytes where {size_bytes} were asked for")
 
