@@ -14,6 +14,7 @@ from store.errors import LakeUnreachable, SnapshotNotFound, UnknownName
 from store.lake.host import choose_scratch, write_durably
 from store.lake.location import MARKER, METADATA, FolderLocation, Location
 from store.lake.sql_files import read_view
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,7 +55,7 @@ def connect(
     for name in packages:
         folder = Path(str(importlib.import_module(name).__file__)).parent
         extension = next(folder.glob("extensions/*/*.duckdb_extension"))
-        connection.execute(f"LOAD '{_escape(extension)}'")
+        connection.execute(f"LOAD {quote_values((str(extension),))}")
     connection.execute("SET allow_unsigned_extensions = false")
     folder = spill or choose_scratch("spill")
     (bounds or read_bounds(folder)).apply(connection, folder)
@@ -99,8 +100,9 @@ def attach(
     if writable:
         location.require_writable()
     place, writing_options = location.build_attachment(writable=writable)
+    catalog = quote_values((f"ducklake:{place}",))
     _, reading_options = location.build_attachment(writable=False)
-    options = [f"DATA_PATH '{_escape(location.files.url)}'"]
+    options = [f"DATA_PATH {quote_values((location.files.url,))}"]
     if not create:
         options += ["OVERRIDE_DATA_PATH true", "CREATE_IF_NOT_EXISTS false"]
     if snapshot is not None:
@@ -109,10 +111,10 @@ def attach(
     try:
         if writable and not create:
             # To open a file for writing changes it before DuckLake looks for its tables.
-            connection.execute(f"ATTACH 'ducklake:{_escape(place)}' AS {name} ({read_only})")
+            connection.execute(f"ATTACH {catalog} AS {name} ({read_only})")
             connection.execute(f"DETACH {name}")
         chosen = ", ".join([*options, *writing_options]) if writable else read_only
-        connection.execute(f"ATTACH 'ducklake:{_escape(place)}' AS {name} ({chosen})")
+        connection.execute(f"ATTACH {catalog} AS {name} ({chosen})")
     except (duckdb.Error, UnicodeDecodeError) as error:
         if "creating a new DuckLake is explicitly disabled" in str(error):
             raise LakeUnreachable(
@@ -275,7 +277,3 @@ def resolve_snapshot(
     if row is None or row[0] is None:
         raise SnapshotNotFound(f"no snapshot is as old as {text}", "`store log` lists times (UTC).")
     return int(row[0])
-
-
-def _escape(path: Path | str) -> str:
-    return str(path).replace("'", "''")

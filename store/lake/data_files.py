@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from store import faults
 from store.errors import LakeUnreachable
+from store.lake.host import sync
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class FolderFiles(DataFiles):
             handle.flush()
             os.fsync(handle.fileno())
         partial.replace(target)
-        _sync(str(target.parent))
+        sync(target.parent)
 
     def list_new(
         self,
@@ -205,7 +206,7 @@ class FolderFiles(DataFiles):
         folders = [folder for file in files for folder in (file.parent, *file.parents[1:3])]
         # All at once, so that the file system writes its journal once instead of for each file.
         with ThreadPoolExecutor(_THREADS) as threads:
-            list(threads.map(_sync, dict.fromkeys(map(str, [*files, *folders]))))
+            list(threads.map(sync, dict.fromkeys([*files, *folders])))
 
 
 class NewFiles:
@@ -243,14 +244,6 @@ def name_file(time_s: float) -> str:
     milliseconds = max(0, int((time_s - CLOCK_SLACK_S) * 1000))
     digits = f"{milliseconds:012x}"
     return f"ducklake-{digits[:8]}-{digits[8:]}"
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")

@@ -228,7 +228,7 @@ def write_durably(file: Path, content: bytes, *, mode: int = 0o600) -> None:
         handle.write(content)
         handle.flush()
         os.fsync(handle.fileno())
-    _sync(file.parent)
+    sync(file.parent)
 
 
 def rename_durably(source: Path, target: Path) -> None:
@@ -236,15 +236,16 @@ def rename_durably(source: Path, target: Path) -> None:
     with open(source, "rb") as handle:
         os.fsync(handle.fileno())
     source.replace(target)
-    _sync(target.parent)
+    sync(target.parent)
 
 
-def _sync(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Force a file to disk, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 @contextmanager

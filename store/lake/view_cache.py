@@ -18,7 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from store.lake.attachment import is_expired
+from store.lake.host import sync
 from store.lake.location import METADATA, Location
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import duckdb
@@ -183,7 +185,7 @@ class ViewCache:
             "QUALIFY row_number() OVER (PARTITION BY part ORDER BY task_id) = 1 "
             "ORDER BY part OFFSET 1"
         ).fetchall()
-        starts = [f"'{str(task).replace(chr(39), chr(39) * 2)}'" for (task,) in edges]
+        starts = [quote_values((str(task),)) for (task,) in edges]
         lower = ["true", *(f"task_id >= {start}" for start in starts)]
         upper = [*(f"task_id < {start}" for start in starts), "true"]
         # An attempt at a problem that is no task of the lake has none.
@@ -281,9 +283,9 @@ class ViewCache:
                     except BaseException:
                         partial.unlink(missing_ok=True)
                         raise
-                    _sync(partial)
+                    sync(partial)
                     partial.rename(file)
-                    _sync(self._folder)
+                    sync(self._folder)
                     if not self._lock(file):
                         return None
                 for other in self._folder.glob(f"{question.view}-*.parquet"):
@@ -307,7 +309,7 @@ class ViewCache:
             files = [Path(scratch) / f"{number}.parquet" for number in range(len(ordered))]
             for query, file in zip(ordered, files, strict=True):
                 copy_rows(self._connection, query, file)
-            listed = ", ".join(f"'{_escape(file)}'" for file in files)
+            listed = quote_values(tuple(map(str, files)))
             copy_rows(self._connection, f"FROM read_parquet([{listed}])", target)
 
     def _lock(self, file: Path) -> bool:
@@ -350,7 +352,9 @@ class ViewCache:
 
 def copy_rows(connection: duckdb.DuckDBPyConnection, query: str, target: Path) -> None:
     """Write the rows of a query to a Parquet file."""
-    connection.execute(f"COPY ({query}) TO '{_escape(target)}' (FORMAT parquet, COMPRESSION zstd)")
+    connection.execute(
+        f"COPY ({query}) TO {quote_values((str(target),))} (FORMAT parquet, COMPRESSION zstd)"
+    )
 
 
 def _match_keys(rows: str, kind: Literal["SEMI", "ANTI"], keys: str) -> str:
@@ -366,11 +370,7 @@ def _match_keys(rows: str, kind: Literal["SEMI", "ANTI"], keys: str) -> str:
 
 def _scan(file: Path) -> str:
     """Return SQL that reads a file, to follow FROM."""
-    return f"read_parquet('{_escape(file)}')"
-
-
-def _escape(path: Path) -> str:
-    return str(path).replace("'", "''")
+    return f"read_parquet({quote_values((str(file),))})"
 
 
 def _shorten_hash(text: str) -> str:
@@ -402,13 +402,5 @@ def _remove(path: Path) -> None:
             path.unlink()
     except BlockingIOError:
         return
-    finally:
-        os.close(descriptor)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
