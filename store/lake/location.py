@@ -727,8 +727,11 @@ class ServerLocation(Location):
 
     @functools.cached_property
     def _found_files(self) -> DataFiles:
+        known = None
         with self._connect() as session:
-            known = self._read_data_path(session)
+            if self._has_table(session, "ducklake_metadata"):
+                path = self._run(session, "data_path")[0]
+                known = None if path is None else open_data_files(str(path).rstrip("/"))
         if known is None and self._given_files is None:
             raise LakeUnreachable(
                 f"no lake at {self.url}, and no place for data files",
@@ -937,12 +940,6 @@ class ServerLocation(Location):
 
     def _has_table(self, session: Session, name: str) -> bool:
         return bool(self._run(session, "has_table", schema=self._schema, table=name)[0])
-
-    def _read_data_path(self, session: Session) -> DataFiles | None:
-        if not self._has_table(session, "ducklake_metadata"):
-            return None
-        found = self._run(session, "data_path")[0]
-        return None if found is None else open_data_files(str(found).rstrip("/"))
 
     def _run(self, session: Session, file: str, **parameters: object) -> tuple[Any, ...]:
         """Run a statement of this folder's SQL files; return its first row, or Nones."""
