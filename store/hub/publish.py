@@ -108,7 +108,69 @@ def publish(
         card.write_card(made)
         hub = hub or Hub()
         say(f"looking at {repo}")
-        return _place(now, made, options, hub, private, dry_run, started_at, say)
+        try:
+            there = hub.find(made.repo)
+        except FlywheelError as error:
+            if not dry_run:
+                raise
+            there = None
+            made.notices.append(f"changes against the repository are not shown: {error.message}")
+        if there is not None:
+            _check_owner(made, hub, there, private)
+        changes = _list_changes(made, there)
+        differs = any(one.what != "same" for one in changes)
+        tagged = hub.find(made.repo, made.tag) if there is not None else None
+        if tagged is not None:
+            if any(one.what != "same" for one in _list_changes(made, tagged)):
+                if not dry_run:
+                    raise FlywheelError(
+                        f"{made.repo} has {made.tag} already, with other content "
+                        f"({tagged.revision[:12]})",
+                        "Publish under another tag: an edition that others cite does not change.",
+                    )
+                made.notices.append(f"{made.tag} is taken there by other content")
+            else:
+                differs, there, changes = False, tagged, _list_changes(made, tagged)
+        revision = None if there is None or differs else there.revision
+        if not dry_run:
+            # The lake has the name before anything is sent.
+            if made.tag not in {row["name"] for row in history.list_tags(now).to_pylist()}:
+                with store.writer(now.url, author="store publish") as writer:
+                    history.add_tag(writer, made.tag, made.snapshot, f"published as {made.repo}")
+            if differs or there is None:
+                revision = _commit(made, hub, there or hub.create(made.repo, private=private), say)
+            assert revision is not None
+            if tagged is None:
+                hub.tag(made.repo, made.tag, revision)
+            _record_publication(now, made, options, revision, started_at)
+        notices = list(made.notices)
+        if made.left_out:
+            gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())
+            notices.append(f"left out: {gone}")
+        if made.quarantined:
+            notices.append(f"in quarantine: {made.quarantined} kernels")
+        for what, counts in (
+            ("names hashed", made.hashed),
+            ("texts cut", made.scrubbed),
+            ("texts that name a home folder, published as they are", made.unchanged),
+        ):
+            if counts:
+                values = ", ".join(f"{place} {count}" for place, count in counts.items())
+                notices.append(f"{what}: {values}")
+        return Publication(
+            repo=made.repo,
+            tag=made.tag,
+            snapshot=made.snapshot,
+            revision=revision,
+            changes=changes,
+            card=(made.folder / card.README).read_text("utf-8"),
+            notices=notices,
+            tables={
+                name: sum(one.rows for one in made.shards(name))
+                for name in (*made.datasets, *made.tables)
+            },
+            fresh=differs or there is None,
+        )
 
 
 def _choose_snapshot(now: Lake, tag: str, at: str | None) -> str:
@@ -124,81 +186,6 @@ def _choose_snapshot(now: Lake, tag: str, at: str | None) -> str:
                     "Publish under another tag, or without --at.",
                 )
     return str(named[tag])
-
-
-def _place(
-    now: Lake,
-    made: Edition,
-    options: Options,
-    hub: Hub,
-    private: bool,
-    dry_run: bool,
-    started_at: datetime,
-    say: Progress,
-) -> Publication:
-    try:
-        there = hub.find(made.repo)
-    except FlywheelError as error:
-        if not dry_run:
-            raise
-        there = None
-        made.notices.append(f"changes against the repository are not shown: {error.message}")
-    if there is not None:
-        _check_owner(made, hub, there, private)
-    changes = _list_changes(made, there)
-    differs = any(one.what != "same" for one in changes)
-    tagged = hub.find(made.repo, made.tag) if there is not None else None
-    if tagged is not None:
-        if any(one.what != "same" for one in _list_changes(made, tagged)):
-            if not dry_run:
-                raise FlywheelError(
-                    f"{made.repo} has {made.tag} already, with other content "
-                    f"({tagged.revision[:12]})",
-                    "Publish under another tag: an edition that others cite does not change.",
-                )
-            made.notices.append(f"{made.tag} is taken there by other content")
-        else:
-            differs, there, changes = False, tagged, _list_changes(made, tagged)
-    revision = None if there is None or differs else there.revision
-    if not dry_run:
-        # The lake has the name before anything is sent.
-        if made.tag not in {row["name"] for row in history.list_tags(now).to_pylist()}:
-            with store.writer(now.url, author="store publish") as writer:
-                history.add_tag(writer, made.tag, made.snapshot, f"published as {made.repo}")
-        if differs or there is None:
-            revision = _commit(made, hub, there or hub.create(made.repo, private=private), say)
-        assert revision is not None
-        if tagged is None:
-            hub.tag(made.repo, made.tag, revision)
-        _record_publication(now, made, options, revision, started_at)
-    notices = list(made.notices)
-    if made.left_out:
-        gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())
-        notices.append(f"left out: {gone}")
-    if made.quarantined:
-        notices.append(f"in quarantine: {made.quarantined} kernels")
-    for what, counts in (
-        ("names hashed", made.hashed),
-        ("texts cut", made.scrubbed),
-        ("texts that name a home folder, published as they are", made.unchanged),
-    ):
-        if counts:
-            values = ", ".join(f"{place} {count}" for place, count in counts.items())
-            notices.append(f"{what}: {values}")
-    return Publication(
-        repo=made.repo,
-        tag=made.tag,
-        snapshot=made.snapshot,
-        revision=revision,
-        changes=changes,
-        card=(made.folder / card.README).read_text("utf-8"),
-        notices=notices,
-        tables={
-            name: sum(one.rows for one in made.shards(name))
-            for name in (*made.datasets, *made.tables)
-        },
-        fresh=differs or there is None,
-    )
 
 
 def _check_owner(made: Edition, hub: Hub, there: RepositoryState, private: bool) -> None:
