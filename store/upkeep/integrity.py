@@ -152,7 +152,9 @@ def inspect(
             distrust(location, [one.file.path for one in compared.damaged])
             _check_lake(connection, location, (compared, checked), problems, progress)
             if not problems:
-                _record(connection, location, compared)
+                # Files of later commits have not been compared.
+                whole = Checked(snapshot=find_newest_snapshot(connection), files=compared.stamps)
+                write_checked(connection, location, _read_rules(connection), whole)
     except (duckdb.Error, UnicodeDecodeError) as error:
         faults.raise_unless_damage(error, location.url)
         problems.append(_report_database(location, summarize_error(error)))
@@ -168,14 +170,6 @@ def _report(checked: Checked, compared: Comparison, problems: list[Problem]) -> 
         unread=len(compared.unread),
         is_partial=checked is not NOTHING,
     )
-
-
-def _record(
-    connection: duckdb.DuckDBPyConnection, location: Location, compared: Comparison
-) -> None:
-    """Record that the attached lake is whole; files of later commits have not been compared."""
-    whole = Checked(snapshot=find_newest_snapshot(connection), files=compared.stamps)
-    write_checked(connection, location, _read_rules(connection), whole)
 
 
 def _read_rules(connection: duckdb.DuckDBPyConnection) -> Catalog:

@@ -216,7 +216,15 @@ def compact(location: Location) -> Compaction:
         touched = [one for one in files if one.sha256 is None or one.bytes < SMALL_FILE]
         require_whole(location, touched, "Nothing was compacted.")
         migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
-        _flush(connection, location)
+        # Write inlined rows to files, except the checksums of these.
+        # DuckLake takes milliseconds per column to plan the scan of a table without rows.
+        tables = sorted(list_filled_tables(connection, location))
+        calls = [
+            f"CALL ducklake_flush_inlined_data('lake', table_name => '{name}')"
+            for name in tables
+            if name != checksums.TABLE
+        ]
+        _call(connection, location, *calls, moves_rows=True)
         # Merging wide texts takes memory per thread.
         connection.execute("SET threads = 1")
         _call(
@@ -425,18 +433,6 @@ def open_for_maintenance(location: Location, author: str) -> Generator[duckdb.Du
             yield connection
     finally:
         connection.close()
-
-
-def _flush(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
-    """Write inlined rows to files, except the checksums of these."""
-    # DuckLake takes milliseconds per column to plan the scan of a table without rows.
-    tables = sorted(list_filled_tables(connection, location))
-    calls = [
-        f"CALL ducklake_flush_inlined_data('lake', table_name => '{name}')"
-        for name in tables
-        if name != checksums.TABLE
-    ]
-    _call(connection, location, *calls, moves_rows=True)
 
 
 def _record_checksums(connection: duckdb.DuckDBPyConnection, location: Location) -> None:

@@ -72,7 +72,35 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
         with target.lock(AUTHOR, moving=True):
             note = "Nothing is lost: the same command resumes the move."
             with faults.at(target.url, LakeUnreachable, note):
-                return _move(source, target, lake_id, progress)
+                # Copy, compare, and then retire the source and release the target, in this order.
+                target.announce_lake()
+                # What a full disk stops from here on finds this record, and goes on.
+                target.write_move(Move(lake_id=lake_id, url=source.url, is_away=False))
+                target.prepare()
+                target.write_salt(source.read_salt())
+                files = checksums.list_files(source)
+                copied = _copy_files(files, target.files, progress)
+                with target.make_catalog() as place:
+                    if not place.exists:
+                        # Let DuckLake create its own tables.
+                        connection = connect(to=place)
+                        try:
+                            attach(connection, place, writable=True, create=True)
+                        finally:
+                            connection.close()
+                    with (
+                        Catalog(source, writable=False) as old,
+                        Catalog(place, writable=True) as new,
+                    ):
+                        copy_catalog(old, new, target.files.url)
+                damaged = checksums.find_damage(checksums.list_files(target), progress)
+                checksums.require_whole(
+                    damaged, f"Nothing was moved: delete that file in {target.files.url}."
+                )
+                snapshots, rows = _require_equal(source, target)
+                source.write_move(Move(lake_id=lake_id, url=target.url, is_away=True))
+                target.write_move(None)
+                return Summary(snapshots=snapshots, rows=rows, files=len(files), copied=copied)
 
 
 def _forward_spool(source: Location, target: Location) -> int:
@@ -129,33 +157,6 @@ def _list_places(location: Location) -> list[str]:
     """Return the folders and prefixes that are deleted together with a lake."""
     folders = [str(location.root)] if isinstance(location, FolderLocation) else []
     return [*folders, location.files.url]
-
-
-def _move(source: Location, target: Location, lake_id: str, progress: Progress | None) -> Summary:
-    """Copy, compare, and then retire the source and release the target, in this order."""
-    target.announce_lake()
-    # What a full disk stops from here on finds this record, and goes on.
-    target.write_move(Move(lake_id=lake_id, url=source.url, is_away=False))
-    target.prepare()
-    target.write_salt(source.read_salt())
-    files = checksums.list_files(source)
-    copied = _copy_files(files, target.files, progress)
-    with target.make_catalog() as place:
-        if not place.exists:
-            # Let DuckLake create its own tables.
-            connection = connect(to=place)
-            try:
-                attach(connection, place, writable=True, create=True)
-            finally:
-                connection.close()
-        with Catalog(source, writable=False) as old, Catalog(place, writable=True) as new:
-            copy_catalog(old, new, target.files.url)
-    damaged = checksums.find_damage(checksums.list_files(target), progress)
-    checksums.require_whole(damaged, f"Nothing was moved: delete that file in {target.files.url}.")
-    snapshots, rows = _require_equal(source, target)
-    source.write_move(Move(lake_id=lake_id, url=target.url, is_away=True))
-    target.write_move(None)
-    return Summary(snapshots=snapshots, rows=rows, files=len(files), copied=copied)
 
 
 def _copy_files(files: Sequence[DataFile], to: DataFiles, progress: Progress | None) -> int:
