@@ -91,12 +91,12 @@ class Candidate:
 
     @property
     def shows(self) -> set[str]:
-        """What `make test` tries at least one candidate of: its kind and class, its reason if only
+        """What `make test` tries at least one candidate of: its kind, its class, its reason if only
         one is right, what the machine needs for it, and the flag of a weak task. Tests of checks
         raise the other flags."""
         reasons = self.words("expect") if " " not in self.head["expect"] else []
-        group = f"{self.kind} {self.head['class']}"
-        return {group, *reasons, *self.words("needs"), *({"weak_task"} & {*self.words("flags")})}
+        flags = {"weak_task"} & {*self.words("flags")}
+        return {self.kind, self.head["class"], *reasons, *self.words("needs"), *flags}
 
     @property
     def config(self) -> dict[str, Any]:

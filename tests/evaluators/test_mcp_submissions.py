@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import re
@@ -49,13 +50,17 @@ CRASHING = KERNEL.format(f"raise ValueError({EVIL!r})")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a lake with the starter tasks."""
+    place = tmp_path_factory.mktemp("submissions") / "lake"
+    import_starter(place)
+    return place
+
+
+def import_starter(place: Path) -> None:
     from store.importers import starter
     from store.importers.reading.run import run_import
 
-    place = tmp_path_factory.mktemp("submissions") / "lake"
     with store.writer(str(place), author="tests") as writer:
         run_import(writer, starter, None, starter.Config())
-    return place
 
 
 def make_desk(folder: Path, device: str = "cpu") -> JudgeTools:
@@ -183,18 +188,42 @@ def test_servers_that_share_a_session_number_its_steps_in_order(
 
 
 @pytest.fixture(scope="module")
-def answers(folder: Path) -> dict[str, Any]:
-    """Return what an agent of a server in this process was answered."""
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Return the lake of a server in this process, and what an agent was answered.
+
+    The first test process that needs it makes it; no test writes to this lake.
+    """
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+    lake, file = place / "searched" / "lake", place / "searched.json"
 
     async def run() -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as monkeypatch:
             async with (
-                make_desk(folder) as desk,
+                make_desk(lake) as desk,
                 Client(build_server(desk, (*READING_ROOMS, "evaluators"))) as client,
             ):
                 return await search(Agent(client), monkeypatch)
 
-    return asyncio.run(run())
+    with (place / "searched.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            import_starter(lake)
+            file.write_text(json.dumps(asyncio.run(run())))
+    return lake, json.loads(file.read_text())
+
+
+@pytest.fixture
+def searched_folder(searched: tuple[Path, dict[str, Any]]) -> Path:
+    """Return the lake after the search."""
+    return searched[0]
+
+
+@pytest.fixture
+def answers(searched: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
+    """Return what the agent was answered."""
+    return searched[1]
 
 
 def test_verdicts_say_what_is_wrong(answers: dict[str, Any]) -> None:
@@ -208,14 +237,14 @@ def test_verdicts_say_what_is_wrong(answers: dict[str, Any]) -> None:
 
 
 def test_an_attempt_has_its_author_session_parent_and_prompt(
-    folder: Path, answers: dict[str, Any]
+    searched_folder: Path, answers: dict[str, Any]
 ) -> None:
     first, second, again = (answers[name] for name in ("first", "second", "again"))
     assert second["session"] == first["session"] != again["session"]
     assert [first["turn"], second["turn"], again["turn"]] == [0, 1, 0]
     rows = {
         row["generation_id"]: row
-        for row in read_rows(folder, "FROM generations WHERE source = 'evaluators mcp'")
+        for row in read_rows(searched_folder, "FROM generations WHERE source = 'evaluators mcp'")
     }
     assert rows[second["generation_id"]]["parent_generation_id"] == first["generation_id"]
     assert rows[again["generation_id"]]["parent_generation_id"] == second["generation_id"]
@@ -226,7 +255,7 @@ def test_an_attempt_has_its_author_session_parent_and_prompt(
     assert shown["exemplar_scores"] == [one["speedup"] for one in exemplars]
     assert shown["prompt_id"] == answers["prompt"]["prompt_id"]
     steps = read_rows(
-        folder, "SELECT step, role, generation_id FROM session_steps JOIN sessions "
+        searched_folder, "SELECT step, role, generation_id FROM session_steps JOIN sessions "
         f"USING (session_id) WHERE session_id = '{first['session']}' ORDER BY session_steps.step",
     )  # fmt: skip
     assert [step["step"] for step in steps] == [0, 1, 2]
@@ -234,10 +263,17 @@ def test_an_attempt_has_its_author_session_parent_and_prompt(
     assert steps[0]["generation_id"] == first["generation_id"]
 
 
-def test_the_lineage_draws_the_search(folder: Path, answers: dict[str, Any]) -> None:
+def test_the_lineage_draws_the_search(searched_folder: Path, answers: dict[str, Any]) -> None:
     ran = commands.run(
-        ["store", "show", answers["second"]["kernel_id"], "--lineage", "--lake", str(folder)],
-        cwd=folder,
+        [
+            "store",
+            "show",
+            answers["second"]["kernel_id"],
+            "--lineage",
+            "--lake",
+            str(searched_folder),
+        ],
+        cwd=searched_folder,
     )
     assert f"parent {answers['first']['kernel_id'][:12]} by tester, mcp" in ran.stdout
     assert ran.stdout.count("exemplar") == len(answers["prompt"]["exemplars"])
@@ -246,11 +282,11 @@ def test_the_lineage_draws_the_search(folder: Path, answers: dict[str, Any]) -> 
     assert listed[1]["parent_kernel_id"] == answers["first"]["kernel_id"]
 
 
-def test_a_kernel_is_judged_once(folder: Path, answers: dict[str, Any]) -> None:
+def test_a_kernel_is_judged_once(searched_folder: Path, answers: dict[str, Any]) -> None:
     assert answers["again"]["kernel_id"] == answers["second"]["kernel_id"]
     assert answers["stored"]["status"] == "correct"
     [row] = read_rows(
-        folder, "SELECT count(*) AS n FROM evaluations "
+        searched_folder, "SELECT count(*) AS n FROM evaluations "
         f"WHERE kernel_id = '{answers['again']['kernel_id']}'",
     )  # fmt: skip
     assert row["n"] == 1
@@ -266,7 +302,7 @@ def test_foreign_texts_are_data_and_control_no_terminal(answers: dict[str, Any])
     assert answers["attempts"]["data"]["attempts"][1]["note"] == EVIL
 
 
-def test_what_no_row_may_contain_is_refused(folder: Path, answers: dict[str, Any]) -> None:
+def test_what_no_row_may_contain_is_refused(searched_folder: Path, answers: dict[str, Any]) -> None:
     words = [
         'no task \\"../../etc/passwd\\"', "the code is empty", "the code has 500001 characters",
         "the code is not Unicode text", "the author is empty", "the author has 201 characters",
@@ -278,7 +314,9 @@ def test_what_no_row_may_contain_is_refused(folder: Path, answers: dict[str, Any
         assert word in text
         assert set(json.loads(text)) == {"error", "hint"}
     assert "0 kernels wait for their verdict" in answers["busy"]
-    [row] = read_rows(folder, "SELECT count(*) AS n FROM generations WHERE source LIKE '%mcp'")
+    [row] = read_rows(
+        searched_folder, "SELECT count(*) AS n FROM generations WHERE source LIKE '%mcp'"
+    )
     assert row["n"] == 4
 
 
