@@ -161,11 +161,11 @@ class Lake:
         >>> lake = store.open(folder)
         >>> lake.sql("SELECT count(*) AS kernels FROM kernels").rows()
         [{'kernels': 0}]
-        >>> lake.sql("COPY kernels TO 'stolen.parquet'")
+        >>> lake.sql("COPY kernels TO 'stolen.parquet'")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
         store.errors.UnsafeSQL: a COPY statement cannot be run here
-        Write one SELECT (or FROM, WITH, VALUES, DESCRIBE, SUMMARIZE) over tables and views.
+        Write one SELECT (or FROM, WITH, VALUES, PIVOT, UNPIVOT, DESCRIBE, SUMMARIZE, EXPLAIN) ...
 
         Args:
             query: The statement.

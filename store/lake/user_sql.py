@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import string
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -31,8 +33,25 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 # Names by SQL text: every reader needs those of the views, and parsing a view takes milliseconds.
 _NAMES: dict[str, frozenset[str]] = {}
 _MOST_NAMES = 500
-_CHECKED = ("TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF", "FUNCTION", "UNBOUND_TYPE_INFO")
-_HINT = "Write one SELECT (or FROM, WITH, VALUES, DESCRIBE, SUMMARIZE) over tables and views."
+_CHECKED = (
+    "TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF", "FUNCTION", "UNBOUND_TYPE_INFO", "PIVOT",
+)  # fmt: skip
+_HINT = (
+    "Write one SELECT (or FROM, WITH, VALUES, PIVOT, UNPIVOT, DESCRIBE, SUMMARIZE, EXPLAIN) over "
+    "tables and views."
+)
+_EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
+# A plan that ANALYZE measures names files of the lake.
+_EXPLAIN_OPTION = re.compile(
+    r"\s*EXPLAIN\s*(ANALY[SZ]E\b|VERBOSE\b|\(\s*(ANALY|FORMAT|VERBOSE))", re.IGNORECASE
+)
+_TOKEN = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | \w+ | \s+ | .""",
+    re.DOTALL | re.VERBOSE,
+)
+_AFTER_PIVOTS = frozenset(
+    {",", ";", "USING", "GROUP", "ORDER", "LIMIT", "OFFSET", "UNION", "EXCEPT", "INTERSECT"}
+)
 
 
 def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[str]) -> None:
@@ -44,8 +63,6 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
 
     The settings of the connection (no external access, locked) are a second defense.
     """
-    import duckdb
-
     # DuckDB reads a text up to its first NUL.
     if "\0" in query:
         raise UnsafeSQL("a query cannot contain a NUL character", _HINT)
@@ -53,12 +70,6 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
         query.encode()
     except UnicodeEncodeError:
         raise UnsafeSQL("a query must be valid UTF-8", _HINT) from None
-    statements = connection.extract_statements(query)
-    if len(statements) != 1:
-        raise UnsafeSQL(f"{len(statements)} statements, but a query is one statement", _HINT)
-    if statements[0].type != duckdb.StatementType.SELECT:
-        kind = str(statements[0].type).rpartition(".")[2]
-        raise UnsafeSQL(f"a {kind} statement cannot be run here", _HINT)
     for node, own in _walk_nodes(_parse(connection, query)):
         if _CRASHING_TYPE in (node.get("id"), str(node.get("name")).upper()):
             raise UnsafeSQL(
@@ -126,6 +137,90 @@ def _fold(name: object) -> str:
 
 
 def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
+    """Return the parsed form of a statement; of EXPLAIN, that of what it explains."""
+    import duckdb
+
+    kinds = [statement.type for statement in connection.extract_statements(query)]
+    if kinds == [duckdb.StatementType.EXPLAIN]:
+        if _EXPLAIN_OPTION.match(query):
+            raise UnsafeSQL("EXPLAIN takes no options here", "Write EXPLAIN and one query.")
+        word = _EXPLAIN.match(query)
+        query = query[word.end() :] if word else query
+        kinds = [statement.type for statement in connection.extract_statements(query)]
+    if kinds[:-1] and {*kinds[:-1]} == {duckdb.StatementType.CREATE}:
+        return _parse_pivots(connection, query, len(kinds) - 1)
+    if len(kinds) != 1:
+        raise UnsafeSQL(f"{len(kinds)} statements, but a query is one statement", _HINT)
+    if kinds[0] != duckdb.StatementType.SELECT:
+        kind = str(kinds[0]).rpartition(".")[2]
+        raise UnsafeSQL(f"a {kind} statement cannot be run here", _HINT)
+    return _serialize(connection, query)
+
+
+def _parse_pivots(connection: duckdb.DuckDBPyConnection, query: str, count: int) -> dict[str, Any]:
+    """Return the parsed form of a SELECT with PIVOTs that do not list their values.
+
+    DuckDB makes several statements of it: the first ones collect the values of each PIVOT in a
+    temporary type. It has no parsed form for them, so the parsed text is another one, with a value
+    for each PIVOT. A value that nobody could foresee shows that each of them stands where the
+    values of a PIVOT do, so that the two texts differ in nothing else.
+    """
+    value = secrets.token_hex(16)
+    places = _find_open_pivots(query)
+    text = query
+    for place in reversed(places):
+        text = f"{text[:place]} IN ('{value}'){text[place:]}"
+    if len(places) != count or len(connection.extract_statements(text)) != 1:
+        raise UnsafeSQL(
+            f"{count + 1} statements, but a query is one statement",
+            "A PIVOT of a JOIN lists its values: PIVOT … ON kind IN ('a', 'b') USING count(*).",
+        )
+    tree = _serialize(connection, text)
+    filled = [
+        pivot
+        for node, _ in _walk_nodes(tree)
+        if node.get("type") == "PIVOT"
+        for pivot in node.get("pivots", [])
+        if [one["value"] for entry in pivot["entries"] for one in entry["values"]] == [value]
+    ]
+    if len(filled) != count:
+        raise UnsafeSQL(f"{count + 1} statements, but a query is one statement", _HINT)
+    return tree
+
+
+def _find_open_pivots(query: str) -> list[int]:
+    """Return where each expression of a PIVOT ends that lists no values.
+
+    >>> query = "PIVOT a ON b, c IN (1) USING sum(d)"
+    >>> [query[:place] for place in _find_open_pivots(query)]
+    ['PIVOT a ON b']
+    """
+    places: list[int] = []
+    # For each open parenthesis: outside of a PIVOT, before its ON, after it, or after IN as well.
+    states, end = [""], 0
+    for token in _TOKEN.finditer(query):
+        word, state = token[0].upper(), states[-1]
+        if word.isspace() or word.startswith(("--", "/*")):
+            continue
+        if state == "ON" and (word == ")" or word in _AFTER_PIVOTS):
+            places.append(end)
+        if word == "(":
+            states.append("")
+        elif word == ")":
+            states = states[:-1] or [""]
+        elif word in ("PIVOT", "PIVOT_WIDER"):
+            states[-1] = "PIVOT"
+        elif (state == "PIVOT" and word == "ON") or (state in ("ON", "IN") and word == ","):
+            states[-1] = "ON"
+        elif state == "ON" and word == "IN":
+            states[-1] = "IN"
+        elif word in _AFTER_PIVOTS:
+            states[-1] = ""
+        end = token.end()
+    return [*places, end] if states[-1] == "ON" else places
+
+
+def _serialize(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
     # A literal, because DuckDB would import pandas for a parameter, which takes half a second.
     literal = query.replace("'", "''")
     row = connection.execute(f"SELECT json_serialize_sql('{literal}'::VARCHAR)").fetchone()
@@ -140,7 +235,7 @@ def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
 
 
 def _walk_nodes(tree: object) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-    """Yield tables, SHOWs, functions and named types, with the WITH names that they can see.
+    """Yield tables, SHOWs, functions, PIVOTs and named types, with the WITH names that they see.
 
     A WITH part sees those before it, and itself only if it is recursive. A name that is not visible
     would fall through to DuckDB's own tables, or to a file of that name.
