@@ -122,7 +122,8 @@ def query(
     Parameters
     ----------
     sql
-        One SELECT, FROM, WITH, VALUES, DESCRIBE or SUMMARIZE (default: read standard input).
+        One SELECT, FROM, WITH, VALUES, PIVOT, UNPIVOT, DESCRIBE, SUMMARIZE or EXPLAIN (default:
+        read standard input).
     file
         Read the statement from this file.
     format
@@ -223,19 +224,24 @@ def views(
 
 
 @app.command
-def describe(table: str, /, *, format: ListFormat = "table", common: Common = COMMON) -> None:
-    """List the columns of a table with their types and descriptions, or of a view with their types.
+def describe(
+    table: str, /, *, find: bool = False, format: ListFormat = "table", common: Common = COMMON
+) -> None:
+    """List the columns of a table or a view with their types and descriptions.
 
-    `store views NAME` prints the SQL of a view, which begins with a description of its columns.
+    `store views NAME` prints the SQL of a view, which begins with what a row is.
 
     Examples:
       store describe kernels
       store describe leaderboard --format json
+      store describe --find tokens
 
     Parameters
     ----------
     table
         Name of a table or a view.
+    find
+        List the columns of all tables and views whose name or description contains this text.
     """
     import pyarrow as pa
 
@@ -243,12 +249,17 @@ def describe(table: str, /, *, format: ListFormat = "table", common: Common = CO
     from store.lake import sql_files
     from store.schema import catalog
 
-    known = catalog.load()
-    if table in sql_files.list_views():
+    if find or table in sql_files.list_views():
         with open_lake(common) as lake:
-            print_rows(lake.run(f"DESCRIBE {table}").arrow().select([0, 1]), format)
-        return
-    print_rows(pa.Table.from_pylist(reference.list_columns(known.table(table))), format)
+            listing = reference.find_columns if find else reference.list_view_columns
+            rows = listing(lake, table)
+    else:
+        rows = reference.list_columns(catalog.load().table(table))
+    if not rows:
+        raise FlywheelError(
+            f'no column of a table or view is about "{table}"', "`store views` lists all views."
+        )
+    print_rows(pa.Table.from_pylist(rows), format)
 
 
 @app.command

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
+import store
 from store.lake import sql_files
 from store.schema.catalog import Catalog
 from store.schema.tables import Table
@@ -28,8 +30,34 @@ def list_columns(table: Table) -> list[dict[str, Any]]:
     ]
 
 
+def list_view_columns(lake: store.Lake, view: str) -> list[dict[str, Any]]:
+    """Return one row per column of a view: its type and what it is."""
+    return [
+        {
+            "column": row["column_name"],
+            "type": row["column_type"],
+            "about": sql_files.describe_column(view, row["column_name"]) or "",
+        }
+        for row in lake.run(f"DESCRIBE {view}").rows()
+    ]
+
+
+def find_columns(lake: store.Lake, word: str) -> list[dict[str, Any]]:
+    """Return the columns of tables and views whose name or description contains a word."""
+    listed = {
+        **{table.name: list_columns(table) for table in lake.catalog.tables.values()},
+        **{view: list_view_columns(lake, view) for view in sql_files.list_views()},
+    }
+    return [
+        {"table": name, **{key: row[key] for key in ("column", "type", "about")}}
+        for name, rows in listed.items()
+        for row in rows
+        if word.casefold() in f"{row['column']} {row['about']}".casefold()
+    ]
+
+
 def render_tables_page(catalog: Catalog) -> str:
-    """Return docs/tables.md."""
+    """Return docs/tables.md. DuckDB tells the columns of views, in an empty lake."""
     parts = [
         "# Tables and views",
         "",
@@ -43,6 +71,7 @@ def render_tables_page(catalog: Catalog) -> str:
     for name in sql_files.list_views():
         about = sql_files.read_description(sql_files.read_view(name))
         parts.append(f"| [{name}](../store/views/{name}.sql) | {about} |")
+    parts += ["", "Their columns follow the tables."]
     for table in catalog.tables.values():
         parts += ["", f"## {table.name}", "", table.about, ""]
         parts.append(
@@ -71,6 +100,17 @@ def render_tables_page(catalog: Catalog) -> str:
             parts.append(f"| {column['column']} | {column['type']} | {note} | {about} |")
         if table.checks:
             parts += ["", "Checks: " + "; ".join(table.checks) + "."]
+    with tempfile.TemporaryDirectory() as folder:
+        store.writer(folder, author="docs").close()
+        with store.open(folder) as lake:
+            for view in sql_files.list_views():
+                about = sql_files.read_description(sql_files.read_view(view))
+                parts += ["", f"## View {view}", "", about, ""]
+                parts += ["| column | type | about |", "|---|---|---|"]
+                parts += [
+                    f"| {row['column']} | {row['type']} | {row['about']} |"
+                    for row in list_view_columns(lake, view)
+                ]
     parts += ["", "## Baselines", "", _ABOUT_BASELINES, ""]
     parts += ["| baseline | in prompts | about |", "|---|---|---|"]
     for name, baseline in catalog.baselines.items():

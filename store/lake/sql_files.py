@@ -7,10 +7,14 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from store.errors import UnknownName
+from store.schema import catalog
 
 VIEWS = Path(__file__).parent.parent / "views"
+_SHARED_COLUMNS = VIEWS / "columns.yaml"
+_OWN_COLUMN = re.compile(r"^-- (\w+): (.+(?:\n--   .+)*)", re.MULTILINE)
 _COMMENT = re.compile(r"(?:-- .*\n)+")
 _EMPTY = "Empty: "
 _files: dict[str, Path] = {}
@@ -60,6 +64,41 @@ def read_view(name: str) -> str:
     if name not in list_views():
         raise UnknownName.among("view", name, list_views())
     return read_statement(VIEWS / f"{name}.sql")
+
+
+def describe_column(view: str, name: str) -> str | None:
+    """Return what a column of a view is, with its unit; None if nobody has described it.
+
+    The header of the view describes it after an empty comment line, or else views/columns.yaml, or
+    else the only table of the catalog that has such a column.
+    """
+    return (
+        _read_own_columns(view).get(name)
+        or _read_shared_columns().get(name)
+        or _find_in_catalog(name)
+    )
+
+
+@functools.cache
+def _read_own_columns(view: str) -> dict[str, str]:
+    comment = _COMMENT.match(re.sub(r"(?m)^--$", "-- ", read_view(view)))
+    header = "" if comment is None else comment[0].partition("\n-- \n")[2]
+    return {found[1]: found[2].replace("\n--   ", " ") for found in _OWN_COLUMN.finditer(header)}
+
+
+@functools.cache
+def _read_shared_columns() -> dict[str, str]:
+    import yaml
+
+    text = _SHARED_COLUMNS.read_text("utf-8")
+    return cast("dict[str, str]", yaml.load(text, Loader=yaml.CSafeLoader))
+
+
+def _find_in_catalog(name: str) -> str | None:
+    tables = catalog.load().tables.values()
+    columns = [table.columns[name] for table in tables if name in table.columns]
+    texts = {column.about + (f" [{column.unit}]" if column.unit else "") for column in columns}
+    return texts.pop() if len(texts) == 1 else None
 
 
 def read_description(sql: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from store.errors import UnknownName
-from store.lake.sql_files import list_views, read_description, read_view
+from store.lake.sql_files import describe_column, list_views, read_description, read_view
 from store.mcp.lake_tools import LakeTools
 from store.mcp.reply import Reply
 from store.schema import catalog
@@ -45,8 +45,9 @@ async def run(lake_tools: LakeTools, name: str | None = None) -> Reply:
         }
     elif name in views:
         answer = await lake_tools.query(snapshot, f"DESCRIBE {name}")
-        columns = answer.rows.select([0, 1]).rename_columns(["name", "type"])
-        data = {"view": name, "columns": columns.to_pylist(), "sql": read_view(name)}
+        columns = answer.rows.select([0, 1]).rename_columns(["name", "type"]).to_pylist()
+        described = [row | {"about": describe_column(name, row["name"])} for row in columns]
+        data = {"view": name, "columns": described, "sql": read_view(name)}
     else:
         raise UnknownName.among("table or view", name, [*tables, *views])
     return Reply(snapshot=snapshot, data=data, whole=("sql",))

@@ -3,6 +3,20 @@
 -- measured speedups, at the workload that scores the task, and needs a rankable speedup for every
 -- exemplar in the prompt. device, baseline and named_right are NULL where nothing was measured. If
 -- several exemplars tie, naming any of them is right.
+--
+-- kind: kind of author: model, profiler or person
+-- author: policy, profiler version or person that made the analysis
+-- analysis_id: analysis (table analyses)
+-- generation_id: attempt that contains the analysis
+-- exemplars: number of different kernels in the prompt
+-- named_kernel_id: exemplar that the analysis names as the fastest
+-- fastest_shown_kernel_id: exemplar with the highest score in the prompt
+-- shown_right: whether the named exemplar has the highest score shown
+-- measured: number of exemplars with a measured speedup on the device
+-- fastest_kernel_id: exemplar with the highest measured speedup
+-- fastest_speedup: its speedup (a ratio)
+-- named_speedup: measured speedup of the named exemplar (a ratio)
+-- named_right: whether the named exemplar has the highest measured speedup
 WITH exemplars AS (
     SELECT
         analyses.analysis_id, analyses.fastest_kernel_id AS named_kernel_id, generations.task_id,

@@ -1,5 +1,9 @@
 -- One row per kernel and task: the policy whose attempt at the task produced the kernel first.
 -- Attempts of this lake come before pulled ones, whatever time those state.
+--
+-- created_at: when the first attempt was made
+-- generation_id: first attempt that gave the kernel
+-- generations: number of attempts that gave the kernel
 WITH firsts AS (
     SELECT
         kernel_id,

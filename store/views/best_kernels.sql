@@ -4,6 +4,9 @@
 -- smaller kernel_id wins a tie. sessions are those that pool in the speedup. fragile lists the
 -- robustness checks that the kernel fails (fragile); it is empty if there are none. shapes says
 -- at how many other shapes the kernel holds, and its worst speedup there (shapes).
+--
+-- fragile: robustness checks that the kernel fails, a list; empty if there are none
+-- shapes: at how many other shapes the kernel holds, in words; NULL if none was tried
 WITH best AS (
     SELECT leading_speedups.*
     FROM leading_speedups

@@ -6,6 +6,10 @@
 -- or says why it cannot: no row for the kernel, a weak task, a failing verdict, a kernel that
 -- computes another function, or no quiet session. For a claim about another GPU it says faster here
 -- or slower here, because the claim may be true there.
+--
+-- case_study: what the paper says about the kernel, in a few words
+-- paper: speedup that the paper's text states (a ratio); NULL where it states none
+-- ours: how the measurement compares with the claim, in words
 WITH studies (task, case_study, paper) AS (
     VALUES
     ('level1/12', 'product with a diagonal matrix as a broadcast', 64.0::DOUBLE),

@@ -5,6 +5,9 @@
 -- one baseline over the other. implied marks these rows; the entry class of their code is Model, as
 -- in the reference. If a text has several figures, the lowest one counts. Figures come from
 -- current_claims.
+--
+-- implied: whether the speedup is the quotient of two figures of the source
+-- speedup: published speedup over the baseline (a ratio)
 WITH figures AS (
     SELECT
         task_id, kernel_id, policy_id, gpu, baseline, baseline_kernel_id, speedup, "source",

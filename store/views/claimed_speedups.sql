@@ -1,6 +1,10 @@
 -- One row per published speedup of a candidate on a task, with the names of the task.
 -- Start an audit of a release here. released says whether the source published the code behind the
 -- figure. Each figure counts once, even if several revisions state it (current_claims).
+--
+-- speedup: published speedup over the baseline (a ratio)
+-- claim_id: claim (table claims)
+-- baseline_kernel_id: released code of the baseline; NULL if none was released
 SELECT
     claims.claim_id,
     claims.task_id,

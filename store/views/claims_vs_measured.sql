@@ -9,6 +9,14 @@
 -- nor refuted if the task is weak (weak, weak_tasks) or if a correct kernel computes another
 -- function (equivalent is false, nonequivalent): the measured speedup, holds, exceeded and falls
 -- are then NULL. device is the measured device and gpu is the GPU in the claim.
+--
+-- claim_id: claim (table claims)
+-- ratio: measured / claimed
+-- weak: whether the task is weak, so that nothing is compared
+-- holds: whether the claim holds
+-- exceeded: whether the kernel is faster than claimed, beyond what holds allows
+-- same_gpu: whether the claim is about the measured device model
+-- falls: whether the claim fails on the GPU that it is about; NULL on another GPU
 SELECT
     claimed.claim_id,
     claimed.task_id,

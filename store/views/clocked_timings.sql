@@ -13,6 +13,9 @@
 -- a fifth of the blocks that is missing. They timed no second session of a surprising win where the
 -- first was noisy, so such a win is confirmed by none and disturbed. A session by a further clock is
 -- disturbed if the one by the clock that ranks is.
+--
+-- impossible: first rule of measurements that the row breaks; NULL for nearly all rows
+-- clock: clock of the row, derived where the judge recorded none; NULL if it is unknown
 WITH early AS (
     SELECT
         timings.session_id, timings.evaluation_id, timings.kernel_id, timings.task_id,

@@ -1,6 +1,11 @@
 -- One row per committed bundle with the snapshot of its commit, newest first.
 -- rows counts the rows that the bundle added to all tables. A group commit has several bundles with
 -- the same snapshot.
+--
+-- snapshot_id: snapshot that the bundle's commit made
+-- author: command or member that wrote the bundle
+-- message: description of the bundle
+-- rows: number of rows that the bundle added
 SELECT
     snapshot_id,
     committed_at,

@@ -15,6 +15,9 @@
 -- sessions count as disturbed by every clock, also by gpu. unverified: the answers of timed
 -- calls were not checked (flag timed_outputs_unverified), so that a kernel could compute less
 -- in them; it ranks nothing.
+--
+-- contended: whether other work ran on the host
+-- policy: precision that the verdict allows, and further conditions such as custom_required
 WITH own AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id,

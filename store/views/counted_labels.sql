@@ -1,6 +1,11 @@
 -- One row per label that counts: this lake's own, and pulled ones of tasks without an own label.
 -- split is that of the label's family, and own_split says whether this lake decided it. So a pulled
 -- label neither renames a task that this lake has named nor marks it degenerate.
+--
+-- name: label of the task, such as level1/12
+-- own_split: whether this lake decided the split
+-- degenerate: whether the label says that the answer does not depend on the inputs; NULL if nobody
+--   looked
 SELECT
     label.*,
     splits.split,

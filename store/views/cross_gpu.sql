@@ -3,6 +3,21 @@
 -- If several pairs exist, the view shows the pair with equal workloads, otherwise the pair with the
 -- workloads that score the task. ratio = speedup_b / speedup_a; its interval comes from the ends of
 -- the two intervals. Nonequivalent kernels (nonequivalent) and weak tasks (weak_tasks) are left out.
+--
+-- device_a: model name of the first device, in alphabetic order
+-- device_b: model name of the second device
+-- workload_a: name of the input sizes on device_a
+-- workload_b: name of the input sizes on device_b
+-- same_workload: whether the two input sizes are the same
+-- speedup_a: speedup on device_a (a ratio)
+-- speedup_a_low: lower end of its 95 % interval
+-- speedup_a_high: upper end of its 95 % interval
+-- speedup_b: speedup on device_b (a ratio)
+-- speedup_b_low: lower end of its 95 % interval
+-- speedup_b_high: upper end of its 95 % interval
+-- ratio: speedup_b / speedup_a
+-- ratio_low: lower end of the interval of ratio
+-- ratio_high: upper end of the interval of ratio
 WITH measured AS (
     SELECT kernel_speedups.*, scored_workloads.task_id IS NOT NULL AS scored
     FROM kernel_speedups

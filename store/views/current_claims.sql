@@ -8,6 +8,13 @@
 -- Importing a revision a second time stores nothing and does not make that revision the last one.
 -- What this lake imported comes before what it pulled, whatever the time: a pulled claim replaces no
 -- own one, and pulled claims of a release count only for a GPU (and file) without own claims.
+--
+-- claim_id: claim (table claims)
+-- speedup: published speedup over the baseline (a ratio); NULL for another metric
+-- value: published value, if the metric is not a speedup
+-- quote: words of the source that state the figure; NULL if it was read from data
+-- problem: problem of the source that the figure is about, where the lake has no task for it
+-- policy_id: policy that the figure is about; NULL if the source names none
 WITH stated AS (
     SELECT
         *,

@@ -2,6 +2,12 @@
 -- A pulled estimate counts only where this lake has none of its own. sessions_for_1_percent is the
 -- number of sessions of a kernel after which the interval of its speedup is 1 % wide on each side,
 -- if the error within each of them is small.
+--
+-- sessions_for_1_percent: number of sessions of a kernel until its interval is within 1 %
+-- kernels: number of kernels with repeated sessions
+-- sessions: number of their sessions
+-- snapshot_id: snapshot that the estimate was computed from
+-- created_at: when it was estimated
 SELECT
     device, clock, evaluator, evaluator_version, tau,
     greatest(1, ceil((1.96 * tau / 0.01) ** 2))::INTEGER AS sessions_for_1_percent,

@@ -3,6 +3,8 @@
 -- lake has judged it there itself. precision is NULL in a further row of every kernel, which
 -- also stands for evaluations that do not count. Evaluations by the protocols training and
 -- shape and faults of the judge are left out.
+--
+-- correct: whether an evaluation that counts found the kernel correct there
 SELECT
     kernel_id, task_id, workload_id, device_id, "precision",
     bool_or(correct) AS correct, bool_or(own) AS own

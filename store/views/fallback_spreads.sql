@@ -2,6 +2,8 @@
 -- Of GPUs it is the larger one of those of the H100 and of the H200 by version 8 of the judge
 -- (`docs/h100`, `docs/h200`, `docs/runs`), rounded up. No sessions on processors are stored, so theirs
 -- are those of GPUs by the same clocks. The judge reads these figures as well.
+--
+-- kind: kind of device, cpu or cuda
 SELECT kind, clock, tau::DOUBLE AS tau
 FROM (
     VALUES

@@ -5,6 +5,11 @@
 -- policy 'any' for the best kernel of all policies. clock and precision are those that rank the
 -- tasks (default_clocks); several are a list.
 -- Grows at CROSS_PRODUCT: each task counts for each of eleven values of p.
+--
+-- p: speedup that a task has to exceed (a ratio)
+-- count: number of tasks with a correct kernel and a speedup above p
+-- n: number of decided tasks that are not weak
+-- share: count / n
 SELECT
     suite, suite_revision, "level", device, baseline, policy_id, policy,
     thresholds.p,

@@ -4,6 +4,14 @@
 -- add suspicion but cannot release a kernel. origin is the repository that the decision was pulled
 -- from, NULL for a decision of this lake. A pulled finding that says the same as one of this lake is
 -- not listed, and decisions on it are decisions on that one.
+--
+-- finding_id: finding (table findings)
+-- quote: text that supports the finding; NULL if none does
+-- found_at: when the finding was made
+-- decision: confirmed or dismissed; NULL while the finding is undecided
+-- decided_by: who decided
+-- decided_at: when it was decided
+-- origin: repository that the decision was pulled from; NULL for one of this lake
 WITH twins AS (
     SELECT pulled.finding_id AS pulled_id, own.finding_id
     FROM findings AS pulled

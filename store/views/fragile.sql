@@ -4,6 +4,8 @@
 -- of kernels show the flags. One evaluation is enough, at any workload and on any device, unless a
 -- newer version of its evaluator has judged the kernel there. A pulled one is enough only for a
 -- kernel that this lake has not judged (counted_evaluations.elsewhere).
+--
+-- flags: failed robustness checks, flags that begin with fails_
 WITH flagged AS (
     SELECT
         kernel_id, task_id, workload_id, device_id, evaluator, evaluator_version,

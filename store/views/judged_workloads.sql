@@ -1,6 +1,9 @@
 -- One row per task and kind of device: the workload that kernels are judged on there.
 -- It is the workload made for this kind of device if there is one, otherwise the task as written.
 -- If this lake has its own workloads of a task, a pulled workload does not replace them.
+--
+-- kind: kind of device, cpu or cuda
+-- chosen: the workload: its workload_id and axes (a struct)
 WITH known AS (
     SELECT *, bool_or(origin IS NULL) OVER (PARTITION BY task_id) AS has_own
     FROM workloads

@@ -10,6 +10,9 @@
 -- p50_low and p50_high are the exact 95 % order-statistic interval of the median over tasks (rank by
 -- the formula in speedups, with two tails of 5 %); below 6 tasks they are the smallest and largest
 -- value.
+--
+-- n: number of tasks with a speedup
+-- sessions: number of timing sessions behind all of them
 WITH results AS (
     SELECT
         suite, suite_revision, "level", device, baseline, policy_id, policy,

@@ -5,6 +5,9 @@
 -- n tasks have one. Quarantined and nonequivalent kernels and weak tasks are left out. level NULL
 -- stands for all levels, and policy 'any' for the best kernel of all policies. The interval of p50
 -- is that of leaderboard.
+--
+-- ranks: whether this clock and precision rank any of the tasks
+-- n: number of tasks with a speedup
 WITH best AS (
     SELECT
         attempted_kernels.policy_id, speeds.task_id, speeds.device, speeds.baseline, speeds.clock,

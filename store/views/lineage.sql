@@ -1,6 +1,13 @@
 -- One row per edge from a kernel to its source: an exemplar in its prompt, or its parent.
 -- score is the exemplar's score as the prompt showed it. A kernel can be its own parent if a policy
 -- repeats an exemplar, so a walk along the edges must remember the kernels it has visited.
+--
+-- child_kernel_id: kernel that was written
+-- parent_kernel_id: kernel that it comes from
+-- relation: exemplar (in its prompt) or parent
+-- generation_id: attempt that wrote the child
+-- score: speedup of the exemplar as the prompt showed it (a ratio); NULL for a parent
+-- created_at: when the child was written
 WITH exemplars AS (
     SELECT
         *,

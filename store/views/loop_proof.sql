@@ -8,6 +8,16 @@
 -- run that wrote the kernel, NULL if the kernel is older than the run. holds is true if the score
 -- equals the measured one and the kernel comes from an earlier step. holds is NULL if the prompt's
 -- snapshot belongs to another lake, or if this lake is a copy without its history.
+--
+-- place: place of the kernel in the prompt, from 1
+-- exemplar_step: step of this run that wrote the kernel; NULL if the kernel is older than the run
+-- score: speedup that the prompt showed (a ratio)
+-- snapshot_id: snapshot that the prompt was rendered from
+-- measured_snapshot_id: snapshot that committed the session
+-- shown_at: when the prompt's attempts were made
+-- holds: whether the score equals the measured one and the kernel is of an earlier step; NULL if
+--   that cannot be known
+-- attempts: number of attempts that saw the prompt
 WITH prompts AS (
     SELECT
         run_steps.run_id, run_steps.step, run_steps.group_id, generations.prompt_id,

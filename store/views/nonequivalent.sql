@@ -5,6 +5,9 @@
 -- newer version of its evaluator has judged the kernel there. A pulled one is enough only for a
 -- kernel that this lake has not judged (counted_evaluations.elsewhere).
 -- `--include-nonequivalent` makes this view empty.
+--
+-- flags: flags of the evaluation that say why
+-- since: when this was first seen
 WITH another AS (
     SELECT
         kernel_id, task_id, workload_id, device_id, evaluator, evaluator_version, flags, created_at

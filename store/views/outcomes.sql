@@ -5,6 +5,9 @@
 -- cheating fails. A device has no row if its own verdicts do not count. elsewhere: the verdicts were
 -- pulled, and this lake has judged the kernel on another device (counted_evaluations).
 -- evaluation_id is the evaluation that decides the verdict.
+--
+-- evaluators: number of evaluators that judged the kernel
+-- evaluator: evaluator that decides the verdict
 WITH verdict_structs AS (
     SELECT
         *,

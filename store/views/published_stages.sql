@@ -5,6 +5,12 @@
 -- so. A policy that was trained in another order comes last, under the methods it was trained by.
 -- Figures that the paper does not give are NULL, and so are the figures of a stage that was not
 -- judged. place orders the arms: vanilla models, R1-evolve, CUDA-L1's stages, then the lake's own.
+--
+-- stated_by: who states the figures: the paper or this lake
+-- place: order of the arms
+-- stages: training methods that the arm went through, in words
+-- success: number of tasks with a correct kernel, out of tasks
+-- n: number of tasks with a speedup
 WITH arms (place, policy_id, arm) AS (
     VALUES
     (1, 'llama-3.1-405b', 'vanilla'),

@@ -1,6 +1,8 @@
 -- One row per quarantined kernel: no dataset may contain it, and no ranking shows it.
 -- A finding on it is confirmed, or it has the same code tokens as such a kernel (code_signatures)
 -- and is not cleared. since is the time of the confirmation, NULL for a copy.
+--
+-- since: when the first finding was confirmed
 WITH confirmed AS MATERIALIZED (
     SELECT kernel_id, min(decided_at) AS since
     FROM finding_standings

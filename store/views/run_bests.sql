@@ -3,6 +3,9 @@
 -- at the workload that scores the task. Quarantined kernels are left out. previous_low is the bound
 -- that the run had reached before, NULL for its first one. record says whether the new bound is
 -- above everything that the lake had measured before this kernel (history).
+--
+-- record: whether the bound is above everything that the lake had measured before
+-- step: step of the run that wrote the kernel
 WITH measured AS (
     SELECT
         run_steps.run_id, run_steps.step, speeds.task_id, speeds.device, speeds.baseline,

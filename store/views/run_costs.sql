@@ -4,6 +4,14 @@
 -- the wall time of the first evaluation of each kernel that the run wrote first, on that device,
 -- without waiting for other judges: the cost of judging it, without evaluations that others added
 -- later. device is NULL if nothing was judged.
+--
+-- judged: number of kernels judged on the device
+-- improvements: number of records of the lake that the run set
+-- improved_tasks: number of tasks with such a record
+-- device_s: seconds of judging the run's kernels once each, without waiting for other judges
+-- tokens_per_improvement: prompt and completion tokens / improvements; NULL without one
+-- cost_usd_per_improvement: US dollars / improvements; NULL without one
+-- device_s_per_improvement: seconds of judging / improvements; NULL without one
 WITH firsts AS (
     SELECT run_steps.run_id, authors.kernel_id, authors.task_id, run_steps.step
     FROM authors

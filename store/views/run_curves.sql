@@ -5,6 +5,27 @@
 -- wait for a verdict; success_share leaves them out. Speedups are over eager, at the workload that
 -- scores the task. new_kernels counts kernels that these attempts wrote first: if it falls, the
 -- policy repeats itself. entropy is the trainer's metric for the step, where it has rewards.
+--
+-- rule: reward rule; NULL if no rule rewarded the run
+-- rewarded: number of rewarded attempts
+-- reward_mean: mean reward before smoothing
+-- reward_std: standard deviation of the rewards before smoothing
+-- smoothed_mean: mean reward after smoothing
+-- zero_variance_groups: number of groups whose rewards are all equal, which teach nothing
+-- groups: number of groups of attempts
+-- with_kernel: number of attempts whose answer contains a kernel
+-- pending: number of attempts that wait for a verdict
+-- success: number of attempts whose kernel is correct
+-- success_share: success / attempts that do not wait (0 to 1)
+-- quarantined: number of attempts with a quarantined kernel
+-- unique_kernels: number of different kernels
+-- new_kernels: number of kernels that these attempts wrote first
+-- timed: number of attempts whose kernel has a speedup
+-- speedup_p50: median speedup over eager (a ratio)
+-- speedup_geomean: geometric mean of the speedups over eager (a ratio)
+-- speedup_max: largest speedup over eager (a ratio)
+-- faster: number of attempts with a speedup above 1.01
+-- entropy: entropy of the policy as the trainer reports it; NULL without that metric
 WITH devices_of AS (
     SELECT DISTINCT run_steps.run_id, outcomes.device
     FROM run_steps

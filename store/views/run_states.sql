@@ -5,6 +5,13 @@
 -- are stored once they are complete, and have finished. Other runs without such a row are unknown if
 -- they are from before this lake recorded ends, or were pulled. seconds is the time from the first
 -- start to the last end, with the pauses of a run that was resumed.
+--
+-- name: name of the run
+-- state: finished, failed, interrupted, open or unknown
+-- ended_at: when the run ended; NULL while it is open
+-- seconds: seconds from the first start to the last end; NULL while it is open
+-- error: first line of the error that ended the run; NULL if none did
+-- host: name of the host; NULL if it is unknown
 WITH newest AS (
     SELECT
         run_id,

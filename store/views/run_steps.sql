@@ -2,6 +2,9 @@
 -- If the attempt states no step, the step comes from its reward, from the reward of another attempt
 -- in its group, or from the round of the policy that wrote it; otherwise step is NULL. created_at
 -- is that of the attempt.
+--
+-- created_at: when the attempt was made
+-- kernel_id: kernel of the attempt; NULL if the answer contains none
 WITH rewarded AS (
     SELECT run_id, generation_id, min(step) AS step
     FROM rewards

@@ -9,6 +9,19 @@
 -- arm and seed are parts of a namespace of the form NAME/ARM/SEED. Pulled attempts do not count in a
 -- namespace in which this lake has attempts.
 -- Grows at HASH_JOIN: each point of a curve is a mean over all tasks of its namespace.
+--
+-- arm: arm of the experiment, a part of the namespace; NULL if it has none
+-- seed: seed of the arm; NULL if the namespace has none
+-- policy: name of the policy that wrote the last attempts
+-- attempt: number of attempts k at each task, from 1
+-- round: last round that a k-th attempt belongs to
+-- seconds: seconds of the search's rounds up to that one
+-- solved: number of tasks with a correct, ranked kernel by then
+-- faster: number of tasks whose best speedup is above 1.01 by then
+-- tasks: number of tasks of the namespace
+-- geomean: geometric mean of the best speedups after k attempts, 1 where there is none (a ratio)
+-- low: geomean 1.96 standard errors down (a ratio)
+-- high: geomean 1.96 standard errors up (a ratio)
 WITH attempts AS (
     SELECT
         namespace, task_id, kernel_id, policy_id, run_id, step,

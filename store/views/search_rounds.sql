@@ -1,6 +1,9 @@
 -- One row per run of a search and round: the seconds of the round.
 -- A round that was killed has no metric. It counts from the end of the round before, or from the start
 -- of its run, until its last stored attempt.
+--
+-- round: round of the search
+-- seconds: seconds that the round took
 WITH finished AS (
     SELECT run_id, step AS round, value AS seconds, created_at
     FROM metrics

@@ -2,6 +2,10 @@
 -- The two arms are of one evaluation, workload, device, state of the cache, and origin, and have at
 -- least one block in common. An arm that a session has twice by a clock gives several rows, none of
 -- which counts. unresolved: the baseline is too short for the clock, so that no figure follows.
+--
+-- kernel_ms: samples of the kernel in the order of its blocks, in ms per call
+-- baseline_ms: samples of the baseline in the order of its blocks, in ms per call
+-- complete: whether both arms have the same blocks
 SELECT
     kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
     kernel.workload_id, kernel.device_id, baseline.arm AS baseline, kernel.clock,

@@ -7,6 +7,12 @@
 -- that is not disturbed or contended; NULL where there is none. Pulled rows count only for a
 -- kernel, task and device without rows of this lake's own. These rows rank nothing: every other
 -- view of evaluations leaves them out.
+--
+-- workload_id: other input sizes that the kernel was tried at
+-- shape: name of these sizes
+-- outcome: held, raises or wrong
+-- reason: kind of failure; NULL if the kernel held
+-- speedup: speedup over eager there (a ratio); NULL where it was not timed
 WITH judged AS (
     SELECT
         evaluations.evaluation_id, evaluations.kernel_id, evaluations.task_id,

@@ -3,6 +3,14 @@
 -- speedup over eager at the shapes that were timed. shapes says all of it in a few words. A
 -- kernel without a row was tried at no other shape. holds: the kernel was correct at every
 -- shape that was tried.
+--
+-- tried: number of other shapes that were tried
+-- held: number of them at which the kernel was correct
+-- wrong: number of them at which it was wrong
+-- raises: number of them at which it raised an exception
+-- worst: smallest speedup over eager at them (a ratio); NULL if none was timed
+-- holds: whether the kernel was correct at all of them
+-- shapes: all of this in a few words
 SELECT
     kernel_id,
     task_id,

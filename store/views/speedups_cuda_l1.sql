@@ -5,6 +5,10 @@
 -- bucket means, rounded to two decimals toward 1 (1.118 becomes 1.11, 0.992 becomes 1.00). The
 -- paper does not say which variance it uses; this view divides by n - 1, which discards more. Below
 -- 7 blocks there is no figure.
+--
+-- bucket_means: mean ratio of each of 7 buckets of blocks
+-- variance: variance of the bucket means
+-- speedup: median of the bucket means, rounded toward 1 (a ratio); NULL if it is discarded
 WITH ratios AS (
     SELECT
         *,

@@ -3,6 +3,10 @@
 -- paired, so one slow sample counts in full. KernelBench times one call on an idle device, so the
 -- view reads the clock latency; in a session without it, the clock that the device has (column
 -- clock).
+--
+-- speedup: mean time of the baseline / mean time of the kernel (a ratio)
+-- kernel_ms: mean time of the kernel, in ms per call
+-- baseline_ms: mean time of the baseline, in ms per call
 SELECT
     session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock,
     confirmed, disturbed, unresolved,

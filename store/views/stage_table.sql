@@ -3,6 +3,12 @@
 -- ("sft + self-supervised + contrastive", or "contrastive" alone for a policy trained from the base
 -- model), or "imported: METHOD" for a policy that a release describes. A parent without a stated
 -- stage is "unknown". Consecutive rounds of one method count as one.
+--
+-- stages: training methods along the chain of parents, in words
+-- stage: training stage of the policy
+-- round: round or step within the stage
+-- n: number of tasks with a speedup
+-- sessions: number of timing sessions behind all of them
 WITH RECURSIVE ancestors AS (
     SELECT policy_id, policy_id AS ancestor_id, [policy_id] AS seen
     FROM policies

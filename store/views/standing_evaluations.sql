@@ -1,6 +1,8 @@
 -- One row per evaluation that no other row of table evaluations withdraws.
 -- A row that names another one in `withdraws` takes it back, such as a verdict that a fault of its
 -- host decided (`evaluators withdraw`). A pulled row withdraws only rows of its own lake.
+--
+-- policy: precision that the verdict allows, and further conditions such as custom_required
 SELECT evaluations.*
 FROM evaluations
 ANTI JOIN (

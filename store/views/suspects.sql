@@ -2,8 +2,18 @@
 -- A finding with a confidence below 0.5 is a tag that honest kernels carry too; it counts only once
 -- somebody has decided on it. standing is confirmed if any finding is confirmed, else open if any
 -- is undecided, else dismissed. decided_by and why come from the latest decision of that kind.
--- datasets counts the datasets that contain the kernel. speedup is the kernel's best rankable
--- speedup on a task whose function it computes (nonequivalent), which is what a hack would aim for.
+-- speedup is the kernel's best rankable speedup on a task whose function it computes
+-- (nonequivalent), which is what a hack would aim for; device and measured_at are those of it.
+--
+-- classes: kinds of cheating found, such as result_caching
+-- detectors: names of the detectors that found them
+-- findings: number of findings
+-- standing: confirmed, open or dismissed
+-- decided_by: who decided; NULL while the standing is open
+-- why: reason given for the decision; NULL while the standing is open
+-- datasets: number of datasets that contain the kernel
+-- device: model name of the device where the kernel was fastest; NULL if it has no speedup
+-- measured_at: when that session was made, the newest of several that pool
 WITH grouped AS (
     SELECT
         kernel_id,
@@ -30,7 +40,9 @@ holding AS (
     GROUP BY kernel_id
 ),
 fastest AS (
-    SELECT kernel_id, max(speedup) AS speedup
+    SELECT
+        kernel_id,
+        max({'speedup': speedup, 'measured_at': measured_at, 'device': device}) AS best
     FROM kernel_speedups
     WHERE equivalent
     GROUP BY kernel_id
@@ -45,10 +57,12 @@ SELECT
     CASE WHEN grouped.standing <> 'open' THEN grouped.deciding.decided_by END AS decided_by,
     CASE WHEN grouped.standing <> 'open' THEN grouped.deciding.why END AS why,
     coalesce(holding.datasets, 0) AS datasets,
-    fastest.speedup
+    fastest.best.speedup AS speedup,
+    fastest.best.device AS device,
+    fastest.best.measured_at AS measured_at
 FROM grouped
 LEFT JOIN holding ON holding.kernel_id = grouped.kernel_id
 LEFT JOIN fastest ON fastest.kernel_id = grouped.kernel_id
 ORDER BY
     list_position(['confirmed', 'open', 'dismissed'], grouped.standing),
-    fastest.speedup DESC NULLS LAST, grouped.kernel_id
+    fastest.best.speedup DESC NULLS LAST, grouped.kernel_id

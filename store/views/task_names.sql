@@ -3,6 +3,9 @@
 -- one in the order below. split and degenerate consider every label that counts (counted_labels), so
 -- that no other name lets a test task through; a pulled split counts only for a task without an own
 -- one. A weak task, which a trivial answer passes, is degenerate as well, whatever its labels say.
+--
+-- name: label of the task, such as level1/12; the first 12 digits of its id where nobody has named
+--   it
 WITH labels AS (
     SELECT
         label.task_id,

@@ -7,6 +7,11 @@
 -- figure of leaderboard and fast_p. speedup is that of the best kernel (by lower bound) at the
 -- workload that scores the task; it is NULL if no correct kernel has a quiet session against the
 -- baseline. baseline is NULL if the device has verdicts only.
+--
+-- left_out: whether the task is weak and in no figure of leaderboard and fast_p
+-- decided: whether no kernel of the policy waits for a verdict on the device
+-- correct: whether the policy has a correct kernel for the task
+-- kernel_id: best kernel; NULL if none has a speedup
 WITH attempted AS (
     SELECT policy_id, task_id, bool_or(has_kernel) AS has_kernel
     FROM (

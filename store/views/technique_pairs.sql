@@ -3,6 +3,18 @@
 -- same ratio among kernels that do not use given. A technique that pays off only in combination
 -- with a gatekeeper shows a lift above 1 and a lift_without near 1. Counts are of kernels on tasks.
 -- Two techniques that no kernel combines have no row.
+--
+-- given: other technique
+-- n_both: number of kernels, on one task each, with both techniques
+-- n_technique_only: number of them with technique and without given
+-- n_given_only: number of them with given and without technique
+-- n_neither: number of them with neither
+-- geomean_both: geometric mean speedup of kernels with both (a ratio)
+-- geomean_technique_only: geometric mean speedup of kernels with technique alone (a ratio)
+-- geomean_given_only: geometric mean speedup of kernels with given alone (a ratio)
+-- geomean_neither: geometric mean speedup of kernels with neither (a ratio)
+-- lift: geomean_both / geomean_given_only
+-- lift_without: geomean_technique_only / geomean_neither
 WITH base AS (
     SELECT
         device, baseline,

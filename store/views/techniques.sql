@@ -2,6 +2,9 @@
 -- This is an association over n pairs of kernel and task, not an effect: kernels that use a
 -- technique differ in other ways too. p50_low and p50_high are the exact 95 % interval of the
 -- median (rank as in speedups).
+--
+-- n: number of pairs of kernel and task
+-- share_faster: share of them with a speedup above 1.01 (0 to 1)
 WITH uses AS (
     SELECT DISTINCT * REPLACE (unnest(techniques) AS techniques)
     FROM technique_speedups

@@ -13,6 +13,8 @@
 -- Nor is one that writes a number or character in another way (1e3 and 1000, 0xff and 0xFF),
 -- omits the parentheses of a tuple of one, or adds other statements without an effect, such as 0
 -- or a docstring in two pairs of parentheses.
+--
+-- copy_of: test task that this one repeats; NULL for a task whose own labels say test
 WITH held_out AS (
     SELECT task_id
     FROM task_names

@@ -4,6 +4,8 @@
 -- own: this lake has timed it itself. precision is NULL for arms of evaluations that do not
 -- count (counted_evaluations). Views that ask what was timed, and not how fast it was, read
 -- this view instead of the samples.
+--
+-- disturbed: whether every session of the arm is disturbed, or too short for its clock
 SELECT
     timings.kernel_id,
     timings.task_id,

@@ -1,6 +1,8 @@
 -- One row per evaluation by the protocol training of a kernel that no counted evaluation has judged.
 -- Rewards read these rows where the lake has no verdict of the full protocol on the kernel, task,
 -- workload and device. No ranking, table, dataset or exemplar reads this view.
+--
+-- policy: precision that the verdict allows, and further conditions such as custom_required
 SELECT
     evaluations.*,
     devices."name" AS device,

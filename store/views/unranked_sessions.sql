@@ -7,6 +7,8 @@
 -- keeps the kernel out of rankings; every baseline is too short for the clock; the samples are
 -- impossible or too few; the session is disturbed (clocked_timings). A session without a row
 -- may still not rank, because one by another evaluator is newer (pooled_speedups).
+--
+-- reason: why the session ranks nothing by this clock
 WITH counted AS (
     SELECT
         session_id, clock, kernel_id, task_id,
@@ -20,7 +22,7 @@ WITH counted AS (
 judged AS (
     SELECT
         sessions.session_id, sessions.clock, sessions.evaluation_id, sessions.kernel_id,
-        sessions.task_id,
+        sessions.task_id, devices."name" AS device, sessions.created_at AS measured_at,
         CASE
             WHEN counted.session_id IS NULL THEN 'its evaluation does not count'
             WHEN NOT counted.correct THEN 'the kernel is wrong'
@@ -54,6 +56,7 @@ judged AS (
             ELSE 'disturbed: eager differs from eager, or the device was slowed down'
         END AS reason
     FROM clocked_timings AS sessions
+    LEFT JOIN devices ON devices.device_id = sessions.device_id
     LEFT JOIN counted
         ON
             counted.session_id = sessions.session_id
@@ -73,6 +76,6 @@ judged AS (
     LEFT JOIN weak_tasks ON weak_tasks.task_id = sessions.task_id
     WHERE sessions.arm = 'kernel'
 )
-SELECT session_id, clock, evaluation_id, kernel_id, task_id, reason
+SELECT session_id, clock, evaluation_id, kernel_id, task_id, device, measured_at, reason
 FROM judged
 WHERE reason IS NOT NULL

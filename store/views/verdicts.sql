@@ -4,6 +4,10 @@
 -- is a fault of the judge and says nothing about the kernel: a group with no other status has no
 -- verdict. Pulled evaluations decide nothing that this lake has judged itself, and elsewhere marks
 -- those of kernels that it has judged on another device (counted_evaluations).
+--
+-- evaluations: number of evaluations by the version that counts
+-- correct: whether the kernel is correct
+-- evaluation_id: evaluation that decides the verdict
 WITH judged AS (
     -- One pass; DuckDB leaves out the aggregates of columns that nobody asks for.
     SELECT

@@ -6,6 +6,8 @@
 -- A copy has the same code tokens as a kernel that is out for one of these reasons (code_signatures).
 -- A kernel that is only similar stays, because an honest kernel can resemble a cheat. What lifts the
 -- reason lifts it for copies. A copy comes back alone once it is cleared.
+--
+-- reason: quarantined, rejected, suspected, or the same of the kernel that it copies
 WITH standing AS (
     SELECT
         kernel_id,

@@ -526,7 +526,14 @@ def test_listings(run: Run, filled_lake: Path) -> None:
     columns = json.loads(run("describe", "timings", "--format", "json").out)
     assert {row["column"]: row["unit"] for row in columns}["samples_ms"] == "ms"
     of_view = json.loads(run("describe", "verdicts", "--format", "json", "--lake", filled_lake).out)
-    assert "kernel_id" in {next(iter(row.values())) for row in of_view}
+    assert {row["column"]: row["about"] for row in of_view}[
+        "correct"
+    ] == "whether the kernel is correct"
+    found = run("describe", "--find", "tokens_per", "--format", "json", "--lake", filled_lake).out
+    assert {(row["table"], row["column"]) for row in json.loads(found)} == {
+        ("author_costs", "tokens_per_correct"), ("run_costs", "tokens_per_improvement"),
+    }  # fmt: skip
+    assert run("describe", "--find", "no such word", "--lake", filled_lake).code == 1
 
 
 def test_the_shell_answers_until_the_end(run: Run, filled_lake: Path) -> None:

@@ -106,6 +106,7 @@ def test_the_view_has_a_reason_for_each_session_that_ranks_nothing(lake: Path) -
         for row in rows:
             found[names[row["kernel_id"]]][row["clock"]] = row["reason"]
         assert found == REASONS
+        assert all(row["device"] and row["measured_at"] for row in rows)
         # What ranks has no reason.
         ranked = opened.sql(
             "SELECT DISTINCT kernel_id FROM leading_speedups ANTI JOIN weak_tasks USING (task_id)"

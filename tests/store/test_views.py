@@ -18,7 +18,13 @@ import pytest
 import store
 from evaluators.timing.intervals import MISSED, read_fallback_spreads
 from evaluators.timing.surprising_wins import compute_speedups
-from store.lake.sql_files import VIEWS, list_views, read_description, read_view
+from store.lake.sql_files import (
+    VIEWS,
+    describe_column,
+    list_views,
+    read_description,
+    read_view,
+)
 
 SPREAD = read_fallback_spreads()["throughput"]
 RANK = r"greatest\(1, floor\(.+?\)\)::BIGINT"
@@ -506,6 +512,15 @@ def test_every_column_of_every_view_has_a_type(rankings: store.Lake) -> None:
     for name in list_views():
         described = rows(rankings, f"DESCRIBE {name}")
         assert [row["column_name"] for row in described if row["column_type"] == '"NULL"'] == []
+
+
+def test_every_column_of_every_view_has_a_description(rankings: store.Lake) -> None:
+    for name in list_views():
+        columns = [row["column_name"] for row in rows(rankings, f"DESCRIBE {name}")]
+        assert [one for one in columns if not describe_column(name, one)] == [], name
+        _, _, header = read_view(name).partition("\n--\n")
+        described = re.findall(r"^-- (\w+): ", header, re.MULTILINE)
+        assert [one for one in described if one not in columns] == [], name
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in VIEWS.glob("*.sql")))

@@ -487,7 +487,8 @@ def test_suspects_stand_by_their_latest_decisions(audit: store.Lake) -> None:
     both, none, graphs = found
     assert (both["classes"], both["findings"]) == (["result_caching", "side_stream"], 2)
     assert (both["decided_by"], both["why"]) == ("ann", "keyed on data_ptr")
-    assert (both["datasets"], both["speedup"]) == (2, 4)
+    assert (both["datasets"], both["speedup"], both["device"]) == (2, 4, "H200")
+    assert both["measured_at"] == b.START
     assert (none["decided_by"], none["datasets"]) == (None, 0)
     assert graphs["why"] == "dismissed by hand"
     assert rows(audit, "SELECT kernel_id FROM quarantined") == [{"kernel_id": both["kernel_id"]}]

@@ -1,6 +1,6 @@
 -- Its measured speedups with their intervals. ranks_nothing says why a session is in no ranking.
 SELECT
-    device,
+    speedups.device,
     threads,
     baseline,
     speedups.clock,
@@ -13,7 +13,7 @@ SELECT
     n AS samples,
     disturbed,
     unranked.reason AS ranks_nothing,
-    measured_at
+    speedups.measured_at
 FROM speedups
 LEFT JOIN (SELECT * FROM unranked_sessions WHERE kernel_id = $kernel_id) AS unranked
     ON
@@ -21,4 +21,4 @@ LEFT JOIN (SELECT * FROM unranked_sessions WHERE kernel_id = $kernel_id) AS unra
         AND unranked.clock = speedups.clock
         AND unranked.task_id = speedups.task_id
 WHERE speedups.kernel_id = $kernel_id
-ORDER BY measured_at DESC, baseline, speedups.clock
+ORDER BY speedups.measured_at DESC, baseline, speedups.clock

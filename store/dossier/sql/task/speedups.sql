@@ -5,7 +5,7 @@
 -- its worst speedup there.
 WITH sessions AS (
     SELECT
-        speedups.kernel_id, device, threads, workload_id, "precision" AS policy, speedups.clock,
+        speedups.kernel_id, speedups.device, threads, workload_id, "precision" AS policy, speedups.clock,
         speedups.session_id,
         any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
         any_value(speedup_low) FILTER (WHERE baseline = 'eager') AS low,
@@ -14,7 +14,7 @@ WITH sessions AS (
         min(speedup) AS over_hardest,
         max(n) AS samples,
         any_value(unranked.reason) AS ranks_nothing,
-        max(measured_at) AS measured_at
+        max(speedups.measured_at) AS measured_at
     FROM speedups
     LEFT JOIN (SELECT * FROM unranked_sessions WHERE task_id = $task_id) AS unranked
         ON

@@ -3,9 +3,9 @@
 -- ranking, such as that the kernel computes another function than the task.
 SELECT
     baseline, speedup, speedup_low, speedup_high, unranked.reason AS ranks_nothing,
-    speedups.clock, kernel_ms, baseline_ms, device, threads,
+    speedups.clock, kernel_ms, baseline_ms, speedups.device, threads,
     workloads.name AS workload,
-    n AS samples, disturbed, status, speedups."precision", measured_at
+    n AS samples, disturbed, status, speedups."precision", speedups.measured_at
 FROM speedups
 LEFT JOIN (SELECT * FROM unranked_sessions WHERE kernel_id = $kernel) AS unranked
     ON unranked.session_id = speedups.session_id AND unranked.clock = speedups.clock
@@ -15,5 +15,5 @@ WHERE speedups.kernel_id = $kernel
     AND speedups.device = $device
     AND speedups.clock = $clock
     AND speedups."precision" = $precision
-ORDER BY measured_at DESC, speedups.clock <> 'gpu', speedups.clock, baseline <> 'eager', baseline,
-    device, speedups.session_id
+ORDER BY speedups.measured_at DESC, speedups.clock <> 'gpu', speedups.clock, baseline <> 'eager', baseline,
+    speedups.device, speedups.session_id
