@@ -171,7 +171,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "store shell": [[]],
     "store tables": [["--at", EVIL], []],
-    "store describe": [[EVIL], ["kernels"]],
+    "store describe": [[EVIL], ["kernels"], ["verdicts"], ["--find", EVIL]],
     "store views": [["--sql", EVIL], []],
     "store log": [[], ["--format", "csv"]],
     "store tag add": [[EVIL], ["v1", "--note", EVIL], ["v2", "--at", EVIL]],

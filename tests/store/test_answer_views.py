@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import builders as b
 import pytest
@@ -33,7 +34,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a lake in which a writer fails twice, is right twice, and cheats once."""
     url = str(tmp_path_factory.mktemp("answers") / "lake")
     attempts = [(BROKEN, 0), (CHEAT, 1), (None, 2), (FAR, 3), (CLOSE, 4)]
-    tokens = {"prompt_tokens": 100, "completion_tokens": 50, "cost_usd": 0.5}
+    tokens: dict[str, Any] = {"prompt_tokens": 100, "completion_tokens": 50, "cost_usd": 0.5}
     with store.writer(url, author="tests") as writer:
         writer.append(
             {
