@@ -138,12 +138,19 @@ def _returns_constant(entry: ast.FunctionDef, constant: set[str], resolve: Resol
     inputs = _list_inputs(entry)
     local: dict[str, list[ast.expr]] = {}
     loads: dict[str, int] = {}
+    asked = {
+        id(node.value)
+        for node in ast.walk(entry)
+        if isinstance(node, ast.Attribute) and node.attr in _ABOUT
+    }
     for node in ast.walk(entry):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
                     local.setdefault(target.id, []).append(node.value)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        elif (
+            isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in asked
+        ):
             loads[node.id] = loads.get(node.id, 0) + 1
 
     def is_constant(node: ast.expr, depth: int = 0) -> bool:

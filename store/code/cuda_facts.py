@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -31,6 +33,18 @@ _QUERY = """
 (preproc_call argument: (preproc_arg) @directive)
 (preproc_include path: (_) @include)
 (gnu_asm_expression (string_literal (string_content) @asm))
+(function_definition "__global__" declarator: (function_declarator
+  declarator: (identifier) @kernel))
+(function_definition ["__global__" "__device__"] @device)
+((field_expression argument: (identifier) @_place field: (field_identifier) @_axis) @plane
+  (#match? @_place "^(thread|block)(Idx|Dim)$") (#match? @_axis "^[yz]$"))
+((identifier) @grid_size (#eq? @grid_size "gridDim"))
+((field_identifier) @processors (#eq? @processors "multiProcessorCount"))
+((init_declarator declarator: (identifier) @_size value: (call_expression function: [
+  (identifier) @_choice (qualified_identifier name: (identifier) @_choice)])) @chosen_size
+  (#match? @_size "block|thread") (#match? @_choice "^(min|max)$"))
+(declaration . type: (_) declarator: [(array_declarator)
+  (init_declarator declarator: (array_declarator))]) @array
 """
 
 _VECTOR_TYPES = frozenset(
@@ -41,6 +55,12 @@ _VECTOR_TYPES = frozenset(
 _SMALL_TYPES = frozenset(
     ("half", "__half", "half2", "__half2", "__nv_bfloat16", "nv_bfloat16", "__nv_bfloat162")
 )
+
+_OPERATIONS = re.compile(
+    r"(?:^|_)(?:conv|linear|matmul|gemm|norm|bn|[a-z]{0,5}pool|[a-z]{0,5}relu|gelu|tanh|sigmoid|softmax|"
+    r"silu|swish|mish|scale|clamp|residual|dropout|hard(?:tanh|swish)|logsumexp)(?=\d|_|$)"
+)
+"""Operations of tasks in the name of a kernel, which is fused when it has two."""
 
 _CUDA_HEADERS = ("cuda", "cublas", "cudnn", "cufft", "curand", "cusparse", "cusolver", "cutlass")
 """Parts of the names of headers that only a program for a GPU includes."""
@@ -113,11 +133,17 @@ def read_cuda(text: str) -> CudaFacts:
     seen = {
         "coalesced_access": bool(types & _VECTOR_TYPES)
         or calls_any("__ldg", "__ldcs", "__ldcg", "make_float4", "make_float2"),
-        "fusion": any("fuse" in name.lower() for name in names("defined")),
-        "block_configuration": "launch_bounds" in found or calls_any("cudaOccupancy"),
+        "fusion": any("fuse" in name.lower() for name in names("defined"))
+        or any(len(_OPERATIONS.findall(name.lower())) > 1 for name in names("kernel")),
+        "block_configuration": any(
+            capture in found
+            for capture in ("launch_bounds", "plane", "grid_size", "processors", "chosen_size")
+        )
+        or calls_any("cudaOccupancy"),
         "warp_reduction": calls_any("__shfl", "__reduce_")
         or bool(types & {"WarpReduce", "WarpScan"}),
         "shared_memory": "shared" in found,
+        "register_use": _holds_arrays(found.get("device", []), found.get("array", [])),
         "unrolling": any(text.split()[:1] == ["unroll"] for text in names("directive")),
         "async_execution": streams
         or calls_any("__pipeline_", "memcpy_async", "cudaMemcpyAsync")
@@ -144,6 +170,21 @@ def _is_in_sentence(function: tree_sitter.Node) -> bool:
     return (
         before is not None and before.is_error and before.end_point.row == function.start_point.row
     ) or (after is not None and after.is_error and after.start_point.row == function.end_point.row)
+
+
+def _holds_arrays(functions: list[tree_sitter.Node], arrays: list[tree_sitter.Node]) -> bool:
+    """Return whether an array is local to a function of the device."""
+    bodies = sorted(
+        (body.start_byte, body.end_byte)
+        for function in functions
+        if function.parent and (body := function.parent.child_by_field_name("body"))
+    )
+    starts = [start for start, _ in bodies]
+    for array in arrays:
+        place = bisect.bisect(starts, array.start_byte) - 1
+        if place >= 0 and array.end_byte <= bodies[place][1]:
+            return True
+    return False
 
 
 def _count_error_bytes(nodes: list[tree_sitter.Node]) -> int:

@@ -14,7 +14,7 @@ from store.code.python_facts import read_python
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EXTRACTOR_VERSION = 2
+EXTRACTOR_VERSION = 3
 """Raised whenever the same text may give other features."""
 
 _CHUNK = 2000

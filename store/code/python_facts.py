@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from store.code import constant_answers
 from store.code.languages import TRITON
-from store.code.python_syntax import Names, collect_syntax, parse_python
+from store.code.python_syntax import Names, SyntaxParts, collect_syntax, parse_python
+from store.code.rewrites import Weights, folds_layers, rewrites_layers
 
 
 def _prefix_words(names: str, *prefixes: str) -> frozenset[str]:
@@ -37,9 +38,9 @@ _LOW_PRECISION = _prefix_words(
     "float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.", "triton.language."
 )
 _CHANNELS_LAST = _prefix_words("channels_last channels_last_3d", "torch.")
-_FUSED_CALLS = _prefix_words(
-    "addmm baddbmm addbmm addmv addcmul addcdiv scaled_dot_product_attention"
-)
+_SIZES = frozenset(("min", "max", "next_power_of_2"))
+"""Functions that choose the size of a block by the size of the problem."""
+_FUSED_CALLS = _prefix_words("addcmul addcdiv scaled_dot_product_attention")
 # Methods with a trailing underscore that make or annotate a tensor, rather than compute in place.
 _NOT_IN_PLACE = _prefix_words(
     "requires_grad_ fill_ zero_ copy_ uniform_ normal_ trunc_normal_ kaiming_uniform_ "
@@ -79,6 +80,10 @@ def read_python(code: str) -> PythonFacts:
         return PythonFacts()
     found = collect_syntax(tree, code)
     facts = PythonFacts(parsed=True, strings=found.strings, prose=found.prose)
+    # Nobody times the gradients.
+    backward = _collect_ids(found, "backward")
+    found.calls = [node for node in found.calls if id(node) not in backward]
+    found.targets = [pair for pair in found.targets if id(pair[0]) not in backward]
     names = Names(found)
     for call in found.calls:
         _read_call(facts, names, call)
@@ -93,8 +98,16 @@ def read_python(code: str) -> PythonFacts:
             facts.triton_kernels += 1
         if "fuse" in function.name.lower():
             facts.techniques.add("fusion")
-    for target in found.targets:
-        _read_target(facts, names, target)
+    constructed = _collect_ids(found, "__init__")
+    for target, value in found.targets:
+        _read_target(facts, names, target, value, in_constructor=id(target) in constructed)
+    weights = Weights(found)
+    if folds_layers(found, names, weights):
+        facts.techniques |= {"algebraic_rewrite", "fusion"}
+    if rewrites_layers(found, names, weights):
+        facts.techniques.add("algebraic_rewrite")
+    if weights.has_copied_transpose(found.calls):
+        facts.techniques.add("memory_layout")
     for node in found.keyed:
         keys = [node.slice] if isinstance(node, ast.Subscript) else [node.left, *node.comparators]
         if any(map(_is_address, keys)):
@@ -116,6 +129,12 @@ def read_python(code: str) -> PythonFacts:
     return facts
 
 
+def _collect_ids(found: SyntaxParts, name: str) -> set[int]:
+    """Return the ids of the nodes in functions of a name."""
+    functions = [function for function in found.functions if function.name == name]
+    return {id(node) for function in functions for node in ast.walk(function)}
+
+
 def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
     name = names.resolve(call.func)
     _read_used(facts, name)
@@ -123,15 +142,16 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     given = {names.resolve(value) for value in values}
     first = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+    is_off = any(
+        keyword.arg == "enabled" and _is_constant(keyword.value, False) for keyword in call.keywords
+    )
     for keyword in call.keywords:
-        if keyword.arg == "out" or (
-            keyword.arg == "inplace"
-            and isinstance(keyword.value, ast.Constant)
-            and keyword.value.value is True
-        ):
+        if keyword.arg == "out" or (keyword.arg == "inplace" and _is_constant(keyword.value, True)):
             facts.techniques.add("in_place")
         elif keyword.arg in ("num_warps", "num_stages"):
             facts.techniques.add("block_configuration")
+        elif keyword.arg == "non_blocking" and _is_constant(keyword.value, True):
+            facts.techniques.add("async_execution")
     if name == "setattr" and call.args:
         facts.sets_cudnn_flags |= f"{names.resolve(call.args[0])}.".startswith(_FLAGS)
     if given & _CHANNELS_LAST or method == "as_strided":
@@ -139,11 +159,11 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
     if (
         given & _LOW_PRECISION
         or (method in ("half", "bfloat16") and not call.args)
-        or (method == "autocast" and name.startswith("torch."))
+        or (method == "autocast" and name.startswith("torch.") and not is_off)
         or (name == "torch.set_float32_matmul_precision" and first != "highest")
     ):
         facts.techniques.add("reduced_precision")
-    if method in _FUSED_CALLS or "fuse" in method.lower():
+    if method in _FUSED_CALLS or ("fuse" in method.lower() and not name.startswith("self.")):
         facts.techniques.add("fusion")
     if (
         method.endswith("_")
@@ -174,19 +194,33 @@ def _read_used(facts: PythonFacts, name: str) -> None:
 
 
 def _read_target(
-    facts: PythonFacts, names: Names, assigned: tuple[ast.expr, ast.expr | None]
+    facts: PythonFacts,
+    names: Names,
+    assigned: ast.expr,
+    value: ast.expr | None,
+    *,
+    in_constructor: bool,
 ) -> None:
-    """Record what an assignment sets: library flags, and attributes named as a cache."""
-    for target in _flatten(assigned[0]):
-        if not isinstance(target, ast.Attribute):
+    """Record what an assignment sets: flags of libraries, layouts, sizes of blocks, caches."""
+    if value is not None and names.resolve(value) in _CHANNELS_LAST:
+        facts.techniques.add("memory_layout")
+    for target in _flatten(assigned):
+        held = target.value if isinstance(target, ast.Subscript) else target
+        name = names.resolve(held)
+        words = name.rpartition(".")[2].lower()
+        if (
+            isinstance(value, ast.Call)
+            and ("block" in words or "thread" in words)
+            and names.resolve(value.func).rpartition(".")[2] in _SIZES
+        ):
+            facts.techniques.add("block_configuration")
+        if not isinstance(held, ast.Attribute):
             continue
-        name = names.resolve(target)
         if name.startswith(_FLAGS):
             facts.sets_cudnn_flags = True
-            value = assigned[1]
-            if "tf32" in target.attr and isinstance(value, ast.Constant) and value.value is True:
+            if "tf32" in held.attr and value is not None and _is_constant(value, True):
                 facts.techniques.add("reduced_precision")
-        elif not {"cache", "cached"}.isdisjoint(target.attr.lower().split("_")):
+        elif not in_constructor and not {"cache", "cached"}.isdisjoint(words.split("_")):
             facts.techniques.add("caching")
 
 
@@ -196,6 +230,10 @@ def _flatten(target: ast.expr) -> Iterator[ast.expr]:
             yield from _flatten(item)
     else:
         yield target
+
+
+def _is_constant(node: ast.expr, value: bool) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
 
 
 def _is_address(node: ast.expr) -> bool:

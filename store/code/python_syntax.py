@@ -38,6 +38,9 @@ class SyntaxParts:
     classes: list[ast.ClassDef] = field(default_factory=list)
     targets: list[tuple[ast.expr, ast.expr | None]] = field(default_factory=list)
     keyed: list[ast.Subscript | ast.Compare] = field(default_factory=list)
+    products: list[ast.BinOp] = field(default_factory=list)
+    reads_variance: bool = False
+    """Whether an attribute `running_var` is named."""
     strings: list[str] = field(default_factory=list)
     """Strings that take part in the program; docstrings and bare strings do not."""
     prose: list[tuple[int, int]] = field(default_factory=list)
@@ -116,6 +119,10 @@ def collect_syntax(tree: ast.Module, code: str) -> SyntaxParts:
             if joined is not None:
                 found.strings.append(joined)
                 continue
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+                found.products.append(node)
+        elif isinstance(node, ast.Attribute):
+            found.reads_variance |= node.attr == "running_var"
         elif isinstance(node, ast.Assign):
             found.targets += [(target, node.value) for target in node.targets]
         elif isinstance(node, ast.AugAssign | ast.AnnAssign):

@@ -21,16 +21,21 @@ def _words(pattern: str) -> re.Pattern[str]:
 
 
 TECHNIQUES = {
+    "algebraic_rewrite": Technique(
+        syntax="arithmetic on weights ahead of their layer, flipped weights, products by broadcast",
+        phrase=_words(r"algebra|mathematically equivalent|\bfold(?:s|ed|ing)?\b"),
+    ),
     "async_execution": Technique(
-        syntax="other streams, cp.async or memcpy_async, pipelines",
+        syntax="other streams, cp.async or memcpy_async, pipelines, non_blocking=True",
         phrase=_words(r"async(?:hronous)? cop|cp\.async|memcpy_async|double.buffer"),
     ),
     "block_configuration": Technique(
-        syntax="__launch_bounds__, occupancy queries, triton.autotune, num_warps",
+        syntax="blocks of two dimensions, loops over the grid, sizes by min or max, "
+        "__launch_bounds__, occupancy queries, triton.autotune, num_warps",
         phrase=_words(r"launch.bounds|occupancy|block size|autotun|num_warps"),
     ),
     "caching": Technique(
-        syntax="attributes called cache, lru_cache, lookups by data_ptr()",
+        syntax="attributes called cache that calls write, lru_cache, lookups by data_ptr()",
         phrase=_words(r"\bcach(?:e|es|ed|ing)\b"),
     ),
     "coalesced_access": Technique(
@@ -46,7 +51,8 @@ TECHNIQUES = {
         phrase=_words(r"cudnn\.benchmark|allow_tf32|float32_matmul_precision"),
     ),
     "fusion": Technique(
-        syntax="fused library calls (addmm, scaled_dot_product_attention); functions named fused",
+        syntax="functions named fused, kernels named after two operations, a layer folded into "
+        "weights, library calls such as scaled_dot_product_attention",
         phrase=_words(r"\bfus(?:e|es|ed|ing|ion)\b"),
     ),
     "in_place": Technique(
@@ -54,12 +60,16 @@ TECHNIQUES = {
         phrase=_words(r"\bin.?place\b"),
     ),
     "memory_layout": Technique(
-        syntax="channels_last, as_strided",
+        syntax="channels_last, as_strided, copies of transposed weights",
         phrase=_words(r"channels.last|memory layout|memory format"),
     ),
     "reduced_precision": Technique(
         syntax="half, bfloat16, TF32, autocast",
         phrase=_words(r"(?:half|mixed).precision|\b(?:fp|bf|float|bfloat)16\b|\btf32\b"),
+    ),
+    "register_use": Technique(
+        syntax="arrays that are local to functions of the device",
+        phrase=_words(r"\bregisters?\b"),
     ),
     "shared_memory": Technique(
         syntax="__shared__ arrays",
@@ -90,8 +100,8 @@ TECHNIQUES = {
         phrase=_words(r"warp.{0,12}(?:reduc|shuffle|primitive)|__shfl"),
     ),
 }
-"""The vocabulary, after CUDA-L1's techniques table.
+"""The vocabulary: CUDA-L1's table of techniques, algebraic rewrites, and PyTorch's own means.
 
-A kernel has a technique when a parser finds its syntax. The table lacks algebraic rewrites, which
-leave no syntax. The extractor finds fused arithmetic only by the kernel's name.
+A kernel has a technique when a parser finds its syntax, so a technique that leaves none is missed.
+tests/store/test_technique_labels.py says how many: it compares kernels that a reader labelled.
 """

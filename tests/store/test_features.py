@@ -170,6 +170,12 @@ class ModelNew(nn.Module):
         ("None", "return torch.relu(x)", False),
         ("torch.zeros(8)", "self.kept.copy_(x)\n        return self.kept", False),
         ("torch.zeros(8)", "torch.add(x, 1, out=self.kept)\n        return self.kept", False),
+        (
+            "torch.zeros(8)",
+            "y = self.kept\n        if y.dtype != x.dtype:\n"
+            "            y = torch.zeros(8, dtype=x.dtype)\n        return y",
+            True,
+        ),
         ("None", "y = torch.empty_like(x)\n        k(x, y)\n        return y", False),
         ("None", "y = torch.zeros_like(x)\n        k(x, y)\n        return y", False),
         ("None", "return torch.full((8,), x.sum())", False),
@@ -210,13 +216,108 @@ def test_short_circuit_through_a_replaced_call() -> None:
         ("x = x.to(memory_format=torch.channels_last)", "memory_layout"),
         ("x = x.half()", "reduced_precision"),
         ("x = x.to(torch.bfloat16)", "reduced_precision"),
-        ("x = torch.addmm(a, b, c)", "fusion"),
+        ("x = torch.addcmul(a, b, c)", "fusion"),
+        ("weight_t = self.weight.t().contiguous()", "memory_layout"),
+        ("self.layout = torch.channels_last", "memory_layout"),
+        ("x = x.to(self.device, non_blocking=True)", "async_execution"),
+        ("threads_per_block = min(512, n)", "block_configuration"),
+        ("x = torch.mm(x.mean(1), self.weight.mean(0))", "algebraic_rewrite"),
+        ("self.flipped = self.conv.weight.flip(2, 3)", "algebraic_rewrite"),
         ("x.relu_()", "in_place"),
         ("m = torch.nn.ReLU(inplace=True)", "in_place"),
     ],
 )
 def test_techniques_in_python(line: str, technique: str) -> None:
     assert extract_one(f"import torch\ndef f(self, x, y):\n    {line}\n").techniques == [technique]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self.register_buffer('weight_scaled', self.weight * 2.0)",
+        "self.fused_bias.copy_((bias - mean) * scale)",
+        "y = torch.addmm(self.bias * 2.0, x, self.weight)",
+        "y = torch.nn.functional.linear(x, self.linear.weight / divisor)",
+        "self.conv.weight.div_(divisor)",
+        "scale = gamma * torch.rsqrt(bn.running_var + bn.eps)",
+        "w = self.conv.weight\n    self.conv.weight = w * factor",
+    ],
+)
+def test_a_layer_folded_into_weights_is_a_rewrite_and_fused(line: str) -> None:
+    techniques = set(extract_one(f"import torch\ndef f(self, x):\n    {line}\n").techniques)
+    assert techniques - {"in_place"} == {"algebraic_rewrite", "fusion"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = x * self.weight + self.bias",
+        "y = torch.nn.functional.linear(x + self.bias, self.weight, self.bias)",
+        "y = torch.addmm(self.bias, x, self.weight)",
+        "attn_weights = attn_weights / scale",
+        "weight_size = self.weight_size * 4",
+        "std = math.sqrt(bn.running_var)",
+        "with torch.autocast('cuda', enabled=False): y = x",
+    ],
+)
+def test_weights_used_as_they_are_are_no_technique(line: str) -> None:
+    assert extract_one(f"import math, torch\ndef f(self, x):\n    {line}\n").techniques == []
+
+
+@pytest.mark.parametrize(
+    ("product", "there"),
+    [
+        ("B * A.unsqueeze(1)", True),
+        ("A.view(-1, 1) * B", True),
+        ("A[:, None] * B", True),
+        ("A * B", False),
+        ("A.unsqueeze(1) * self.scale", False),
+    ],
+)
+def test_a_product_of_inputs_by_broadcast_is_a_rewrite(product: str, there: bool) -> None:
+    seen = extract_one(f"class M:\n    def forward(self, A, B):\n        return {product}\n")
+    assert ("algebraic_rewrite" in seen.techniques) is there
+
+
+def test_what_the_backward_pass_does_and_the_constructor_names_a_cache_does_not_count() -> None:
+    backward = "def backward(ctx, g):\n    g.mul_(2)\n    bias = g.sum(0) * weight\n"
+    assert extract_one(backward).techniques == []
+    made = "class M:\n    def __init__(self, w):\n        self.cached_weights = [w]\n"
+    assert extract_one(made).techniques == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "technique"),
+    [
+        ("float acc[4];", "register_use"),
+        ("float taps[2] = {0};", "register_use"),
+        ("int row = blockIdx.y * blockDim.y + threadIdx.y;", "block_configuration"),
+        ("for (int i = threadIdx.x; i < n; i += blockDim.x * gridDim.x) x[i] = 0;",
+         "block_configuration"),
+        ("__shared__ float tile[32];", "shared_memory"),
+        ("int i = blockIdx.x * blockDim.x + threadIdx.x; x[i] = 0;", None),
+    ],
+)  # fmt: skip
+def test_techniques_in_cuda(statement: str, technique: str | None) -> None:
+    facts = read_cuda(f"__global__ void k(float* x, int n) {{ {statement} }}")
+    assert facts.techniques == ({technique} if technique else set())
+
+
+def test_sizes_of_blocks_and_arrays_of_the_host() -> None:
+    launch = "void run() {{ {} k<<<blocks, threads>>>(x); }}"
+    for size in ("int blocks = std::min(65535, n);", "int threads = max(32, n);"):
+        assert read_cuda(launch.format(size)).techniques == {"block_configuration"}
+    for plain in ("int blocks = (n + 255) / 256;", "int smallest = min(a, b);", "float x[4];"):
+        assert not read_cuda(launch.format(plain)).techniques
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [("conv2d_gelu_pool_kernel", True), ("relu_avgpool2d", True), ("fused", True),
+     ("max_pool1d_kernel", False), ("instance_norm_mean_kernel", False), ("softmax", False)],
+)  # fmt: skip
+def test_a_kernel_named_after_two_operations_is_fused(name: str, there: bool) -> None:
+    assert ("fusion" in read_cuda(f"__global__ void {name}() {{}}").techniques) is there
 
 
 @pytest.mark.parametrize("line", ["torch.nn.init.uniform_(w)", "w.requires_grad_()", "_f_()"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -512,28 +513,52 @@ def test_lineage_leads_to_exemplars_and_parents(audit: store.Lake) -> None:
 
 def test_a_gatekeeper_shows_in_the_lift_of_a_pair(lake_url: str) -> None:
     story = Story()
-    for name, speedup, techniques in [
+    for name, typical, techniques in [
         ("both", 4.0, ["graphs", "static"]),
         ("graphs", 2.0, ["graphs"]),
         ("static", 1.0, ["static"]),
         ("neither", 1.0, []),
     ]:
-        story.measure(b.task(), b.kernel(name), GPU, speedup)
-        story.add("kernel_features", b.features(b.kernel(name), techniques))
+        for number, spread in enumerate([0.5, 1, 1, 1, 2] if techniques else [1] * 5):
+            kernel = b.kernel(f"{name} {number}")
+            story.measure(b.task(), kernel, GPU, typical * spread)
+            story.add("kernel_features", b.features(kernel, techniques))
     for lake in story.lake(lake_url):
         graphs, static = rows(lake, "FROM techniques ORDER BY technique")
-        # graphs: 4 and 2, geomean sqrt(8), median 3; static: 4 and 1, geomean 2, one of two faster.
-        assert (graphs["n"], graphs["kernels"], graphs["tasks"]) == (2, 2, 1)
+        # graphs: 1, 2, 2, 2, 2, 4, 4, 4, 4, 8; static: 0.5, 1, 1, 1, 2, 2, 4, 4, 4, 8.
+        assert (graphs["n"], graphs["kernels"], graphs["tasks"]) == (10, 10, 1)
         assert graphs["geomean"] == pytest.approx(8**0.5)
         assert (graphs["p50"], graphs["p50_low"], graphs["p50_high"]) == (3, 2, 4)
-        assert (graphs["share_faster"], static["share_faster"]) == (1, 0.5)
+        assert (graphs["share_faster"], static["share_faster"]) == (0.9, 0.6)
         assert static["geomean"] == pytest.approx(2)
         pairs = {row["technique"]: row for row in rows(lake, "FROM technique_pairs")}
         pair = pairs["static"]
-        assert (pair["given"], pair["n_both"], pair["n_given_only"]) == ("graphs", 1, 1)
-        assert (pair["n_technique_only"], pair["n_neither"]) == (1, 1)
+        assert (pair["given"], pair["n_both"], pair["n_given_only"]) == ("graphs", 5, 5)
+        assert (pair["n_technique_only"], pair["n_neither"]) == (5, 5)
         # static pays behind graphs (4 / 2) and not without (1 / 1).
         assert (pair["lift"], pair["lift_without"]) == (pytest.approx(2), pytest.approx(1))
         # graphs given static: 4 / 1; without static: 2 / 1.
         assert pairs["graphs"]["lift"] == pytest.approx(4)
         assert pairs["graphs"]["lift_without"] == pytest.approx(2)
+        # Two of five logarithms are ln 2 away, so that a mean has the variance ln(2)^2 / 10;
+        # Student's quantile at 4 degrees of freedom is 2.776. The kernels of neither are equal.
+        for name, groups in (("lift", 2), ("lift_without", 1)):
+            factor = math.exp(2.776 * math.sqrt(groups * math.log(2) ** 2 / 10))
+            assert pair[f"{name}_low"] == pytest.approx(pair[name] / factor, rel=0.01)
+            assert pair[f"{name}_high"] == pytest.approx(pair[name] * factor, rel=0.01)
+
+
+def test_a_pair_of_fewer_than_five_kernels_has_no_lift(lake_url: str) -> None:
+    story = Story()
+    sizes = {("graphs", "static"): 5, ("graphs",): 5, ("static",): 4, (): 9}
+    for techniques, count in sizes.items():
+        for number in range(count):
+            kernel = b.kernel(f"{techniques} {number}")
+            story.measure(b.task(), kernel, GPU, 2.0)
+            story.add("kernel_features", b.features(kernel, techniques))
+    for lake in story.lake(lake_url):
+        [pair] = rows(lake, "FROM technique_pairs")  # static alone has four
+        assert (pair["technique"], pair["given"]) == ("static", "graphs")
+        lifts = [pair[f"lift{end}"] for end in ("", "_low", "_high")]
+        assert lifts == [pytest.approx(1, abs=1e-6)] * 3
+        assert {pair[f"lift_without{end}"] for end in ("", "_low", "_high")} == {None}
