@@ -69,12 +69,12 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
 
         def feed() -> Feed:
             return Feed(
-                run,
-                pool,
-                draw,
-                rule,
-                terms,
-                Sampling(),
+                run=run,
+                pool=pool,
+                draw=draw,
+                rule=rule,
+                terms=terms,
+                sampling=Sampling(),
                 policy_id="policy-model",
                 seed=0,
                 longest=4000,
