@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 VERSION = 11
 """Version of the rules; rows of an older one do not count in verdicts."""
+READS_TEXTS = True
+"""All detectors read the text of each kernel that is judged."""
 _T = TypeVar("_T")
 _MESSAGE_LIMIT = 500
 _ALIKE: frozenset[Policy] = frozenset({"torch_default", "fp32_strict"})

@@ -11,12 +11,13 @@ CUDA-L1 does not publish its temperature and bucket width; the defaults are our 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipelines.contract import DrawOptions, Evidence, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_contrast
-from pipelines.selection.draws import check_options, draw
+from pipelines.selection.draws import draw, place
 from pipelines.selection.queries import Relation, query, sql
 from pipelines.selection.scores import Scores, find_device_kind, find_scores, name_clock
 from pipelines.selection.tasks import select_tasks
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 DATASET_TYPE = "prompt-only"
 TEMPLATE = "contrastive.j2"
 _BAR_WIDTH = 14
+_LINE_WIDTH = 44
+_MOST_LINES = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,9 @@ class Config(DrawOptions):
     """Device whose speedups are shown (default: the one that this lake measured last, else the one
     with the most speedups). With --evidence claimed and without this option, a task with too few
     speedups for it shows speedups for another GPU, which the prompt names."""
+    baselines: bool = False
+    """With --evidence claimed: also show the released codes of baselines, such as a CUDA graph of the
+    reference. Their speedup over eager is the quotient of two published ones."""
     namespace: str | None = None
     """Show kernels that were attempted in this namespace, and those without one (default: all)."""
 
@@ -58,7 +64,6 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    check_options(config)
     tasks = select_tasks(lake, request)
     scores = _find_scores(lake, config, request, tasks.rows)
     dropped = dict(tasks.dropped)
@@ -67,16 +72,18 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         notes = {} if device is None else {"device": device}
     else:
         eligible, device, notes = scores.eligible, scores.device, scores.notes
-        candidates = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
         dropped |= {f"kernel: {why}": count for why, count in scores.dropped.items()}
-        dropped["task: no kernel to show"] = tasks.rows.num_rows - candidates.num_rows
-    if candidates.num_rows == 0:
-        raise EmptyDataset(
-            "no row is left: every scored kernel is withheld, wrong, another function or "
-            "contaminated",
-            '`store query "FROM withheld"` lists kernels that no dataset may hold, and why.',
-        )
-    exemplars = draw(lake, candidates, eligible, config, request)
+    placed = place(lake, eligible, config)
+    if scores is not None:
+        scored = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
+        candidates = query(lake, "SELECT DISTINCT task_id FROM placed WHERE shown", placed=placed)
+        dropped["task: no kernel to show"] = tasks.rows.num_rows - scored.num_rows
+        dropped["task: no two kernels that differ"] = scored.num_rows - candidates.num_rows
+        if scored.num_rows == 0:
+            raise _refuse_dropped(scores.dropped)
+        if candidates.num_rows == 0:
+            raise _refuse_equal(device)
+    exemplars = draw(lake, candidates, placed, config, request)
     rows = query(
         lake,
         sql("contrastive_batch", "rows"),
@@ -111,19 +118,21 @@ def render(row: Row) -> dict[str, list[Message]]:
 
 
 def explain(lake: store.Lake, config: Config, request: Request, task: str) -> RenderableType:
-    """Draw a chart of one task's buckets, their probabilities, and the kernels of the first draw.
+    """Draw charts of one task's buckets, and of the intervals of its kernels' scores.
+
+    Both mark the kernels of the first draw.
 
     Raises:
         UnknownName: no such task, or several.
         EmptyDataset: the task has no kernel that may be shown.
     """
     from rich import box
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     from store.commandline.escape import escape_terminal
 
-    check_options(config)
     found = find_task(lake, task)
     task_id, name = found["task_id"], found["name"]
     request = replace(request, tasks=(task_id,))
@@ -132,31 +141,30 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     except EmptyDataset as error:
         raise EmptyDataset(f"{name} ({task_id[:12]}): {error.message}", error.hint) from error
     eligible = _make_empty_scores() if scores is None else scores.eligible
-    candidates = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
-    if scores is None or candidates.num_rows == 0:
-        place = "" if scores is None else f" on {scores.device}"
+    intervals = query(lake, sql("contrastive_batch", "intervals"), eligible=eligible).to_pylist()
+    if scores is None or not intervals:
+        place_words = "" if scores is None else f" on {scores.device}"
         raise EmptyDataset(
             f"no row is left: {name} ({task_id[:12]}) has no scored kernel for --purpose "
-            f"{request.purpose}{place}",
+            f"{request.purpose}{place_words}",
             f"`store show {task_id[:12]}` lists what was measured; choose a device by --device.",
         )
-    drawn = draw(lake, candidates, eligible, config, request)
-    table = query(
+    placed = place(lake, eligible, config)
+    candidates = query(lake, "SELECT DISTINCT task_id FROM placed WHERE shown", placed=placed)
+    drawn = draw(lake, candidates, placed, config, request).to_pylist()
+    exemplars = {row["kernel_id"]: row["score"] for row in drawn if row["draw"] == 0}
+    # One line per bucket, fastest first, with a bar and the exemplars of the first draw.
+    buckets = query(
         lake,
         sql("contrastive_batch", "explain"),
         {
             "bucket_width": config.bucket_width,
             "temperature": config.temperature,
-            "exemplars": config.exemplars,
+            "uniform": config.strategy == "random",
         },
-        eligible=eligible,
-    )
-    # One line per bucket, fastest first, with a bar and the exemplars of the first draw.
-    buckets = table.to_pylist()
-    exemplars = [
-        row for row in drawn.to_pylist() if row["draw"] == 0 and row["kernel_id"] is not None
-    ]
-    softmax = config.strategy == "bucket"
+        placed=placed,
+    ).to_pylist()
+    softmax = config.strategy in ("bucket", "random")
     title = (
         f"{name} · {task_id[:12]} · {scores.device} · {config.baseline} · {config.evidence} · "
         f"seed {request.seed}"
@@ -172,10 +180,15 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     chart.add_column("", min_width=_BAR_WIDTH)
     chart.add_column("drawn")
     total = sum(row["kernels"] for row in buckets)
-    shares = [row["probability"] if softmax else row["kernels"] / total for row in buckets]
+    shares = [
+        (row["probability"] or 0.0) if softmax else row["kernels"] / total for row in buckets
+    ]
     for row, share in reversed(list(zip(buckets, shares, strict=True))):
-        shown = [one for one in exemplars if one["kernel_id"] in row["kernel_ids"]]
-        marks = ", ".join(f"{one['kernel_id'][:8]} {one['score']:.2f}x" for one in shown)
+        marks = ", ".join(
+            f"{kernel_id[:8]} {score:.2f}x"
+            for kernel_id, score in exemplars.items()
+            if kernel_id in row["kernel_ids"]
+        )
         chart.add_row(
             f"{row['score_from']:.2f}x"
             + (f" to {row['score_to']:.2f}x" if row["score_to"] > row["score_from"] else ""),
@@ -185,7 +198,64 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
             "█" * max(1, round(_BAR_WIDTH * share / max(shares))) if share > 0 else "",
             Text(marks),
         )
-    return chart
+    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    lines.add_column("kernel")
+    lines.add_column("score", justify="right")
+    lines.add_column("interval", justify="right")
+    lines.add_column("│ marks the reference, 1.00x", min_width=_LINE_WIDTH)
+    lines.add_column("drawn")
+    lowest = min(1.0, *(row["score_low"] or row["score"] for row in intervals))
+    highest = max(1.0, *(row["score_high"] or row["score"] for row in intervals))
+    most = intervals[:_MOST_LINES] if len(intervals) > _MOST_LINES else intervals
+    for row in most:
+        low, high = row["score_low"], row["score_high"]
+        lines.add_row(
+            row["kernel_id"][:8],
+            f"{row['score']:.2f}x",
+            "none" if low is None else f"{low:.2f} to {high:.2f}",
+            _draw_interval(low or row["score"], row["score"], high or row["score"], lowest, highest),
+            "drawn" if row["kernel_id"] in exemplars else "",
+        )
+    words = scores.notes["differing scores"]
+    if not candidates.num_rows:
+        words = f"No two kernels differ, so that the task gets no prompt: {words}."
+    elif len(most) < len(intervals):
+        words = f"The {len(most)} fastest of {len(intervals)} kernels. Scores differ where {words}."
+    else:
+        words = f"Scores differ where {words}."
+    return Group(chart, lines, Text(words))
+
+
+def _draw_interval(low: float, score: float, high: float, lowest: float, highest: float) -> str:
+    """Return a line from low to high with a point at the score, on a logarithmic axis."""
+    span = math.log(highest / lowest) or 1.0
+
+    def find_column(value: float) -> int:
+        return round((_LINE_WIDTH - 1) * math.log(max(value, lowest) / lowest) / span)
+
+    cells = [" "] * _LINE_WIDTH
+    cells[find_column(1.0)] = "│"
+    first, last = find_column(low), find_column(high)
+    cells[first : last + 1] = "─" * (last - first + 1)
+    cells[find_column(score)] = "●"
+    return "".join(cells)
+
+
+def _refuse_dropped(dropped: dict[str, int]) -> EmptyDataset:
+    hint = '`store query "FROM withheld"` lists kernels that no dataset may hold, and why.'
+    if dropped.get("not audited"):
+        hint = "`evaluators audit` reads the kernels that no audit of this lake has read."
+    why = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+    return EmptyDataset(f"no row is left: no scored kernel may be shown ({why})", hint)
+
+
+def _refuse_equal(device: str | None) -> EmptyDataset:
+    return EmptyDataset(
+        f"no row is left: no task has two kernels on {device} whose scores differ, nor one that "
+        "differs from the reference",
+        "`pipelines run contrastive-batch --explain TASK` draws the intervals of the scores. Measure "
+        "more kernels: `evaluators run`.",
+    )
 
 
 def _find_scores(
@@ -202,6 +272,7 @@ def _find_scores(
         baseline=config.baseline,
         clock=config.clock,
         shown=config.exemplars,
+        baselines=config.baselines,
         namespace=config.namespace,
     )
 

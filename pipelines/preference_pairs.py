@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import pipelines
 from pipelines.contract import Baseline, Evidence, Message, Request, Row, Selection
 from pipelines.rendering import messages
-from pipelines.selection.scores import find_device_kind, find_scores
+from pipelines.selection.rules import find_exclusions
+from pipelines.selection.scores import LEAST_PUBLISHED_RATIO, find_device_kind, find_scores
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
 from store.schema.clocks import Clock
@@ -30,8 +31,9 @@ class Config:
 
     rejected: Literal["slower", "wrong", "both"] = "both"
     """Rejected kernels: correct ones that are slower by the margin, wrong ones, or both."""
-    margin: float = 1.2
-    """Minimum ratio between the speedups of the two kernels of a pair."""
+    margin: float = 1.1
+    """Minimum ratio between the lower bound of the faster kernel's speedup and the upper bound of the
+    slower one's. Published speedups have no interval: their ratio is at least 1.2 and the margin."""
     per_task: int = 2
     """Number of pairs to draw per task and kind; repeats are left out."""
     evidence: Evidence = "measured"
@@ -56,8 +58,8 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     """
     import pyarrow as pa
 
-    if not config.margin > 1:
-        raise DatasetError(f"--margin {config.margin} is not above 1", "Give a ratio such as 1.2.")
+    if not config.margin >= 1:
+        raise DatasetError(f"--margin {config.margin} is below 1", "Give a ratio such as 1.1.")
     if config.per_task < 1:
         raise DatasetError(f"--per-task {config.per_task} is too few", "Give 1 or more.")
     tasks = select_tasks(lake, request)
@@ -73,13 +75,21 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     dropped = tasks.dropped | {
         f"kernel: {reason}": count for reason, count in scores.dropped.items()
     }
-    wrong = pipelines.query(lake, pipelines.sql("preference_pairs", "wrong"), asked=tasks.rows)
+    wrong = pipelines.query(
+        lake,
+        pipelines.sql("preference_pairs", "wrong"),
+        asked=tasks.rows,
+        audited=find_exclusions(lake, request).audited,
+    )
     rows = pipelines.query(
         lake,
         pipelines.sql("preference_pairs", "pairs"),
         {
             "seed": request.seed,
-            "margin": config.margin,
+            # In `reach` of a published score, its ratio is a part.
+            "margin": config.margin
+            if config.evidence == "measured"
+            else max(1.0, config.margin / LEAST_PUBLISHED_RATIO),
             "per_task": config.per_task,
             "rejected": config.rejected,
             "evidence": config.evidence,

@@ -178,6 +178,18 @@ def run(name: str = "tests", kind: str = "evaluation", **columns: Any) -> Row:
     } | columns
 
 
+def audit(**columns: Any) -> Row:
+    """Return a run that searched kernels with all detectors."""
+    return run("detectors", "audit", config=json.dumps({"detectors": [], "every_detector": True})) | (
+        columns
+    )
+
+
+def scan(kernel: Row, **columns: Any) -> Row:
+    """Return the record that `audit` has read a kernel."""
+    return {"kernel_id": kernel["kernel_id"], "run_id": audit()["run_id"]} | columns
+
+
 def evaluation(
     kernel: Row,
     task: Row,

@@ -98,10 +98,13 @@ class Rows:
         bands: Sequence[int] | None = None,
         **more: Any,
     ) -> str:
-        """Add a kernel, its attempt and its features; without `bands` it resembles no other."""
+        """Add a kernel that an audit has read, its attempt and its features; without `bands` it resembles no other."""
         kernel = self.add("kernels", builders.kernel(code=code, **({"license": "MIT"} | more)))
         kernel_id = kernel["kernel_id"]
         self.known[kernel_id] = kernel
+        if "scans" not in self.tables:
+            self.add("runs", builders.audit())
+        self.add("scans", builders.scan(kernel))
         self.add_attempt(kernel_id, task_id, policy)
         first = int(kernel_id[:12], 16)
         signature = list(bands if bands is not None else range(first, first + 16))

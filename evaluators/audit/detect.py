@@ -64,6 +64,12 @@ def choose_detectors(name: str | None) -> list[Detector]:
     return [known[wanted]]
 
 
+def describe_search() -> dict[str, Any]:
+    """Return what the configuration of a run says whose kernels all detectors have read."""
+    keys = sorted(one.key for one in load_detectors().values())
+    return {"detectors": keys, "every_detector": True}
+
+
 def search_kernel(
     code: str,
     other_files: Sequence[Mapping[str, str]] | None,

@@ -92,7 +92,7 @@ def sweep(
             return done
         began = time.monotonic()
         only = None if detector is None else [one.name for one in chosen]
-        config = {"detectors": keys, "where": where}
+        config = {"detectors": keys, "every_detector": detector is None, "where": where}
         with (
             record_audit(writer, lake, "detectors", config) as record,
             Pool(only, processes) as pool,

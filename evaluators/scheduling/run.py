@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import store
+from evaluators.audit import detect
 from evaluators.device.identity import compute_class_id, select_alike
 from evaluators.device.placement import Place
 from evaluators.judging.case import Case
@@ -353,7 +354,7 @@ def record_evaluation(
     run = store.make_run(
         kind="evaluation",
         name=name_of(evaluator),
-        config=config,
+        config=config | (detect.describe_search() if _reads_texts(evaluator) else {}),
         lake_id=origin[0],
         snapshot_id=origin[1],
     )
@@ -480,6 +481,8 @@ def _make_bundle(
     """Return the bundle of a case, with what the rows do not know themselves."""
     for row in (*tables["evaluations"], *tables.get("findings", [])):
         row["run_id"] = run_id
+    if _reads_texts(evaluator) and tables["evaluations"][0]["status"] != "evaluator_error":
+        tables = {**tables, "scans": [{"kernel_id": result.case.kernel_id, "run_id": run_id}]}
     # A fault is one of the policy that was asked for; the protocol decides what ranks.
     tables["evaluations"][0].setdefault("policy", result.case.policy)
     if result.case.protocol is not None:
@@ -493,6 +496,11 @@ def _make_bundle(
         message=f"judged {result.case.kernel_id[:12]}",
         tables=tables,
     )
+
+
+def _reads_texts(evaluator: Evaluator) -> bool:
+    """Say whether an evaluator runs all detectors over the text of each kernel that it judges."""
+    return getattr(evaluator, "READS_TEXTS", False)
 
 
 def _build_fault(evaluator: Evaluator, result: JudgedCase, why: str) -> Tables:

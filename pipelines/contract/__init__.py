@@ -38,6 +38,9 @@ class Request:
     """Include weak tasks, which trivial answers pass."""
     include_nonequivalent: bool = False
     """Include correct kernels that compute a different function than their task."""
+    include_doubted: bool = False
+    """Include published kernels with an open finding of a confidence from 0.5 to 0.8, such as a
+    sign of cheating that nobody has decided on."""
     shapes: Shapes = "honest"
     """held: take only kernels that are correct at every other shape of the task that was tried.
     honest: leave out those that are wrong at another shape. any: take those as well."""

@@ -65,8 +65,21 @@ def render_contrast(row: Row) -> list[Message]:
         device_kind=columns["_device_kind"],
         baseline_words=describe_baseline(columns["baseline"]),
         clock_words=describe_clock(clock) if clock else None,
+        checks=_describe_checks(columns.get("exemplar_checks") or []),
     )
     return [{"role": "user", "content": text}]
+
+
+def _describe_checks(checks: list[int | None]) -> str:
+    """Return how many checks all measured kernels of a prompt passed, as words.
+
+    >>> _describe_checks([35, 35]), _describe_checks([35, 20]), _describe_checks([35, None])
+    ('35 checks', 'at least 20 checks', 'the checks of an evaluator')
+    """
+    known = [count for count in checks if count]
+    if not known or len(known) < len(checks):
+        return "the checks of an evaluator"
+    return ("at least " if min(known) < max(known) else "") + f"{min(known)} checks"
 
 
 def render_improvement(row: Row) -> dict[str, list[Message]]:

@@ -56,7 +56,8 @@ def select_answers(
         asked=tasks.rows,
         test_kernels=exclusions.test_kernels,
         unfit=exclusions.unfit,
-        withheld=exclusions.withheld,
+        withheld=exclusions.withheld if evidence == "measured" else exclusions.withheld_claims,
+        audited=exclusions.audited,
     )
     dropped = tasks.dropped | _count_reasons(successes["dropped"])
     rows = query(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipelines.contract import DrawOptions, Request
-from pipelines.selection.queries import Rows, query, sql
+from pipelines.selection.queries import Relation, Rows, keep, query, sql
 from store.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -18,22 +18,52 @@ _NARROWEST = 1e-9
 MOST_ROWS = 2**62
 
 
-def draw(
-    lake: store.Lake, candidates: pa.Table, eligible: Rows, options: DrawOptions, request: Request
-) -> pa.Table:
-    """Return one row per exemplar: row_index, task_id, draw, kernel_id, score.
+def place(
+    lake: store.Lake, eligible: Rows, options: DrawOptions, *, reference: bool = True
+) -> Relation:
+    """Return eligible kernels with their buckets, and which of them prompts may show.
+
+    The kernels of one prompt differ: the interval of the ratio of any two of their scores excludes 1
+    (placed.sql). Tasks without a kernel that may be shown get no prompt.
 
     Args:
         lake: Where the SQL runs.
-        candidates: task_id of every task that gets prompts.
-        eligible: task_id, kernel_id and score of every kernel that may be shown.
+        eligible: Kernels as `Scores.eligible` has them.
         options: Strategy and its constants.
-        request: Seed and number of rows.
+        reference: Whether one kernel beside the reference is a contrast as well, if it differs from it.
 
     Raises:
         DatasetError: an option is out of its range.
     """
     check_options(options)
+    return keep(
+        lake,
+        sql("contrastive_batch", "placed"),
+        {
+            "exemplars": options.exemplars,
+            # Each score is a bucket of its own.
+            "bucket_width": _NARROWEST if options.strategy == "top" else options.bucket_width,
+            "islands": options.islands if options.strategy == "island" else 1,
+            "reference": reference,
+        },
+        eligible=eligible,
+    )
+
+
+def draw(
+    lake: store.Lake, candidates: pa.Table, placed: Rows, options: DrawOptions, request: Request
+) -> pa.Table:
+    """Return one row per exemplar: row_index, task_id, draw, kernel_id, score, beside_reference.
+
+    Args:
+        lake: Where the SQL runs.
+        candidates: task_id of every task that gets prompts.
+        placed: Kernels with their buckets (`place`).
+        options: Strategy and its constants.
+        request: Seed and number of rows.
+    """
+    import pyarrow as pa
+
     per_task = options.per_task or 1
     if options.per_task is None and request.limit is not None and candidates.num_rows:
         per_task = max(1, -(-request.limit // candidates.num_rows))
@@ -47,20 +77,46 @@ def draw(
         },
         candidates=candidates.select(["task_id"]),
     )
-    values: dict[str, dict[str, object]] = {
-        "bucket": {
+    if options.strategy == "none":
+        return query(lake, sql("contrastive_batch", "none"), draws=draws)
+    if options.strategy == "top":
+        values = {"exemplars": options.exemplars}
+        return query(lake, sql("contrastive_batch", "top"), values, draws=draws, placed=placed)
+    keyed = keep(
+        lake,
+        sql("contrastive_batch", "buckets"),
+        {
             "seed": request.seed,
-            "exemplars": options.exemplars,
-            "bucket_width": options.bucket_width,
             "temperature": options.temperature,
-            "islands": options.islands if options.strategy == "island" else 1,
+            "uniform": options.strategy == "random",
         },
-        "random": {"seed": request.seed, "exemplars": options.exemplars},
-        "top": {"exemplars": options.exemplars},
-        "none": {},
-    }
-    name = "bucket" if options.strategy in ("island", "shuffled") else options.strategy
-    return query(lake, sql("contrastive_batch", name), values[name], draws=draws, eligible=eligible)
+        draws=draws,
+        placed=placed,
+    )
+    # One kernel of each draw at a time: which others differ depends on those that are taken.
+    taken = pa.table(
+        {
+            "row_index": pa.array([], pa.int64()),
+            "bucket": pa.array([], pa.int64()),
+            "low": pa.array([], pa.float64()),
+            "reach": pa.array([], pa.float64()),
+        }
+    )
+    picks: list[pa.Table] = []
+    for number in range(options.exemplars):
+        picked = query(
+            lake,
+            sql("contrastive_batch", "pick"),
+            {"seed": request.seed, "several": number > 1},
+            keyed=keyed,
+            placed=placed,
+            taken=taken,
+        )
+        picks.append(picked.drop_columns(["bucket", "low", "reach"]))
+        if picked.num_rows == 0:
+            break
+        taken = pa.concat_tables([taken, picked.select(taken.column_names)])
+    return pa.concat_tables(picks)
 
 
 def check_options(options: DrawOptions) -> None:

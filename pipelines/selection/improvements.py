@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipelines.contract import DrawOptions, Improvements, Request, Selection, copy_exemplar_options
-from pipelines.selection.draws import check_options, draw
+from pipelines.selection.draws import draw, place
 from pipelines.selection.queries import keep, query, sql
 from pipelines.selection.scores import find_device_kind, find_scores, name_clock
 from pipelines.selection.tasks import select_tasks
@@ -30,7 +30,6 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
     if options.per_task < 1:
         raise DatasetError(f"--per-task {options.per_task} is too few", "Give 1 or more.")
     drawing = DrawOptions(**copy_exemplar_options(options), strategy=options.strategy)
-    check_options(drawing)
     tasks = select_tasks(lake, request)
     scores = find_scores(
         lake,
@@ -70,8 +69,9 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
         winners=winners,
         eligible=scores.eligible,
     )
+    placed = place(lake, losers, drawing, reference=False)
     pairs = winners.select(["pair_id"]).rename_columns(["task_id"])
-    exemplars = draw(lake, pairs, losers, drawing, Request(seed=request.seed))
+    exemplars = draw(lake, pairs, placed, drawing, Request(seed=request.seed))
     rows = query(
         lake,
         sql("shared", "improvement_rows"),
@@ -85,12 +85,12 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
     kind = pa.repeat(find_device_kind(lake, scores.device), rows.num_rows)
     return Selection(
         rows=name_clock(rows.append_column("_device_kind", kind), options.clock),
-        dropped=dropped | ({"row: too few different scores": short} if short else {}),
+        dropped=dropped | ({"row: too few kernels that differ": short} if short else {}),
         notes={
             **scores.notes,
             "baseline": options.baseline,
             "evidence": "measured",
-            "margin": f"{options.margin} between interval bounds",
+            "margin": f"{options.margin}, below the interval of the ratio",
             "strategy": options.strategy,
         },
     )

@@ -31,10 +31,15 @@ class Exclusions:
     at another shape of it, with the reason; as far as the request leaves them out."""
     withheld: Relation
     """The rows of the view withheld, which takes a second to compute on a million kernels."""
+    withheld_claims: Relation
+    """Like `withheld`, for kernels of which only published figures are known: those with an open
+    finding of a confidence of 0.5 or more as well, unless the request includes them."""
+    audited: Relation
+    """kernel_id of the kernels that the newest audit has read; no dataset holds others."""
 
 
 # A lake is pinned, so its answers do not change.
-_known: WeakKeyDictionary[store.Lake, dict[tuple[Purpose, bool, Shapes], Exclusions]] = (
+_known: WeakKeyDictionary[store.Lake, dict[tuple[Purpose, bool, bool, Shapes], Exclusions]] = (
     WeakKeyDictionary()
 )
 
@@ -42,9 +47,15 @@ _known: WeakKeyDictionary[store.Lake, dict[tuple[Purpose, bool, Shapes], Exclusi
 def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
     """Return what no row of the request may contain; queries a lake once per rule."""
     of_lake = _known.setdefault(lake, {})
-    rules = (request.purpose, request.include_nonequivalent, request.shapes)
+    rules = (
+        request.purpose,
+        request.include_nonequivalent,
+        request.include_doubted,
+        request.shapes,
+    )
     if rules not in of_lake:
         held_out = keep(lake, sql("shared", "held_out"), {"purpose": request.purpose})
+        withheld = keep(lake, sql("shared", "withheld"))
         of_lake[rules] = Exclusions(
             held_out=held_out,
             test_kernels=keep(lake, sql("shared", "test_kernels"), held_out=held_out),
@@ -53,7 +64,14 @@ def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
                 sql("shared", "unfit"),
                 {"another_function": request.include_nonequivalent, "shapes": request.shapes},
             ),
-            withheld=keep(lake, sql("shared", "withheld")),
+            withheld=withheld,
+            withheld_claims=keep(
+                lake,
+                sql("shared", "withheld_claims"),
+                {"doubted": request.include_doubted},
+                withheld=withheld,
+            ),
+            audited=keep(lake, sql("shared", "audited")),
         )
     return of_lake[rules]
 
@@ -63,9 +81,9 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
 
     A task of the test split, or a copy of one, in a training set is an error of the pipeline. Left
     out are rows with a kernel that is quarantined, surely suspected, rejected or a copy of such a
-    one (view withheld), or another function than the task's, and for training also rows with a
-    kernel of a test task or a near copy of one.
-    A note counts kernels and tasks that this lake has not audited, whatever a pulled lake says.
+    one (view withheld), that no audit has read, or that is another function than the task's, and for
+    training also rows with a kernel of a test task or a near copy of one.
+    A note counts tasks that this lake has not audited, whatever a pulled lake says.
 
     Raises:
         LeakageFound: a training row asks for a test task or a copy of one; names the tasks.
@@ -82,6 +100,7 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
         test_kernels=exclusions.test_kernels,
         unfit=exclusions.unfit,
         withheld=exclusions.withheld,
+        audited=exclusions.audited,
     ).to_pylist()
     selection = replace(selection, notes=selection.notes | _describe_unaudited(lake, picked))
     if not tainted:
@@ -97,13 +116,9 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
 
 
 def _describe_unaudited(lake: store.Lake, picked: pa.Table) -> dict[str, str]:
-    [counts] = query(lake, sql("shared", "unaudited"), picked=picked).to_pylist()
-    parts = [
-        f"{counts[name]} {name} (`{command}`)"
-        for name, command in (("kernels", "evaluators audit"), ("tasks", "evaluators tasks"))
-        if counts[name]
-    ]
-    return {"not audited": ", ".join(parts)} if parts else {}
+    [counts] = query(lake, sql("shared", "unaudited_tasks"), picked=picked).to_pylist()
+    tasks = counts["tasks"]
+    return {"not audited": f"{tasks} tasks (`evaluators tasks`)"} if tasks else {}
 
 
 def _refuse_leaks(lake: store.Lake, picked: pa.Table, exclusions: Exclusions) -> None:

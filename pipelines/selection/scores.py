@@ -17,14 +17,20 @@ if TYPE_CHECKING:
     import store
 
 
+LEAST_PUBLISHED_RATIO = 1.2
+"""Ratio from which two published scores count as different. They have no interval."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scores:
     """The scored kernels of some tasks."""
 
     eligible: Relation
-    """Kernels that may be shown: task_id, kernel_id, score (baseline time / kernel time),
-    workload_id, scored_on (device of the score), implied (whether the score follows from two
-    published figures)."""
+    """Kernels that may be shown: task_id, kernel_id, score (baseline time / kernel time), low and
+    reach (two scores differ where low of the faster is above reach of the slower: low / reach is the
+    lower end of the interval of their ratio), score_low and score_high (interval of a measured
+    score), workload_id, scored_on (device of the score), implied (whether the score follows from
+    two published figures)."""
     dropped: dict[str, int]
     """Number of kernels that may not be shown, by reason."""
     device: str
@@ -42,6 +48,7 @@ def find_scores(
     baseline: Baseline,
     clock: Clock | None = None,
     shown: int | None = None,
+    baselines: bool = False,
     namespace: str | None = None,
 ) -> Scores:
     """Return the scored kernels of some tasks.
@@ -54,9 +61,11 @@ def find_scores(
         device: Device whose speedups count; None takes the first of `rank_devices`.
         baseline: What speedups are relative to.
         clock: Clock of measured speedups; None is the one that ranks (view default_clocks).
-        shown: Number of kernels in a prompt. If it is given and speedups are published ones, the
-            released codes of the baselines are included. Without a device, kernels with figures
-            only for other GPUs are included, too, for tasks with fewer kernels than a prompt shows.
+        shown: Number of kernels in a prompt. If it is given and speedups are published ones, then
+            without a device, kernels with figures only for other GPUs are included, too, for tasks
+            with fewer kernels than a prompt shows.
+        baselines: Include the released codes of baselines, with the speedups that two published ones
+            imply.
         namespace: If it is given, kernels that only other namespaces attempted are left out.
 
     Raises:
@@ -75,7 +84,11 @@ def find_scores(
     if evidence == "measured":
         given["clock"] = clock
     else:
-        given |= {"every_text": shown is not None, "fill_to": 0 if device else shown or 0}
+        given |= {
+            "every_text": baselines,
+            "fill_to": 0 if device else shown or 0,
+            "least_ratio": LEAST_PUBLISHED_RATIO,
+        }
     exclusions = find_exclusions(lake, request)
     scored = keep(
         lake,
@@ -84,7 +97,8 @@ def find_scores(
         asked=tasks,
         test_kernels=exclusions.test_kernels,
         unfit=exclusions.unfit,
-        withheld=exclusions.withheld,
+        withheld=exclusions.withheld if evidence == "measured" else exclusions.withheld_claims,
+        audited=exclusions.audited,
     )
     if namespace is not None:
         scored = keep(
@@ -103,6 +117,13 @@ def find_scores(
         raise _refuse_nothing(lake, evidence, baseline, chosen, clock)
     counts.pop(None, None)
     notes = {"device": chosen} | ({"clock": clock} if clock else {})
+    if evidence == "claimed":
+        notes["differing scores"] = (
+            f"published scores have no interval; from a ratio of {LEAST_PUBLISHED_RATIO} on, two "
+            "of them count as different"
+        )
+    else:
+        notes["differing scores"] = "the interval of the ratio of two scores excludes 1"
     if others and evidence == "measured":
         notes["other devices"] = f"{', '.join(others)} (choose one with --device)"
     return Scores(
@@ -146,6 +167,13 @@ def _refuse_nothing(
     clock: Clock | None = None,
 ) -> EmptyDataset:
     on = (f" on {device}" if device else "") + (f" by the clock {clock}" if clock else "")
+    others = [name for name in rank_devices(lake, evidence, baseline) if name != device]
+    if device and others and not clock:
+        kind = "measured" if evidence == "measured" else "published"
+        return EmptyDataset(
+            f"no {kind} speedup against {baseline}{on} for these tasks",
+            f"There are speedups on {', '.join(others)}: choose one with --device.",
+        )
     if evidence == "claimed":
         return EmptyDataset(
             f"no published speedup of a released kernel against {baseline}{on}",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pyarrow as pa
 import pytest
 
 from pipelines import contrastive_batch
 from pipelines.contract import Request
-from pipelines.selection.draws import draw
+from pipelines.selection.draws import draw, place
 
 DRAWS = 20_000
 WIDTH = 0.5
@@ -29,25 +29,32 @@ def kernels(task: str = "task") -> list[tuple[str, str, float]]:
     ]
 
 
-def table(rows: list[tuple[str, str, float]]) -> pa.Table:
-    """Return kernels as the SQL reads them."""
+def table(rows: list[tuple[str, str, float]], error: float) -> pa.Table:
+    """Return kernels as the SQL reads them, with bounds this share away from their scores."""
+    scores = [row[2] for row in rows]
     return pa.table(
         {
             "task_id": [row[0] for row in rows],
             "kernel_id": [row[1] for row in rows],
-            "score": [row[2] for row in rows],
+            "score": scores,
+            "low": [score * (1 - error) for score in scores],
+            "reach": [score * (1 + error) for score in scores],
+            "beside_reference": [abs(score - 1) > error for score in scores],
         }
     )
 
 
-def list_drawn(lake, rows, *, seed: int = 0, **options) -> list[list[tuple[str, float]]]:
+def list_drawn(
+    lake, rows, *, seed: int = 0, error: float = 1e-6, **options
+) -> list[list[tuple[str, float]]]:
     """Return the exemplars of each draw over one task: (kernel, score)."""
     config = contrastive_batch.Config(
         **({"bucket_width": WIDTH, "per_task": DRAWS, "temperature": 0.8} | options)
     )
-    eligible = table(rows)
+    eligible = table(rows, error)
     tasks = pa.table({"task_id": sorted(set(eligible["task_id"].to_pylist()))})
-    found = draw(lake, tasks, eligible, config, Request(seed=seed)).to_pylist()
+    placed = place(lake, eligible, config)
+    found = draw(lake, tasks, placed, config, Request(seed=seed)).to_pylist()
     groups: dict[int, list[tuple[str, float]]] = {}
     for row in found:
         groups.setdefault(row["row_index"], []).append((row["kernel_id"], row["score"]))
@@ -141,17 +148,22 @@ def test_a_draw_is_the_hash_that_it_says_it_is(lake) -> None:
         assert exemplars == sorted(expected, key=lambda one: one[1])
 
 
-def test_random_takes_every_subset_equally_often(lake) -> None:
-    found = list_drawn(lake, kernels(), strategy="random", exemplars=3)
-    scores = sorted(score for _, _, score in kernels())
-    counts = Counter(tuple(score for _, score in one) for one in found)
-    subsets = list(combinations(scores, 3))
-    assert p_value(counts, {subset: 1 / len(subsets) for subset in subsets}) > 0.001
+def test_random_takes_every_kernel_equally_often_and_then_one_of_another_bucket(lake) -> None:
+    found = list_drawn(lake, kernels(), strategy="random", exemplars=1)
+    counts = Counter(score for [(_, score)] in found)
+    assert p_value(counts, dict.fromkeys(counts, 1 / 7)) > 0.001
+    pairs = list_drawn(lake, kernels(), strategy="random", exemplars=2)
+    sizes = {bucket: len(scores) / 7 for bucket, scores in SCORES.items()}
+    expected = {
+        (i, j): sizes[i] * sizes[j] * (1 / (1 - sizes[i]) + 1 / (1 - sizes[j]))
+        for i, j in combinations(sizes, 2)
+    }
+    assert p_value(Counter(tuple(int(s // WIDTH) for _, s in one) for one in pairs), expected) > 0.001
 
 
-def test_random_takes_all_kernels_where_there_are_few(lake) -> None:
+def test_random_takes_a_kernel_of_each_bucket_where_there_are_few(lake) -> None:
     found = list_drawn(lake, kernels(), strategy="random", exemplars=20, per_task=3)
-    assert [len(one) for one in found] == [7, 7, 7]
+    assert [len(one) for one in found] == [4, 4, 4]
 
 
 def test_island_stays_on_one_island_and_visits_all_equally(lake) -> None:
@@ -184,9 +196,44 @@ def test_top_goes_down_the_ranking_draw_by_draw(lake) -> None:
     found = list_drawn(lake, kernels(), strategy="top", exemplars=3, per_task=5)
     assert [[score for _, score in one] for one in found] == [
         [1.6, 1.9, 2.7],
+        [1.3, 1.6, 1.9],
+        [1.2, 1.3, 1.6],
         [1.1, 1.2, 1.3],
-        [0.4],
+        [0.4, 1.1, 1.2],
     ]
+
+
+@pytest.mark.parametrize("strategy", ["bucket", "random", "island", "top"])
+@pytest.mark.parametrize("exemplars", [2, 3])
+def test_kernels_of_a_draw_differ_by_more_than_their_errors(lake, strategy, exemplars) -> None:
+    spread = [("task", hashlib.sha256(str(i).encode()).hexdigest(), 1.08**i) for i in range(24)]
+    error = 0.1
+    found = list_drawn(
+        lake, spread, strategy=strategy, exemplars=exemplars, per_task=200, error=error
+    )
+    assert found
+    for one in found:
+        scores = sorted(score for _, score in one)
+        assert len(scores) >= 2
+        for slower, faster in pairwise(scores):
+            assert faster * (1 - error) > slower * (1 + error)
+
+
+def test_a_task_whose_kernels_do_not_differ_shows_one_that_differs_from_the_reference(lake) -> None:
+    rows = [("task", "a", 1.5), ("task", "b", 1.52), ("task", "c", 1.02)]
+    assert {len(one) for one in list_drawn(lake, rows[:2], error=0.05, per_task=9)} == {1}
+    found = list_drawn(lake, rows, error=0.4, per_task=9)
+    assert {kernel for [(kernel, _)] in found} == {"a", "b"}
+    assert list_drawn(lake, rows, error=0.6, per_task=9) == []
+
+
+def test_kernels_of_one_bucket_are_shown_if_no_two_of_several_buckets_differ(lake) -> None:
+    rows = [("task", "a", 1.05), ("task", "b", 1.45), ("task", "c", 1.55)]
+    found = list_drawn(lake, rows, error=0.1, per_task=20)
+    # a and c differ, of two buckets; a and b differ too, and are of one.
+    assert {tuple(kernel for kernel, _ in one) for one in found} == {("a", "c")}
+    found = list_drawn(lake, rows[:2], error=0.1, per_task=20)
+    assert {tuple(kernel for kernel, _ in one) for one in found} == {("a", "b")}
 
 
 def test_none_draws_one_prompt_a_task(lake) -> None:

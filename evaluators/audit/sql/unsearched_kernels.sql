@@ -1,11 +1,14 @@
 -- One row per kernel that some of the wanted detectors have not searched at their version.
 -- $wanted is a list of name@version. An audit's run names what it searched with in its config, so
--- that a kernel needs one narrow row per audit; a run that covers all is decided by an anti join. Audits
+-- that a kernel needs one narrow row per audit; so does a run of the judge, which searches what it judges; a run that covers all is decided by an anti join. Audits
 -- of another lake do not count: this lake searches pulled kernels itself.
 WITH audits AS (
     SELECT run_id, from_json(config ->> '$.detectors', '["VARCHAR"]') AS detectors
     FROM runs
-    WHERE kind = 'audit' AND origin IS NULL
+    WHERE
+        kind IN ('audit', 'evaluation')
+        AND origin IS NULL
+        AND (config ->> '$.detectors') IS NOT NULL
 ),
 whole AS (
     SELECT run_id FROM audits WHERE list_has_all(detectors, $wanted::VARCHAR[])

@@ -1,17 +1,19 @@
 -- One row per pair: a correct kernel, and one of the same task that is slower by the margin or wrong.
+-- A kernel is slower by the margin where the lower end of the interval of their ratio, low of the
+-- faster by reach of the slower one, is at least $margin.
 -- A draw takes the chosen kernel uniformly among those that beat some other one by the margin (or,
 -- against wrong ones, among all), then the rejected one uniformly among those that it beats.
--- `eligible` (task_id, kernel_id, score) and `wrong` (task_id, kernel_id, status) are registered.
+-- `eligible` (task_id, kernel_id, score, low, reach) and `wrong` (task_id, kernel_id, status) are registered.
 WITH placed AS (
     SELECT
-        task_id, kernel_id, score,
-        row_number() OVER (PARTITION BY task_id ORDER BY score, kernel_id) - 1 AS place
+        task_id, kernel_id, score, low, reach,
+        row_number() OVER (PARTITION BY task_id ORDER BY reach, kernel_id) - 1 AS place
     FROM eligible
 ),
 steps AS (
-    SELECT task_id, score, max(place) + 1 AS up_to
+    SELECT task_id, reach, max(place) + 1 AS up_to
     FROM placed
-    GROUP BY task_id, score
+    GROUP BY task_id, reach
 ),
 winners AS (
     SELECT
@@ -19,7 +21,7 @@ winners AS (
         row_number() OVER (PARTITION BY placed.task_id ORDER BY placed.place) - 1 AS turn
     FROM placed
     ASOF INNER JOIN steps
-        ON steps.task_id = placed.task_id AND placed.score / $margin >= steps.score
+        ON steps.task_id = placed.task_id AND placed.low / $margin >= steps.reach
 ),
 failed AS (
     SELECT

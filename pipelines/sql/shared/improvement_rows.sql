@@ -1,7 +1,7 @@
 -- One row per improvement: the exemplars in the order shown, then the faster kernel, with facts.
 -- The order is drawn by a hash, as in contrastive-batch. A draw with fewer exemplars than asked for
--- is left out. gain is how many times faster the answer is than the fastest exemplar, between the
--- nearest bounds of the two intervals. Facts are what the newest extractor sees in a kernel, its
+-- is left out. gain is the lower end of the interval of the ratio between the answer and the
+-- fastest exemplar. Facts are what the newest extractor sees in a kernel, its
 -- measured time, and the bottleneck that the newest profile names; pulled profiles count only for a
 -- kernel without an own one.
 -- `winners` (pair_id, task_id, kernel_id, turn) and `exemplars` (task_id: the pair, kernel_id) are
@@ -28,8 +28,8 @@ bottlenecks AS (
 ),
 facts AS (
     SELECT
-        eligible.task_id, eligible.kernel_id, eligible.score, eligible.score_low,
-        eligible.score_high, eligible.workload_id, eligible.scored_on, eligible.shapes,
+        eligible.task_id, eligible.kernel_id, eligible.score, eligible.low, eligible.reach,
+        eligible.score_low, eligible.score_high, eligible.evaluation_id, eligible.workload_id, eligible.scored_on, eligible.shapes,
         {
             'kernel_ms': eligible.kernel_ms,
             'language': features."language",
@@ -47,10 +47,12 @@ facts AS (
 gathered AS (
     SELECT
         winners.pair_id, winners.task_id, winners.kernel_id, winners.turn,
-        max(facts.score_high) AS beaten,
+        max(facts.reach) AS beaten,
         list(
             {
                 'kernel_id': facts.kernel_id, 'score': round(facts.score, 2),
+                'low': facts.score_low, 'high': facts.score_high,
+                'checks': len(evaluations.seeds),
                 'scored_on': facts.scored_on, 'facts': facts.facts, 'shapes': facts.shapes
             }
             ORDER BY md5_number_lower(
@@ -61,6 +63,11 @@ gathered AS (
     INNER JOIN exemplars ON exemplars.task_id = winners.pair_id
     INNER JOIN facts
         ON facts.task_id = winners.task_id AND facts.kernel_id = exemplars.kernel_id
+    LEFT JOIN evaluations
+        ON
+            evaluations.evaluation_id = facts.evaluation_id
+            AND evaluations.kernel_id = facts.kernel_id
+            AND evaluations.task_id = facts.task_id
     GROUP BY winners.pair_id, winners.task_id, winners.kernel_id, winners.turn
     HAVING count(*) = $exemplars
 )
@@ -72,10 +79,13 @@ SELECT
     gathered.kernel_id,
     list_transform(gathered.shown, lambda one: one.kernel_id) AS exemplar_kernel_ids,
     list_transform(gathered.shown, lambda one: one.score) AS exemplar_scores,
+    list_transform(gathered.shown, lambda one: one.low) AS exemplar_lows,
+    list_transform(gathered.shown, lambda one: one.high) AS exemplar_highs,
     list_transform(gathered.shown, lambda one: one.scored_on) AS exemplar_devices,
     list_transform(gathered.shown, lambda one: one.shapes) AS _exemplar_shapes,
+    list_transform(gathered.shown, lambda one: one.checks) AS exemplar_checks,
     round(winner.score, 2) AS score,
-    round(winner.score_low / gathered.beaten, 4) AS gain,
+    round(winner.low / gathered.beaten, 4) AS gain,
     'measured' AS evidence,
     CAST($device AS VARCHAR) AS device,
     $baseline AS baseline,

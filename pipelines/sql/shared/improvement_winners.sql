@@ -1,24 +1,24 @@
 -- One row per improvement to teach: a kernel that measured faster than enough others of its task.
--- A kernel is faster than another where the lower bound of its speedup is at least $margin times
--- the upper bound of the other's. The kernels of a task take turns in an order drawn by a hash.
+-- A kernel is faster than another where the lower end of the interval of their ratio, low of the one
+-- by reach of the other (scores_measured.sql), is at least $margin. The kernels of a task take turns in an order drawn by a hash.
 -- With $policy or $round, only kernels that such a policy wrote are winners.
--- `eligible` (task_id, kernel_id, score, score_low, score_high) is defined.
+-- `eligible` (task_id, kernel_id, low, reach) is defined.
 WITH placed AS (
     SELECT
-        task_id, score_high,
-        row_number() OVER (PARTITION BY task_id ORDER BY score_high, kernel_id) AS place
+        task_id, reach,
+        row_number() OVER (PARTITION BY task_id ORDER BY reach, kernel_id) AS place
     FROM eligible
 ),
 steps AS (
-    SELECT task_id, score_high, max(place) AS slower
+    SELECT task_id, reach, max(place) AS slower
     FROM placed
-    GROUP BY task_id, score_high
+    GROUP BY task_id, reach
 ),
 winners AS (
-    SELECT eligible.task_id, eligible.kernel_id, eligible.score_low
+    SELECT eligible.task_id, eligible.kernel_id, eligible.low
     FROM eligible
     ASOF INNER JOIN steps
-        ON steps.task_id = eligible.task_id AND eligible.score_low / $margin >= steps.score_high
+        ON steps.task_id = eligible.task_id AND eligible.low / $margin >= steps.reach
     WHERE
         steps.slower >= $exemplars
         AND (
@@ -39,7 +39,7 @@ SELECT
     concat_ws(':', task_id, kernel_id) AS pair_id,
     task_id,
     kernel_id,
-    score_low,
+    low,
     row_number() OVER (
         PARTITION BY task_id
         ORDER BY

@@ -4,8 +4,10 @@
 -- $fill_to distinct scores for $device takes its other kernels too, each with its lowest score for
 -- another GPU, which scored_on names. A kernel that we judged ourselves and found wrong, never
 -- correct, or another function than the task's, is out whatever was published, and so is one of
--- `test_kernels` or of the view withheld. Registered are `asked`, the tasks, `unfit` and
--- `test_kernels`.
+-- `test_kernels` or of the view withheld. Published scores have no interval: two of them differ from
+-- a ratio of $least_ratio on, so that low of one is its score, and reach of the other a score that is
+-- so much higher. So is one that no audit has
+-- read. Registered are `asked`, the tasks, `unfit`, `test_kernels` and `audited`.
 WITH judged AS (
     SELECT
         kernel_id, task_id,
@@ -33,6 +35,7 @@ checked AS (
             WHEN judged.wrong THEN 'judged wrong'
             WHEN unfit.kernel_id IS NOT NULL THEN unfit.reason
             WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
+            WHEN published.kernel_id NOT IN (SELECT kernel_id FROM audited) THEN 'not audited'
         END AS dropped
     FROM published
     LEFT JOIN withheld ON withheld.kernel_id = published.kernel_id
@@ -55,6 +58,13 @@ SELECT
     task_id,
     kernel_id,
     score,
+    CAST(NULL AS DOUBLE) AS score_low,
+    CAST(NULL AS DOUBLE) AS score_high,
+    score AS low,
+    -- Rounded down, so that 1.2 is $least_ratio times 1.
+    score * $least_ratio * (1 - 1e-9) AS reach,
+    score >= $least_ratio OR reach < 1 AS beside_reference,
+    CAST(NULL AS VARCHAR) AS evaluation_id,
     CAST(NULL AS VARCHAR) AS workload_id,
     CAST(NULL AS VARCHAR) AS shapes,
     scored_on,

@@ -1,9 +1,14 @@
 -- One row per kernel and task asked for, with a measured speedup: its score, and why it may not be shown.
+-- Two scores differ where the interval of their ratio excludes 1. The interval goes from low of one
+-- by reach of the other to reach of one by low of the other: low and reach are the bounds of the
+-- pooled speedup, but at least half a unit of its second decimal away, so that prompts show two
+-- numbers. beside_reference: the kernel differs from the reference, whose score is 1.
 -- The score is the pooled speedup of the sessions that may be ranked, at the workload that scores the
 -- task (views kernel_speedups, scored_workloads), by the clock that ranks or by $clock; the session holds only while the kernel is correct
 -- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
 -- so is one that is another function than the task's, one of the view withheld, and one of
--- `test_kernels`. Registered are `asked`, the tasks, `unfit` and `test_kernels`.
+-- `test_kernels`. So is one that no audit has read. Registered
+-- are `asked`, the tasks, `unfit`, `test_kernels` and `audited`.
 WITH sole_device AS (
     SELECT min(device_id) AS device_id
     FROM devices
@@ -43,7 +48,11 @@ SELECT
     measured.speedup AS score,
     measured.speedup_low AS score_low,
     measured.speedup_high AS score_high,
+    least(measured.speedup_low, measured.speedup - 0.005) AS low,
+    greatest(measured.speedup_high, measured.speedup + 0.005) AS reach,
+    low > 1 OR reach < 1 AS beside_reference,
     measured.kernel_ms,
+    measured.evaluation_id,
     measured.workload_id,
     shapes.shapes,
     measured.device AS scored_on,
@@ -66,6 +75,7 @@ SELECT
                     unfit.kernel_id = measured.kernel_id AND unfit.task_id = measured.task_id
             )
         WHEN measured.kernel_id IN (SELECT kernel_id FROM test_kernels) THEN 'contaminated'
+        WHEN measured.kernel_id NOT IN (SELECT kernel_id FROM audited) THEN 'not audited'
     END AS dropped
 FROM pooled_speedups AS measured
 INNER JOIN scored

@@ -1,6 +1,6 @@
 -- One row per kernel and task asked for that we judged correct, and why it may not be shown.
 -- Correct somewhere and found wrong nowhere (view outcomes).
--- Registered are `asked`, the tasks, `unfit` and `test_kernels`.
+-- Registered are `asked`, the tasks, `unfit`, `test_kernels` and `audited`.
 WITH judged AS (
     SELECT
         outcomes.kernel_id, outcomes.task_id,
@@ -22,6 +22,7 @@ SELECT
         WHEN judged.wrong THEN 'wrong elsewhere'
         WHEN unfit.kernel_id IS NOT NULL THEN unfit.reason
         WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
+        WHEN judged.kernel_id NOT IN (SELECT kernel_id FROM audited) THEN 'not audited'
     END AS dropped
 FROM judged
 LEFT JOIN withheld ON withheld.kernel_id = judged.kernel_id

@@ -1,0 +1,66 @@
+-- One row per draw and score bucket of its task and island: the key by which the draw takes buckets.
+-- A draw takes buckets in descending order of (mean_i - mu) / temperature - ln(-ln(u_i)), where mean_i is the
+-- bucket's mean score, mu the mean over buckets, and u_i a hash of seed, task, draw and bucket: the
+-- same draw everywhere. These are draws without replacement (Gumbel-max), each time with P(B_i) =
+-- exp((mean_i - mu) / temperature), normalized over the buckets that may still be taken (CUDA-L1,
+-- equation 1). With $uniform, P(B_i) is instead the bucket's share of kernels, so that each kernel is
+-- as likely as another.
+-- low and reach say whether the bucket has a kernel that differs from a given one (pick.sql).
+-- `placed` (placed.sql) and `draws` (row_index, task_id, draw) are registered.
+-- Grows at HASH_JOIN: each draw weighs all buckets of its task and island.
+WITH buckets AS (
+    SELECT
+        task_id, island, bucket,
+        min(reach) FILTER (WHERE shown) AS reach,
+        max(low) FILTER (WHERE shown) AS low,
+        count(*) FILTER (WHERE shown) AS kernels,
+        -- Decimals add up to the same sum in any order.
+        CAST(sum(CAST(score AS DECIMAL(18, 6))) AS DOUBLE) / count(*) AS mean_score
+    FROM placed
+    GROUP BY task_id, island, bucket
+),
+centres AS (
+    SELECT
+        task_id, island,
+        CAST(sum(CAST(mean_score AS DECIMAL(18, 6))) AS DOUBLE) / count(*) AS mu
+    FROM buckets
+    GROUP BY task_id, island
+),
+shores AS (
+    SELECT task_id, list(DISTINCT island ORDER BY island) AS islands
+    FROM buckets
+    WHERE kernels > 0
+    GROUP BY task_id
+),
+landed AS (
+    SELECT
+        draws.row_index, draws.task_id, draws.draw,
+        shores.islands[1 + (
+            md5_number_lower(concat_ws(':', $seed, 'island', draws.task_id, draws.draw))
+            % len(shores.islands)
+        )::BIGINT] AS island
+    FROM draws
+    INNER JOIN shores ON shores.task_id = draws.task_id
+),
+keyed AS (
+    SELECT
+        landed.*, buckets.bucket, buckets.low, buckets.reach,
+        -- 52 bits of the hash, moved off both ends: 0 < u < 1.
+        (
+            (
+                md5_number_lower(
+                    concat_ws(':', $seed, 'bucket', landed.task_id, landed.draw, buckets.bucket)
+                ) >> 12
+            )::DOUBLE + 0.5
+        ) / 4503599627370496 AS u,
+        CASE
+            WHEN $uniform THEN ln(buckets.kernels)
+            ELSE (buckets.mean_score - centres.mu) / $temperature
+        END AS logit
+    FROM landed
+    INNER JOIN centres ON centres.task_id = landed.task_id AND centres.island = landed.island
+    INNER JOIN buckets ON buckets.task_id = landed.task_id AND buckets.island = landed.island
+    WHERE buckets.kernels > 0
+)
+SELECT row_index, task_id, draw, island, bucket, low, reach, logit - ln(-ln(u)) AS bucket_key
+FROM keyed
