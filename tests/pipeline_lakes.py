@@ -140,7 +140,7 @@ class Rows:
 
     def add_session(self, task_id: str, kernel_id: str, speedup: float, **more: Any) -> None:
         """Add a correct verdict and a session of 7 blocks with exactly this speedup over eager."""
-        evaluation = self.add_verdict(task_id, kernel_id, **more)
+        evaluation = self.add_verdict(task_id, kernel_id, **{"seeds": [*range(30)]} | more)
         for row in builders.session(evaluation, [1.0] * 7, eager=[speedup] * 7):
             self.add("timings", row)
 

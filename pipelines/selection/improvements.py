@@ -90,7 +90,7 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
             **scores.notes,
             "baseline": options.baseline,
             "evidence": "measured",
-            "margin": f"{options.margin}, below the interval of the ratio",
+            "margin": f"{options.margin} between interval bounds",
             "strategy": options.strategy,
         },
     )

@@ -245,7 +245,7 @@ def test_every_pair_that_keeps_the_margin_can_be_drawn(lake, make_job, rows_of) 
 
 def test_a_margin_that_is_none_is_refused(lake, make_job, rows_of) -> None:
     with pytest.raises(DatasetError, match="--margin"):
-        rows_of(make_job(lake, preference_pairs, margin=1.0))
+        rows_of(make_job(lake, preference_pairs, margin=0.9))
     with pytest.raises(EmptyDataset, match="Lower --margin"):
         rows_of(make_job(lake, preference_pairs, margin=100.0, rejected="slower"))
 

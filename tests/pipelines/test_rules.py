@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,7 @@ from pipelines import contrastive_batch, preference_pairs, sft
 from pipelines.contract import Request
 from pipelines.datasets import materialize
 from store.commandline import members
-from store.errors import LeakageFound
+from store.errors import EmptyDataset, LeakageFound
 
 CARELESS = '''"""Every kernel of every task, whatever it is."""
 
@@ -286,23 +287,81 @@ def test_kernels_that_are_wrong_at_another_shape_are_not_shown_by_default(
     assert "In parentheses: at how many other input shapes" in prompts
 
 
-def test_a_dataset_says_which_kernels_and_tasks_nobody_audited(
+def test_a_dataset_says_which_tasks_nobody_audited(
     rows: Rows, lake_of, lake_url: str, make_job
 ) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
-    kernels = [rows.kernel(relu, code_of("relu", name)) for name in ("a", "b")]
-    for kernel, speedup in zip(kernels, (2.0, 4.0), strict=True):
-        rows.add_session(relu, kernel, speedup)
+    for name, speedup in (("a", 2.0), ("b", 4.0)):
+        rows.add_session(relu, rows.kernel(relu, code_of("relu", name)), speedup)
     job = make_job(lake_of(rows))
-    words = "2 kernels (`evaluators audit`), 1 tasks (`evaluators tasks`)"
-    assert materialize.preview_dataset(job).notes["not audited"] == words
-    run, (sizes,) = builders.run("detectors", "audit"), rows.tables["workloads"]
+    assert materialize.preview_dataset(job).notes["not audited"] == "1 tasks (`evaluators tasks`)"
+    [sizes] = rows.tables["workloads"]
     with store.writer(lake_url, author="tests") as writer:
-        audits = {
-            "runs": [run],
-            "scans": [{"kernel_id": kernel, "run_id": run["run_id"]} for kernel in kernels],
-            "task_audits": [builders.task_audit(sizes, rows.tables["devices"][0], [])],
-        }
-        writer.append(audits, "audits")
+        audit = builders.task_audit(sizes, rows.tables["devices"][0], [])
+        writer.append({"task_audits": [audit]}, "audits")
     with store.open(lake_url) as lake:
         assert "not audited" not in materialize.preview_dataset(make_job(lake)).notes
+
+
+@pytest.mark.parametrize("evidence", ["measured", "claimed"])
+def test_a_kernel_that_the_newest_audit_has_not_read_reaches_no_dataset(
+    rows_and_ids, lake_of, make_job, rows_of, careless_pipeline, evidence
+) -> None:
+    made, known = rows_and_ids
+    unread = known.kernels["relu.d"]
+    for name, speedup in (("relu.d", 9.0), ("relu.a", 1.4), ("relu.c", 2.8)):
+        made.claim(known.relu, known.kernels[name], speedup)
+    made.tables["scans"] = [row for row in made.tables["scans"] if row["kernel_id"] != unread]
+    lake = lake_of(made)
+    for pipeline, options in PIPELINES:
+        job = make_job(lake, pipeline, evidence=evidence, **options)
+        shown = list_shown(rows_of(job))
+        assert shown, pipeline
+        assert unread not in shown, pipeline
+    dropped = materialize.preview_dataset(make_job(lake, evidence=evidence)).dropped
+    assert dropped["kernel: not audited"] == 1
+    careless = make_job(lake, careless_pipeline, task=known.relu)
+    assert materialize.preview_dataset(careless).dropped["row: not audited"] == 1
+    # An audit with newer detectors reads one kernel, and those of older ones no longer count.
+    config = json.dumps({"detectors": ["one@2"], "every_detector": True})
+    run = builders.run("newer", "audit", config=config, started_at=builders.at(1))
+    scan = {"kernel_id": known.kernels["sigmoid.a"], "run_id": run["run_id"]}
+    for origin, shows in (("lab/x", True), (None, False)):
+        with store.writer(lake.url, author="tests") as writer:
+            newer = run | {"run_id": store.ids.content_id("run", str(origin)), "origin": origin}
+            writer.append({"runs": [newer], "scans": [scan | {"run_id": newer["run_id"]}]}, "audit")
+        with store.open(lake.url) as later:
+            job = make_job(later, evidence=evidence)
+            if shows:
+                assert rows_of(job)
+            elif evidence == "claimed":
+                with pytest.raises(EmptyDataset, match="not audited") as caught:
+                    rows_of(job)
+                assert "`evaluators audit`" in str(caught.value.hint)
+            else:
+                assert list_shown(rows_of(job)) == {known.kernels["sigmoid.a"]}
+
+
+def test_an_open_finding_of_half_keeps_a_published_kernel_out(
+    rows_and_ids, lake_of, make_job, rows_of
+) -> None:
+    made, known = rows_and_ids
+    doubted = known.kernels["relu.d"]
+    for name, speedup in (("relu.d", 9.0), ("relu.a", 1.4), ("relu.c", 2.8)):
+        made.claim(known.relu, known.kernels[name], speedup)
+    finding = made.add("findings", builders.finding(made.known[doubted], confidence=0.5))
+    lake = lake_of(made)
+
+    def list_claimed(lake: store.Lake, request: Request = Request()) -> list[str]:
+        job = make_job(lake, evidence="claimed", per_task=30, request=request)
+        return list_shown(rows_of(job))
+
+    assert doubted in list_shown(rows_of(make_job(lake, per_task=30)))
+    assert doubted not in list_claimed(lake)
+    assert doubted in list_claimed(lake, Request(include_doubted=True))
+    dropped = materialize.preview_dataset(make_job(lake, evidence="claimed")).dropped
+    assert dropped["kernel: open finding of 0.5 or more"] == 1
+    with store.writer(lake.url, author="tests") as writer:
+        writer.append({"standings": [builders.standing(finding, "dismissed")]}, "a decision")
+    with store.open(lake.url) as later:
+        assert doubted in list_claimed(later)
