@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pipelines.contract import DrawOptions, Evidence, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_contrast
@@ -48,6 +48,8 @@ class Config(DrawOptions):
     """Device whose speedups are shown (default: the one that this lake measured last, else the one
     with the most speedups). With --evidence claimed and without this option, a task with too few
     speedups for it shows speedups for another GPU, which the prompt names."""
+    device_kind: Literal["cpu", "cuda"] | None = None
+    """Hardware to ask kernels for (default: that of the device whose speedups are shown)."""
     baselines: bool = False
     """With --evidence claimed: also show the released codes of baselines, such as a CUDA graph of the
     reference. Their speedup over eager is the quotient of two published ones."""
@@ -104,7 +106,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         "evidence": config.evidence,
         "baseline": config.baseline,
     }
-    kind = pa.repeat(find_device_kind(lake, device), rows.num_rows)
+    kind = pa.repeat(config.device_kind or find_device_kind(lake, device), rows.num_rows)
     return Selection(
         rows=name_clock(rows.append_column("_device_kind", kind), config.clock),
         dropped={why: count for why, count in dropped.items() if count},

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,8 +20,9 @@ import pipelines
 import store
 from pipelines import ExemplarOptions, Strategy
 from store.commandline.members import DeviceOption
+from store import read_sql
 from store.dossier.names import read_task_names
-from store.errors import FlywheelError, LakeNotFound, UnknownName
+from store.errors import FlywheelError, UnknownName
 from trainers.datasets import records
 from trainers.datasets.records import Dataset
 from trainers.models import loading
@@ -34,6 +34,7 @@ from trainers.runs.job import Job, Training, parse_values
 from trainers.runs.recording import Checkpoints, Run, begin_run
 from trainers.training import judging, trl_settings
 from trainers.training.short_answers import overfit_on_short_answers, render_short_prompts
+from trainers.training.starter import import_starter
 
 if TYPE_CHECKING:
     import datasets
@@ -48,6 +49,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "overfit": True,
         "tasks": ("diag_matmul", "triangular_matmul"),
         "starter": True,
+        "exemplar_device": "H200",
         "device": "cpu",
         "steps": 2,
         "prompts_per_step": 2,
@@ -84,6 +86,9 @@ class Config(Training, ExemplarOptions):
     namespace: str | None = None
     """Namespace of the attempts. Prompts show its kernels and those without one, so arms on one
     lake do not see each other's (default: none, and prompts show all kernels)."""
+    exemplar_device: str | None = None
+    """Device whose measured speedups a prompt shows where the judges' device has none for its task,
+    such as H200; the prompt names it (default: such a prompt shows no kernels)."""
     steps: int = 100
     """Number of optimization steps."""
     prompts_per_step: int = 4
@@ -123,9 +128,6 @@ class Config(Training, ExemplarOptions):
     vllm: Literal["off", "colocate", "server"] = "off"
     """Sample with vLLM: in the training processes (colocate) or through `vllm serve` (server). Give
     further settings with --trl, such as vllm_server_base_url=…"""
-    starter: bool = False
-    """Import the starter suite if the lake does not have the tasks; create the lake
-    ./lake if needed."""
     overfit: bool = False
     """First overfit the model on a few short answers, so that it writes kernels."""
 
@@ -190,6 +192,7 @@ def run(job: Job, config: Config) -> str:
             namespace=config.namespace,
             **pipelines.copy_exemplar_options(config),
             device=pools[0].device["name"] if pools else "",
+            other_device=config.exemplar_device,
         )
         start = base
         if config.overfit:
@@ -266,6 +269,7 @@ def run(job: Job, config: Config) -> str:
             trainer.train(resume_from_checkpoint=checkpoint)
             checkpoints.write_final(trainer)
         steps = int(trainer.state.global_step)
+        shown = ranks.run_on_main(lambda: describe_exemplars(run))
         policy = checkpoints.record_final(steps)
 
     processes = trainer.accelerator.num_processes
@@ -276,9 +280,16 @@ def run(job: Job, config: Config) -> str:
         spread = f"reward spread within groups: {last['reward_std']:.3g}"
         reward = f", last reward {last['reward']:.3g}, {spread}"
     return (
-        f"contrastive: {steps} steps{several} on {len(tasks)} tasks{reward} → "
+        f"contrastive: {steps} steps{several} on {len(tasks)} tasks, {shown}{reward} → "
         f"{checkpoints.final} (policy {policy[:12]}, snapshot {run.snapshot})"
     )
+
+
+def describe_exemplars(run: Run) -> str:
+    """Return how many answers of a run had exemplars in their prompts, as words."""
+    with run.reader() as lake:
+        [counts] = lake.run(read_sql(__file__, "answers_with_exemplars"), [run.run_id]).rows()
+    return f"{counts['shown']} of {counts['answers']} answers had exemplars"
 
 
 _OWNED: trl_settings.Owned = {
@@ -404,24 +415,3 @@ def list_steps(tasks: list[str], config: Config) -> datasets.Dataset:
     # A placeholder for the prompt of the step, so that TRL knows its shape.
     prompt = [{"role": "user", "content": ""}]
     return datasets.Dataset.from_dict({"task_id": ids[:wanted], "prompt": [prompt] * wanted})
-
-
-def import_starter(job: Job, tasks: tuple[str, ...]) -> None:
-    """Import the starter suite if one of the tasks, or the default lake, is missing.
-
-    Raises LakeNotFound if a lake that --lake or FLYWHEEL_LAKE names is missing.
-    """
-    from store.importers import starter
-    from store.importers.reading.run import run_import, summarize
-
-    try:
-        with store.open(job.lake_url) as lake:
-            names = read_task_names(lake)
-        if all(map(names.match, tasks)):
-            return
-    except LakeNotFound:
-        if job.lake_url or os.environ.get("FLYWHEEL_LAKE"):
-            raise  # a mistyped name must not become a lake
-    with store.writer(job.lake_url, author="store import starter") as writer:
-        summary = run_import(writer, starter, None, starter.Config(measured=False))
-    job.say(f"starter    {summarize(summary)}")

@@ -39,6 +39,7 @@ from trainers.training.short_answers import (
     list_short_prompts,
     overfit_on_short_answers,
 )
+from trainers.training.starter import import_starter
 
 PIPELINE = "self-supervised"
 
@@ -46,6 +47,7 @@ PIPELINE = "self-supervised"
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
         "model": "tiny",
+        "starter": True,
         "overfit": True,
         "rounds": 2,
         "attempts": 4,
@@ -200,6 +202,8 @@ def run(job: Job, config: Config) -> str:
             "Give 1 or more for each.",
         )
     trl_settings.silence_libraries()
+    if config.starter:
+        processes.run_on_main(lambda: import_starter(job))
     judge = judging.parse_options(config.judge)
     if judge.protocol != "full":
         raise FlywheelError(

@@ -15,6 +15,7 @@ from typing import Any, cast
 import pipelines
 import store
 from pipelines import ExemplarOptions, Job, Message, Purpose, Request, Strategy, prompt_id
+from pipelines.selection.scores import find_device_kind
 from store import read_sql
 from store.commandline.members import find_member
 from store.errors import DatasetError, EmptyDataset, FlywheelError, LeakageFound
@@ -141,6 +142,8 @@ class Draw(ExemplarOptions):
     """Strategy of contrastive-batch."""
     device: str
     """Name of the device whose speedups are shown."""
+    other_device: str | None = None
+    """Device whose speedups are shown for tasks with none to show on `device`."""
     namespace: str | None = None
     """Namespace of the attempts; prompts show its kernels and those without one (None: all)."""
     purpose: Purpose = "train"
@@ -174,7 +177,8 @@ def render_prompts(
 ) -> list[ShownPrompt]:
     """Return one prompt per task, in order; a repeated task gets another draw.
 
-    A task without a scored kernel gets a prompt without exemplars.
+    A task without kernels that differ, on the device of the draw and then on its other device, gets
+    a prompt without exemplars.
 
     The seed is that of the step (`derive_step_seed`). Raises LeakageFound: a task is not of the
     draw's purpose, or is weak.
@@ -184,6 +188,11 @@ def render_prompts(
     if draw.arm != "none":
         known = _render_tasks(lake, draw, seed, set(times), max(times.values()))
     missing = set(times) - set(known)
+    if missing and draw.arm != "none" and draw.other_device is not None:
+        elsewhere = replace(draw, device=draw.other_device, clock=None)
+        kind = find_device_kind(lake, draw.device)
+        known |= _render_tasks(lake, elsewhere, seed, missing, max(times.values()), kind)
+        missing -= set(known)
     if missing:
         known |= _render_tasks(lake, replace(draw, arm="none"), seed, missing, 1)
     foreign = sorted(set(times) - set(known))
@@ -216,7 +225,12 @@ def render_bare_prompts(lake: store.Lake, draw: Draw, wanted: Sequence[str]) -> 
 
 
 def _render_tasks(
-    lake: store.Lake, draw: Draw, seed: int, tasks: set[str], per_task: int
+    lake: store.Lake,
+    draw: Draw,
+    seed: int,
+    tasks: set[str],
+    per_task: int,
+    device_kind: str | None = None,
 ) -> dict[str, list[ShownPrompt]]:
     """Return the prompts by task; tasks without exemplars are left out."""
     module = find_member("pipelines", draw.pipeline).load()
@@ -224,6 +238,7 @@ def _render_tasks(
         "strategy": draw.arm,
         "per_task": per_task,
         "device": draw.device,
+        "device_kind": device_kind,
         "namespace": draw.namespace,
         **pipelines.copy_exemplar_options(draw),
     }

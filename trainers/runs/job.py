@@ -59,6 +59,9 @@ class Training:
     """What to do with longer rows: refuse to train, or drop them and print how many."""
     save_steps: int = 100
     """Number of optimization steps between checkpoints."""
+    starter: bool = False
+    """Import the starter suite if the lake has no tasks or lacks --tasks; create the lake ./lake if
+    needed."""
     seed: int = 0
     """Random seed for data order, initialization and sampling."""
     trl: Annotated[tuple[str, ...], Parameter(negative="")] = ()

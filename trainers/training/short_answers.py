@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 from store.errors import FlywheelError, UnknownName
 from trainers.datasets.records import Dataset
 from trainers.models import loading
-from trainers.rollouts.prompts import Draw, render_bare_prompts
+from trainers.rollouts.prompts import (
+    Draw,
+    derive_step_seed,
+    render_bare_prompts,
+    render_prompts,
+)
 from trainers.runs.recording import Run
 
 if TYPE_CHECKING:
@@ -93,7 +98,7 @@ def list_short_prompts(prompts: Dataset) -> tuple[set[str], dict[str, list[list[
 def render_short_prompts(
     run: Run, task_ids: Sequence[str], draw: Draw
 ) -> dict[str, list[list[Message]]]:
-    """Return the prompts, without exemplars, of tasks that have short answers, by their names."""
+    """Return the prompts of tasks that have short answers, by their names: without and with exemplars."""
     with run.reader(run.pinned_snapshot) as lake:
         names = {
             row["task_id"]: row["name"]
@@ -102,8 +107,14 @@ def render_short_prompts(
         known = [task_id for task_id in task_ids if names[task_id] in TEMPLATES]
         if not known:
             raise UnknownName.among("task to overfit on", names[task_ids[0]], TEMPLATES)
-        prompts = render_bare_prompts(lake, draw, known)
-    return {names[prompt.task_id]: [prompt.messages] for prompt in prompts}
+        forms = (
+            render_bare_prompts(lake, draw, known),
+            render_prompts(lake, draw, derive_step_seed(0, 0), known),
+        )
+    prompts: dict[str, list[list[Message]]] = {}
+    for prompt in (one for form in forms for one in form):
+        prompts.setdefault(names[prompt.task_id], []).append(prompt.messages)
+    return prompts
 
 
 def overfit_on_short_answers(
