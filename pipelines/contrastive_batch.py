@@ -51,8 +51,8 @@ class Config(DrawOptions):
     device_kind: Literal["cpu", "cuda"] | None = None
     """Hardware to ask kernels for (default: that of the device whose speedups are shown)."""
     baselines: bool = False
-    """With --evidence claimed: also show the released codes of baselines, such as a CUDA graph of the
-    reference. Their speedup over eager is the quotient of two published ones."""
+    """With --evidence claimed: also show the released codes of baselines, such as a CUDA graph of
+    the reference. Their speedup over eager is the quotient of two published ones."""
     namespace: str | None = None
     """Show kernels that were attempted in this namespace, and those without one (default: all)."""
 
@@ -182,9 +182,7 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     chart.add_column("", min_width=_BAR_WIDTH)
     chart.add_column("drawn")
     total = sum(row["kernels"] for row in buckets)
-    shares = [
-        (row["probability"] or 0.0) if softmax else row["kernels"] / total for row in buckets
-    ]
+    shares = [(row["probability"] or 0.0) if softmax else row["kernels"] / total for row in buckets]
     for row, share in reversed(list(zip(buckets, shares, strict=True))):
         marks = ", ".join(
             f"{kernel_id[:8]} {score:.2f}x"
@@ -215,7 +213,9 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
             row["kernel_id"][:8],
             f"{row['score']:.2f}x",
             "none" if low is None else f"{low:.2f} to {high:.2f}",
-            _draw_interval(low or row["score"], row["score"], high or row["score"], lowest, highest),
+            _draw_interval(
+                low or row["score"], row["score"], high or row["score"], lowest, highest
+            ),
             "drawn" if row["kernel_id"] in exemplars else "",
         )
     words = scores.notes["differing scores"]
@@ -255,8 +255,8 @@ def _refuse_equal(device: str | None) -> EmptyDataset:
     return EmptyDataset(
         f"no row is left: no task has two kernels on {device} whose scores differ, nor one that "
         "differs from the reference",
-        "`pipelines run contrastive-batch --explain TASK` draws the intervals of the scores. Measure "
-        "more kernels: `evaluators run`.",
+        "`pipelines run contrastive-batch --explain TASK` draws the intervals of the scores. "
+        "Measure more kernels: `evaluators run`.",
     )
 
 

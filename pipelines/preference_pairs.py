@@ -32,8 +32,9 @@ class Config:
     rejected: Literal["slower", "wrong", "both"] = "both"
     """Rejected kernels: correct ones that are slower by the margin, wrong ones, or both."""
     margin: float = 1.1
-    """Minimum ratio between the lower bound of the faster kernel's speedup and the upper bound of the
-    slower one's. Published speedups have no interval: their ratio is at least 1.2 and the margin."""
+    """Minimum ratio between the lower bound of the faster kernel's speedup and the upper bound of
+    the slower one's. Published speedups have no interval: their ratio is at least 1.2 and the
+    margin."""
     per_task: int = 2
     """Number of pairs to draw per task and kind; repeats are left out."""
     evidence: Evidence = "measured"

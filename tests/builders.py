@@ -180,9 +180,8 @@ def run(name: str = "tests", kind: str = "evaluation", **columns: Any) -> Row:
 
 def audit(**columns: Any) -> Row:
     """Return a run that searched kernels with all detectors."""
-    return run("detectors", "audit", config=json.dumps({"detectors": [], "every_detector": True})) | (
-        columns
-    )
+    config = json.dumps({"detectors": [], "every_detector": True})
+    return run("detectors", "audit", config=config, **columns)
 
 
 def scan(kernel: Row, **columns: Any) -> Row:

@@ -98,7 +98,10 @@ class Rows:
         bands: Sequence[int] | None = None,
         **more: Any,
     ) -> str:
-        """Add a kernel that an audit has read, its attempt and its features; without `bands` it resembles no other."""
+        """Add a kernel that an audit has read, its attempt and its features.
+
+        Without `bands` it resembles no other.
+        """
         kernel = self.add("kernels", builders.kernel(code=code, **({"license": "MIT"} | more)))
         kernel_id = kernel["kernel_id"]
         self.known[kernel_id] = kernel

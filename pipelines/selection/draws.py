@@ -23,14 +23,15 @@ def place(
 ) -> Relation:
     """Return eligible kernels with their buckets, and which of them prompts may show.
 
-    The kernels of one prompt differ: the interval of the ratio of any two of their scores excludes 1
-    (placed.sql). Tasks without a kernel that may be shown get no prompt.
+    The kernels of one prompt differ: the interval of the ratio of any two of their scores excludes
+    1 (placed.sql). Tasks without a kernel that may be shown get no prompt.
 
     Args:
         lake: Where the SQL runs.
         eligible: Kernels as `Scores.eligible` has them.
         options: Strategy and its constants.
-        reference: Whether one kernel beside the reference is a contrast as well, if it differs from it.
+        reference: Whether one kernel beside the reference is a contrast as well, if it differs from
+            it.
 
     Raises:
         DatasetError: an option is out of its range.

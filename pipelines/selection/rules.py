@@ -81,8 +81,8 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
 
     A task of the test split, or a copy of one, in a training set is an error of the pipeline. Left
     out are rows with a kernel that is quarantined, surely suspected, rejected or a copy of such a
-    one (view withheld), that no audit has read, or that is another function than the task's, and for
-    training also rows with a kernel of a test task or a near copy of one.
+    one (view withheld), that no audit has read, or that is another function than the task's, and
+    for training also rows with a kernel of a test task or a near copy of one.
     A note counts tasks that this lake has not audited, whatever a pulled lake says.
 
     Raises:

@@ -27,8 +27,8 @@ class Scores:
 
     eligible: Relation
     """Kernels that may be shown: task_id, kernel_id, score (baseline time / kernel time), low and
-    reach (two scores differ where low of the faster is above reach of the slower: low / reach is the
-    lower end of the interval of their ratio), score_low and score_high (interval of a measured
+    reach (two scores differ where low of the faster is above reach of the slower: low / reach is
+    the lower end of the interval of their ratio), score_low and score_high (interval of a measured
     score), workload_id, scored_on (device of the score), implied (whether the score follows from
     two published figures)."""
     dropped: dict[str, int]
@@ -64,8 +64,8 @@ def find_scores(
         shown: Number of kernels in a prompt. If it is given and speedups are published ones, then
             without a device, kernels with figures only for other GPUs are included, too, for tasks
             with fewer kernels than a prompt shows.
-        baselines: Include the released codes of baselines, with the speedups that two published ones
-            imply.
+        baselines: Include the released codes of baselines, with the speedups that two published
+            ones imply.
         namespace: If it is given, kernels that only other namespaces attempted are left out.
 
     Raises:

@@ -75,6 +75,8 @@ class Edition:
     tables: dict[str, list[Shard]] = field(default_factory=dict[str, "list[Shard]"])
     datasets: dict[str, dict[str, Any]] = field(default_factory=dict[str, "dict[str, Any]"])
     """Name to lineage and files of a dataset."""
+    later: dict[str, int] = field(default_factory=dict[str, int])
+    """Table to the number of its rows that record the datasets and are newer than the snapshot."""
     schemas: dict[str, pa.Schema] = field(default_factory=dict[str, "pa.Schema"])
     """Config to the schema of its files."""
     licenses: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
@@ -109,6 +111,8 @@ class Edition:
 
 LOCAL = ("ingest_log", "file_checksums")
 """Tables that mean nothing outside their lake."""
+LATER = ("runs", "run_ends", "datasets", "dataset_rows")
+"""Tables that get rows when a dataset is made, after the snapshot that it is made of."""
 ALWAYS = ("lakes", "tags")
 """Tables without which a lake cannot be opened."""
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
@@ -172,6 +176,8 @@ def write_edition(
     left_out = _find_left_out(lake, chosen, seeds)
     lake.register("_filled", found.filled)
     lake.register("_quarantined", quarantined)
+    records = {wanted: _find_record(lake, now, wanted) for wanted in options.datasets}
+    made.later = _keep_later_rows(lake, now, [*records.values()], chosen, left_out)
     redactor = Redactor(salt, lake.catalog)
     holding: list[str] = []
     # Tables of the snapshot with their columns, without later ones.
@@ -184,8 +190,8 @@ def write_edition(
         table = lake.catalog.table(name)
         columns = there.get(name, set[str]())
         _write_table(lake, table, columns, made, redactor, left_out, holding)
-    for wanted in options.datasets:
-        _write_dataset(lake, now, wanted, made, left_out, holding)
+    for record in records.values():
+        _write_dataset(lake, now, record, made, left_out, holding)
     if holding:
         rule = "published texts contain no token or key"
         raise RowsRejected("publish", rule, len(holding), holding[: licenses.SHOWN])
@@ -203,6 +209,49 @@ def write_edition(
     )
     _write_manifest(made, options)
     return made
+
+
+def _keep_later_rows(
+    lake: Lake,
+    now: Lake,
+    records: list[dict[str, Any]],
+    chosen: list[str],
+    left_out: Mapping[str, pa.Table],
+) -> dict[str, int]:
+    """Register the rows of datasets and of their runs that the published snapshot does not have.
+
+    A dataset is recorded after the snapshot that it was made of. Its rows follow those of the
+    snapshot in the edition, without the rows that show what is left out. Returns their numbers.
+    """
+    dataset_ids = [record["dataset_id"] for record in records]
+    run_ids = [record["run_id"] for record in records]
+    counts: dict[str, int] = {}
+    for name in LATER if records else ():
+        if name not in chosen:
+            continue
+        key, ids_of = ("run_id", run_ids) if name.startswith("run") else ("dataset_id", dataset_ids)
+        rows = now.run(f"FROM {name} WHERE list_contains($1, {key})", [ids_of]).arrow()
+        lake.register("_of_datasets", rows)
+        keys = " AND ".join(
+            f'a."{column}" = b."{column}"' for column in lake.catalog.table(name).key
+        )
+        shown = [
+            f"NOT {condition}"
+            for table, condition in (
+                ("tasks", "task_id IN (SELECT task_id FROM _left_out_tasks)"),
+                (
+                    "kernels",
+                    f"list_has_any(kernel_ids, {_build_key_list(lake.catalog.table('kernels'))})",
+                ),
+            )
+            if name == "dataset_rows" and table in left_out
+        ]
+        where = f" WHERE {' AND '.join(shown)}" if shown else ""
+        kept = lake.run(f"FROM _of_datasets AS a ANTI JOIN {name} AS b ON {keys}{where}").arrow()
+        if kept.num_rows:
+            lake.register(f"_later_{name}", kept)
+            counts[name] = kept.num_rows
+    return counts
 
 
 def list_references(catalog: catalog.Catalog, table: Table) -> set[str]:
@@ -320,7 +369,9 @@ def _write_table(
             rows = redactor.redact_rows(table, conform(table, [tag]))
             yield from rows.to_batches()
             return
-        query = _build_query(table, there, left_out=gone is not None)
+        query = _build_query(
+            table, there, left_out=gone is not None, later=table.name in made.later
+        )
         for batch in lake.run(query).reader(BATCH_ROWS):
             whole = pa.Table.from_batches([batch])
             row_checks.check_ids(table, whole)
@@ -337,9 +388,12 @@ def _write_table(
     made.schemas[table.name] = schema
 
 
-def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
-    """Return SQL for a table's rows in order of arrival; `there` has its columns at that time."""
-    if not there:
+def _build_query(table: Table, there: set[str], *, left_out: bool, later: bool) -> str:
+    """Return SQL for a table's rows in order of arrival; `there` has its columns at that time.
+
+    With `later`, the rows of `_later_NAME` follow (`_keep_later_rows`).
+    """
+    if not there and not later:
         columns = [f'NULL::{c.type} AS "{c.name}"' for c in table.columns.values()]
         extra = ", NULL::BOOLEAN AS quarantined" if table.name == "kernels" else ""
         return f"SELECT {', '.join(columns)}{extra} WHERE false"
@@ -368,21 +422,24 @@ def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
         "runs": " WHERE kind <> 'publish'",
         "run_ends": " WHERE run_id NOT IN (SELECT run_id FROM runs WHERE kind = 'publish')",
     }.get(table.name, "")
-    return (
-        f"SELECT {', '.join(columns)} FROM (SELECT *, rowid AS _row FROM lake.main.{table.name}"
-        f"{where}) AS t{joins} ORDER BY t._row"
-    )
+    stored = f"SELECT *, false AS _later, rowid AS _row FROM lake.main.{table.name}{where}"
+    if later:
+        stored += (
+            " UNION ALL BY NAME SELECT *, true AS _later, row_number() OVER () AS _row "
+            f"FROM _later_{table.name}"
+        )
+    return f"SELECT {', '.join(columns)} FROM ({stored}) AS t{joins} ORDER BY t._later, t._row"
 
 
 def _write_dataset(
     lake: Lake,
     now: Lake,
-    wanted: str,
+    record: Mapping[str, Any],
     made: Edition,
     left_out: Mapping[str, pa.Table],
     holding: list[str],
 ) -> None:
-    """Write the dataset NAME or NAME@TAG, and record its lineage in the edition.
+    """Write the dataset of a row of `datasets`, and record its lineage in the edition.
 
     `holding` receives the rows that contain a secret. Raises FlywheelError if the folder of the
     dataset differs from the lake's record.
@@ -390,7 +447,6 @@ def _write_dataset(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    record = _find_record(lake, now, wanted)
     name = str(record["name"])
     if name in lake.catalog.tables or name in made.datasets or not _SAFE_NAME.fullmatch(name):
         raise FlywheelError(
@@ -441,12 +497,17 @@ def _write_dataset(
 
 
 def _find_record(lake: Lake, now: Lake, wanted: str) -> dict[str, Any]:
-    """Return the newest row of `datasets` for NAME or NAME@TAG up to the published snapshot."""
+    """Return the newest row of `datasets` for NAME or NAME@TAG up to the published snapshot.
+
+    A dataset of a tag was made of its snapshot; if none was, one that the snapshot has recorded.
+    """
     name, _, tag = wanted.partition("@")
     snapshot: int | None = None
+    recorded: set[str] = set()
     if tag:
         with Lake(lake.location, tag) as tagged:
             snapshot = tagged.snapshot
+            recorded = {row["dataset_id"] for row in tagged.run("FROM datasets").rows()}
     rows = now.run(
         "SELECT * FROM datasets WHERE name = $1 AND lake_id = $2 "
         "ORDER BY created_at DESC, dataset_id",
@@ -456,6 +517,7 @@ def _find_record(lake: Lake, now: Lake, wanted: str) -> dict[str, Any]:
         names = [row["name"] for row in now.run("SELECT DISTINCT name FROM datasets").rows()]
         raise UnknownName.among("dataset", name, names)
     fitting = [row for row in rows if snapshot is None or row["snapshot_id"] == snapshot]
+    fitting = fitting or [row for row in rows if row["dataset_id"] in recorded]
     if not fitting:
         have = ", ".join(sorted({str(row["snapshot_id"]) for row in rows}))
         raise UnknownName(f'no dataset "{name}" of {tag} (snapshot {snapshot})', f"Of: {have}")
@@ -508,6 +570,7 @@ def _write_manifest(made: Edition, options: Options) -> None:
             "left_out": made.left_out,
             "tables": {name: [asdict(one) for one in files] for name, files in made.tables.items()},
             "datasets": made.datasets,
+            **({"recorded_later": made.later} if made.later else {}),
         },
         indent=1,
         sort_keys=True,

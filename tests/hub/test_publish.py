@@ -29,9 +29,10 @@ from store.hub import card, frozen_catalog, shards
 from store.hub.client import TRIES, Hub
 from store.hub.edition_writer import MANIFEST, Options
 from store.hub.publish import Publication, publish
+from store.hub.pull import pull
 from store.lake import attachment
 from store.lake.location import FolderLocation, Location
-from store.upkeep import integrity, maintenance
+from store.upkeep import history, integrity, maintenance
 
 # The client hands files to its HTTP library in a way that this one calls old.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -447,6 +448,49 @@ def test_the_command_and_load_dataset_with_nothing_but_the_environment(
     assert TOKEN not in texts(server.files(REPO))
 
 
+@pytest.mark.parametrize("order", ["tag first", "run first"])
+def test_a_dataset_brings_the_rows_that_record_it(
+    rich_url: str, server: HubServer, hub: Hub, tmp_path: Path, order: str
+) -> None:
+    record = {"runs": 1, "datasets": 1, "dataset_rows": 2}
+
+    def tag() -> None:
+        with store.writer(rich_url, author="tests") as writer:
+            history.add_tag(writer, "v1", None, None)
+
+    def make() -> None:
+        record_dataset(rich_url, tmp_path, "v1" if order == "tag first" else None)
+
+    for step in (tag, make) if order == "tag first" else (make, tag):
+        step()
+    with store.open(rich_url, "v1") as lake:
+        tagged = {
+            name: lake.run(f"SELECT count(*) AS n FROM {name}").rows()[0]["n"] for name in record
+        }
+    publish(rich_url, REPO, Options(tag="v1", datasets=("short@v1",)), hub=hub)
+    files = server.files(REPO)
+    manifest = json.loads(files[MANIFEST])
+    rows = tables(files)
+    added = record if order == "tag first" else {}
+    assert manifest.get("recorded_later", {}) == added
+    assert {name: rows[name].num_rows for name in record} == {
+        name: tagged[name] + added.get(name, 0) for name in record
+    }
+    [made] = [row for row in rows["datasets"].to_pylist() if row["name"] == "short"]
+    assert made["run_id"] in rows["runs"].column("run_id").to_pylist()
+    card_text = files["README.md"].decode()
+    assert ("rows record them and were added" in card_text) == (order == "tag first")
+    assert "| `short` | `data/short` |" in card_text
+    mine = str(tmp_path / "mine")
+    pull(mine, f"{REPO}@v1", hub=hub)
+    with store.open(mine) as lake:
+        held = lake.sql(
+            "SELECT name, origin FROM datasets SEMI JOIN dataset_rows USING (dataset_id)"
+        )
+        assert held.rows() == [{"name": "short", "origin": REPO}]
+    publish(rich_url, REPO, Options(tag="v1", datasets=("short@v1",)), hub=hub)
+
+
 def test_help_explains_both_commands() -> None:
     for command in (store_cli.publish, store_cli.pull):
         assert "Examples:" in str(command.__doc__)
@@ -471,9 +515,9 @@ def _lake_id(url: str) -> str:
         return lake.lake_id
 
 
-def record_dataset(url: str, tmp_path: Path) -> Path:
+def record_dataset(url: str, tmp_path: Path, at: str | None = None) -> Path:
     """Write the folder of a dataset as pipelines do, record it, and return its Parquet file."""
-    with store.open(url) as lake:
+    with store.open(url, at) as lake:
         tasks = lake.sql("SELECT task_id FROM tasks ORDER BY task_id").rows()
         kernel = lake.sql("SELECT kernel_id FROM kernels WHERE kernel_id NOT IN "
                           "(SELECT kernel_id FROM findings) ORDER BY 1").rows()[0]  # fmt: skip

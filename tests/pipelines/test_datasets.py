@@ -187,7 +187,8 @@ def test_the_same_dataset_twice_is_harmless(
     with store.open(lake.url) as later:
         counts = later.sql(
             "SELECT (SELECT count(*) FROM datasets) AS datasets, "
-            "(SELECT count(*) FROM runs WHERE kind <> 'audit') AS runs, (SELECT count(*) FROM dataset_rows) AS rows"
+            "(SELECT count(*) FROM runs WHERE kind <> 'audit') AS runs, "
+            "(SELECT count(*) FROM dataset_rows) AS rows"
         ).one()
     assert counts == {"datasets": 1, "runs": 1, "rows": dataset.rows}
 

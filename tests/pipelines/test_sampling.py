@@ -158,7 +158,9 @@ def test_random_takes_every_kernel_equally_often_and_then_one_of_another_bucket(
         (i, j): sizes[i] * sizes[j] * (1 / (1 - sizes[i]) + 1 / (1 - sizes[j]))
         for i, j in combinations(sizes, 2)
     }
-    assert p_value(Counter(tuple(int(s // WIDTH) for _, s in one) for one in pairs), expected) > 0.001
+    assert (
+        p_value(Counter(tuple(int(s // WIDTH) for _, s in one) for one in pairs), expected) > 0.001
+    )
 
 
 def test_random_takes_a_kernel_of_each_bucket_where_there_are_few(lake) -> None:

@@ -98,7 +98,7 @@ def list_short_prompts(prompts: Dataset) -> tuple[set[str], dict[str, list[list[
 def render_short_prompts(
     run: Run, task_ids: Sequence[str], draw: Draw
 ) -> dict[str, list[list[Message]]]:
-    """Return the prompts of tasks that have short answers, by their names: without and with exemplars."""
+    """Return the prompts of tasks with short answers, with and without exemplars, by task."""
     with run.reader(run.pinned_snapshot) as lake:
         names = {
             row["task_id"]: row["name"]
