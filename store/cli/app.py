@@ -156,6 +156,20 @@ def query(
         left_out = describe_left_out(answer.left_out)
         if left_out and not common.quiet:
             echo.print_note(f"left out: {left_out}")
+        uncommon = _count_uncommon(answer.rows)
+        if uncommon and not common.quiet:
+            echo.print_note(
+                f"{uncommon} rows have figures over more tasks (n) than all rows have in common "
+                "(common): they compare different tasks"
+            )
+
+
+def _count_uncommon(rows: pa.Table) -> int:
+    """Return the number of rows of stage_table whose tasks are not those of all."""
+    if not {"n", "common"} <= {*rows.column_names}:
+        return 0
+    pairs = zip(rows["n"].to_pylist(), rows["common"].to_pylist(), strict=True)
+    return sum(isinstance(n, int) and isinstance(shared, int) and n > shared for n, shared in pairs)
 
 
 @app.command
@@ -291,11 +305,11 @@ def diff(
     format: Format = "table",
     common: Common = COMMON,
 ) -> None:
-    """Compare two snapshots: rows added, and verdicts and best kernels that changed.
+    """Compare two snapshots: rows added, new verdicts, and verdicts and best kernels that changed.
 
     Examples:
       store diff v1
-      store diff v1 v2 --format json
+      store diff v1 v2 --format csv
       store diff 3 7 --table evaluations --format csv
 
     Parameters
@@ -307,7 +321,8 @@ def diff(
     table
         List the rows added to this table instead.
     format
-        Format of the result; csv needs --table.
+        Format of the result. csv has one line per row added, verdict and best kernel, and says in
+        the column `change` which it is.
     """
     import pyarrow as pa
 
@@ -319,21 +334,33 @@ def diff(
             print_rows(history.list_added_rows(old, new, table), format)
             return
         difference = history.compare(old, new)
-    if format == "csv":
-        raise FlywheelError(
-            "a difference between snapshots is more than one CSV", "Add --table T, or use json."
-        )
     if format == "json":
         whole = asdict(difference) | {
+            "new_verdicts": list_rows(difference.new_verdicts),
             "verdicts": list_rows(difference.verdicts),
             "best_kernels": list_rows(difference.best_kernels),
         }
         echo.print_json(whole)
         return
     counts = [{"table": name, "rows added": n} for name, n in difference.rows_added.items()]
+    if format == "csv":
+        parts = [
+            rows.add_column(0, "change", pa.array([change] * rows.num_rows, pa.string()))
+            for change, rows in (
+                ("rows added", pa.Table.from_pylist(counts)),
+                ("new verdict", difference.new_verdicts),
+                ("changed verdict", difference.verdicts),
+                ("changed best kernel", difference.best_kernels),
+            )
+            if rows.num_rows
+        ]
+        if parts:
+            print_rows(pa.concat_tables(parts, promote_options="default"), format)
+        return
     echo.print_result(f"snapshot {difference.before} → {difference.after}")
     for title, rows in (
         ("Rows added", pa.Table.from_pylist(counts)),
+        ("New verdicts", difference.new_verdicts),
         ("Verdicts changed", difference.verdicts),
         ("Best kernels changed", difference.best_kernels),
     ):

@@ -83,8 +83,10 @@ class Difference:
     after: int
     rows_added: dict[str, int]
     """Table to number of rows added; unchanged tables are left out."""
+    new_verdicts: pa.Table
+    """Verdicts on what the earlier snapshot has none for."""
     verdicts: pa.Table
-    """Verdicts that are new or changed."""
+    """Verdicts that changed."""
     best_kernels: pa.Table
     """Best kernels that are new, changed, or measured again."""
 
@@ -105,7 +107,8 @@ def compare(before: Lake, after: Lake) -> Difference:
         before=before.snapshot,
         after=after.snapshot,
         rows_added={name: new - old for name, (old, new) in counts.items() if new != old},
-        verdicts=after.run(read_sql(__file__, "diff_verdicts")).arrow(),
+        new_verdicts=after.run(read_sql(__file__, "diff_verdicts"), {"new": True}).arrow(),
+        verdicts=after.run(read_sql(__file__, "diff_verdicts"), {"new": False}).arrow(),
         best_kernels=after.run(read_sql(__file__, "diff_best")).arrow(),
     )
 

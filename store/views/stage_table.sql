@@ -2,11 +2,14 @@
 -- `stages` names the methods along the policy's chain of parents: base, the methods in their order
 -- ("sft + self-supervised + contrastive", or "contrastive" alone for a policy trained from the base
 -- model), or "imported: METHOD" for a policy that a release describes. A parent without a stated
--- stage is "unknown". Consecutive rounds of one method count as one.
+-- stage is "unknown". Consecutive rounds of one method count as one. common is the number of tasks that
+-- have a speedup of each policy with a stage, of the rows with the same suite, level, device and
+-- baseline: rows whose n is above it compare different tasks.
 --
 -- stages: training methods along the chain of parents, in words
 -- stage: training stage of the policy
 -- round: round or step within the stage
+-- common: number of tasks with a speedup of each policy with a stage
 -- n: number of tasks with a speedup
 -- sessions: number of timing sessions behind all of them
 WITH RECURSIVE ancestors AS (
@@ -46,6 +49,42 @@ stages AS (
     SELECT policy_id, string_agg(step, ' + ' ORDER BY place DESC) AS stages
     FROM methods
     GROUP BY policy_id
+),
+results AS (
+    SELECT task_results.*
+    FROM task_results
+    SEMI JOIN stages ON stages.policy_id = task_results.policy_id
+    WHERE task_results.baseline IS NOT NULL
+),
+compared AS (
+    SELECT suite, suite_revision, "level", device, baseline, count(DISTINCT policy_id) AS policies
+    FROM results
+    GROUP BY suite, suite_revision, "level", device, baseline
+),
+measured AS (
+    SELECT
+        suite, suite_revision, "level", device, baseline, task_id,
+        count(DISTINCT policy_id) AS policies
+    FROM results
+    WHERE speedup IS NOT NULL AND NOT left_out
+    GROUP BY suite, suite_revision, "level", device, baseline, task_id
+),
+shared AS (
+    SELECT
+        compared.suite, compared.suite_revision, compared."level", compared.device,
+        compared.baseline, count(measured.task_id) AS common
+    FROM compared
+    LEFT JOIN measured
+        ON
+            measured.suite = compared.suite
+            AND measured.suite_revision = compared.suite_revision
+            AND measured."level" IS NOT DISTINCT FROM compared."level"
+            AND measured.device = compared.device
+            AND measured.baseline = compared.baseline
+            AND measured.policies = compared.policies
+    GROUP BY
+        compared.suite, compared.suite_revision, compared."level", compared.device,
+        compared.baseline
 )
 SELECT
     leaderboard.suite,
@@ -56,10 +95,18 @@ SELECT
     stages.stages,
     policies.stage,
     policies."round",
+    coalesce(shared.common, 0) AS common,
     leaderboard.* EXCLUDE (suite, suite_revision, "level", device, baseline)
 FROM leaderboard
 INNER JOIN policies ON policies.policy_id = leaderboard.policy_id
 INNER JOIN stages ON stages.policy_id = leaderboard.policy_id
+LEFT JOIN shared
+    ON
+        shared.suite = leaderboard.suite
+        AND shared.suite_revision = leaderboard.suite_revision
+        AND shared."level" IS NOT DISTINCT FROM leaderboard."level"
+        AND shared.device = leaderboard.device
+        AND shared.baseline = leaderboard.baseline
 ORDER BY
     leaderboard.suite, leaderboard.suite_revision, leaderboard."level" NULLS FIRST,
     leaderboard.device, leaderboard.baseline,

@@ -184,7 +184,8 @@ def test_a_difference_counts_rows_and_names_changed_verdicts_and_best_kernels(
     with writer.reader(first) as before, writer.reader(second) as after:
         found = history.compare(before, after)
         assert found.rows_added == {"evaluations": 1, "timings": len(arms), "ingest_log": 1}
-        (verdict,) = found.verdicts.to_pylist()
+        (verdict,) = found.new_verdicts.to_pylist()
+        assert found.verdicts.num_rows == 0
         assert (verdict["status_before"], verdict["status_after"]) == (None, "correct")
         (best,) = found.best_kernels.to_pylist()
         assert (best["kernel_before"], best["kernel_after"]) == (None, kernel["kernel_id"])
@@ -198,6 +199,21 @@ def test_a_difference_counts_rows_and_names_changed_verdicts_and_best_kernels(
             history.compare(after, before)
         with pytest.raises(UnknownName, match='Did you mean "kernels"'):
             history.list_added_rows(before, after, "kernel")
+
+
+def test_a_verdict_that_changed_is_told_apart_from_a_new_one(writer: store.Writer) -> None:
+    task, kernel, device = builders.task(), builders.kernel("fast"), builders.device("laptop")
+    sizes = builders.workload(task)
+    base = {"tasks": [task], "kernels": [kernel], "devices": [device], "workloads": [sizes]}
+    judged = builders.evaluation(kernel, task, sizes, device)
+    first = writer.append({**base, "evaluations": [judged]}, "judged")
+    failed = builders.evaluation(kernel, task, sizes, device, "incorrect", minute=1)
+    second = writer.append({"evaluations": [failed]}, "judged again")
+    with writer.reader(first) as before, writer.reader(second) as after:
+        found = history.compare(before, after)
+    assert found.new_verdicts.num_rows == 0
+    (verdict,) = found.verdicts.to_pylist()
+    assert (verdict["status_before"], verdict["status_after"]) == ("correct", "incorrect")
 
 
 def test_a_best_kernel_found_on_another_host_replaces_the_one_before(writer: store.Writer) -> None:
@@ -234,7 +250,7 @@ def test_verdicts_of_two_precisions_are_compared_each_with_its_own(writer: store
     first = writer.append(base | {"evaluations": [strict]}, "judged strictly")
     second = writer.append({"evaluations": [default]}, "judged by PyTorch's own flags")
     with writer.reader(first) as before, writer.reader(second) as after:
-        (changed,) = history.compare(before, after).verdicts.to_pylist()
+        (changed,) = history.compare(before, after).new_verdicts.to_pylist()
         assert history.compare(after, after).verdicts.num_rows == 0
     assert changed["precision"] == "torch_default"
     assert (changed["status_before"], changed["status_after"]) == (None, "correct")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import builders as b
+import commands
 import pytest
 
 import store
@@ -38,10 +39,11 @@ def test_a_base_model_without_any_kernel_is_a_row_with_no_success(tmp_path: Path
         writer.append(tables, "a base model that gives no code")
     with store.open(str(tmp_path / "lake")) as lake:
         rows = lake.sql(
-            "SELECT stages, device, success, tasks, pending, n, mean_missing_as_1 "
+            "SELECT stages, device, success, tasks, pending, n, mean_missing_as_1, common "
             "FROM stage_table WHERE level IS NULL"
         ).rows()
-    same = {"device": device["name"], "tasks": 2, "pending": 0}
+    # No task has a speedup of both authors.
+    same = {"device": device["name"], "tasks": 2, "pending": 0, "common": 0}
     assert rows == [
         {"stages": "base", "success": 0, "n": 0, "mean_missing_as_1": 1.0} | same,
         {"stages": "sft", "success": 1, "n": 1, "mean_missing_as_1": 1.5} | same,
@@ -125,3 +127,33 @@ def test_parents_in_a_circle_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["endpoint", "model"])
 def test_a_policy_without_a_stage_has_no_row(kind: str, tmp_path: Path) -> None:
     assert stages_of(tmp_path, [b.policy("served", kind=kind)]) == []
+
+
+def test_the_terminal_says_that_rows_compare_different_tasks(tmp_path: Path) -> None:
+    base = make_policy("base", "base")
+    sft = make_policy("sft", "sft", base)
+    tasks, device = [b.task(name) for name in "ABC"], b.device()
+    tables: dict[str, list[b.Row]] = {
+        "policies": [base, sft], "tasks": tasks, "devices": [device],
+        "task_labels": [
+            b.label(task, f"board/{place}", problem_id=place, suite="board")
+            for place, task in enumerate(tasks)
+        ],
+        "workloads": [b.workload(task) for task in tasks],
+    }  # fmt: skip
+    for policy, solved in ((base, tasks[:2]), (sft, tasks[1:])):
+        for task in solved:
+            kernel = b.kernel(f"{policy['name']} {task['task_id'][:6]}")
+            made = b.evaluation(kernel, task, b.workload(task), device)
+            tables.setdefault("kernels", []).append(kernel)
+            tables.setdefault("generations", []).append(b.generation(policy, task, kernel))
+            tables.setdefault("evaluations", []).append(made)
+            arms = b.session(made, [1.0] * 7, eager=[2.0] * 7)
+            tables.setdefault("timings", []).extend(arms)
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append(tables, "two policies with one task in common")
+    sql = "SELECT policy, n, common FROM stage_table WHERE level IS NULL AND policy <> 'any'"
+    words = ["store", "query", sql, "--lake", str(tmp_path / "lake"), "--format", "csv"]
+    ended = commands.run(words, cwd=tmp_path)
+    assert ended.stdout.splitlines() == ["policy,n,common", "base,2,1", "sft,2,1"]
+    assert "2 rows have figures over more tasks (n) than all rows have in common" in ended.stderr

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import store
+from evaluators.audit import detect
 from store import ids
 from store.dossier import pages
 from store.errors import ImportFailed
@@ -285,7 +286,8 @@ def test_measured_rows_come_in_a_bundle_of_their_own(
 )
 def test_shipped_measurements_belong_to_the_suite_as_it_is() -> None:
     tables = {file.stem: pq.read_table(file) for file in starter.MEASURED.glob("*.parquet")}
-    assert set(tables) == {"devices", "runs", "evaluations", "timings", "analyses", "findings"}
+    measured_tables = {"devices", "runs", "evaluations", "timings", "analyses", "findings"}
+    assert set(tables) == measured_tables | {"scans"}
     kernels = {
         ids.kernel_id({path: kernel.code}, path)
         for task in SUITE.tasks
@@ -307,6 +309,35 @@ def test_shipped_measurements_belong_to_the_suite_as_it_is() -> None:
         path, verdicts = expected[row["kernel_id"]]
         verdict = "/".join(part for part in (row["status"], row["reason"]) if part)
         assert verdict in verdicts, path
+
+
+def test_the_shipped_audit_is_that_of_the_detectors_there_are() -> None:
+    tables = {
+        name: pq.read_table(starter.MEASURED / f"{name}.parquet").to_pylist()
+        for name in ("runs", "scans", "findings")
+    }
+    [audit] = [row for row in tables["runs"] if row["kind"] == "audit"]
+    config = json.loads(audit["config"])
+    again = "audit the suite again: `evaluators audit` on a lake with `store import starter` alone"
+    assert {name: config[name] for name in detect.describe_search()} == detect.describe_search(), (
+        again
+    )
+    scanned = {row["kernel_id"] for row in tables["scans"]}
+    found = {
+        row["finding_id"]: row["kernel_id"]
+        for row in tables["findings"]
+        if row["run_id"] == audit["run_id"]
+    }
+    expected: dict[str, str] = {}
+    for task in SUITE.tasks:
+        for kernel in task.kernels:
+            path = f"{task.name}/{kernel.name}.py"
+            kernel_id = ids.kernel_id({path: kernel.code}, path)
+            assert kernel_id in scanned, again
+            for row in detect.search_kernel(kernel.code, None, kernel_id):
+                expected[row["finding_id"]] = kernel_id
+    missing = set(expected) - {row["finding_id"] for row in tables["findings"]}
+    assert (set(found) <= set(expected), missing) == (True, set()), again
 
 
 def write_measured(folder: Path, task: starter.Task, kernel: starter.StarterKernel) -> None:

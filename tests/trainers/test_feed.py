@@ -91,7 +91,7 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
         told = first.reward(sampled[::-1])
         assert told.rewards[0] in (1.0, 2.0)
         assert told.rewards[1:] == [-1.0, -1.0, -1.0]
-        assert told.figures["attempts/quarantined"] == 1
+        assert told.figures["attempts/withheld"] == 1
         with run.reader() as lake:
             counts = {
                 table: lake.sql(f"SELECT count(*) AS n FROM {table}").rows()[0]["n"]

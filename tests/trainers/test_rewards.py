@@ -138,7 +138,7 @@ def test_what_every_attempt_is_worth(judged_lake: store.Lake, rule: str) -> None
     # An attempt without a reward has no row; every row carries what it was made of.
     assert len(found.rows) == found.counts["rewarded"] == sum(v is not NONE for v in found.raw)
     row = found.rows[0]
-    assert (row["rule"], row["rule_version"], row["step"]) == (rule, 3, 0)
+    assert (row["rule"], row["rule_version"], row["step"]) == (rule, 4, 0)
     assert (row["lake_id"], row["snapshot_id"]) == (judged_lake.lake_id, judged_lake.snapshot)
     assert json.loads(row["config"])["baseline"] == "eager"
 
@@ -164,14 +164,14 @@ def test_a_reward_names_the_evaluation_that_decides(judged_lake: store.Lake) -> 
         "bool_and((e.status = 'correct') = (given.raw = 1)) FILTER (q.kernel_id IS NULL) AS agree "
         "FROM given JOIN generations AS g USING (generation_id) "
         "JOIN evaluations AS e ON e.evaluation_id = given.evaluation_id "
-        "LEFT JOIN quarantined AS q ON q.kernel_id = g.kernel_id"
+        "LEFT JOIN withheld AS q ON q.kernel_id = g.kernel_id"
     ).rows()
     assert row == {"n": len(rows) - 1, "own": True, "agree": True}
 
 
 def test_counts_of_a_step(judged_lake: store.Lake) -> None:
     assert score_rule(judged_lake, "cuda-l1").counts == {
-        "attempts": 15, "rewarded": 10, "correct": 8, "failures": 5, "quarantined": 1,
+        "attempts": 15, "rewarded": 10, "correct": 8, "failures": 5, "withheld": 1,
         "nonequivalent": 0,
         "discarded": 3, "unjudged": 2, "groups": 1, "zero_variance_groups": 0,
     }  # fmt: skip
@@ -554,7 +554,7 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
             kernels = [name for step in STEPS for name in step]
             assert {raw for name, raw in zip(kernels, whole.raw, strict=True)
                     if name == "fastest"} == {0.0}  # fmt: skip
-            assert whole.counts["quarantined"] == kernels.count("fastest")
+            assert whole.counts["withheld"] == kernels.count("fastest")
         writer.append({"rewards": whole.rows}, "swept")
         # One version of a rule rewards an attempt once.
         with pytest.raises(RowsRejected):
@@ -576,6 +576,23 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
     assert different[0]["raw"] == different[0]["stored_raw"] + 0.5
 
 
+def test_a_kernel_that_no_dataset_may_hold_earns_nothing(
+    run: tuple[str, str, list[scoring.Scored]], tmp_path: Path
+) -> None:
+    url = str(tmp_path / "lake")
+    shutil.copytree(run[0], url)
+    suspicion = b.finding(b.kernel("over eager"), confidence=0.8)
+    with store.writer(url, author="tests") as writer, writer.reader() as lake:
+        before = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT, name="before")
+        writer.append({"findings": [suspicion]}, "a strong suspicion that nobody has decided on")
+        with writer.reader() as later:
+            after = scoring.rescore_run(later, RUN["run_id"], "cuda-l1", SHORT, name="after")
+    names = [name for step in STEPS for name in step]
+    assert {raw for name, raw in zip(names, before.raw, strict=True) if name == "over eager"} == {2.0}
+    assert {raw for name, raw in zip(names, after.raw, strict=True) if name == "over eager"} == {0.0}
+    assert after.counts["withheld"] == before.counts["withheld"] + names.count("over eager")
+
+
 def test_the_command_rescores_verifies_and_refuses(
     run: tuple[str, str, list[scoring.Scored]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -593,7 +610,7 @@ def test_the_command_rescores_verifies_and_refuses(
     assert "rewards +19" in done.stderr
     rescore.rescore(short, rule="milestone", verify=True, common=common)
     assert "19 of 19 rewards of milestone are unchanged" in capsys.readouterr().out
-    with pytest.raises(FlywheelError, match="has 19 rewards under milestone 3"):
+    with pytest.raises(FlywheelError, match="has 19 rewards under milestone 4"):
         rescore.rescore(short, rule="milestone", common=common)
     rescore.rescore(short, rule="milestone", name="again", dry_run=True, common=common)
     assert "nothing stored" in capsys.readouterr().err

@@ -47,7 +47,7 @@ class Scored:
     rows: list[dict[str, Any]]
     """Rows of table `rewards`: one per attempt that has a reward."""
     counts: dict[str, int]
-    """attempts, rewarded, correct, failures, quarantined, nonequivalent (another function than the
+    """attempts, rewarded, correct, failures, withheld, nonequivalent (another function than the
     task's), discarded (correct, without a figure), unjudged, groups, zero_variance_groups."""
 
 
@@ -185,7 +185,7 @@ def _score(
         "rewarded": len(rows),
         "correct": int(correct.sum()),
         "failures": int((judged & ~correct).sum()),
-        "quarantined": int(read_figures(inputs, "quarantined").sum()),
+        "withheld": int(read_figures(inputs, "withheld").sum()),
         "nonequivalent": int(read_figures(inputs, "nonequivalent").sum()),
         "discarded": int((correct & missing).sum()),
         "unjudged": int((~judged).sum()),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards, read_figures
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards, read_figures
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Config(Terms):
     """Options of log-speedup."""
 
     failure: float = -1.5
-    """Raw reward of no kernel, a failing verdict, a quarantined kernel, or another function."""
+    """Raw reward of no kernel, a failing verdict, a withheld kernel, or another function."""
     clip: float | None = 1.5
     """Bound of the smoothed reward on both sides: 1.5 is a speedup of 4.48."""
 

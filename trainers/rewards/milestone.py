@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipelines import Baseline
 from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards, read_figures
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Config(Terms):
     """Options of milestone."""
 
     failure: float = -1.0
-    """Raw reward of no kernel, a failing verdict, a quarantined kernel, or another function."""
+    """Raw reward of no kernel, a failing verdict, a withheld kernel, or another function."""
     correct: float = 1.0
     """Raw reward of a correct kernel that is no faster, or was not measured."""
     faster: float = 2.0

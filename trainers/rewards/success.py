@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True)

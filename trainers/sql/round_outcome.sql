@@ -1,6 +1,6 @@
 -- One row: what the attempts of one round came to, attempts counted as often as they were made.
 -- Executable is what compiled, ran and gave an answer (CUDA-L1): correct or merely wrong. Correct is
--- correct somewhere and wrong nowhere, the task's own function, and not quarantined, as for training
+-- correct somewhere and wrong nowhere, the task's own function, and not withheld, as for training
 -- sets. An attempt that the machine failed is none, and neither is one whose kernel has no verdict,
 -- because the judge failed (unjudged). `groups` (group_id) is registered.
 WITH made AS (
@@ -29,10 +29,10 @@ SELECT
     count(judged.kernel_id) AS with_code,
     count(DISTINCT judged.kernel_id) AS unique_kernels,
     count(*) FILTER (WHERE judged.executable) AS executable,
-    count(*) FILTER (WHERE judged.correct AND quarantined.kernel_id IS NULL) AS correct,
+    count(*) FILTER (WHERE judged.correct AND withheld.kernel_id IS NULL) AS correct,
     count(DISTINCT made.kernel_id)
-        FILTER (WHERE judged.correct AND quarantined.kernel_id IS NULL) AS unique_correct,
+        FILTER (WHERE judged.correct AND withheld.kernel_id IS NULL) AS unique_correct,
     count(*) FILTER (WHERE made.kernel_id IS NOT NULL AND judged.kernel_id IS NULL) AS unjudged
 FROM made
 LEFT JOIN judged ON judged.kernel_id = made.kernel_id AND judged.task_id = made.task_id
-LEFT JOIN quarantined ON quarantined.kernel_id = made.kernel_id
+LEFT JOIN withheld ON withheld.kernel_id = made.kernel_id

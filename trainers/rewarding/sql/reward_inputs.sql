@@ -1,7 +1,8 @@
 -- One row per generation in `wanted` (generation_id): what the lake knows of it on one device.
 -- correct is NULL where the kernel has no verdict there, false where there is no kernel, where any
 -- workload has a failing verdict, where the kernel was found wrong on another device (pulled
--- verdicts of kernels judged here do not count, outcomes.elsewhere), where it is quarantined, and,
+-- verdicts of kernels judged here do not count, outcomes.elsewhere), where no dataset may hold it (withheld:
+-- quarantined, strongly suspected, rejected, or a copy of such a one), and,
 -- unless $include_nonequivalent, where it is another function than the task's.
 -- Speedups are pooled over the sessions that may be ranked, at the workload that scores the task, by
 -- the clock that ranks or by $clock. By the rules of other systems they are those of the newest of
@@ -132,12 +133,12 @@ SELECT
     CASE WHEN attempts.kernel_id IS NULL THEN 'no_kernel' ELSE judged.deciding.status END AS status,
     judged.deciding.reason AS reason,
     judged.evaluation.evaluation_id AS evaluation_id,
-    quarantined.kernel_id IS NOT NULL AS quarantined,
+    withheld.kernel_id IS NOT NULL AS withheld,
     nonequivalent.kernel_id IS NOT NULL AS nonequivalent,
     CASE
         WHEN
             attempts.kernel_id IS NULL
-            OR quarantined.kernel_id IS NOT NULL
+            OR withheld.kernel_id IS NOT NULL
             OR judged.wrong
             OR (nonequivalent.kernel_id IS NOT NULL AND NOT $include_nonequivalent)
             THEN false
@@ -145,7 +146,7 @@ SELECT
     END AS correct,
     measured.* EXCLUDE (kernel_id, task_id)
 FROM attempts
-LEFT JOIN quarantined ON quarantined.kernel_id = attempts.kernel_id
+LEFT JOIN withheld ON withheld.kernel_id = attempts.kernel_id
 LEFT JOIN another_function AS nonequivalent
     ON
         nonequivalent.kernel_id = attempts.kernel_id

@@ -5,7 +5,7 @@
 -- Empty: evaluators run.
 SELECT
     suite || ' ' || suite_revision AS suite, device, stages,
-    p50, p50_low, p50_high, baseline, clock, n, "round", policy, tasks, success, faster, geomean, mean,
+    p50, p50_low, p50_high, baseline, clock, n, common, "round", policy, tasks, success, faster, geomean, mean,
     max,
     geomean_missing_as_1, mean_missing_as_1, weak, pending
 FROM stage_table
