@@ -94,7 +94,8 @@ SELECT device_id, name, 'cuda' AS kind, 'NVIDIA ' || name AS model FROM device_i
 -- table runs
 SELECT
     'run' || i AS run_id, ['evaluation', 'training'][i + 1] AS kind, 'generated' AS name,
-    '{}' AS config, moment(i) AS started_at
+    CASE WHEN i = 0 THEN '{"detectors": [], "every_detector": true}' ELSE '{}' END AS config,
+    moment(i) AS started_at
 FROM range(1 + varied()) AS r(i)
 ;
 -- table kernels
@@ -183,6 +184,9 @@ JOIN made_workloads AS m
 JOIN device_ids AS d ON d.i = device_of(r.i)
 CROSS JOIN range(2) AS arms(a)
 WHERE draw(r.i % kernels(), 'status') < 0.7 AND r.i % 100 < timed()
+;
+-- table scans
+SELECT kernel_id, 'run0' AS run_id FROM kernel_ids
 ;
 -- table findings
 SELECT

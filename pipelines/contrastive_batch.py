@@ -70,12 +70,13 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     scores = _find_scores(lake, config, request, tasks.rows)
     dropped = dict(tasks.dropped)
     if scores is None:
-        eligible, candidates, device = _make_empty_scores(), tasks.rows, config.device
+        eligible, device = _make_empty_scores(), config.device
         notes = {} if device is None else {"device": device}
     else:
         eligible, device, notes = scores.eligible, scores.device, scores.notes
         dropped |= {f"kernel: {why}": count for why, count in scores.dropped.items()}
     placed = place(lake, eligible, config)
+    candidates = tasks.rows
     if scores is not None:
         scored = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
         candidates = query(lake, "SELECT DISTINCT task_id FROM placed WHERE shown", placed=placed)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pipelines
 import store
 from pipelines import ExemplarOptions, Strategy
-from store.commandline.members import DeviceOption
 from store import read_sql
+from store.commandline.members import DeviceOption
 from store.dossier.names import read_task_names
 from store.errors import FlywheelError, UnknownName
 from trainers.datasets import records

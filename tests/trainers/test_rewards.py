@@ -588,8 +588,12 @@ def test_a_kernel_that_no_dataset_may_hold_earns_nothing(
         with writer.reader() as later:
             after = scoring.rescore_run(later, RUN["run_id"], "cuda-l1", SHORT, name="after")
     names = [name for step in STEPS for name in step]
-    assert {raw for name, raw in zip(names, before.raw, strict=True) if name == "over eager"} == {2.0}
-    assert {raw for name, raw in zip(names, after.raw, strict=True) if name == "over eager"} == {0.0}
+    assert {raw for name, raw in zip(names, before.raw, strict=True) if name == "over eager"} == {
+        2.0
+    }
+    assert {raw for name, raw in zip(names, after.raw, strict=True) if name == "over eager"} == {
+        0.0
+    }
     assert after.counts["withheld"] == before.counts["withheld"] + names.count("over eager")
 
 
