@@ -322,7 +322,7 @@ def test_the_report_counts_as_the_view_does(measured_lake: store.Lake) -> None:
 
 
 def test_case_studies_show_quiet_sessions_alone(measured_lake: store.Lake) -> None:
-    rows = story.read_story(measured_lake).steps[8].rows.to_pylist()
+    rows = story.read_story(measured_lake).steps[9].rows.to_pylist()
     assert [(row["task"], row["gpu"], row["measured"], row["ours"]) for row in rows] == [
         ("level3/35", "A100", 2.0, "holds"),
         ("level3/35", "H100", 2.0, "slower here"),
@@ -335,14 +335,14 @@ def test_case_studies_show_quiet_sessions_alone(measured_lake: store.Lake) -> No
 
 
 def test_the_headline_has_a_row_for_each_precision_and_clock(measured_lake: store.Lake) -> None:
-    [row] = story.read_story(measured_lake).steps[6].rows.to_pylist()
+    [row] = story.read_story(measured_lake).steps[7].rows.to_pylist()
     # The claims for the A100 alone, each with the outcome of its kernel.
     assert (row["device"], row["clock"], row["judged"], row["correct"]) == ("A100", "gpu", 4, 3)
     assert (row["quiet"], row["exceeded"], row["slower"], row["median_measured"]) == (2, 0, 0, 2.0)
 
 
 def test_the_stage_table_stands_beside_our_rows(measured_lake: store.Lake) -> None:
-    rows = story.read_story(measured_lake).steps[7].rows.to_pylist()
+    rows = story.read_story(measured_lake).steps[8].rows.to_pylist()
     paper = [(row["policy"], row["mean"], row["faster"]) for row in rows if row["n"] is None]
     assert paper[:9] == [
         ("Llama-3.1-405B", 0.23, None),
@@ -379,10 +379,10 @@ def published_steps(tmp_path_factory: pytest.TempPathFactory) -> list[story.Step
 
 def test_a_lake_without_our_rows_says_so(published_steps: list[story.Step]) -> None:
     steps = published_steps
-    ours = [row for row in steps[7].rows.to_pylist() if row["stated_by"] == "this lake"]
+    ours = [row for row in steps[8].rows.to_pylist() if row["stated_by"] == "this lake"]
     assert len(ours) == 4
     assert {row["policy"] for row in ours} == {"no kernel of this stage was judged here"}
-    assert "run: store import cuda-l1 PATH" in steps[8].sentence
+    assert "run: store import cuda-l1 PATH" in steps[9].sentence
 
 
 def test_the_first_versions_means_are_known_for_every_gpu(

@@ -122,7 +122,7 @@ def test_the_command_prints_text_with_sql_and_json(small_lake: store.Lake) -> No
     assert "| FROM scores CROSS JOIN suite" in text
     told = json.loads(run("--format", "json"))
     assert told["snapshot"] == small_lake.snapshot
-    assert told["steps"][5]["rows"][0]["median_measured"] == 1.5
+    assert told["steps"][6]["rows"][0]["median_measured"] == 1.5
 
 
 @pytest.mark.slow
@@ -136,6 +136,10 @@ def test_the_story_of_the_real_release(tmp_path: Path) -> None:
         run_import(writer, published, None, published.Config())
         with writer.reader() as lake:
             told = story.read_story(lake)
+            between = {row["gpu"]: row for row in rows(told, "One row, between")}
+            h100 = between["H100"]
+            assert (h100["july"], h100["november"], h100["recomputed"]) == (2.39, 3.85, 3.855)
+            assert (h100["highest_row"], h100["without_it"]) == ("level2/96", 2.386)
     assert [(row["gpu"], row["mean"], row["highest"]) for row in rows(told, "Published,")] == [
         ("A100", 17.7, 449),
         ("H100", 17.8, None),

@@ -34,7 +34,7 @@ def values(lake: store.Lake, where: str) -> dict[str, float]:
 def test_figures_stand_under_their_source(lake: store.Lake) -> None:
     first = "source_revision = 'arXiv 2507.14111v1' AND gpu = 'A100'"
     assert values(lake, first) == {"mean_speedup": 17.7, "max_speedup": 449}
-    readme = "source = 'CUDA-L1 README' AND gpu = 'A100' AND baseline = 'eager' AND level IS NULL"
+    readme = "source_revision = '51e8356' AND gpu = 'A100' AND baseline = 'eager'"
     assert values(lake, readme) == {
         "mean_speedup": 3.12,
         "max_speedup": 120,
@@ -44,7 +44,23 @@ def test_figures_stand_under_their_source(lake: store.Lake) -> None:
         "success": 249,
         "faster_than_1.01": 226,
     }
-    assert values(lake, "policy_id = 'llama-3.1-405b'") == {"mean_speedup": 0.23, "success": 68}
+    july = "source = 'CUDA-L1 README' AND source_revision = '2025' AND gpu = 'H100'"
+    assert values(lake, july) == {
+        "mean_speedup": 2.39, "max_speedup": 81.9, "p75_speedup": 1.76, "p50_speedup": 1.32,
+        "p25_speedup": 1.09, "success": 250,
+    }  # fmt: skip
+    # Two sources give DeepSeek-R1 different rows.
+    r1 = lake.sql(
+        "SELECT source, value FROM claims WHERE policy_id = 'deepseek-r1' "
+        "AND metric = 'mean_speedup' ORDER BY value"
+    ).rows()
+    assert [(row["source"].split(",")[0], row["value"]) for row in r1] == [
+        ("CUDA-L1 paper", 0.88), ("news on CUDA-L1", 1.41),
+    ]  # fmt: skip
+    cases = lake.sql("SELECT value FROM claims WHERE metric = 'case_speedup' ORDER BY 1").rows()
+    assert [row["value"] for row in cases] == [64, 120, 126, 449]
+    paper = "policy_id = 'llama-3.1-405b' AND source LIKE '%Table 5'"
+    assert values(lake, paper) == {"mean_speedup": 0.23, "success": 68}
     evolve = values(lake, "policy_id = 'deepseek-r1-evolve'")
     assert (evolve["mean_speedup"], evolve["success"]) == (1.41, 248)
 

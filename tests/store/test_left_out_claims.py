@@ -143,11 +143,11 @@ def test_cross_gpu_and_its_chart_leave_both_out(lake: store.Lake, lake_url: str)
 
 def test_the_headline_counts_both_in_columns_of_their_own(lake: store.Lake) -> None:
     steps = story.read_story(lake).steps
-    row = next(one for one in steps[5].rows.to_pylist() if one["device"] == "A100")
+    row = next(one for one in steps[6].rows.to_pylist() if one["device"] == "A100")
     assert (row["judged"], row["correct"]) == (5, 3)
     assert (row["weak"], row["another_function"], row["timed"]) == (2, 1, 1)
     assert (row["claims_that_hold"], row["exceeded"], row["falls"]) == (1, 0, 1)
-    [clock] = steps[6].rows.to_pylist()
+    [clock] = steps[7].rows.to_pylist()
     assert (clock["judged"], clock["correct"], clock["quiet"]) == (5, 3, 1)
     assert (clock["weak"], clock["another_function"]) == (2, 1)
 

@@ -125,7 +125,7 @@ class Stopwatch:
                 row["kernel_id"]: row["code"]
                 for row in lake.run("SELECT kernel_id, code FROM kernels").rows()
             }
-        rows: dict[str, list[dict[str, Any]]] = {"evaluations": [], "timings": []}
+        rows: dict[str, list[dict[str, Any]]] = {"evaluations": [], "timings": [], "scans": []}
         for kernel, task in dict.fromkeys(wanted):
             if (kernel, task) in self.judged:
                 continue
@@ -138,6 +138,7 @@ class Stopwatch:
                 builders.device(self.device_name, kind="cuda"),
             )
             rows["evaluations"].append(evaluation)
+            rows["scans"].append(builders.scan({"kernel_id": kernel}))
             session = builders.session(evaluation, [1.0] * 7, eager=[speed] * 7)
             rows["timings"] += [row | {"disturbed": self.disturbed} for row in session]
         with store.writer(self.lake, author="judge") as writer:
