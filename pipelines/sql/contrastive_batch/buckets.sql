@@ -49,7 +49,10 @@ keyed AS (
         (
             (
                 md5_number_lower(
-                    concat_ws(':', $seed, 'bucket', landed.task_id, landed.draw, buckets.bucket)
+                    concat_ws(
+                        ':', $seed, CASE WHEN $uniform THEN 'random' ELSE 'bucket' END,
+                        landed.task_id, landed.draw, buckets.bucket
+                    )
                 ) >> 12
             )::DOUBLE + 0.5
         ) / 4503599627370496 AS u,
