@@ -147,13 +147,8 @@ def run_plain_sft(run: Path) -> float:
     preset = sft.Config(
         **preset | {"save_steps": _NO_SAVE, "trl": (*preset["trl"], f"max_steps={_SFT_STEPS}")}
     )
-    fit = supervised.Fit(
-        config=preset, model=model, parent="", dataset=made, out=run / "plain",
-        stage="sft", defaults={},
-    )  # fmt: skip
-    arguments = SFTConfig(
-        **supervised.make_settings(fit) | {"report_to": "none", "disable_tqdm": True}
-    )
+    settings = supervised.make_settings(preset, run / "plain")
+    arguments = SFTConfig(**settings | {"report_to": "none", "disable_tqdm": True})
     trainer = SFTTrainer(
         model=loading.load_model(model),
         args=arguments,
