@@ -10,7 +10,7 @@ WITH confirmed AS MATERIALIZED (
     GROUP BY kernel_id
 ),
 cheats AS (
-    SELECT DISTINCT code_signatures.extractor_version, code_signatures.signature
+    SELECT DISTINCT code_signatures.signature
     FROM code_signatures
     INNER JOIN confirmed ON confirmed.kernel_id = code_signatures.kernel_id
 )
@@ -19,9 +19,6 @@ FROM confirmed
 UNION ALL
 SELECT DISTINCT code_signatures.kernel_id, CAST(NULL AS TIMESTAMPTZ) AS since
 FROM code_signatures
-INNER JOIN cheats
-    ON
-        cheats.extractor_version = code_signatures.extractor_version
-        AND cheats.signature = code_signatures.signature
+INNER JOIN cheats ON cheats.signature = code_signatures.signature
 ANTI JOIN confirmed ON confirmed.kernel_id = code_signatures.kernel_id
 ANTI JOIN cleared ON cleared.kernel_id = code_signatures.kernel_id

@@ -35,21 +35,17 @@ known AS MATERIALIZED (
     WHERE standing.confirmed OR standing.suspected OR rejected.kernel_id IS NOT NULL
 ),
 copied AS (
-    SELECT
-        code_signatures.extractor_version, code_signatures.signature, min(known.reason) AS reason
+    SELECT code_signatures.signature, min(known.reason) AS reason
     FROM code_signatures
     INNER JOIN known ON known.kernel_id = code_signatures.kernel_id
-    GROUP BY code_signatures.extractor_version, code_signatures.signature
+    GROUP BY code_signatures.signature
 )
 SELECT kernel_id, reason
 FROM known
 UNION ALL
 SELECT code_signatures.kernel_id, 'copy of a ' || min(copied.reason) || ' kernel' AS reason
 FROM code_signatures
-INNER JOIN copied
-    ON
-        copied.extractor_version = code_signatures.extractor_version
-        AND copied.signature = code_signatures.signature
+INNER JOIN copied ON copied.signature = code_signatures.signature
 ANTI JOIN known ON known.kernel_id = code_signatures.kernel_id
 ANTI JOIN cleared ON cleared.kernel_id = code_signatures.kernel_id
 GROUP BY code_signatures.kernel_id
