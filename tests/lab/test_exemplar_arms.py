@@ -382,6 +382,9 @@ def with_history(
             "SELECT kernel_id, task_id FROM generations JOIN kernels USING (kernel_id) "
             "WHERE path LIKE '%cpp_tuned_%'"
         ).rows()
+    with store.writer(url, author="tests") as writer:
+        scans = [builders.scan(row) for row in taught]
+        writer.append({"runs": [builders.audit()], "scans": scans}, "an audit")
     Stopwatch(url).judge([(row["kernel_id"], row["task_id"]) for row in taught])
     for seed in (0, 1):
         search_with_all_arms(url, server, seed, rounds=1)
