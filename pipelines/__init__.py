@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         write_dataset,
     )
     from pipelines.datasets.record import record_dataset
+    from pipelines.datasets.stream import stream
     from pipelines.rendering.templates import (
         describe_sizes,
         fence,
@@ -86,6 +87,7 @@ __all__ = [
     "select_rows",
     "select_tasks",
     "sql",
+    "stream",
     "template_hash",
     "write_dataset",
 ]
@@ -120,6 +122,7 @@ _MODULES = {
         "make_counter",
     ),
     "pipelines.datasets.record": ("record_dataset",),
+    "pipelines.datasets.stream": ("stream",),
     "pipelines.rendering.templates": (
         "describe_sizes",
         "fence",
