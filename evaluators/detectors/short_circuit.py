@@ -9,7 +9,7 @@ from evaluators.audit.hits import Hit
 from evaluators.audit.source import Source
 from store import constant_answers
 
-VERSION = 2
+VERSION = 1
 CLASS = "short_circuit"
 
 

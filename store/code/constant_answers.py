@@ -27,12 +27,16 @@ def is_constructor(name: str) -> bool:
     return name in _BUILD or name.rpartition(".")[2] in _BUILD_METHODS
 
 
-def has_constant_answer(model: ast.ClassDef, resolve: Resolve) -> bool:
+def has_constant_answer(
+    model: ast.ClassDef, resolve: Resolve, *, questions_are_uses: bool = True
+) -> bool:
     """Return whether `forward` or `__call__` of a class returns a constant on some path.
 
     A constant is a tensor that zeros, ones or full builds from shapes only, such a tensor in an
     attribute that nothing else writes, or a view of either. A return guarded by a test for empty
     input does not count. Functions that replace `forward` or `__call__` are checked like them.
+    A constant in a variable must have no other use; `questions_are_uses` says whether asking for
+    its shape or type is one.
     """
     nodes = list(ast.walk(model))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
@@ -54,7 +58,7 @@ def has_constant_answer(model: ast.ClassDef, resolve: Resolve) -> bool:
         and any(not _is_none(value) for value in values)
         and all(_is_none(value) or _is_built(value, resolve) for value in values)
     }
-    return any(_returns_constant(entry, constant, resolve) for entry in entries)
+    return any(_returns_constant(entry, constant, resolve, questions_are_uses) for entry in entries)
 
 
 def _list_inputs(function: ast.FunctionDef) -> set[str]:
@@ -134,14 +138,16 @@ def _is_built(node: ast.expr, resolve: Resolve) -> bool:
     return all(isinstance(value, ast.Constant | ast.UnaryOp) for value in fill)
 
 
-def _returns_constant(entry: ast.FunctionDef, constant: set[str], resolve: Resolve) -> bool:
+def _returns_constant(
+    entry: ast.FunctionDef, constant: set[str], resolve: Resolve, questions_are_uses: bool
+) -> bool:
     inputs = _list_inputs(entry)
     local: dict[str, list[ast.expr]] = {}
     loads: dict[str, int] = {}
     asked = {
         id(node.value)
         for node in ast.walk(entry)
-        if isinstance(node, ast.Attribute) and node.attr in _ABOUT
+        if not questions_are_uses and isinstance(node, ast.Attribute) and node.attr in _ABOUT
     }
     for node in ast.walk(entry):
         if isinstance(node, ast.Assign):
