@@ -20,7 +20,7 @@ SELECT
     count(*) AS kernels,
     count(*) FILTER (WHERE judged.on_h200 = judged.on_h100) AS same,
     array_to_string(
-        list(task_names."name" ORDER BY task_names."name") FILTER (WHERE judged.on_h200 <> judged.on_h100), ', '
+        list(task_names.task ORDER BY task_names.task) FILTER (WHERE judged.on_h200 <> judged.on_h100), ', '
     ) AS different
 FROM judged
 INNER JOIN task_names ON task_names.task_id = judged.task_id

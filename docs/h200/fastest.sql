@@ -17,7 +17,7 @@ WITH sessions AS (
 )
 SELECT
     sessions.device,
-    task_names."name" AS task,
+    task_names.task,
     round(sessions.eager, 2) AS eager,
     round(sessions.best, 2) AS best,
     sessions.hardest,

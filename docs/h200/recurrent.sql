@@ -2,7 +2,7 @@
 -- claims for the H100. All sessions are listed. ranks is false for disturbed sessions, for both
 -- sessions of a surprising win that the second does not confirm, and where the baseline is too short for the clock.
 SELECT
-    names."name" AS task,
+    names.task,
     devices."name" AS device,
     evaluations.policy,
     sessions.clock,
@@ -18,7 +18,7 @@ INNER JOIN task_names AS names ON names.task_id = evaluations.task_id
 INNER JOIN claimed_speedups AS claims
     ON claims.kernel_id = sessions.kernel_id AND claims.task_id = evaluations.task_id
 WHERE
-    names."name" IN ('level3/35', 'level3/41', 'level3/42')
+    names.task IN ('level3/35', 'level3/41', 'level3/42')
     AND sessions.baseline = 'eager'
     AND claims.baseline = 'eager' AND claims.gpu = 'H100' AND claims.released
 ORDER BY task, device DESC, evaluations.policy DESC, sessions.clock, sessions.measured_at

@@ -36,7 +36,7 @@ SELECT
     task_names.suite_revision,
     task_names."level",
     task_names.problem_id,
-    task_names."name" AS task,
+    task_names.task,
     task_names.title,
     best.workload_id,
     workloads."name" AS workload,
@@ -75,4 +75,4 @@ LEFT JOIN shapes
         AND shapes.device = best.device
 ORDER BY
     task_names.suite, task_names.suite_revision, task_names."level", task_names.problem_id,
-    task_names."name", best.device, best.baseline, best.workload_id, best.task_id
+    task_names.task, best.device, best.baseline, best.workload_id, best.task_id

@@ -12,7 +12,7 @@ SELECT
     task_names.suite_revision,
     task_names."level",
     task_names.problem_id,
-    task_names."name" AS task,
+    task_names.task,
     task_names.title,
     task_names.degenerate,
     claims.gpu,

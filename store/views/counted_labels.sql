@@ -2,12 +2,12 @@
 -- split is that of the label's family, and own_split says whether this lake decided it. So a pulled
 -- label neither renames a task that this lake has named nor marks it degenerate.
 --
--- name: label of the task, such as level1/12
+-- task: label of the task, such as level1/12 (name in task_labels)
 -- own_split: whether this lake decided the split
 -- degenerate: whether the label says that the answer does not depend on the inputs; NULL if nobody
 --   looked
 SELECT
-    label.*,
+    label.* RENAME ("name" AS task),
     splits.split,
     splits.split IS NOT NULL AND splits.origin IS NULL AS own_split
 FROM task_labels AS label

@@ -53,7 +53,7 @@ pairs AS (
 )
 SELECT
     pairs.task_id,
-    task_names."name" AS task,
+    task_names.task,
     pairs.kernel_id,
     pairs.baseline,
     pairs.device_a,
@@ -77,5 +77,5 @@ INNER JOIN workloads AS workloads_a ON workloads_a.workload_id = pairs.workload_
 INNER JOIN workloads AS workloads_b ON workloads_b.workload_id = pairs.workload_id_b
 ORDER BY
     task_names.suite, task_names.suite_revision, task_names."level", task_names.problem_id,
-    task_names."name", pairs.baseline, pairs.device_a, pairs.device_b,
+    task_names.task, pairs.baseline, pairs.device_a, pairs.device_b,
     pairs.speedup_a DESC, pairs.kernel_id

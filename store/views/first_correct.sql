@@ -38,7 +38,7 @@ SELECT
     attempts.policy_id,
     any_value(policies."name") AS policy,
     attempts.task_id,
-    any_value(task_names."name") AS task,
+    any_value(task_names.task) AS task,
     verdict_of.device,
     any_value(attempts.attempts) AS attempts,
     count(*) AS judged,

@@ -47,7 +47,7 @@ ordered AS (
 )
 SELECT
     ordered.task_id,
-    task_names."name" AS task,
+    task_names.task,
     ordered.workload_id,
     workloads."name" AS workload,
     ordered.device,

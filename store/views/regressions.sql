@@ -37,7 +37,7 @@ compared AS (
 SELECT
     compared.kernel_id,
     compared.task_id,
-    task_names."name" AS task,
+    task_names.task,
     compared.workload_id,
     devices."name" AS device,
     compared.evaluator,

@@ -66,7 +66,7 @@ pairs AS (
 )
 SELECT
     pairs.task_id,
-    task_names."name" AS task,
+    task_names.task,
     pairs.device,
     pairs.kernel_id,
     pairs.worst.status AS status,

@@ -35,7 +35,7 @@ SELECT
     runs."name" AS run,
     ordered.step,
     ordered.task_id,
-    task_names."name" AS task,
+    task_names.task,
     ordered.device,
     ordered.baseline,
     ordered.best.kernel_id AS kernel_id,

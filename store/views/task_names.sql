@@ -3,9 +3,6 @@
 -- one in the order below. split and degenerate consider every label that counts (counted_labels), so
 -- that no other name lets a test task through; a pulled split counts only for a task without an own
 -- one. A weak task, which a trivial answer passes, is degenerate as well, whatever its labels say.
---
--- name: label of the task, such as level1/12; the first 12 digits of its id where nobody has named
---   it
 WITH labels AS (
     SELECT
         label.task_id,
@@ -13,12 +10,12 @@ WITH labels AS (
             {
                 'suite': label.suite, 'suite_revision': label.suite_revision,
                 'level': label."level", 'problem_id': label.problem_id,
-                'name': label."name", 'title': label.title, 'family': label.family
+                'task': label.task, 'title': label.title, 'family': label.family
             },
             {
                 'suite': label.suite, 'suite_revision': label.suite_revision,
                 'level': coalesce(label."level", 2147483647),
-                'problem_id': coalesce(label.problem_id, 2147483647), 'name': label."name"
+                'problem_id': coalesce(label.problem_id, 2147483647), 'task': label.task
             }
         ) AS shown,
         coalesce(bool_or(label.degenerate), false) AS degenerate,
@@ -38,7 +35,7 @@ SELECT
     labels.shown."level" AS "level",
     labels.shown.problem_id AS problem_id,
     -- A task nobody has named is still shown by something.
-    coalesce(labels.shown."name", left(tasks.task_id, 12)) AS "name",
+    coalesce(labels.shown.task, left(tasks.task_id, 12)) AS task,
     labels.shown.title AS title,
     labels.shown.family AS family,
     coalesce(labels.degenerate, false)

@@ -203,7 +203,7 @@ def test_a_pulled_claim_does_not_block_the_import_of_the_same_id(pair: Pair) -> 
 
 
 def test_pulled_labels_and_splits_count_for_tasks_without_own_ones(pair: Pair) -> None:
-    query = 'SELECT suite, "name", degenerate, split FROM task_names ORDER BY ALL'
+    query = 'SELECT suite, task AS "name", degenerate, split FROM task_names ORDER BY ALL'
     board = "SELECT suite, tasks, n FROM leaderboard ORDER BY ALL"
     before, ranked = pair.ask(query), pair.ask(board)
     other = builders.task("other", **MIT)

@@ -416,7 +416,7 @@ def test_a_tie_goes_to_the_smaller_kernel_id(rankings: store.Lake) -> None:
 def test_the_workload_with_most_kernels_timed_scores_the_task(rankings: store.Lake) -> None:
     scored = rows(
         rankings,
-        "SELECT name AS task, workload FROM scored_workloads JOIN task_names USING (task_id) "
+        "SELECT task, workload FROM scored_workloads JOIN task_names USING (task_id) "
         "WHERE suite IS NOT NULL ORDER BY task",
     )
     assert scored == [

@@ -303,7 +303,7 @@ def test_an_interrupted_round_goes_on_with_the_same_prompts(lake: str) -> None:
 @pytest.mark.slow
 def test_arms_start_from_the_same_answers_where_nothing_is_measured(lake: str) -> None:
     search(lake, Climber(), "bucket", "random", rounds=1, attempts=2)
-    [unmeasured] = rows_of(lake, "SELECT task_id FROM task_names WHERE name = 'cumprod'")
+    [unmeasured] = rows_of(lake, "SELECT task_id FROM task_names WHERE task = 'cumprod'")
     written = {
         (arm_of(row), row["kernel_id"])
         for row in attempts_of(lake)

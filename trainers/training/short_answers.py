@@ -102,7 +102,7 @@ def render_short_prompts(
     with run.reader(run.pinned_snapshot) as lake:
         names = {
             row["task_id"]: row["name"]
-            for row in lake.run('SELECT task_id, "name" FROM task_names').rows()
+            for row in lake.run('SELECT task_id, task AS "name" FROM task_names').rows()
         }
         known = [task_id for task_id in task_ids if names[task_id] in TEMPLATES]
         if not known:

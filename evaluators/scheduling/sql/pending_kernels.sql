@@ -109,7 +109,7 @@ SELECT
     )) AS earlier,
     task_names.suite,
     task_names."level",
-    task_names."name" AS task_name,
+    task_names.task AS task_name,
     kernels.path
 FROM runnable
 CROSS JOIN asked

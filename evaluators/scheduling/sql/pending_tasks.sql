@@ -13,7 +13,7 @@ SELECT
     settings.chosen.workload_id AS workload_id,
     settings.chosen.axes AS axes,
     tasks.code AS task_code,
-    task_names."name" AS task_name
+    task_names.task AS task_name
 FROM tasks
 INNER JOIN judged_workloads AS settings
     ON settings.task_id = tasks.task_id AND settings.kind = $device_kind

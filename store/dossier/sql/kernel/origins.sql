@@ -1,6 +1,6 @@
 -- Who wrote it for which task.
 SELECT
-    coalesce(task_names.suite || ' ' || task_names.name, generations.task_id) AS task,
+    coalesce(task_names.suite || ' ' || task_names.task, generations.task_id) AS task,
     task_names.title,
     policies.name AS policy,
     policies.stage,

@@ -1,6 +1,6 @@
 -- The attempt
 SELECT
-    generations.*, policies.name AS policy, task_names."name" AS task, runs."name" AS run,
+    generations.*, policies.name AS policy, task_names.task, runs."name" AS run,
     run_steps.step AS known_step,
     rewards.raw AS reward, rewards.advantage,
     rewards."rule" || ' ' || rewards.rule_version AS "rule"

@@ -1,7 +1,7 @@
 -- The two kernels
 SELECT
     CASE WHEN kernels.kernel_id = $a THEN 'A' ELSE 'B' END AS side, kernels.kernel_id,
-    task_names."name" AS task, written.policy,
+    task_names.task, written.policy,
     described."language", described.code_lines AS lines,
     array_to_string(described.techniques, ', ') AS techniques,
     written.task_id

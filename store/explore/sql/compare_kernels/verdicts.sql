@@ -1,6 +1,6 @@
 -- Verdicts
 SELECT
-    task_names."name" AS task, outcomes.device,
+    task_names.task, outcomes.device,
     any_value(outcomes.status) FILTER (WHERE outcomes.kernel_id = $a) AS "A",
     any_value(outcomes.status) FILTER (WHERE outcomes.kernel_id = $b) AS "B", outcomes.task_id
 FROM outcomes

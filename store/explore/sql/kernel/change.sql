@@ -3,7 +3,7 @@
 -- this kernel is faster than the other. ranks_nothing says why the session of one of them is in no
 -- ranking, such as that it computes another function than the task.
 SELECT
-    task_names."name" AS task, this.speedup / other.speedup AS ratio,
+    task_names.task, this.speedup / other.speedup AS ratio,
     nullif(concat_ws(
         '; ', 'this kernel: ' || unranked.reason, 'the other: ' || other_unranked.reason
     ), '') AS ranks_nothing,

@@ -12,7 +12,7 @@ written AS (
 SELECT
     kernels.kernel_id, kernels.license, described."language", described.techniques,
     described.code_lines,
-    written.policy, written.task_id, task_names."name" AS task, task_names.title,
+    written.policy, written.task_id, task_names.task, task_names.title,
     (SELECT any_value(reason) FROM withheld WHERE kernel_id = $kernel) AS withheld
 FROM kernels
 LEFT JOIN described ON true

@@ -1,6 +1,6 @@
 -- Prompts that showed it
 SELECT
-    generations.prompt_id, task_names.name AS task, count(*) AS attempts,
+    generations.prompt_id, task_names.task, count(*) AS attempts,
     count(DISTINCT generations.kernel_id) AS kernels,
     min(generations.created_at) AS first_sent, generations.task_id
 FROM generations

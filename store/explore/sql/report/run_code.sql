@@ -12,7 +12,7 @@ WITH fastest AS (
     LIMIT $kernels
 )
 SELECT
-    task_names.suite || ' ' || task_names.suite_revision AS suite, task_names."name" AS task,
+    task_names.suite || ' ' || task_names.suite_revision AS suite, task_names.task,
     task_names.title, fastest.device, speeds.speedup, speeds.speedup_low, speeds.speedup_high,
     speeds.sessions, speeds.n, authors.policy, shapes.shapes,
     array_to_string(fragile.flags, ', ') AS fragile,

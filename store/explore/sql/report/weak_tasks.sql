@@ -3,7 +3,7 @@
 -- task means little.
 -- Empty: No task is known to be weak: evaluators tasks looks.
 SELECT
-    task_names."name" AS task, left(task_names.title, 60) AS title,
+    task_names.task, left(task_names.title, 60) AS title,
     array_to_string(audit.passes, ', ') AS passes,
     audit.repeatable, devices."name" AS device,
     count(*) OVER () AS total

@@ -29,7 +29,7 @@ fastest AS (
 ),
 listed AS (
     SELECT
-        left(mine.generation_id, 13) AS attempt, steps.step, task_names."name" AS task,
+        left(mine.generation_id, 13) AS attempt, steps.step, task_names.task,
         CASE
             WHEN mine.kernel_id IS NULL THEN 'no kernel'
             ELSE coalesce(judged.status, 'not judged')

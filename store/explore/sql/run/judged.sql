@@ -1,7 +1,7 @@
 -- Judged kernels
 -- Kernels that this run judged, newest first.
 SELECT
-    evaluations.kernel_id, task_names.name AS task, devices.name AS device, evaluations.status,
+    evaluations.kernel_id, task_names.task, devices.name AS device, evaluations.status,
     evaluations.reason, evaluations.message, evaluations.created_at AS judged_at,
     evaluations.task_id
 FROM evaluations

@@ -1,6 +1,6 @@
 -- Tasks by name, title or id
-SELECT name AS task, title, suite || ' ' || suite_revision AS suite, "level", family, task_id
+SELECT task, title, suite || ' ' || suite_revision AS suite, "level", family, task_id
 FROM task_names
-WHERE contains(lower(coalesce(title, '') || ' ' || name || ' ' || coalesce(family, '')), lower($q))
+WHERE contains(lower(coalesce(title, '') || ' ' || task || ' ' || coalesce(family, '')), lower($q))
     OR (length($q) >= 6 AND starts_with(task_id, lower($q)))
-ORDER BY suite, "level", name, task_id
+ORDER BY suite, "level", task, task_id

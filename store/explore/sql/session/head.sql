@@ -1,6 +1,6 @@
 -- The session
 SELECT
-    sessions.*, policies."name" AS policy, task_names."name" AS task, runs."name" AS run
+    sessions.*, policies."name" AS policy, task_names.task, runs."name" AS run
 FROM sessions
 LEFT JOIN policies ON policies.policy_id = sessions.policy_id
 LEFT JOIN task_names ON task_names.task_id = sessions.task_id

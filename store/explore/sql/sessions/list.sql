@@ -20,7 +20,7 @@ written AS (
 )
 SELECT
     left(sessions.session_id, 12) AS "session",
-    coalesce(task_names."name", sessions.problem) AS task,
+    coalesce(task_names.task, sessions.problem) AS task,
     policies."name" AS policy, sessions.harness, sessions.outcome,
     steps.steps, calls.calls, calls.failed_calls, written.kernels,
     sessions.prompt_tokens, sessions.completion_tokens, sessions.cost_usd,
@@ -34,5 +34,5 @@ LEFT JOIN calls ON calls.session_id = sessions.session_id
 LEFT JOIN written ON written.trajectory_id = sessions.session_id
 WHERE true
     AND policies."name" = $policy
-    AND contains(lower(concat_ws(' ', task_names."name", problem, harness)), lower($q))
+    AND contains(lower(concat_ws(' ', task_names.task, problem, harness)), lower($q))
 ORDER BY started_at DESC, sessions.session_id

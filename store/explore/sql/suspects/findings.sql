@@ -5,7 +5,7 @@ SELECT
     findings.detector_version, findings.line,
     findings.quote, findings.confidence, coalesce(findings.decision, 'open') AS standing,
     findings.decided_by, findings.why,
-    authors.policy, task_names."name" AS task, authors.task_id,
+    authors.policy, task_names.task, authors.task_id,
     list_slice(
         string_split(kernels.code, chr(10)), greatest(findings.line - 3, 1), findings.line + 3
     ) AS excerpt,

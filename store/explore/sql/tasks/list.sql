@@ -18,7 +18,7 @@ best AS (
     GROUP BY task_id
 )
 SELECT
-    task_names.name AS task,
+    task_names.task,
     best.best.speedup AS speedup,
     best.best.low AS speedup_low,
     best.best.high AS speedup_high,
@@ -38,6 +38,6 @@ WHERE true
     AND task_names.suite || ' ' || task_names.suite_revision = $suite
     AND task_names."level"::VARCHAR = $level
     AND task_names.family = $family
-    AND contains(lower(concat_ws(' ', task_names.title, task_names.name)), lower($q))
+    AND contains(lower(concat_ws(' ', task_names.title, task_names.task)), lower($q))
 ORDER BY task_names.suite, task_names.suite_revision, task_names."level",
     task_names.problem_id, task, task_names.task_id

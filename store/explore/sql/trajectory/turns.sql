@@ -2,7 +2,7 @@
 -- The attempts of one trajectory in their order, with what each led to.
 -- Empty: No attempt belongs to this trajectory.
 SELECT
-    generations.turn, left(generations.generation_id, 13) AS attempt, task_names.name AS task,
+    generations.turn, left(generations.generation_id, 13) AS attempt, task_names.task,
     policies.name AS policy,
     generations.kernel_id,
     max_by(
