@@ -404,7 +404,8 @@ def name_of(kernel_id: str) -> str:
 def test_a_task_has_one_name_and_the_strictest_split(audit: store.Lake) -> None:
     names = rows(
         audit,
-        "SELECT suite, suite_revision, task AS name, degenerate, split FROM task_names ORDER BY task",
+        "SELECT suite, suite_revision, task AS name, degenerate, split "
+        "FROM task_names ORDER BY task",
     )
     bare = b.task("bare")["task_id"][:12]
     expected = [
