@@ -64,7 +64,7 @@ async def build(view: View) -> Page:
         ]  # fmt: skip
     return Page(
         kind="Task",
-        title=task["name"],
+        title=task["task"],
         intro=task["title"] or "",
         facts=_list_facts(task),
         tabs=_TABS,

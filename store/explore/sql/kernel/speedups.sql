@@ -15,5 +15,5 @@ WHERE speedups.kernel_id = $kernel
     AND speedups.device = $device
     AND speedups.clock = $clock
     AND speedups."precision" = $precision
-ORDER BY speedups.measured_at DESC, speedups.clock <> 'gpu', speedups.clock, baseline <> 'eager', baseline,
-    speedups.device, speedups.session_id
+ORDER BY speedups.measured_at DESC, speedups.clock <> 'gpu', speedups.clock,
+    baseline <> 'eager', baseline, speedups.device, speedups.session_id
