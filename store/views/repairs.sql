@@ -24,7 +24,7 @@ WITH answers AS (
 ),
 banded AS (
     SELECT
-        answers.*, authors.policy, authors.created_at, features.extractor_version,
+        answers.*, authors.policy, authors.created_at,
         len(features.minhash_bands) AS bands, unnest(features.minhash_bands) AS band
     FROM answers
     INNER JOIN authors
@@ -54,7 +54,6 @@ pairs AS (
         ON
             repair.task_id = wrong.task_id
             AND repair.device = wrong.device
-            AND repair.extractor_version = wrong.extractor_version
             AND repair.band = wrong.band
             AND repair.created_at > wrong.created_at
     WHERE NOT wrong.correct AND NOT wrong.rejected

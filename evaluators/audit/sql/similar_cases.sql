@@ -1,7 +1,7 @@
 -- One row per stored case near a kernel: a decided finding on another kernel, at most three.
 -- Near is by shared bands of the near-duplicate signature, then by shared techniques.
 WITH signed AS (
-    SELECT kernel_id, extractor_version, minhash_bands, techniques
+    SELECT kernel_id, minhash_bands, techniques
     FROM kernel_features
     WHERE
         kernel_id = $kernel_id
@@ -14,8 +14,7 @@ near AS (
         len(list_intersect(own.minhash_bands, other.minhash_bands)) AS bands,
         len(list_intersect(own.techniques, other.techniques)) AS techniques
     FROM signed AS other
-    LEFT JOIN signed AS own
-        ON own.kernel_id = $kernel_id AND own.extractor_version = other.extractor_version
+    LEFT JOIN signed AS own ON own.kernel_id = $kernel_id
     WHERE other.kernel_id <> $kernel_id
 ),
 decided AS (

@@ -52,7 +52,7 @@ placed AS (
 ),
 bands AS (
     SELECT DISTINCT
-        placed.task_id, placed.kernel_id, placed.place, kernel_features.extractor_version,
+        placed.task_id, placed.kernel_id, placed.place,
         len(kernel_features.minhash_bands) AS bands,
         unnest(kernel_features.minhash_bands) AS band
     FROM placed
@@ -61,15 +61,15 @@ bands AS (
 ),
 firsts AS (
     SELECT
-        task_id, kernel_id, extractor_version, bands, place,
-        min(place) OVER (PARTITION BY task_id, extractor_version, band) AS first_place
+        task_id, kernel_id, bands, place,
+        min(place) OVER (PARTITION BY task_id, band) AS first_place
     FROM bands
 ),
 near_duplicates AS (
     SELECT DISTINCT task_id, kernel_id
     FROM firsts
     WHERE first_place < place
-    GROUP BY task_id, kernel_id, extractor_version, bands
+    GROUP BY task_id, kernel_id, bands
     HAVING 2 * count(*) >= bands
 ),
 ranked AS (

@@ -19,36 +19,30 @@ sides AS (
 ),
 -- One scan for both sides.
 signed AS MATERIALIZED (
-    SELECT
-        sides.picked, kernel_features.kernel_id, kernel_features.extractor_version,
-        kernel_features.minhash_bands
+    SELECT DISTINCT sides.picked, kernel_features.kernel_id, kernel_features.minhash_bands
     FROM kernel_features
     INNER JOIN sides ON sides.kernel_id = kernel_features.kernel_id
 ),
 picked_bands AS (
-    SELECT
-        kernel_id, extractor_version, len(minhash_bands) AS bands, unnest(minhash_bands) AS band
+    SELECT kernel_id, len(minhash_bands) AS bands, unnest(minhash_bands) AS band
     FROM signed
     WHERE picked
 ),
 -- Few bands of the many test kernels are left by a test of one number.
 test_bands AS (
-    SELECT DISTINCT extractor_version, band
-    FROM (SELECT extractor_version, unnest(minhash_bands) AS band FROM signed WHERE NOT picked)
+    SELECT DISTINCT band
+    FROM (SELECT unnest(minhash_bands) AS band FROM signed WHERE NOT picked)
     WHERE band IN (SELECT band FROM picked_bands)
 ),
 shared_bands AS (
     SELECT DISTINCT picked_bands.*
     FROM test_bands
-    INNER JOIN picked_bands
-        ON
-            picked_bands.extractor_version = test_bands.extractor_version
-            AND picked_bands.band = test_bands.band
+    INNER JOIN picked_bands ON picked_bands.band = test_bands.band
 ),
 near_copies AS (
     SELECT DISTINCT kernel_id
     FROM shared_bands
-    GROUP BY kernel_id, extractor_version, bands
+    GROUP BY kernel_id, bands
     HAVING 2 * count(*) >= bands
 ),
 bad AS (
