@@ -3,6 +3,7 @@
 -- kernel without a similar later one has no row. A tie goes to the earlier repair. Rejected kernels
 -- are no wrong answers but cheats, and are left out, as are withheld, quarantined and nonequivalent
 -- kernels among the repairs. Times and authors are those of the first attempt (authors).
+-- Grows at UNNEST: each kernel has 16 bands.
 --
 -- kernel_id: wrong kernel
 -- status: outcome of the wrong kernel, such as incorrect or compile_error
