@@ -30,7 +30,7 @@ QUERIES = {
     f"(SELECT run_id FROM ({_EVALUATIONS}))",
     "evaluations": f"SELECT * REPLACE (NULL AS log) FROM ({_EVALUATIONS})",
     "analyses": "SELECT * FROM analyses WHERE author LIKE 'torch.profiler%' AND kernel_id IN "
-    f"(SELECT kernel_id FROM ({_EVALUATIONS}))",
+    f"(SELECT kernel_id FROM ({_EVALUATIONS})) AND (evaluation_id IS NULL OR {_OF_EVALUATIONS})",
     "findings": f"SELECT * REPLACE (NULL AS quote) FROM findings WHERE {_OF_EVALUATIONS}",
     "task_audits": _AUDITS,
     "timings": f"SELECT * FROM timings WHERE {_OF_EVALUATIONS}",

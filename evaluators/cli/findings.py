@@ -316,6 +316,10 @@ def diagnose(
                 parameters = {"device": judge.row["name"], "kernel": wanted, "top": top}
                 query = read_sql(__file__, "fastest_kernels")
                 kernels = lake.run(query, parameters).arrow()
+                evaluated = {
+                    row["kernel_id"]: row["evaluation_id"]
+                    for row in kernels.select(["kernel_id", "evaluation_id"]).to_pylist()
+                }
                 cases = list(read_cases(lake, kernels, judge.row["name"]))
                 snapshot = lake.snapshot
             if not cases:
@@ -339,6 +343,7 @@ def diagnose(
                 rows = sum(map(len, tables.values()))
                 written += rows
                 for row in tables["analyses"]:
+                    row["evaluation_id"] = evaluated[case.kernel_id]
                     echo.print_note(f"{name}: {row['bottleneck']}")
                 for row in tables["findings"]:
                     echo.print_note(f"{name}:")

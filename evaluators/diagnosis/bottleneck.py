@@ -22,8 +22,10 @@ from store.ids import uuid7
 if TYPE_CHECKING:
     from evaluators.device.roofline import Floor
 
-_DECIDES = 0.3
-"""Least share of the time at which a cause counts as the bottleneck."""
+_NAMED = 0.1
+"""Least share of the time at which a cause is named; the view profiles has the same number."""
+_DOMINATES = 0.3
+"""Share of the time from which on a cause dominates, and pipelines state it."""
 _COPIED = 128 << 20
 _MATRIX = 1024
 _TRIES = 3
@@ -119,8 +121,9 @@ def analysis(
 ) -> dict[str, Any]:
     """Return a row of `analyses` without kernel_id and author: text and bottleneck.
 
-    The bottleneck is the largest of three shares of the time (moving the task's bytes at full
-    bandwidth, its operations at peak, idle time of the device), or unknown below 30 %.
+    The bottleneck is the largest of three shares of the time: moving the task's bytes at full
+    bandwidth, its operations at peak, idle time of the device. The share is the confidence. Below
+    10 % the bottleneck is unknown.
 
     Args:
         profile: Profile of one call.
@@ -143,7 +146,9 @@ def analysis(
     waiting = "synchronisation" if profile.waits else "launch_overhead"
     causes = {"memory_bandwidth": memory, "compute": None if fewer else compute, waiting: gaps}
     named = max(causes, key=lambda cause: causes[cause] or 0.0)
-    bottleneck = named if (causes[named] or 0.0) >= _DECIDES else "unknown"
+    explained = causes[named] or 0.0
+    bottleneck = named if explained >= _NAMED else "unknown"
+    confidence = min(explained, 1.0) if explained >= _NAMED else None
     body = render_template(
         "diagnosis.j2",
         **vars(work),
@@ -158,12 +163,18 @@ def analysis(
         fewer=fewer,
         gaps=gaps,
         bottleneck=bottleneck,
+        confidence=confidence,
+        dominates=_DOMINATES,
     )
     return {
         "analysis_id": uuid7(),
         "kind": "profiler",
         "body": body,
         "bottleneck": bottleneck,
+        "confidence": confidence,
+        "memory_share": memory,
+        "compute_share": compute,
+        "idle_share": gaps,
     }
 
 

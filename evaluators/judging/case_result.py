@@ -191,7 +191,12 @@ def build_tables(
         "timings": [{**timing, "evaluation_id": evaluation_id} for timing in result.timings],
         "findings": [{**finding, "evaluation_id": evaluation_id} for finding in findings],
         "analyses": [
-            {**analysis, "kernel_id": shared["kernel_id"], "author": author}
+            {
+                **analysis,
+                "kernel_id": shared["kernel_id"],
+                "evaluation_id": evaluation_id,
+                "author": author,
+            }
             for analysis in result.analyses
         ],
     }

@@ -153,6 +153,7 @@ def build_analysis(launches: Sequence[Launch]) -> dict[str, Any]:
         "kind": "profiler",
         "body": body,
         "bottleneck": bottleneck,
+        "confidence": None if bottleneck == "unknown" else min(max(memory, compute) / 100, 1.0),
     }
 
 

@@ -104,7 +104,10 @@ def accept_judgment(tables: Any, subject: Subject) -> Tables:
             _select_rows("findings", given, {"evaluation_id": old}), subject
         )
     ]
-    kept["analyses"] = _select_rows("analyses", given, {"kernel_id": subject.case.kernel_id})
+    profiled = {"kernel_id": subject.case.kernel_id, "evaluation_id": old}
+    kept["analyses"] = [
+        row | {"evaluation_id": new} for row in _select_rows("analyses", given, profiled)
+    ]
     judged = {old: (new, subject.about)}
     workloads: list[Row] = []
     for row in given["workloads"]:  # with the identity that follows from the task and its axes
@@ -145,10 +148,13 @@ def accept_judgment(tables: Any, subject: Subject) -> Tables:
 
 
 def accept_remarks(tables: Any, subject: Subject) -> Tables:
-    """Return rows of analyses and findings on a kernel. Raises RefusedAnswer."""
+    """Return rows of analyses and findings on a kernel, of no evaluation. Raises RefusedAnswer."""
     given = _accept_tables(tables, {name: _MOST_ROWS[name] for name in ("analyses", "findings")})
     kept = {
-        "analyses": _select_rows("analyses", given, {"kernel_id": subject.case.kernel_id}),
+        "analyses": [
+            row | {"evaluation_id": None}
+            for row in _select_rows("analyses", given, {"kernel_id": subject.case.kernel_id})
+        ],
         "findings": _accept_findings(given.get("findings", []), subject),
     }
     return {name: _select_conforming(name, rows) for name, rows in kept.items()}

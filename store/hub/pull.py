@@ -57,6 +57,7 @@ _RENAMED = {
     "evaluations": ("evaluation_id", "withdraws"),
     "timings": ("timing_id", "evaluation_id", "session_id"),
     "findings": ("evaluation_id",),
+    "analyses": ("evaluation_id",),
 }
 _PULLED = "pulled-"
 """Begins the ids of pulled measurements."""

@@ -77,6 +77,7 @@ FINDING = {
 ANALYSIS = {
     "analysis_id": "a",
     "kernel_id": CASE.kernel_id,
+    "evaluation_id": "e",
     "kind": "profiler",
     "author": "torch.profiler 2.13",
     "body": "a text",
@@ -101,7 +102,7 @@ def test_an_honest_answer_is_taken_whole_under_new_identities() -> None:
     [evaluation] = found["evaluations"]
     new = evaluation["evaluation_id"]
     assert new != "e"
-    rows = [*found["timings"], *found["findings"]]
+    rows = [*found["timings"], *found["findings"], *found["analyses"]]
     assert {row["evaluation_id"] for row in rows} == {new}
     assert len({row["session_id"] for row in found["timings"]} - {"s"}) == 1
     assert len({row["timing_id"] for row in found["timings"]} - {"x", "y"}) == 2
@@ -165,6 +166,7 @@ def test_what_is_no_judgement_of_the_case_is_refused(tables: Any) -> None:
         ("findings", FINDING | {"prompt_id": "p"}),
         ("findings", FINDING | {"run_id": "r"}),
         ("analyses", ANALYSIS | {"kernel_id": "z" * 64}),
+        ("analyses", ANALYSIS | {"evaluation_id": "of another case"}),
         ("analyses", ANALYSIS | {"fastest_kernel_id": "z" * 64}),
         ("analyses", ANALYSIS | {"generation_id": "g"}),
         ("standings", {"standing_id": "s", "finding_id": "f", "decision": "dismissed"}),

@@ -1,9 +1,11 @@
 -- One row per kernel that is ranked on the device of this name, the fastest over eager first; of all
--- kernels or of the one with the id `kernel`. Parameters: device, kernel (or NULL), top.
+-- kernels or of the one with the id `kernel`. evaluation_id is the newest behind its speedup.
+-- Parameters: device, kernel (or NULL), top.
 SELECT
     kernel_speedups.kernel_id,
     kernel_speedups.task_id,
     kernel_speedups.workload_id,
+    kernel_speedups.evaluation_id,
     workloads.axes,
     false AS compiles,
     CAST(NULL AS VARCHAR) AS policy,

@@ -1,9 +1,10 @@
 -- One row per improvement: the exemplars in the order shown, then the faster kernel, with facts.
 -- The order is drawn by a hash, as in contrastive-batch. A draw with fewer exemplars than asked for
 -- is left out. gain is the lower end of the interval of the ratio between the answer and the
--- fastest exemplar. Facts are what the newest extractor sees in a kernel, its
--- measured time, and the bottleneck that the newest profile names; pulled profiles count only for a
--- kernel without an own one.
+-- fastest exemplar. Facts are what the newest extractor sees in a kernel, its measured time, and
+-- the bottleneck that dominates in its newest profile on the device that the row speaks of, at the
+-- workload of its score where there is one; pulled profiles count only for a kernel without an own
+-- one there.
 -- `winners` (pair_id, task_id, kernel_id, turn) and `exemplars` (task_id: the pair, kernel_id) are
 -- registered, and `eligible` defined.
 WITH used AS (
@@ -12,19 +13,24 @@ WITH used AS (
 ),
 bottlenecks AS (
     SELECT
-        analyses.kernel_id,
+        eligible.task_id, eligible.kernel_id,
         max({
-            'own': analyses.origin IS NULL, 'at': analyses.created_at,
-            'id': analyses.analysis_id, 'name': analyses.bottleneck
+            'workload': profiles.workload_id = eligible.workload_id, 'own': profiles.own,
+            'at': profiles.profiled_at, 'id': profiles.analysis_id, 'name': profiles.bottleneck
         }).name AS bottleneck
-    FROM analyses
-    SEMI JOIN used ON used.kernel_id = analyses.kernel_id
+    FROM eligible
+    SEMI JOIN used ON used.kernel_id = eligible.kernel_id
+    INNER JOIN profiles
+        ON
+            profiles.kernel_id = eligible.kernel_id
+            AND profiles.task_id = eligible.task_id
+            AND profiles.device = eligible.scored_on
     WHERE
-        analyses.kind = 'profiler'
-        AND analyses.bottleneck <> 'unknown'
+        profiles.bottleneck <> 'unknown'
+        AND coalesce(profiles.confidence, 1) >= 0.3
         -- Names only: imported and pulled rows are foreign text, and the answer has headings.
-        AND regexp_full_match(analyses.bottleneck, '[a-z0-9_]{1,40}')
-    GROUP BY analyses.kernel_id
+        AND regexp_full_match(profiles.bottleneck, '[a-z0-9_]{1,40}')
+    GROUP BY eligible.task_id, eligible.kernel_id
 ),
 facts AS (
     SELECT
@@ -42,7 +48,10 @@ facts AS (
     FROM eligible
     SEMI JOIN used ON used.kernel_id = eligible.kernel_id
     LEFT JOIN features ON features.kernel_id = eligible.kernel_id
-    LEFT JOIN bottlenecks ON bottlenecks.kernel_id = eligible.kernel_id
+    LEFT JOIN bottlenecks
+        ON
+            bottlenecks.kernel_id = eligible.kernel_id
+            AND bottlenecks.task_id = eligible.task_id
 ),
 gathered AS (
     SELECT
