@@ -35,18 +35,22 @@ def add_timed(
 
 
 def describe(rows: Rows, kernel: str, techniques: Sequence[str], bottleneck: str) -> None:
-    """Put techniques and the bottleneck of a profile beside a kernel."""
+    """Put techniques and the bottleneck of a profile beside a kernel, by its last verdict."""
     [features] = [row for row in rows.tables["kernel_features"] if row["kernel_id"] == kernel]
     features |= {"techniques": list(techniques), "language": "triton"}
     [attempt] = [row for row in rows.tables["generations"] if row["kernel_id"] == kernel]
     rows.add(
         "analyses",
-        builders.analysis(attempt, kind="profiler", author="profiler", bottleneck=bottleneck),
-    )
+        builders.analysis(
+            attempt, kind="profiler", author="profiler", bottleneck=bottleneck, confidence=0.8,
+            evaluation_id=rows.tables["evaluations"][-1]["evaluation_id"],
+        ),
+    )  # fmt: skip
 
 
 def test_golden_answer_states_what_the_store_knows(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
+    rows.device("H100")
     for place, (block, ms) in enumerate(((64, 1.6), (256, 0.8), (1024, 0.4))):
         code = f"BLOCK = {block}\n" + code_of("relu", "abc"[place])
         kernel = add_timed(rows, relu, code, [ms] * 9)
@@ -54,7 +58,12 @@ def test_golden_answer_states_what_the_store_knows(rows: Rows, lake_of, make_job
         profile = rows.tables["analyses"][-1]
         pulled = {"analysis_id": f"pulled-{place}", "origin": "lab/kernels"}
         later = {"bottleneck": "tensor_cores", "created_at": builders.at(60 * 24)}
+        unsure = {"analysis_id": f"unsure-{place}", "confidence": 0.2}
         rows.add("analyses", profile | pulled | later)
+        rows.add("analyses", profile | unsure | later)
+        elsewhere = rows.add_verdict(relu, kernel, device="H100")
+        there = {"analysis_id": f"there-{place}", "evaluation_id": elsewhere["evaluation_id"]}
+        rows.add("analyses", profile | there | later)
     [row] = rows_of(make_job(lake_of(rows), improvement_pairs))
     text = "\n".join(turn["content"] for turn in [*row["prompt"], *row["completion"]])
     assert text + "\n" == (GOLDEN / "improvement.txt").read_text("utf-8")
