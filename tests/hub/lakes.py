@@ -58,7 +58,10 @@ def rows(label: str = "one", kernels: int = 3) -> dict[str, list[Row]]:
         policy, tasks[0], cheat, exemplars=[(cheat, 9.0)], generation_id=f"shown-{label}"
     )
     made["generations"].append(shown | {"completion": CHEAT})
-    made["analyses"] = [builders.analysis(made["generations"][0], author=USER)]
+    profiled = made["evaluations"][0]["evaluation_id"]
+    made["analyses"] = [
+        builders.analysis(made["generations"][0], author=USER, evaluation_id=profiled)
+    ]
     return made
 
 

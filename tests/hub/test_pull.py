@@ -133,7 +133,10 @@ def test_two_labs_exchange_their_history(
     back = pull(rich_url, TWO, hub=hub)
     assert back.conflicts == []
     mine, theirs = counts(rich_url), counts(other)
-    for table in ("kernels", "evaluations", "timings", "findings", "standings", "generations"):
+    for table in (
+        *("kernels", "evaluations", "timings", "findings", "standings", "generations"),
+        "analyses",
+    ):
         assert mine[table] == theirs[table], table
     assert pull(rich_url, TWO, hub=hub).rows == {}
     assert pull(other, ONE, hub=hub).rows == {}
@@ -255,7 +258,7 @@ def test_a_lake_that_was_pulled_and_published_by_others_comes_back_without_confl
     for repo in (TWO, "lab-two/mirror", TWO, ONE):
         assert pull(last, repo, hub=hub).conflicts == [], repo
         assert pull(rich_url, repo, hub=hub).conflicts == [], repo
-    for table in ("kernels", "evaluations", "timings", "generations", "findings"):
+    for table in ("kernels", "evaluations", "timings", "generations", "findings", "analyses"):
         assert counts(last)[table] == counts(rich_url)[table], table
     with store.open(last) as lake:
         pulls = lake.sql("SELECT source FROM runs WHERE name = 'pull' ORDER BY ALL").rows()
