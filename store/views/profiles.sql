@@ -21,8 +21,7 @@
 WITH profiled AS (
     SELECT
         *,
-        author LIKE 'torch.profiler%' AND confidence IS NULL
-        AND coalesce(memory_share, compute_share, idle_share) IS NULL AS is_text
+        coalesce(confidence, memory_share, compute_share, idle_share) IS NULL AS is_text
     FROM analyses
     WHERE kind = 'profiler' AND kernel_id IS NOT NULL
 ),
