@@ -1,4 +1,4 @@
--- One row per technique, bound and level of a suite, device and baseline: the speedups of its kernels.
+-- One row per technique, bound, level of a suite, device and baseline: speedups of its kernels.
 -- A technique wins where lift_low is above 1. The speedups of one task are averaged first
 -- (geometrically), and the intervals are those of the mean over tasks, by Student's t on
 -- logarithms (lift: as in Welch's test, with the degrees of freedom of the smaller group). This is

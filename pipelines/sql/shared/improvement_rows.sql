@@ -35,7 +35,8 @@ bottlenecks AS (
 facts AS (
     SELECT
         eligible.task_id, eligible.kernel_id, eligible.score, eligible.low, eligible.reach,
-        eligible.score_low, eligible.score_high, eligible.evaluation_id, eligible.workload_id, eligible.scored_on, eligible.shapes,
+        eligible.score_low, eligible.score_high, eligible.evaluation_id, eligible.workload_id,
+        eligible.scored_on, eligible.shapes,
         {
             'kernel_ms': eligible.kernel_ms,
             'language': features."language",
