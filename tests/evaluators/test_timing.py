@@ -20,6 +20,7 @@ from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
 from evaluators.device.roofline import Floor, compute_floor, count_moved_bytes, count_work
 from evaluators.judge import Config, confirm_win, judge, remeasure
+from evaluators.judging import bench as bench_module
 from evaluators.judging.bench import BaselineTask, BaselineWorkers, Bench
 from evaluators.judging.case import Case
 from evaluators.references.task import Reference
@@ -508,9 +509,9 @@ def test_a_baseline_that_fails_or_is_wrong_is_left_out_with_its_reason(
     task: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        implementations, "list_baselines", lambda _: BASELINES
-    )  # on a processor as well
+    # On a processor as well.
+    for module in (implementations, bench_module):
+        monkeypatch.setattr(module, "list_baselines", lambda _: BASELINES)
     # Eager is right all the same: the flag is set in a process of its own.
     odd = task.replace(
         "return torch.relu(x @ self.weight)",
