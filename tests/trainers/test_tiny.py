@@ -172,12 +172,15 @@ def check_judged(done: Done, steps: int = 2) -> None:
     rewards = done.lake.sql("SELECT step, raw, advantage FROM rewards").rows()
     assert {row["step"] for row in rewards} == set(range(steps))
     assert any(row["advantage"] for row in rewards)
-    statuses = done.lake.sql("SELECT DISTINCT status FROM evaluations").rows()
+    # The starter suite has verdicts of another device.
+    judged_here = (
+        "FROM evaluations JOIN devices USING (device_id) "
+        "SEMI JOIN (FROM runs WHERE lake_id = $1) AS own USING (run_id)"
+    )
+    own = [done.lake.lake_id]
+    statuses = done.lake.sql(f"SELECT DISTINCT status {judged_here}", own).rows()
     assert {"status": "correct"} in statuses
-    # Verdicts of other devices, which other runs may add meanwhile, do not count.
-    devices = done.lake.sql(
-        "SELECT DISTINCT devices.name FROM evaluations JOIN devices USING (device_id)"
-    ).rows()
+    devices = done.lake.sql(f"SELECT DISTINCT devices.name {judged_here}", own).rows()
     rewarded = done.lake.sql("SELECT DISTINCT config ->> '$.device' AS \"name\" FROM rewards")
     assert rewarded.rows() == devices
 
@@ -231,7 +234,17 @@ def check_exemplars(done: Done) -> None:
     """What a prompt shows was measured before it."""
     shown = done.lake.run((SQL / "exemplars_before.sql").read_text("utf-8")).rows()
     assert not any(row["shown_late"] for row in shown)
-    assert all(row["written_at_step"] < row["step"] for row in shown)
+    # The first ones came with the starter suite, and no step wrote them.
+    written = [row["written_at_step"] for row in shown]
+    assert None in written
+    assert all(step is None or step < row["step"] for step, row in zip(written, shown, strict=True))
+    [counts] = done.lake.sql(
+        "SELECT count(*) AS answers, "
+        "count(*) FILTER (WHERE len(exemplar_kernel_ids) > 0) AS shown "
+        "FROM generations WHERE source = 'trainers'"
+    ).rows()
+    assert counts["shown"] == counts["answers"]
+    assert f"{counts['shown']} of {counts['answers']} answers had exemplars" in done.stdout
 
 
 def test_every_answer_of_the_preset_parses() -> None:
