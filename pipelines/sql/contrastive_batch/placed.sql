@@ -35,42 +35,82 @@ merged AS (
         END AS joined
     FROM counted
 ),
-compared AS (
-    SELECT
-        hashed.* EXCLUDE (island), merged.joined AS island,
-        low > min(reach) OVER here OR reach < max(low) OVER here AS differs,
-        coalesce(low > min(reach) OVER slower, false)
-        OR coalesce(reach < max(low) OVER faster, false) AS differs_between_buckets,
-        dense_rank() OVER (PARTITION BY hashed.task_id, merged.joined ORDER BY score) AS place
+located AS (
+    SELECT hashed.* REPLACE (merged.joined AS island)
     FROM hashed
     INNER JOIN merged ON merged.task_id = hashed.task_id AND merged.island = hashed.island
+),
+-- What a kernel is compared with are bounds of buckets, of which there are few.
+buckets AS (
+    SELECT task_id, island, wide_bucket, min(reach) AS reach, max(low) AS low
+    FROM located
+    GROUP BY task_id, island, wide_bucket
+),
+bounds AS (
+    SELECT
+        *,
+        min(reach) OVER slower AS reach_below,
+        max(low) OVER faster AS low_above,
+        min(reach) OVER here AS least_reach,
+        max(low) OVER here AS most_low
+    FROM buckets
     WINDOW
-        here AS (PARTITION BY hashed.task_id, merged.joined),
+        here AS (PARTITION BY task_id, island),
         slower AS (
-            PARTITION BY hashed.task_id, merged.joined ORDER BY wide_bucket
-            GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY task_id, island ORDER BY wide_bucket
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ),
         faster AS (
-            PARTITION BY hashed.task_id, merged.joined ORDER BY wide_bucket DESC
-            GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY task_id, island ORDER BY wide_bucket DESC
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )
 ),
 decided AS (
     SELECT
         *,
-        $exemplars > 1 AND bool_or(differs) OVER here AS paired,
-        bool_or(differs_between_buckets) OVER here AS buckets_differ
-    FROM compared
-    WINDOW here AS (PARTITION BY task_id, island)
+        $exemplars > 1 AND most_low > least_reach AS paired,
+        bool_or(coalesce(low > reach_below, false) OR coalesce(reach < low_above, false))
+            OVER (PARTITION BY task_id, island) AS buckets_differ
+    FROM bounds
+),
+own_buckets AS (
+    SELECT
+        task_id, island, score,
+        row_number() OVER (PARTITION BY task_id, island ORDER BY score) AS place
+    FROM (
+        SELECT DISTINCT located.task_id, located.island, located.score
+        FROM located
+        INNER JOIN decided
+            ON
+                decided.task_id = located.task_id
+                AND decided.island = located.island
+                AND decided.wide_bucket = located.wide_bucket
+        WHERE decided.paired AND NOT decided.buckets_differ
+    )
 )
 SELECT
-    task_id, kernel_id, score, low, reach, beside_reference, island, paired,
-    paired AND NOT buckets_differ AS alone,
-    CASE WHEN paired AND NOT buckets_differ THEN place ELSE wide_bucket END AS bucket,
+    located.task_id, located.kernel_id, located.score, located.low, located.reach,
+    located.beside_reference, located.island, decided.paired,
+    own_buckets.place IS NOT NULL AS alone,
+    coalesce(own_buckets.place, located.wide_bucket) AS bucket,
     CASE
-        WHEN paired AND buckets_differ THEN differs_between_buckets
-        WHEN paired THEN differs
-        WHEN $reference THEN beside_reference
+        WHEN decided.paired AND decided.buckets_differ
+            THEN
+                coalesce(located.low > decided.reach_below, false)
+                OR coalesce(located.reach < decided.low_above, false)
+        WHEN decided.paired
+            THEN located.low > decided.least_reach OR located.reach < decided.most_low
+        WHEN $reference THEN located.beside_reference
         ELSE $exemplars = 1
     END AS shown
-FROM decided
+FROM located
+INNER JOIN decided
+    ON
+        decided.task_id = located.task_id
+        AND decided.island = located.island
+        AND decided.wide_bucket = located.wide_bucket
+LEFT JOIN own_buckets
+    ON
+        own_buckets.task_id = located.task_id
+        AND own_buckets.island = located.island
+        AND own_buckets.score = located.score
