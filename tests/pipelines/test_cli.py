@@ -126,7 +126,8 @@ def test_refusals_say_what_to_do(pipelines, arguments, code, words) -> None:
 
 def test_a_pipeline_of_ones_own_is_one_file(pipelines, small_url: str, tmp_path: Path) -> None:
     readme = (Path(store.__file__).parent.parent / "pipelines" / "README.md").read_text("utf-8")
-    example = readme.partition("```python\n")[2].partition("```")[0]
+    section = readme.partition("## Add a pipeline\n")[2]
+    example = section.partition("```python\n")[2].partition("```")[0]
     folder = tmp_path / "flywheel" / "pipelines"
     folder.mkdir(parents=True)
     (folder / "short_tasks.py").write_text(example)

@@ -23,7 +23,9 @@ def test_a_stream_has_the_rows_of_the_files_each_time_that_it_is_read(
 ) -> None:
     job = make_job(lake, module)
     pipelines.write_dataset(job, tmp_path / "out")
-    written = datasets.load_dataset(str(tmp_path / "out"), split=job.split)
+    written = datasets.load_dataset(
+        str(tmp_path / "out"), split=job.split, cache_dir=str(tmp_path / "cache")
+    )
     rows = pipelines.stream(job.pipeline, lake)
     assert rows.features == written.features
     assert list(rows) == list(rows) == list(written)
