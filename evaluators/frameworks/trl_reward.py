@@ -37,7 +37,7 @@ def make_reward(client: Client, rule: str = "speedup") -> Reward:
         tasks = task_id if task_id is not None else task
         if tasks is None:
             raise ValueError("the dataset has neither the column task_id nor the column task")
-        # A completion is a text or a list of messages, of which the last one counts.
+        # A completion is a text or a list of messages; the last message counts.
         texts = [one if isinstance(one, str) else one[-1]["content"] or "" for one in completions]
         try:
             scored = await asyncio.gather(

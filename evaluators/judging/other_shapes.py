@@ -88,7 +88,7 @@ def judge_shapes(
         result: Where the time of drawing belongs.
         judge: Judges a case.
         version: Version of the judge, which draws depend on.
-        wall_s: Seconds of the verdict, of which shapes take a share.
+        wall_s: Seconds of the verdict; shapes may take a share of them.
     """
     from evaluators.references.shapes import draw_shapes, try_shapes
     from evaluators.references.task import ReferenceFailed

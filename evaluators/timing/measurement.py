@@ -43,9 +43,9 @@ from store.schema.clocks import Clock
 
 _PROBE_S = 0.01
 _SLOWED = 1.25
-"""A core counts as slowed down if a loop takes this many times the best time."""
+"""A core counts as slowed down from this multiple of the best time of a loop on."""
 _TRIES = 3
-"""How often a sample is taken where the core is slowed down each time."""
+"""How often a sample is taken, at most, until its core is not slowed down."""
 
 
 class PinnedCores:
@@ -139,10 +139,11 @@ _BURST_ENOUGH = 1.25
 """The same in a burst."""
 _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
-_LAUNCHES = 1.6
-"""Burst of launches over the planned length."""
+_LONGER_BURST = 1.6
+"""A burst on a GPU is planned this many times as long: the first launches after a pause make a call
+seem longer than it is."""
 _LAUNCH_MS = 0.03
-"""What launching a call takes, about, before it is measured."""
+"""Assumed time of a launch, until one has been measured."""
 _CHECKED_SHARE = 1 / 3
 _OVERHEAD_SPREADS = 10.0
 """A sample takes this many times the spread of the cost of passing values."""
@@ -230,8 +231,8 @@ def _choose_calls(
     arms: Iterable[str], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
 ) -> dict[str, int]:
     """Return the calls of a burst of each arm."""
-    if pool.device == "cuda":  # the first launches after a pause make a call seem longer than it is
-        sample_ms *= _LAUNCHES
+    if pool.device == "cuda":
+        sample_ms *= _LONGER_BURST
     return {
         name: max(1, min(math.ceil(sample_ms / max(ms, 1e-3)), pool.count_affordable()))
         for name, ms in _pace_arms(arms, call_ms).items()

@@ -227,7 +227,7 @@ class Session:
     loads: list[Load] = field(default_factory=list)
     """Load of the host after each block."""
     slowed: int = 0
-    """Samples taken while the core of the workers was slowed down, whenever it was tried."""
+    """Number of samples whose core was slowed down at every try."""
     further: list[Session] = field(default_factory=list)
     """Times of the same arms by other clocks."""
     disturbed: bool = False
@@ -296,7 +296,7 @@ class Session:
         return {arm: statistics.median(raw) for arm, raw in self.raw_ms.items() if raw}
 
     def compute_call_medians(self) -> dict[str, float]:
-        """Return the same without that cost."""
+        """Return the median time of a call of each arm, without that cost, in ms."""
         return {arm: statistics.median(samples) for arm, samples in self.samples_ms.items()}
 
     def _list_empty_ms(self, arm: str) -> list[float]:

@@ -32,7 +32,7 @@ class Exclusions:
     withheld: Relation
     """The rows of the view withheld, which takes a second to compute on a million kernels."""
     withheld_claims: Relation
-    """Like `withheld`, for kernels of which only published figures are known: those with an open
+    """Like `withheld`, for kernels that have only published figures: those with an open
     finding of a confidence of 0.5 or more as well, unless the request includes them."""
     audited: Relation
     """kernel_id of the kernels that the newest audit has read; no dataset holds others."""

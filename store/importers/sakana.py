@@ -174,7 +174,7 @@ def _add(gpu: str, rows: BundleRows, row: Fields) -> None:
         written = row.prose(column)
         if written is None:
             continue
-        # A profile is the text of a Python dictionary, of which only literals are evaluated; any
+        # A profile is the text of a Python dictionary. Only its literals are evaluated; any
         # other text stays unchanged.
         try:
             value = ast.literal_eval(written) if len(written) <= PROFILE_CHARACTERS else written

@@ -126,7 +126,7 @@ def _add(
     groups: Counter[str],
 ) -> None:
     """Add a completion with its rewards; `groups` counts those of each step and prompt."""
-    # A completion is a text, or messages, of which those of the assistant count.
+    # A completion is a text, or messages; those of the assistant count.
     stated = row["completion"]
     turns = cast("list[Any]", stated if isinstance(stated, list) else [stated])
     if not isinstance(stated, str | list) or not all(

@@ -64,11 +64,11 @@ class LakeTools(LakeReaders):
         Raises ServerBusy, FlywheelError past a limit, and what `work` raises.
         """
 
-        def limited(lake: Lake) -> T:
+        def work_within_limits(lake: Lake) -> T:
             with interrupt_after(lake, self.limits):
                 return work(lake)
 
-        return await super().read(snapshot, limited)
+        return await super().read(snapshot, work_within_limits)
 
     def remember(self, prompt: IssuedPrompt) -> None:
         """Remember a prompt, so that an attempt can name it."""

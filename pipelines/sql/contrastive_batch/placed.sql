@@ -40,7 +40,7 @@ located AS (
     FROM hashed
     INNER JOIN merged ON merged.task_id = hashed.task_id AND merged.island = hashed.island
 ),
--- What a kernel is compared with are bounds of buckets, of which there are few.
+-- Kernels are compared with the bounds of buckets, since there are few buckets.
 buckets AS (
     SELECT task_id, island, wide_bucket, min(reach) AS reach, max(low) AS low
     FROM located
