@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from store.writing.run_record import RunRecord, make_end, make_run, record_run
     from store.writing.writer import Writer
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 __all__ = [
     "Bundle",
