@@ -249,9 +249,7 @@ def run(job: Job, config: Config) -> str:
             parent=parent,
             dataset_id=dataset.dataset_id,
         )
-        arguments: Any = trl_settings.make_config(GRPOConfig, settings)
-        model_options: dict[str, Any] = dict(arguments.model_init_kwargs or {})
-        arguments.model_init_kwargs = None
+        arguments, model_options = trl_settings.make_config(GRPOConfig, settings)
         device = str(arguments.device)
         with closing(GpuTurns(device, open_lock(device))) as turns:
             trainer = StoreGRPOTrainer(
@@ -269,7 +267,13 @@ def run(job: Job, config: Config) -> str:
             trainer.train(resume_from_checkpoint=checkpoint)
             checkpoints.write_final(trainer)
         steps = int(trainer.state.global_step)
-        shown = ranks.run_on_main(lambda: describe_exemplars(run))
+
+        def count_answers() -> dict[str, int]:
+            with run.reader() as lake:
+                sql = read_sql(__file__, "answers_with_exemplars")
+                return lake.run(sql, [run.run_id]).rows()[0]
+
+        counts = ranks.run_on_main(count_answers)
         policy = checkpoints.record_final(steps)
 
     processes = trainer.accelerator.num_processes
@@ -280,16 +284,10 @@ def run(job: Job, config: Config) -> str:
         spread = f"reward spread within groups: {last['reward_std']:.3g}"
         reward = f", last reward {last['reward']:.3g}, {spread}"
     return (
-        f"contrastive: {steps} steps{several} on {len(tasks)} tasks, {shown}{reward} → "
+        f"contrastive: {steps} steps{several} on {len(tasks)} tasks, {counts['shown']} of "
+        f"{counts['answers']} answers had exemplars{reward} → "
         f"{checkpoints.final} (policy {policy[:12]}, snapshot {run.snapshot})"
     )
-
-
-def describe_exemplars(run: Run) -> str:
-    """Return how many answers of a run had exemplars in their prompts, as words."""
-    with run.reader() as lake:
-        [counts] = lake.run(read_sql(__file__, "answers_with_exemplars"), [run.run_id]).rows()
-    return f"{counts['shown']} of {counts['answers']} answers had exemplars"
 
 
 _OWNED: trl_settings.Owned = {
@@ -384,7 +382,7 @@ def choose_tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[st
     Raises:
         UnknownName: a task is not in the dataset.
     """
-    rows = dataset.columns(["task_id", "task"], run.job.out / "cache").to_list()
+    rows = dataset.table(["task_id", "task"]).to_pylist()
     tasks = list(dict.fromkeys(row["task_id"] for row in rows))
     if not wanted:
         return tasks

@@ -339,7 +339,7 @@ def sample_round(
                 shown,
                 sampling,
                 waves.Config(attempts=config.attempts, keep=0, wave=config.attempts),
-                pool,
+                lambda: pool,
                 job.progress,
                 told={"training_run": run.run_id, "round": number},
                 training=run.run_id,

@@ -19,6 +19,7 @@ import builders
 import pytest
 
 import store
+from evaluators.scheduling.pool import Pair
 from lab import merge
 from lab.exemplar_arms import remeasure
 from lab.exemplar_arms.sizes import ARMS, PRESETS, TEST, TRAIN
@@ -36,7 +37,7 @@ from trainers.policies.interface import Sampling, open_policy
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.prompts import Draw, render_prompts
 from trainers.rollouts.search import run_search
-from trainers.rollouts.waves import Config, Pair, Search
+from trainers.rollouts.waves import Config, Search
 
 QUERIES = Path(__file__).parents[2] / "docs" / "runs"
 ROUNDS, ATTEMPTS = 3, 6
@@ -54,13 +55,17 @@ class Stopwatch:
     """A judge that stores sessions with the speedup that the constants give."""
 
     lake: str
-    device_name: str = "cpu"
+    model: str = "cpu"
 
     @dataclass
     class Verdict:
         status: str = "correct"
         quarantined: bool = False
         equivalent: bool = True
+
+    @property
+    def device(self) -> dict[str, str]:
+        return {"name": self.model}
 
     def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Any]:
         with store.open(self.lake) as lake:

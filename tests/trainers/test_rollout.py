@@ -25,6 +25,7 @@ from chat_server import ChatServer, completion, status
 from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
+from evaluators.scheduling.pool import Pair
 from store.commandline.members import Common
 from store.errors import DatasetError, FlywheelError, UnknownName
 from trainers.cli.rollout import rollout
@@ -39,7 +40,7 @@ from trainers.policies.interface import (
 )
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.prompts import load_prompts
-from trainers.rollouts.waves import Config, Pair, RolloutResult, make_group_id, run_rollout
+from trainers.rollouts.waves import Config, RolloutResult, make_group_id, run_rollout
 
 GOOD = """```python
 import torch
@@ -130,7 +131,6 @@ def roll(
     judge: Judge | None = None,
     limit: int | None = None,
     seed: int | None = None,
-    budget: Budget | None = None,
     training: str | None = None,
     **config: Any,
 ) -> RolloutResult:
@@ -145,9 +145,9 @@ def roll(
         asked,
         sampling,
         Config(**config),
-        judge,
+        None if judge is None else lambda: judge,
         lambda *told: None,
-        budget=budget,
+        told={},
         training=training,
     )
 
@@ -340,7 +340,7 @@ def test_a_spent_budget_keeps_what_came(lake: str, made_lake: Made, tmp_path: Pa
         assert budget.spent_tokens == 7 * 15
         again = Budget(tokens=150)
         one = open_policy(f"{server.url}#m", Serving(budget=again, concurrency=1))
-        outcome = roll(lake, one, dataset=folder, attempts=20, wave=4, budget=again)
+        outcome = roll(lake, one, dataset=folder, attempts=20, wave=4)
         # The attempts of the first command count.
         assert (outcome.tallies[0].attempts, again.spent_tokens) == (0, 7 * 15)
 

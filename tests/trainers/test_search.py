@@ -21,6 +21,7 @@ from chat_server import ChatServer, completion
 from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
+from evaluators.scheduling.pool import Pair
 from pipelines import ExemplarOptions, Message
 from store import ids
 from store.commandline.progress import Progress, ignore_progress
@@ -36,8 +37,8 @@ from trainers.policies.interface import (
     open_policy,
 )
 from trainers.rollouts.prompts import load_prompts
-from trainers.rollouts.search import read_seconds, run_search
-from trainers.rollouts.waves import Config, Pair, RolloutResult, Search
+from trainers.rollouts.search import run_search
+from trainers.rollouts.waves import Config, RolloutResult, Search
 
 ISOLATION = Path(__file__).parents[2] / "docs" / "runs" / "isolation.sql"
 ANSWER = """```python
@@ -109,7 +110,7 @@ class Stopwatch:
     """A judge that stores a session with the speedup that the kernel's comment names."""
 
     lake: str
-    device_name: str = "H200"
+    model: str = "H200"
     disturbed: bool = False
     judged: dict[Pair, str] = field(default_factory=dict[Pair, str])
 
@@ -118,6 +119,10 @@ class Stopwatch:
         status: str = "correct"
         quarantined: bool = False
         equivalent: bool = True
+
+    @property
+    def device(self) -> dict[str, str]:
+        return {"name": self.model}
 
     def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Any]:
         with store.open(self.lake) as lake:
@@ -135,7 +140,7 @@ class Stopwatch:
                 {"kernel_id": kernel},
                 {"task_id": task},
                 {"workload_id": ids.workload_id(task)},
-                builders.device(self.device_name, kind="cuda"),
+                builders.device(self.model, kind="cuda"),
             )
             rows["evaluations"].append(evaluation)
             rows["scans"].append(builders.scan({"kernel_id": kernel}))
@@ -183,7 +188,6 @@ def search(
     sampling: Sampling | None = None,
     exemplars: ExemplarOptions | None = None,
     judge: Stopwatch | None = None,
-    budget: Budget | None = None,
     **more: Any,
 ) -> RolloutResult:
     with store.open(lake) as opened:
@@ -198,7 +202,6 @@ def search(
         exemplars or ExemplarOptions(),
         judge or Stopwatch(lake),
         told,
-        budget,
     )
 
 
@@ -474,7 +477,7 @@ def test_a_search_that_goes_on_judges_on_its_own_device(lake: str) -> None:
     made = {(row["kernel_id"], row["task_id"]) for row in attempts_of(lake)}
     with store.writer(lake, author="tests") as writer:
         writer.append({"devices": [builders.device("B200", kind="cuda")]}, "another GPU")
-    Stopwatch(lake, device_name="B200").judge(sorted(made))
+    Stopwatch(lake, model="B200").judge(sorted(made))
     here = Stopwatch(lake)
     search(lake, Climber(), "top", rounds=1, attempts=2, judge=here)
     assert set(here.judged) == made
@@ -488,8 +491,8 @@ def test_seconds_of_a_killed_command_count_until_its_last_attempt(lake: str) -> 
     begun = run["started_at"]
 
     def read() -> float:
-        with store.open(lake) as opened:
-            return read_seconds(opened, first["namespace"].split("/")[0], first["policy_id"])
+        [row] = rows_of(lake, "SELECT sum(seconds) AS seconds FROM search_rounds")
+        return row["seconds"]
 
     def add(**rows: Any) -> None:
         with store.writer(lake, author="tests") as writer:
@@ -525,10 +528,11 @@ def test_an_interrupted_round_stores_its_seconds(lake: str) -> None:
 @pytest.mark.slow
 def test_budgets_count_what_other_arms_and_seeds_of_the_search_have_spent(lake: str) -> None:
     with ChatServer(lambda asked: completion(["no"])) as server:
-        one = open_policy(f"{server.url}#m", Serving(concurrency=1))
-        search(lake, one, "none", attempts=2, budget=Budget())
+        first = open_policy(f"{server.url}#m", Serving(concurrency=1))
+        search(lake, first, "none", attempts=2)
         budget = Budget()
-        search(lake, one, "bucket", attempts=2, budget=budget, seed=8, budget_s=1e-6)
+        second = open_policy(f"{server.url}#m", Serving(budget=budget))
+        search(lake, second, "bucket", attempts=2, seed=8, budget_s=1e-6)
     spent = sum(row["prompt_tokens"] + row["completion_tokens"] for row in attempts_of(lake))
     assert budget.spent_tokens == spent > 0
     assert {row["namespace"].split("/")[1] for row in attempts_of(lake)} == {"none"}
@@ -548,7 +552,7 @@ def test_budgets_count_what_earlier_commands_of_the_search_have_spent(lake: str)
         def spend(budget: Budget, name: str) -> RolloutResult:
             serving = Serving(budget=budget, concurrency=1, prices=prices)
             one = open_policy(f"{server.url}#m", serving)
-            return search(lake, one, "none", attempts=2, budget=budget, search=name)
+            return search(lake, one, "none", attempts=2, search=name)
 
         # An attempt takes 15 tokens: 10 of the prompt and 5 of the answer.
         assert spend(Budget(usd=100), "money").tallies[0].attempts == 4
@@ -560,11 +564,10 @@ def test_budgets_count_what_earlier_commands_of_the_search_have_spent(lake: str)
             assert len(opened.sql("FROM generations WHERE namespace LIKE 'tokens/%'").rows()) == 4
         more = search(
             lake,
-            open_policy(f"{server.url}#m", Serving(budget=(spent := Budget(tokens=61)))),
+            open_policy(f"{server.url}#m", Serving(budget=Budget(tokens=61))),
             "none",
             attempts=3,
             rounds=3,
-            budget=spent,
             search="tokens",
         )
     assert more.tallies[0].attempts == 0

@@ -129,25 +129,27 @@ def test_tasks_of_the_test_split_are_never_trained_on(url: str, tmp_path: Path) 
 
 
 def test_kernels_quarantined_since_are_told(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    url: str, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = records.make_dataset(url, "sft")
-    with store.open(url) as lake:
-        assert records.list_quarantined(lake, made.dataset_id) == []
-        held = made.table(["kernel_id"]).column(0)[0].as_py()
     import builders
+
+    def choose(name: str) -> records.Dataset:
+        job = Job(name=name, lake_url=url, out=tmp_path / "runs" / name)
+        config = Training(model=str(tiny_model), dataset="sft")
+        with begin_run(job, config) as run:
+            return records.choose_inputs(run, config, "prompt-completion", "sft")[2]
+
+    made = records.make_dataset(url, "sft")
+    held = made.table(["kernel_id"]).column(0)[0].as_py()
+    assert choose("first") == made
+    assert "quarantined" not in capsys.readouterr().err
 
     finding = builders.finding({"kernel_id": held})
     with store.writer(url, author="tests") as writer:
         tables = {"findings": [finding], "standings": [builders.standing(finding)]}
         writer.append(tables, "a cheat")
-    with store.open(url) as lake:
-        assert records.list_quarantined(lake, made.dataset_id) == [held]
     for name in ("sft", "contrastive"):
-        job = Job(name=name, lake_url=url, out=tmp_path / "runs" / name)
-        with begin_run(job, Training()) as run:
-            chosen = records.choose_dataset(run, "sft", "prompt-completion", "sft", seed=0)
-        assert chosen == made
+        assert choose(name) == made
         assert f"1 kernels of dataset sft were quarantined since it was made: {held[:12]}" in (
             capsys.readouterr().err
         )
@@ -169,25 +171,29 @@ def test_the_tiny_model_is_the_same_for_a_seed_and_reads_any_text(
 def test_rows_over_length_are_counted_and_refused(
     url: str, tiny_model: Path, tmp_path: Path
 ) -> None:
+    dataset = records.make_dataset(url, "sft")
+
+    def measure(max_length: int, over_length: Any = "refuse") -> tuple[Any, supervised.Lengths]:
+        config = Training(max_length=max_length, over_length=over_length)
+        return supervised.measure_rows(config, dataset, tiny_model, tmp_path)
+
+    rows, lengths = measure(10_000)
     tokenizer = loading.load_tokenizer(tiny_model)
-    made = records.make_dataset(url, "sft").columns(["prompt", "completion"], tmp_path / "cache")
-    found = supervised.measure_lengths(made, tokenizer, 10_000)
     each = [
         len(tokenizer.apply_chat_template([*row["prompt"], *row["completion"]])["input_ids"])
-        for row in made
+        for row in rows
     ]
-    assert (found.rows, found.tokens, found.longest, found.over) == (
+    assert (lengths.rows, lengths.tokens, lengths.longest, lengths.over) == (
         len(each), sum(each), max(each), 0,
     )  # fmt: skip
     limit = max(each) - 1
-    short = supervised.measure_lengths(made, tokenizer, limit)
+    _, short = measure(limit, "drop")
     assert short.kept == [index for index, length in enumerate(each) if length <= limit]
     told = f"{short.over} of {len(each)} rows are longer than {limit} tokens; the longest has"
     with pytest.raises(DatasetError, match=told):
-        supervised.check_lengths(short, limit, "refuse")
-    assert supervised.check_lengths(short, limit, "drop") == short
+        measure(limit)
     with pytest.raises(DatasetError):
-        supervised.check_lengths(supervised.measure_lengths(made, tokenizer, 5), 5, "drop")
+        measure(5, "drop")
 
 
 @pytest.mark.slow

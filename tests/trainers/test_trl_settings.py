@@ -52,4 +52,4 @@ def test_what_is_passed_wins_over_defaults(sft_config: type[SFTConfig], tmp_path
     made = trl_settings.make_settings(sft_config, config, tmp_path, {"num_train_epochs": 1})
     assert (made["logging_steps"], made["seed"], made["num_train_epochs"]) == (7, 5, 1)
     assert made["report_to"] == ["tensorboard"]
-    assert trl_settings.make_config(sft_config, made).seed == 5
+    assert trl_settings.make_config(sft_config, made)[0].seed == 5

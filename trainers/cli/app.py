@@ -26,7 +26,6 @@ from trainers.runs import processes
 from trainers.runs.job import Job
 
 _DEFAULT = Common()
-_NEEDED = ("Config", "run")
 
 app = make_room_app(
     "trainers",
@@ -63,8 +62,8 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     name
         Name of the trainer.
     """
-    one = members.find_member("trainers", name)
-    module = _load(one)
+    trainer = members.find_member("trainers", name)
+    module = _load(trainer)
     hints = typing.get_type_hints(module.Config, include_extras=True)
 
     def name_option(field: str) -> str:
@@ -72,7 +71,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
         named = [name for note in notes if isinstance(note, Parameter) for name in note.name or ()]
         return named[0] if named else f"--{field.replace('_', '-')}"
 
-    lines = [f"{one.name}: {one.about}", *members.doc_lines(one.file), "", "Options"]
+    lines = [f"{trainer.name}: {trainer.about}", *members.doc_lines(trainer.file), "", "Options"]
     for option in dataclasses.fields(module.Config):
         default = option.default
         shown = "" if default is None or default == () else f" = {default}"
@@ -82,18 +81,29 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
         for field, value in values.items():
             text = " ".join(value) if isinstance(value, tuple) else json.dumps(value).strip('"')
             lines.append(f"  {name_option(field)} {text}")
-    lines += ["", f"`trainers run {one.name} --help` explains each option."]
+    lines += ["", f"`trainers run {trainer.name} --help` explains each option."]
     echo.print_lines("\n".join(lines))
 
 
-def _make_command(one: Member) -> Callable[..., None]:
+def _make_command(trainer: Member) -> Callable[..., None]:
     """Make the function behind `trainers run NAME`."""
-    module = _load(one)
-    preset = members.find_option(sys.argv[1:], "--preset")  # which sets defaults
-    if preset is not None and preset not in _list_presets(module):
-        raise UnknownName.among(f"preset of {one.name}", preset, _list_presets(module))
-    values = {} if preset is None else dict(_list_presets(module)[preset])
-    config_type = _set_defaults(module.Config, values)
+    module = _load(trainer)
+    presets = _list_presets(module)
+    preset = members.find_option(sys.argv[1:], "--preset")
+    if preset is not None and preset not in presets:
+        raise UnknownName.among(f"preset of {trainer.name}", preset, presets)
+    values = {} if preset is None else presets[preset]
+    config_type: type[Any] = module.Config
+    if values:
+        # The preset's values become defaults, which --help shows.
+        hints = typing.get_type_hints(config_type, include_extras=True)
+        body = {
+            "__annotations__": {name: hints[name] for name in values},
+            "__module__": config_type.__module__,
+            "__doc__": config_type.__doc__,
+        } | values
+        config_type = type(config_type.__name__, (config_type,), body)
+        config_type = dataclasses.dataclass(frozen=True, kw_only=True)(config_type)
 
     def command(
         *,
@@ -104,8 +114,8 @@ def _make_command(one: Member) -> Callable[..., None]:
         resume: bool = False,
         common: Common = _DEFAULT,
     ) -> None:
-        given = config or config_type()
-        options = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+        config = config or config_type()
+        options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
         if "trl" in values and options["trl"] != values["trl"]:
             options["trl"] = (*values["trl"], *options["trl"])
         if out is None:
@@ -118,10 +128,10 @@ def _make_command(one: Member) -> Callable[..., None]:
                 )
             # Two runs may begin in one second.
             moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-            out = Path("runs") / one.name / f"{moment}-{secrets.token_hex(2)}"
+            out = Path("runs") / trainer.name / f"{moment}-{secrets.token_hex(2)}"
         with show_progress(quiet=common.quiet or not processes.is_main()) as progress:
             job = Job(
-                name=one.name,
+                name=trainer.name,
                 lake_url=common.lake,
                 out=out,
                 at=at,
@@ -133,14 +143,17 @@ def _make_command(one: Member) -> Callable[..., None]:
         if processes.is_main():
             echo.print_result(str(line))
 
-    presets = ", ".join(_list_presets(module)) or "none exist"
+    def option(help: str, kind: type = str) -> Any:
+        return Annotated[kind | None, Parameter(help=help, show_default=False)]
+
     command.__annotations__ |= {
         "config": Annotated[config_type | None, Parameter(name="*")],
-        "preset": _option(
-            f"Start from this set of options: {presets}. Options on the command line override it."
+        "preset": option(
+            f"Start from this set of options: {', '.join(presets) or 'none exist'}. Options on the "
+            "command line override it."
         ),
-        "at": _option("Read the lake at this tag, snapshot number or ISO time (default: newest)."),
-        "out": _option("Folder of the run (default: ./runs/NAME/TIME).", Path),
+        "at": option("Read the lake at this tag, snapshot number or ISO time (default: newest)."),
+        "out": option("Folder of the run (default: ./runs/NAME/TIME).", Path),
         "resume": Annotated[
             bool,
             Parameter(help="Resume the run in --out from its last checkpoint.", negative=""),
@@ -154,33 +167,16 @@ def _list_presets(module: ModuleType) -> Mapping[str, dict[str, Any]]:
     return getattr(module, "PRESETS", {})
 
 
-def _set_defaults(kind: type, values: dict[str, Any]) -> type:
-    """Return a dataclass with other defaults, which its --help shows."""
-    if not values:
-        return kind
-    hints = typing.get_type_hints(kind, include_extras=True)
-    body = {
-        "__annotations__": {name: hints[name] for name in values},
-        "__module__": kind.__module__,
-        "__doc__": kind.__doc__,
-    } | values
-    return dataclasses.dataclass(frozen=True, kw_only=True)(type(kind.__name__, (kind,), body))
-
-
-def _load(one: Member) -> ModuleType:
+def _load(trainer: Member) -> ModuleType:
     """Import a trainer; raises FlywheelError where it lacks a part of the contract."""
-    module = one.load()
-    missing = [name for name in _NEEDED if not hasattr(module, name)]
+    module = trainer.load()
+    missing = [name for name in ("Config", "run") if not hasattr(module, name)]
     if missing:
         raise FlywheelError(
-            f"{one.file} defines no {', '.join(missing)}",
-            f"A trainer defines {', '.join(_NEEDED)}: see trainers/README.md.",
+            f"{trainer.file} defines no {', '.join(missing)}",
+            "A trainer defines Config, run: see trainers/README.md.",
         )
     return module
-
-
-def _option(help: str, kind: type = str) -> Any:
-    return Annotated[kind | None, Parameter(help=help, show_default=False)]
 
 
 if __name__ == "__main__":

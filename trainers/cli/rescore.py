@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -10,9 +10,6 @@ from store.commandline import echo
 from store.commandline.members import Common, Format
 from store.dossier.names import MOST_IDS, choose_id
 from store.errors import FlywheelError
-
-if TYPE_CHECKING:
-    import store
 
 _DEFAULT = Common()
 
@@ -79,7 +76,17 @@ def rescore(
             'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
         )
         if verify:
-            _verify(lake, run_id, rule, name, format)
+            compared = scoring.verify_rewards(lake, run_id, rule, name=name)
+            if compared.different:
+                display.write_rows(pa.Table.from_pylist(compared.different), format)
+                raise FlywheelError(
+                    f"{len(compared.different)} of {compared.rewards} rewards of {rule} differ",
+                    "Stored rows do not change, so the rule has changed: increase its VERSION.",
+                )
+            same = compared.rewards - compared.other_lakes
+            echo.print_result(f"{same} of {compared.rewards} rewards of {rule} are unchanged")
+            if compared.other_lakes:
+                echo.print_note(f"{compared.other_lakes} were computed at another lake's snapshot")
             return
         known = rules.load_rule(rule)
         terms = rules.configure_rule(known, job.parse_values("option", option))
@@ -113,23 +120,3 @@ def rescore(
             {"rewards": scored.rows}, f"rewards of run {run_id} under {stored_as} {known.version}"
         )
     echo.print_note(f"rewards +{len(scored.rows)} → snapshot {snapshot}")
-
-
-def _verify(lake: store.Lake, run_id: str, rule: str, name: str | None, format: Format) -> None:
-    """Recompute stored rewards and print those that differ; raises FlywheelError if any do."""
-    import pyarrow as pa
-
-    from store.commandline import display
-    from trainers.rewarding import scoring
-
-    compared = scoring.verify_rewards(lake, run_id, rule, name=name)
-    if compared.different:
-        display.write_rows(pa.Table.from_pylist(compared.different), format)
-        raise FlywheelError(
-            f"{len(compared.different)} of {compared.rewards} rewards of {rule} differ",
-            "Stored rows do not change, so the rule has changed: increase its VERSION.",
-        )
-    same = compared.rewards - compared.other_lakes
-    echo.print_result(f"{same} of {compared.rewards} rewards of {rule} are unchanged")
-    if compared.other_lakes:
-        echo.print_note(f"{compared.other_lakes} were computed at another lake's snapshot")

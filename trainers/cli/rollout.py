@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from evaluators import judge as judges
-from evaluators.scheduling.pool import Pool, Verdict
+from evaluators.judge import Config as JudgeConfig
+from evaluators.scheduling.pool import Pool
 from pipelines import ExemplarOptions
 from store.commandline import echo
 from store.commandline.escape import quote_name
@@ -22,7 +21,7 @@ from store.endpoint import Keys
 from store.errors import FlywheelError
 from trainers.policies import interface
 from trainers.policies.interface import Budget, EndpointFailed, Positive, Sampling, Serving
-from trainers.rollouts.waves import Config, RolloutResult, Search
+from trainers.rollouts.waves import Config, Search
 from trainers.training import judging
 
 _DEFAULT = Common()
@@ -30,7 +29,7 @@ _REASONS = 3
 _CONFIG = Config()
 _SAMPLING = Sampling()
 _SERVING = Serving()
-_EVALUATION = judges.Config()
+_EVALUATION = JudgeConfig()
 _SEARCH = Search()
 _EXEMPLARS = ExemplarOptions()
 
@@ -50,7 +49,7 @@ def rollout(
     serving: Annotated[Serving, Parameter(name="*")] = _SERVING,
     budget_tokens: Count | None = None,
     budget_usd: Positive | None = None,
-    evaluation: Annotated[judges.Config, Parameter(name="evaluation", show=False)] = _EVALUATION,
+    evaluation: Annotated[JudgeConfig, Parameter(name="evaluation", show=False)] = _EVALUATION,
     common: Common = _DEFAULT,
 ) -> None:
     """Let policies attempt the tasks of a dataset; store and judge what they write.
@@ -127,21 +126,26 @@ def rollout(
             "options of a search need --rounds: --draw.*",
             "Add --rounds N to search, or omit them.",
         )
-    budget = Budget(tokens=budget_tokens, usd=budget_usd)
-    serving = replace(serving, budget=budget)
+    serving = replace(serving, budget=Budget(tokens=budget_tokens, usd=budget_usd))
     with store.open(common.lake) as lake:
         prompts = load_prompts(lake, dataset, limit)
     endpoints = [word for word in policy if word.startswith(("http:", "https:"))]
     Keys(serving.key_env).check_used(interface.split_endpoint(word)[0] for word in endpoints)
     opened = [interface.open_policy(word, serving) for word in policy]
-    policies = list({one.row["policy_id"]: one for one in opened}.values())  # without repeats
+    policies = list({policy.row["policy_id"]: policy for policy in opened}.values())
+    # A device that is not there is refused before anything is sampled.
+    judges = judging.make_pool(common.lake, device, evaluation, workers) if judge else None
     with ExitStack() as stack:
         progress = stack.enter_context(show_progress(quiet=common.quiet))
-        pool = (
-            stack.enter_context(_Pool(common.lake, device, evaluation, workers)) if judge else None
-        )
-        if search.rounds is not None and pool is not None:
-            outcome = run_search(
+
+        @functools.cache
+        def start_judges() -> Pool:
+            # Only when there is something to judge.
+            assert judges is not None
+            return stack.enter_context(judges)
+
+        if search.rounds is not None:
+            result = run_search(
                 common.lake,
                 policies,
                 prompts,
@@ -149,94 +153,47 @@ def rollout(
                 config,
                 search,
                 draw,
-                pool,
+                start_judges(),
                 progress,
-                budget,
             )
         else:
-            outcome = waves.run_rollout(
+            result = waves.run_rollout(
                 common.lake,
                 policies,
                 prompts,
                 sampling,
                 config,
-                pool,
+                start_judges if judge else None,
                 progress,
                 told={"dataset": dataset, "limit": limit},
-                budget=budget,
             )
-    _report(outcome, quiet=common.quiet)
 
-
-def _report(outcome: RolloutResult, *, quiet: bool) -> None:
-    """Print the result of each policy.
-
-    Raises:
-        EndpointFailed: an endpoint refused us or is gone; of several, the last.
-        FlywheelError: every attempt failed.
-    """
-    losses = [one.stopped for one in outcome.tallies if isinstance(one.stopped, EndpointFailed)]
+    losses = [one for tally in result.tallies if isinstance(one := tally.stopped, EndpointFailed)]
     lost = losses[-1] if losses else None
-    for one in outcome.tallies:
-        if outcome.run_id is not None and not quiet:
-            cost = f", {one.cost_usd:.4f} USD" if one.cost_usd is not None else ""
+    for tally in result.tallies:
+        if result.run_id is not None and not common.quiet:
+            cost = f", {tally.cost_usd:.4f} USD" if tally.cost_usd is not None else ""
             echo.print_note(
-                f"{quote_name(one.name)}: {one.attempts} attempts, {one.no_kernel} without code, "
-                f"{one.failed} failed, {one.kernels} kernels, {one.correct} correct, "
-                f"{one.tokens} tokens{cost}"
+                f"{quote_name(tally.name)}: {tally.attempts} attempts, {tally.no_kernel} without "
+                f"code, {tally.failed} failed, {tally.kernels} kernels, {tally.correct} correct, "
+                f"{tally.tokens} tokens{cost}"
             )
-        for why, count in one.reasons.most_common(_REASONS):
+        for why, count in tally.reasons.most_common(_REASONS):
             echo.print_foreign(f"{count} failed: {why}", sys.stderr)
-        if one.stopped is not None and one.stopped is not lost:
-            echo.print_note(f"{quote_name(one.name)} stopped early:")
-            echo.print_foreign(str(one.stopped), sys.stderr)
-    if outcome.run_id is None:
-        is_stopped = any(one.stopped for one in outcome.tallies)
+        if tally.stopped is not None and tally.stopped is not lost:
+            echo.print_note(f"{quote_name(tally.name)} stopped early:")
+            echo.print_foreign(str(tally.stopped), sys.stderr)
+    if result.run_id is None:
+        is_stopped = any(tally.stopped for tally in result.tallies)
         what = "no attempt" if is_stopped else "nothing left to attempt"
-        echo.print_result(f"{what} at snapshot {outcome.snapshot}")
+        echo.print_result(f"{what} at snapshot {result.snapshot}")
     else:
-        echo.print_result(str(outcome))
+        echo.print_result(str(result))
     if lost is not None:
         raise lost
-    attempts = sum(one.attempts for one in outcome.tallies)
-    if attempts and attempts == sum(one.failed for one in outcome.tallies):
+    attempts = sum(tally.attempts for tally in result.tallies)
+    if attempts and attempts == sum(tally.failed for tally in result.tallies):
         raise FlywheelError(
             f"all {attempts} attempts failed, for the reasons above",
             "Remove the cause, then run the same command again. It repeats failed attempts.",
         )
-
-
-class _Pool:
-    """The judges, started when there is something to judge."""
-
-    def __init__(self, lake: str | None, device: str, config: judges.Config, workers: int) -> None:
-        """Refuse a device that is not there, before anything is sampled."""
-        self._judges = judging.make_pool(lake, device, config, workers)
-        self._stack = ExitStack()
-        self._has_started = False
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-
-    @property
-    def device_name(self) -> str:
-        """Name of the device that the judges use."""
-        return str(self._start().device["name"])
-
-    def judge(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Verdict]:
-        """Return the verdicts of kernels on tasks."""
-        return self._start().judge(wanted)
-
-    def _start(self) -> Pool:
-        if not self._has_started:
-            self._stack.enter_context(self._judges)
-            self._has_started = True
-        return self._judges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,11 +44,7 @@ class Dataset:
 
     dataset_id: str
     name: str
-    pipeline: str
-    dataset_type: str
-    lake_id: str
     snapshot_id: int
-    rows: int
     folder: Path
 
     @property
@@ -66,11 +62,11 @@ class Dataset:
         """Return some columns for a TRL trainer; `cache` receives Arrow copies of them."""
         import datasets
 
-        made = datasets.Dataset.from_parquet(
+        rows = datasets.Dataset.from_parquet(
             [str(file) for file in self.files], columns=names, cache_dir=str(cache)
         )
-        assert isinstance(made, datasets.Dataset)
-        return made
+        assert isinstance(rows, datasets.Dataset)
+        return rows
 
 
 def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = None) -> Dataset:
@@ -116,8 +112,12 @@ def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = N
             f"dataset {row['name']} is {row['dataset_type']}; {dataset_type} is needed",
             "`pipelines list` says what each pipeline makes.",
         )
-    names = [field.name for field in fields(Dataset) if field.name != "folder"]
-    dataset = Dataset(**{name: row[name] for name in names}, folder=folder.resolve())
+    dataset = Dataset(
+        dataset_id=row["dataset_id"],
+        name=row["name"],
+        snapshot_id=row["snapshot_id"],
+        folder=folder.resolve(),
+    )
     if compute_content_hash(dataset.files) != row["content_hash"]:
         raise DatasetError(
             f"the files in {folder} are not those that the lake recorded", describe_remake(row)
@@ -195,11 +195,7 @@ def make_dataset(
         return Dataset(
             dataset_id=dataset.dataset_id,
             name=job.name,
-            pipeline=pipeline,
-            dataset_type=dataset.dataset_type,
-            lake_id=lake.lake_id,
             snapshot_id=lake.snapshot,
-            rows=dataset.rows,
             folder=folder.resolve(),
         )
 
@@ -224,44 +220,24 @@ def choose_inputs(
 
     def choose() -> tuple[Path, Identity, Dataset]:
         base = loading.find_model(str(config.model), run.job.out / "model", config.seed)
-        dataset = choose_dataset(
-            run, config.dataset, dataset_type, pipeline, seed=config.seed, **options
-        )
+        url = run.job.lake_url
+        named = run.resolved.get("dataset") or config.dataset
+        if named is None:
+            dataset = make_dataset(
+                url, pipeline, at=run.pinned_snapshot, seed=config.seed, **options
+            )
+        else:
+            dataset = find_dataset(url, named, dataset_type)
+        with run.reader() as lake:
+            rows = lake.run(read_sql(__file__, "quarantined_rows"), [dataset.dataset_id]).rows()
+        if rows:
+            run.job.say(
+                f"{len(rows)} kernels of dataset {dataset.name} were quarantined since it was "
+                f"made: {', '.join(row['kernel_id'][:12] for row in rows[:3])}"
+            )
         return base, loading.identify_model(base), dataset
 
     return processes.run_on_main(choose)
-
-
-def choose_dataset(
-    run: Run,
-    wanted: str | None,
-    dataset_type: str,
-    pipeline: str,
-    *,
-    seed: int,
-    **options: Any,
-) -> Dataset:
-    """Return the dataset of a run, as `choose_inputs` does."""
-    url = run.job.lake_url
-    wanted = run.resolved.get("dataset") or wanted
-    if wanted is None:
-        dataset = make_dataset(url, pipeline, at=run.pinned_snapshot, seed=seed, **options)
-    else:
-        dataset = find_dataset(url, wanted, dataset_type)
-    with run.reader() as lake:
-        tainted = list_quarantined(lake, dataset.dataset_id)
-    if tainted:
-        run.job.say(
-            f"{len(tainted)} kernels of dataset {dataset.name} were quarantined since it was made: "
-            f"{', '.join(one[:12] for one in tainted[:3])}"
-        )
-    return dataset
-
-
-def list_quarantined(lake: store.Lake, dataset_id: str) -> list[str]:
-    """Return the kernels in a dataset that were quarantined after it was made."""
-    text = read_sql(__file__, "quarantined_rows")
-    return [row["kernel_id"] for row in lake.run(text, [dataset_id]).rows()]
 
 
 def compute_content_hash(files: list[Path]) -> str:

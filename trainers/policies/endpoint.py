@@ -8,6 +8,7 @@ with its reason; a server that refuses requests or is gone ends the run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -53,7 +54,7 @@ class Endpoint:
 
     def __init__(self, url: str, model: str, serving: Serving) -> None:
         self.url, self.model, self.serving = url, model, serving
-        self._key = Keys(serving.key_env).key_for(url)
+        self.key = Keys(serving.key_env).key_for(url)
         self.takes_n = True
         """Whether a request may ask for several completions, until the server shows otherwise."""
         self.limit = "max_tokens"
@@ -61,7 +62,8 @@ class Endpoint:
         self.works = False
         """Whether the server has answered a request for this model, now or in an earlier command.
         Then one that it refuses is the fault of its prompt."""
-        self._row = {
+        # The URL is a private column, and the key is not stored.
+        self.row: dict[str, Any] = {
             "policy_id": content_id("endpoint", url, model),
             "name": model,
             "kind": "endpoint",
@@ -69,11 +71,6 @@ class Endpoint:
             "endpoint": url,
             "output_terms": serving.terms,
         }
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """Its row of `policies`; the URL is a private column, and the key is not stored."""
-        return self._row
 
     def sample(
         self,
@@ -91,27 +88,20 @@ class Endpoint:
             BudgetReached: the budget does not allow another request; earlier results were yielded.
             EndpointFailed: the server refuses requests or is gone; earlier results were yielded.
         """
-        results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None]
-        results = queue.SimpleQueue()
-        round_ = Requests(self, prompts, n, sampling, seeds, results)
-        thread = threading.Thread(target=round_.run, name="endpoint", daemon=True)
+        requests = Requests(self, prompts, n, sampling, seeds)
+        thread = threading.Thread(target=requests.run, name="endpoint", daemon=True)
         thread.start()
         try:
-            while (result := results.get()) is not None:
+            while (result := requests.results.get()) is not None:
                 if isinstance(result, BaseException):
                     raise result
                 yield result
         finally:
-            round_.cancel()
+            requests.cancel()
             thread.join()
 
     def close(self) -> None:
         """Do nothing: there is no state between calls."""
-
-    def client(self) -> Client:
-        """Return a client of the server, which holds its key."""
-        serving = self.serving
-        return Client(self.url, self._key, timeout_s=serving.timeout_s, retries=serving.retries)
 
 
 class Requests:
@@ -124,12 +114,12 @@ class Requests:
         n: int,
         sampling: Sampling,
         seeds: Sequence[int] | None,
-        results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None],
     ) -> None:
         self._endpoint = endpoint
         self._prompts, self._n, self._sampling = prompts, n, sampling
         self._seeds = [sampling.seed] * len(prompts) if seeds is None else seeds
-        self._results = results
+        self.results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None]
+        self.results = queue.SimpleQueue()
         self._serving = endpoint.serving
         self._budget = endpoint.serving.budget
         self._stop: FlywheelError | None = None
@@ -141,34 +131,31 @@ class Requests:
         self._begun = threading.Event()
 
     def run(self) -> None:
-        """Make all requests; put the results into the queue, and None at the end."""
+        """Make all requests; put the results into the queue, and an error or None at the end."""
+        end: BaseException | None
         try:
             asyncio.run(self._request_all())
-        except asyncio.CancelledError:
-            pass
+            end = self._stop
         except BaseException as error:
-            self._results.put(error)
-        else:
-            if self._stop is not None:
-                self._results.put(self._stop)
+            end = error
         self._begun.set()
-        self._results.put(None)
+        self.results.put(end)
 
     def cancel(self) -> None:
         """Cancel pending requests; has no effect after the end."""
         self._begun.wait()
-        if self._loop is not None and self._task is not None and not self._loop.is_closed():
-            try:
+        if self._loop is not None and self._task is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._task.cancel)
-            except RuntimeError:
-                return  # it was closed in between
 
     async def _request_all(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         self._places = asyncio.Semaphore(max(self._serving.concurrency, 1))
         self._freed = asyncio.Condition()
         self._begun.set()
-        async with self._endpoint.client() as client, asyncio.TaskGroup() as group:
+        url, key, serving = self._endpoint.url, self._endpoint.key, self._serving
+        client = Client(url, key, timeout_s=serving.timeout_s, retries=serving.retries)
+        async with client, asyncio.TaskGroup() as group:
             for index in range(len(self._prompts)):
                 group.create_task(self._prompt(client, index))
 
@@ -202,7 +189,7 @@ class Requests:
         async with self._places:
             # Results that are not stored yet would be lost with this process, so limit their
             # number.
-            while self._results.qsize() >= self._serving.concurrency:
+            while self.results.qsize() >= self._serving.concurrency:
                 await asyncio.sleep(_WAIT_S)
             while True:
                 most = prompt_tokens + n * self._sampling.max_tokens
@@ -237,7 +224,7 @@ class Requests:
                     self._budget.release(most, usd)
                     self._freed.notify_all()
             if completions:
-                self._results.put((index, completions))
+                self.results.put((index, completions))
         return completions, n
 
     async def _hold(self, tokens: int, usd: float | None) -> bool:

@@ -238,18 +238,13 @@ class Scripted:
             if not isinstance(line, dict) or not isinstance(line.get("text"), str):
                 raise FlywheelError(f'{file}: line {number} has no "text"')
             self._lines.append(line)
-        self._row = {
+        self.row: dict[str, Any] = {
             "policy_id": content_id("scripted", hashlib.sha256(file.read_bytes()).hexdigest()),
             "name": file.stem,
             "kind": "script",
             "model": file.name,
         }
         self._turns: dict[str, Iterator[dict[str, Any]]] = {}
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """Its row of `policies`; the file's bytes are its identity."""
-        return self._row
 
     def sample(
         self,
@@ -266,10 +261,10 @@ class Scripted:
         for index, messages in enumerate(prompts):
             shown = messages[-1]["content"]
             if shown not in self._turns:
-                fitting = [one for one in self._lines if one.get("contains", "") in shown]
+                fitting = [line for line in self._lines if line.get("contains", "") in shown]
                 if not fitting:
                     raise FlywheelError(
-                        f"{self._row['model']} has no answer to the prompt {shown[:60]!r}",
+                        f"{self.row['model']} has no answer to the prompt {shown[:60]!r}",
                         'A line without "contains" fits every prompt.',
                     )
                 self._turns[shown] = itertools.cycle(fitting)

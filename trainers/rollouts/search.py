@@ -17,24 +17,19 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
 import pipelines
 import store
+from evaluators.scheduling.pool import Pool
 from pipelines import ExemplarOptions
 from store import read_sql
 from store.commandline.progress import Progress
 from store.errors import FlywheelError
 from store.ids import content_id
 from trainers.policies.endpoint import Endpoint
-from trainers.policies.interface import (
-    Budget,
-    BudgetReached,
-    EndpointFailed,
-    Policy,
-    Sampling,
-)
+from trainers.policies.interface import BudgetReached, EndpointFailed, Policy, Sampling
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.prompts import (
     Draw,
@@ -47,7 +42,6 @@ from trainers.rollouts.waves import (
     SEEDS,
     Config,
     Group,
-    Judge,
     RolloutResult,
     Search,
     Tally,
@@ -76,15 +70,6 @@ _FLAGS = {
 }
 
 
-class SearchJudge(Judge, Protocol):
-    """Judges kernels on a device, whose speedups the prompts show."""
-
-    @property
-    def device_name(self) -> str:
-        """Name of the device, as in table devices."""
-        ...
-
-
 def run_search(
     lake_url: str | None,
     policies: Sequence[Policy],
@@ -93,15 +78,14 @@ def run_search(
     config: Config,
     options: Search,
     exemplars: ExemplarOptions,
-    judge: SearchJudge,
+    judges: Pool,
     progress: Progress,
-    budget: Budget | None = None,
 ) -> RolloutResult:
     """Search with each policy in turn, and store and judge all attempts.
 
     The prompts name the tasks; new ones replace them in every round. The seed of `sampling` is the
     first one; rounds differ, arms do not. All attempts of `config` at a task, over all rounds, are
-    made. What earlier commands of the search have spent is added to the budget first.
+    made. What earlier commands of the search have spent is added to the endpoint's budget first.
 
     Raises:
         FlywheelError: the attempts cannot be divided evenly, --seed is missing, the name belongs to
@@ -119,29 +103,29 @@ def run_search(
         raise FlywheelError(f"--seeds {options.seeds} needs the first seed", "Give --seed.")
     check_pipeline(options.pipeline)
     each = config.attempts // options.rounds
-    tallies = [Tally(name=str(one.row["name"])) for one in policies]
+    tallies = [Tally(name=str(policy.row["name"])) for policy in policies]
     run_id: str | None = None
     with (
         store.writer(lake_url, author=f"trainers {NAME}") as writer,
         store.Location.of(lake_url).open_leases() as leases,
     ):
         snapshot = writer.flush()
-        written: dict[str, None] = {}
         draw = Draw(
             arm="none",
-            device=judge.device_name,
+            device=str(judges.device["name"]),
             purpose="eval" if prompts[0].purpose == "eval" else "train",
             pipeline=options.pipeline,
             **pipelines.copy_exemplar_options(exemplars),
         )
         searches: list[_PolicySearch] = []
+        counts = Config(attempts=each, wave=each, keep=0)
         for policy, tally in zip(policies, tallies, strict=True):
-            work = Work(writer, sampling, Config(attempts=each, wave=each, keep=0), judge, progress)
+            work = Work(writer, sampling, counts, lambda: judges, progress)
             searches.append(_PolicySearch(writer, work, policy, tally, prompts, options, draw))
         # With the leases of all namespaces, no other command makes the same attempts.
-        names = {f"search {one}": one for search in searches for one in search.namespaces}
-        held = leases.take(list(names))
-        if others := [one for name, one in names.items() if name not in held]:
+        leased = {f"search {name}": name for search in searches for name in search.namespaces}
+        held = leases.take(list(leased))
+        if others := [name for lease, name in leased.items() if lease not in held]:
             raise FlywheelError(
                 f"another command works on {', '.join(others[:3])}"
                 f"{' and more' if len(others) > 3 else ''}",
@@ -149,31 +133,24 @@ def run_search(
             )
         with writer.reader() as lake:
             for search in searches:
-                search.read_earlier_commands(lake, budget)
+                search.read_earlier_commands(lake)
         for search in searches:
             try:
                 search.run_rounds(options.rounds)
             finally:
                 snapshot = writer.flush()
-                written |= search.work.written
                 search.policy.close()
             run_id = search.run_id or run_id
-    return RolloutResult(
-        run_id=run_id, tallies=tallies, snapshot=snapshot, kernel_ids=list(written)
-    )
+    return RolloutResult(run_id=run_id, tallies=tallies, snapshot=snapshot)
 
 
-@dataclass(frozen=True)
-class _Arm:
+class _Arm(NamedTuple):
     """One strategy with one seed."""
 
+    namespace: str
+    """NAME/STRATEGY/SEED/POLICY."""
     draw: Draw
-    """Its namespace is NAME/STRATEGY/SEED/POLICY."""
     sampling: Sampling
-
-    @property
-    def namespace(self) -> str:
-        return str(self.draw.namespace)
 
 
 class _PolicySearch:
@@ -201,32 +178,48 @@ class _PolicySearch:
             for strategy in dict.fromkeys(options.strategy):
                 name = f"{options.search}/{strategy}/{sampling.seed or 0}"
                 namespace = f"{name}/{policy.row['policy_id'][:12]}"
-                arm = replace(draw, arm=strategy, namespace=namespace)
-                self._arms.append(_Arm(arm, sampling))
+                draw_arm = replace(draw, arm=strategy, namespace=namespace)
+                self._arms.append(_Arm(namespace, draw_arm, sampling))
+        self.namespaces = [arm.namespace for arm in self._arms]
         self._spent_s = 0.0
         self.run_id: str | None = None
         """None until an attempt is missing."""
 
-    @property
-    def namespaces(self) -> list[str]:
-        """Return the namespaces of all arms."""
-        return [arm.namespace for arm in self._arms]
-
-    def read_earlier_commands(self, lake: store.Lake, budget: Budget | None) -> None:
+    def read_earlier_commands(self, lake: store.Lake) -> None:
         """Compare the options with those of earlier commands, and count what these have spent.
 
         Raises:
             FlywheelError: earlier commands searched under this name with other options.
         """
-        check_search(lake, self._options.search, self.namespaces, self._describe())
         name, policy_id = self._options.search, str(self.policy.row["policy_id"])
-        self._spent_s = read_seconds(lake, name, policy_id)
+        given = _flatten(self._describe())
+        for row in lake.run(read_sql(__file__, "search_runs"), [self.namespaces]).rows():
+            stored = _flatten(json.loads(row["config"]))
+            changes: list[str] = []
+            # A run of an earlier version lacks entries that this one stores.
+            for key in (key for key in given if key in stored and given[key] != stored[key]):
+                flag = _FLAGS.get(key, "--" + key.replace("_", "-"))
+                if key == "seed":
+                    was_given = "--seed was given, and now it is not"
+                    changes.append(was_given if stored[key] else "it had no --seed")
+                elif key == "tasks_id":
+                    changes.append(f"the {flag} differ")
+                else:
+                    changes.append(f"{flag} was {stored[key]} and is now {given[key]}")
+            if changes:
+                raise FlywheelError(
+                    f'the search "{name}" was begun with other options: {"; ".join(changes)}',
+                    "Give the options that it was begun with to continue it, or choose another "
+                    "--search. More --rounds with as many attempts each extend a search.",
+                )
+        # The rounds with any arms. A round that was killed counts until its last stored attempt.
+        [rounds] = lake.run(read_sql(__file__, "search_seconds"), [name, policy_id]).rows()
+        self._spent_s = float(rounds["seconds"])
         if isinstance(self.policy, Endpoint):
             # The tokens and the USD of all stored attempts of the search, with any arms.
             [cost] = lake.run(read_sql(__file__, "search_cost"), [name, policy_id]).rows()
             self.policy.works = cost["tokens"] > 0
-            if budget is not None:
-                budget.spend(int(cost["tokens"]), float(cost["usd"]))
+            self.policy.serving.budget.spend(int(cost["tokens"]), float(cost["usd"]))
 
     def run_rounds(self, rounds: int) -> None:
         """Make the missing attempts round by round, until the budget is spent."""
@@ -371,46 +364,6 @@ class _PolicySearch:
         return [
             self._make_group_id(arm, task, number) for arm in self._arms for task in self._tasks
         ]
-
-
-def check_search(
-    lake: store.Lake, name: str, namespaces: Sequence[str], configuration: Mapping[str, Any]
-) -> None:
-    """Refuse a configuration that differs from that of a stored run of the same search.
-
-    Raises FlywheelError, which names all options that differ.
-    """
-    rows = lake.run(read_sql(__file__, "search_runs"), [list(namespaces)]).rows()
-    given = _flatten(configuration)
-    for row in rows:
-        stored = _flatten(json.loads(row["config"]))
-        # A run of an earlier version lacks entries that this one stores.
-        differing = [key for key in given if key in stored and given[key] != stored[key]]
-        if differing:
-            changes: list[str] = []
-            for key in differing:
-                flag = _FLAGS.get(key, "--" + key.replace("_", "-"))
-                if key == "seed":
-                    was_given = "--seed was given, and now it is not"
-                    changes.append(was_given if stored[key] else "it had no --seed")
-                elif key == "tasks_id":
-                    changes.append(f"the {flag} differ")
-                else:
-                    changes.append(f"{flag} was {stored[key]} and is now {given[key]}")
-            raise FlywheelError(
-                f'the search "{name}" was begun with other options: {"; ".join(changes)}',
-                "Give the options that it was begun with to continue it, or choose another "
-                "--search. More --rounds with as many attempts each extend a search.",
-            )
-
-
-def read_seconds(lake: store.Lake, name: str, policy_id: str) -> float:
-    """Return the seconds of the rounds that earlier commands of a search took, with any arms.
-
-    A round that was killed counts until its last stored attempt.
-    """
-    row = lake.run(read_sql(__file__, "search_seconds"), [name, policy_id]).one()
-    return float(row["seconds"]) if row else 0.0
 
 
 def _flatten(configuration: Mapping[str, Any]) -> dict[str, Any]:

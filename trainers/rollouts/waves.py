@@ -6,13 +6,13 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import store
-from evaluators.scheduling.pool import Pair, Verdict
+from evaluators.scheduling.pool import Pool
 from pipelines import Strategy, query
 from store import read_sql
 from store.commandline.progress import Progress
@@ -21,7 +21,6 @@ from store.ids import content_id
 from trainers.policies.endpoint import Endpoint
 from trainers.policies.interface import (
     FAILED,
-    Budget,
     BudgetReached,
     EndpointFailed,
     Policy,
@@ -113,10 +112,6 @@ class Group:
     """From it follows the seed of each wave of its attempts; None: no seed."""
     attempts: int = 0
     next_index: int = 0
-    tokens: int = 0
-    """Tokens of the attempts of earlier commands, including prompts."""
-    cost_usd: float = 0.0
-    """Their price."""
 
 
 @dataclass(kw_only=True)
@@ -150,18 +145,23 @@ def make_group_id(
     )  # fmt: skip
 
 
-def add_stored_attempts(lake: store.Lake, units: Sequence[Unit], device: str | None = None) -> None:
-    """Add the attempts and verdicts that the lake has to units of new groups (`read_groups`)."""
+def add_stored_attempts(
+    lake: store.Lake, units: Sequence[Unit], device: str | None = None
+) -> list[dict[str, Any]]:
+    """Add the attempts and verdicts that the lake has to units of new groups.
+
+    Returns what the lake has of these groups (`read_groups`).
+    """
     groups = [(unit, group) for unit in units for group in unit.groups]
     stored = read_groups(lake, [group.group_id for _, group in groups], device)
     for unit, group in groups:
         row = stored.get(group.group_id)
         if row is not None:
             group.attempts, group.next_index = row["attempts"], row["next_index"]
-            group.tokens, group.cost_usd = row["tokens"], row["cost_usd"]
             unit.kernels |= set(row["kernel_ids"])
             unit.correct |= set(row["correct_ids"])
             unit.unjudged |= set(row["unjudged_ids"])
+    return list(stored.values())
 
 
 def read_groups(
@@ -223,31 +223,21 @@ class RolloutResult:
     """None if nothing was left to sample."""
     tallies: list[Tally]
     snapshot: int
-    kernel_ids: list[str] = field(default_factory=list[str])
-    """Kernels written in this run, without repeats."""
 
     def __str__(self) -> str:
-        sums = {
-            name: sum(getattr(one, name) for one in self.tallies)
+        attempts, failed, kernels, correct = (
+            sum(getattr(tally, name) for tally in self.tallies)
             for name in ("attempts", "failed", "kernels", "correct")
-        }
-        failed = f" ({sums['failed']} failed)" if sums["failed"] else ""
+        )
+        failures = f" ({failed} failed)" if failed else ""
         return (
-            f"generations +{sums['attempts']}{failed} kernels {sums['kernels']} "
-            f"correct {sums['correct']} → snapshot {self.snapshot}"
+            f"generations +{attempts}{failures} kernels {kernels} correct {correct} "
+            f"→ snapshot {self.snapshot}"
         )
 
 
 NewKernel: TypeAlias = tuple[Unit, str]
 """A kernel that a unit has not had before, by its id."""
-
-
-class Judge(Protocol):
-    """Gives verdicts, like evaluators.scheduling.pool.Pool."""
-
-    def judge(self, wanted: Sequence[Pair]) -> Mapping[Pair, Verdict]:
-        """Return the verdict of each (kernel_id, task_id), and store new ones."""
-        ...
 
 
 def run_rollout(
@@ -256,20 +246,19 @@ def run_rollout(
     prompts: Sequence[ShownPrompt],
     sampling: Sampling,
     config: Config,
-    judge: Judge | None,
+    start_judges: Callable[[], Pool] | None,
     progress: Progress,
     *,
-    told: Mapping[str, Any] | None = None,
-    budget: Budget | None = None,
+    told: Mapping[str, Any],
     training: str | None = None,
 ) -> RolloutResult:
     """Sample from each policy in turn until each task has enough, and store all attempts.
 
     One model is in memory at a time, and several prompts of one task take turns. A seed of
-    `sampling` changes with every wave. Without a judge, every attempt is made and stored. What
-    earlier commands have spent on the same attempts is added to the budget first. `told` has
-    further entries of the run's configuration. With the run of a `training`, no other command makes
-    or counts the attempts.
+    `sampling` changes with every wave. Judges are started when there is something to judge; without
+    any, every attempt is made and stored. What earlier commands have spent on the same attempts is
+    added to the endpoint's budget first. `told` has further entries of the run's configuration.
+    With the run of a `training`, no other command makes or counts the attempts.
 
     Raises:
         FlywheelError: a policy cannot be used. A spent budget or a lost endpoint is not an error:
@@ -278,7 +267,7 @@ def run_rollout(
     with store.writer(lake_url, author=f"trainers {NAME}") as writer:
         # Include the rows that an earlier run has only spooled.
         writer.flush()
-        work = Work(writer, sampling, config, judge, progress)
+        work = Work(writer, sampling, config, start_judges, progress)
         plans: list[tuple[Policy, Tally, list[Unit]]] = []
         with writer.reader() as lake:
             origin = (lake.lake_id, lake.snapshot)
@@ -289,29 +278,26 @@ def run_rollout(
                     group = Group(asked=prompt, group_id=group_id, seed=sampling.seed)
                     by_task.setdefault(prompt.task_id, Unit(groups=[])).groups.append(group)
                 units = list(by_task.values())
-                add_stored_attempts(lake, units)
+                stored = add_stored_attempts(lake, units)
                 plans.append((policy, Tally(name=str(policy.row["name"])), units))
                 if isinstance(policy, Endpoint):
-                    groups = [group for unit in units for group in unit.groups]
-                    policy.works = any(group.tokens for group in groups)
-                    if budget is not None:
-                        for group in groups:
-                            budget.spend(group.tokens, group.cost_usd)
+                    policy.works = any(row["tokens"] for row in stored)
+                    for row in stored:
+                        policy.serving.budget.spend(row["tokens"], row["cost_usd"])
         all_units = [unit for _, _, units in plans for unit in units]
         work.judge_stored(all_units)
+        tallies = [tally for _, tally, _ in plans]
         if not any(map(work.choose_next, all_units)):
-            return RolloutResult(
-                run_id=None, tallies=[tally for _, tally, _ in plans], snapshot=writer.flush()
-            )
+            return RolloutResult(run_id=None, tallies=tallies, snapshot=writer.flush())
         rows = [policy.row for policy in policies]
         # Policies by their ids: what names them on the command line may be a private URL.
         configuration = {
             "policies": [row["policy_id"] for row in rows],
             "sampling": asdict(sampling),
             "rollout": asdict(config),
-            "judged": judge is not None,
+            "judged": start_judges is not None,
             "prompts": len(prompts),
-            **(told or {}),
+            **told,
         }
         with record_rollout(writer, NAME, configuration, origin, rows) as record:
             work.run_id = record.run_id
@@ -326,12 +312,7 @@ def run_rollout(
                     policy.close()
                 if isinstance(tally.stopped, EndpointFailed):
                     record.error = tally.stopped
-    return RolloutResult(
-        run_id=record.run_id,
-        tallies=[tally for _, tally, _ in plans],
-        snapshot=record.snapshot,
-        kernel_ids=list(work.written),
-    )
+    return RolloutResult(run_id=record.run_id, tallies=tallies, snapshot=record.snapshot)
 
 
 def record_rollout(
@@ -345,32 +326,28 @@ def record_rollout(
 
     The rollout reads this lake (id) and snapshot.
     """
+    lake_id, snapshot = origin
     run = store.make_run(
-        kind="rollout",
-        name=name,
-        config=configuration,
-        lake_id=origin[0],
-        snapshot_id=origin[1],
+        kind="rollout", name=name, config=configuration, lake_id=lake_id, snapshot_id=snapshot
     )
     return store.record_run(writer, run, f"{name} begins", {"policies": policies})
 
 
 class Work:
-    """One run: its writer, its judge, and its kernels."""
+    """One run: its writer and its judges."""
 
     def __init__(
         self,
         writer: store.Writer,
         sampling: Sampling,
         config: Config,
-        judge: Judge | None,
+        start_judges: Callable[[], Pool] | None,
         progress: Progress,
     ) -> None:
         self._writer = writer
         self.sampling, self.config = sampling, config
-        self._judge, self.progress = judge, progress
+        self._start_judges, self.progress = start_judges, progress
         self.run_id = ""
-        self.written: dict[str, None] = {}
 
     def choose_next(self, unit: Unit) -> tuple[Group, int] | None:
         """Return the next prompt of a unit and the number of attempts, or None if it has enough."""
@@ -430,7 +407,6 @@ class Work:
                         if kernel_id not in unit.kernels:
                             unit.kernels.add(kernel_id)
                             tally.kernels += 1
-                            self.written[kernel_id] = None
                             new_kernels.append((unit, kernel_id))
                     self.progress(
                         sum(unit.attempts for unit in units),
@@ -447,10 +423,10 @@ class Work:
 
     def request_verdicts(self, kernels: Sequence[NewKernel], tally: Tally | None = None) -> None:
         """Have kernels judged, if there is a judge; what is correct counts for unit and tally."""
-        if self._judge is None or not kernels:
+        if self._start_judges is None or not kernels:
             return
         pairs = [(kernel_id, unit.groups[0].asked.task_id) for unit, kernel_id in kernels]
-        verdicts = self._judge.judge(pairs)
+        verdicts = self._start_judges().judge(pairs)
         for (unit, kernel_id), pair in zip(kernels, pairs, strict=True):
             verdict = verdicts[pair]
             if verdict.status != "correct" or verdict.quarantined or not verdict.equivalent:

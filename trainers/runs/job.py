@@ -7,15 +7,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from store.commandline import echo
 from store.commandline.progress import Progress, ignore_progress
 from store.errors import FlywheelError
-
-OverLength: TypeAlias = Literal["refuse", "drop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,7 @@ class Training:
     """Train LoRA adapters of this rank instead of all weights."""
     max_length: int = 4096
     """Maximum number of tokens of prompt and completion together."""
-    over_length: OverLength = "refuse"
+    over_length: Literal["refuse", "drop"] = "refuse"
     """What to do with longer rows: refuse to train, or drop them and print how many."""
     save_steps: int = 100
     """Number of optimization steps between checkpoints."""

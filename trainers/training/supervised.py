@@ -12,13 +12,12 @@ from store.errors import DatasetError
 from trainers.datasets.records import Dataset
 from trainers.models import loading
 from trainers.runs import processes as ranks
-from trainers.runs.job import OverLength, Training
+from trainers.runs.job import Training
 from trainers.runs.recording import Checkpoints
 from trainers.training import trl_settings
 
 if TYPE_CHECKING:
     import datasets
-    from transformers import PreTrainedTokenizerBase
 
 _BATCH_ROWS = 256
 
@@ -56,48 +55,39 @@ def measure_rows(
     """Return the rows of a training with their lengths.
 
     Raises:
-        DatasetError: rows are longer than the model is trained on, and are not to be dropped.
+        DatasetError: rows are longer than the model is trained on, and are not to be dropped, or
+            none is left.
     """
     rows = dataset.columns(["prompt", "completion"], out / "cache")
-    tokenizer = loading.load_tokenizer(model)
-    lengths = ranks.run_on_main(lambda: measure_lengths(rows, tokenizer, config.max_length))
-    return rows, check_lengths(lengths, config.max_length, config.over_length)
+    tokenizer: Any = loading.load_tokenizer(model)
 
+    def measure() -> list[int]:
+        lengths: list[int] = []
+        for start in range(0, len(rows), _BATCH_ROWS):
+            batch: dict[str, Any] = rows[start : start + _BATCH_ROWS]
+            turns = [
+                [*prompt, *completion]
+                for prompt, completion in zip(batch["prompt"], batch["completion"], strict=True)
+            ]
+            # As TRL renders them.
+            encoded = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=True)
+            lengths += map(len, encoded["input_ids"])
+        return lengths
 
-def measure_lengths(
-    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> Lengths:
-    """Return the lengths of rows with prompt and completion, as TRL renders them."""
-    lengths: list[int] = []
-    for start in range(0, len(rows), _BATCH_ROWS):
-        batch: dict[str, Any] = rows[start : start + _BATCH_ROWS]
-        turns = [
-            [*prompt, *completion]
-            for prompt, completion in zip(batch["prompt"], batch["completion"], strict=True)
-        ]
-        encoded: Any = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=True)
-        lengths += map(len, encoded["input_ids"])
-    return Lengths(
-        rows=len(lengths),
-        tokens=sum(lengths),
-        longest=max(lengths, default=0),
-        kept=[index for index, length in enumerate(lengths) if length <= max_length],
+    measured = ranks.run_on_main(measure)
+    lengths = Lengths(
+        rows=len(measured),
+        tokens=sum(measured),
+        longest=max(measured, default=0),
+        kept=[index for index, length in enumerate(measured) if length <= config.max_length],
     )
-
-
-def check_lengths(lengths: Lengths, max_length: int, over_length: OverLength) -> Lengths:
-    """Return the lengths if the rows can be trained on.
-
-    Raises:
-        DatasetError: rows are over length and are not to be dropped, or none is left.
-    """
-    if lengths.over and (over_length == "refuse" or not lengths.kept):
+    if lengths.over and (config.over_length == "refuse" or not lengths.kept):
         raise DatasetError(
-            f"{lengths.over} of {lengths.rows} rows are longer than {max_length} tokens; "
+            f"{lengths.over} of {lengths.rows} rows are longer than {config.max_length} tokens; "
             f"the longest has {lengths.longest}",
             f"Give --max-length {lengths.longest}, or --over-length drop to leave them out.",
         )
-    return lengths
+    return rows, lengths
 
 
 def make_settings(
@@ -132,9 +122,7 @@ def train_supervised(
     from trl.trainer.sft_trainer import SFTTrainer
 
     # The arguments come first, because with ZeRO-3 and FSDP they decide how the model is loaded.
-    arguments = trl_settings.make_config(SFTConfig, settings)
-    model_options: dict[str, Any] = dict(arguments.model_init_kwargs or {})  # pyright: ignore
-    arguments.model_init_kwargs = None
+    arguments, model_options = trl_settings.make_config(SFTConfig, settings)
     trainer = SFTTrainer(
         model=loading.load_model(model_folder, lora=config.lora, **model_options),
         args=arguments,

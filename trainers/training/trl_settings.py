@@ -8,16 +8,14 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias
 
 from store.errors import FlywheelError, UnknownName
 from trainers.models import loading
 from trainers.runs.job import Training, parse_pairs
 from trainers.runs.recording import EVENTS
-
-_Made = TypeVar("_Made")
 
 Owned: TypeAlias = Mapping[str, str | None]
 """Settings of TRL that --trl refuses, with the option to use instead; None for those without."""
@@ -74,8 +72,8 @@ def make_settings(
     return ours | dict(defaults) | passed
 
 
-def make_config(kind: Callable[..., _Made], given: Mapping[str, Any]) -> _Made:
-    """Return a TRL configuration of these arguments, for one GPU per process.
+def make_config(kind: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a TRL configuration, for one GPU per process, and its options of the model.
 
     A single process would spread its batches over all GPUs that it sees (DataParallel), including
     those of the judges.
@@ -85,10 +83,12 @@ def make_config(kind: Callable[..., _Made], given: Mapping[str, Any]) -> _Made:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*gradient_checkpointing.*", FutureWarning)
-        made: Any = kind(**given)
-    if made.n_gpu > 1:
-        made._n_gpu = 1
-    return made
+        config = kind(**settings)
+    if config.n_gpu > 1:
+        config._n_gpu = 1
+    model_options = dict(config.model_init_kwargs or {})
+    config.model_init_kwargs = None
+    return config, model_options
 
 
 def stop_printing(trainer: Any) -> None:
