@@ -219,31 +219,17 @@ def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKerne
 
     program = Program(module, "x.new_empty(x.shape[1])")
     about = "C column by column, with strided reads."
-    kernels = [program.write_c("cpp_strided", about, strided, texts.PLAIN)]
-    for variant, about, source, flags, techniques in (
-        (
-            "cpp_vector",
-            "C row by row into the sums of all columns, vectorised by the compiler.",
-            block(1024),
-            texts.VECTOR,
-            ("vectorised", "coalesced"),
-        ),
-        (
-            "cpp_threads",
-            "C with blocks of columns on several threads, vectorised.",
-            [texts.PRAGMA, *block(128)],
-            texts.THREADS,
-            ("vectorised", "coalesced"),
-        ),
-        (
-            "wrong_tail",
-            "C row by row without the last quarter of the rows.",
-            block(1024, "rows - rows / 4"),
-            texts.VECTOR,
-            ("vectorised",),
-        ),
-    ):
-        kernels.append(program.write_c(variant, about, source, flags, techniques))
+    about_rows = "C row by row into the sums of all columns, vectorised by the compiler."
+    about_threads = "C with blocks of columns on several threads, vectorised."
+    about_wrong = "C row by row without the last quarter of the rows."
+    threads, fast = [texts.PRAGMA, *block(128)], ("vectorised", "coalesced")
+    wrong = block(1024, "rows - rows / 4")
+    kernels = [
+        program.write_c("cpp_strided", about, strided, texts.PLAIN),
+        program.write_c("cpp_vector", about_rows, block(1024), texts.VECTOR, fast),
+        program.write_c("cpp_threads", about_threads, threads, texts.THREADS, fast),
+        program.write_c("wrong_tail", about_wrong, wrong, texts.VECTOR, ("vectorised",)),
+    ]
     program = Program(module, "x.new_empty(x.shape[1])", ("n=x.shape[0]", "cols=x.shape[1]"))
     source = [
         "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",

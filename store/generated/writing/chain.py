@@ -119,10 +119,6 @@ def _sigmoid(v: float) -> float:
     return 1 / (1 + math.exp(-v))
 
 
-def _erf(v: float) -> float:
-    return math.erf(v / math.sqrt(2))
-
-
 # fmt: off
 _PLAIN: tuple[Op, ...] = (
     Op(title="scale", torch="{v} * {k}", inplace="{v}.mul_({k})", c="{v} * {k}f",
@@ -148,7 +144,7 @@ _PLAIN: tuple[Op, ...] = (
     Op(title="GELU", torch="F.gelu({v})",
        c="0.5f * {v} * (1.0f + erff({v} * 0.70710678f))",
        triton="0.5 * {v} * (1.0 + tl.erf({v} * 0.70710678))",
-       value=lambda v, k, a: 0.5 * v * (1 + _erf(v))),
+       value=lambda v, k, a: 0.5 * v * (1 + math.erf(v / math.sqrt(2)))),
     Op(title="softplus", torch="F.softplus({v})",
        c="({v} > 0.0f ? {v} : 0.0f) + log1pf(expf(-fabsf({v})))",
        triton="tl.maximum({v}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({v})))",
