@@ -36,7 +36,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -179,15 +179,16 @@ def run_phase(
             begin = time.monotonic()
 
             confirm_win = contract.find_confirm_win(evaluator)
-            results = judge_cases(([case] for case in cases), processes, builders, confirm_win)
-            for result in results:
-                if time.monotonic() - begin > limit_s:
-                    break
-                phase.seconds = time.monotonic() - begin
-                if result.tables is not None:
-                    phase.add(result.case.request_id, result.tables)
-                else:
-                    print(f"no verdict on {result.case.request_id}: {result.fault}")
+            batches = ([case] for case in cases)
+            with closing(judge_cases(batches, processes, builders, confirm_win)) as results:
+                for result in results:
+                    if time.monotonic() - begin > limit_s:
+                        break
+                    phase.seconds = time.monotonic() - begin
+                    if result.tables is not None:
+                        phase.add(result.case.request_id, result.tables)
+                    else:
+                        print(f"no verdict on {result.case.request_id}: {result.fault}")
     return phase
 
 

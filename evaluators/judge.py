@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from evaluators.timing.session import Plan
     from evaluators.worker.handle import Deadlines
 
-VERSION = 11
+VERSION = 12
 """Version of the rules; rows of an older one do not count in verdicts."""
 READS_TEXTS = True
 """All detectors read the text of each kernel that is judged."""
@@ -485,7 +485,7 @@ def build_plan(case: Case, config: Config, device: str) -> Plan:
     return Plan(
         looks=[*(look for look in Plan.looks if look < most), most],
         half_width=config.half_width or (0.01 if on_gpu else 0.03),
-        budget_s=config.timing_s if config.timing_s is not None else 2.0 if on_gpu else 1.0,
+        budget_s=config.timing_s,
         limit_s=config.timing_limit_s,
         sample_ms=5.0,
         further_blocks=0 if config.protocol == "training" else Plan.further_blocks,

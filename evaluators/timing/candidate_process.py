@@ -30,8 +30,8 @@ from evaluators.sandbox.folders import find_outside_files
 from evaluators.sandbox.launcher import Limits
 from evaluators.timing.checks import KeptAnswers, check_floor
 from evaluators.timing.measurement import (
+    Measurement,
     check_eager_alone,
-    measure,
     prepare_eager_alone,
     prepare_pool,
 )
@@ -215,15 +215,25 @@ def _measure_process(
                     # The bandwidth of a processor is unknown; a diagnosis counts the work there.
                     floor = bench.compute_floor() if bench.device == "cuda" else Floor()
                     pool = prepare_pool(arm, baselines, sources, options.plan)
-                with evidence.time_part("timing", bench.lock.hold_exclusive()) as held:
-                    arm.excuse(held.waited_s)
-                    try:
-                        session = measure(arm, baselines, sources, options.plan, pool)
-                        check_floor(session, floor)
-                        arm.check_clocks()
-                    except Failed:
+                measurement = Measurement(arm, baselines, sources, options.plan, pool)
+                try:
+                    with evidence.time_part("timing", bench.lock.hold_exclusive()) as held:
+                        arm.excuse(held.waited_s)
+                        measurement.time()
+                    if measurement.has_further:
+                        with evidence.time_part("warm_up", bench.lock.hold_shared()) as held:
+                            arm.excuse(held.waited_s)
+                            measurement.draw_further_inputs()
+                        with evidence.time_part("timing", bench.lock.hold_exclusive()) as held:
+                            arm.excuse(held.waited_s)
+                            measurement.time_further()
+                    session = measurement.end()
+                    check_floor(session, floor)
+                    arm.check_clocks()
+                except Failed:
+                    with evidence.time_part("timed_answers", bench.lock.hold_shared()):
                         answers.compare()  # a wrong answer before it says more
-                        raise
+                    raise
                 with evidence.time_part("timed_answers", bench.lock.hold_shared()) as held:
                     arm.excuse(held.waited_s)
                     answers.compare()

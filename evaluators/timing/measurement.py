@@ -28,6 +28,7 @@ from evaluators.timing.session import (
     EAGER_CONTROL,
     EMPTY,
     EMPTY_KERNEL,
+    NOTHING,
     InputPool,
     Plan,
     Session,
@@ -52,9 +53,9 @@ class PinnedCores:
     """Pins the workers of a session, which never run at the same time, to one core.
 
     Cores of one host may differ in speed, up to 2 times, for tenths of seconds, by what other
-    guests of the hardware do. So the fastest core is chosen before each block, and after a sample
-    for which it was slowed down. The judge, which watches the gate meanwhile, has the next one.
-    Without workers it pins nothing.
+    guests of the hardware do. So the fastest core is chosen once it is slowed down, before a block
+    or after a sample. The judge, which watches the gate meanwhile, has the next one. Without
+    workers it pins nothing.
     """
 
     def __init__(self, workers: Sequence[WorkerHandle]) -> None:
@@ -71,11 +72,13 @@ class PinnedCores:
         return self
 
     def choose(self) -> None:
-        """Choose the cores of the next block."""
+        """Choose the cores of the next block, or keep those that are as fast as before."""
         if not self._workers or not self.has_held:
             return
-        os.sched_setaffinity(0, self._allowed)
         self._note_moves()
+        if self._chosen and not self.is_slowed():
+            return
+        os.sched_setaffinity(0, self._allowed)
         fast = pick_fast_cores(sorted(self._allowed), seconds=_PROBE_S) or ()
         self._chosen, own = {*fast[:1]}, {*fast[1:]}
         self.has_held &= bool(own) and all([each.pin(self._chosen) for each in self._workers])
@@ -142,8 +145,11 @@ _LONGEST_SAMPLE_MS = 100.0
 _LONGER_BURST = 1.6
 """A burst on a GPU is planned this many times as long: the first launches after a pause make a call
 seem longer than it is."""
-_LAUNCH_MS = 0.03
-"""Assumed time of a launch, until one has been measured."""
+_LAUNCH_MS = 0.02
+"""What launching a call is assumed to take on a GPU, beside its time by the clock `gpu`. A call
+that takes longer has longer bursts."""
+_LONGEST = 4.0
+"""Samples that are longer than planned by this factor are made shorter."""
 _CHECKED_SHARE = 1 / 3
 _OVERHEAD_SPREADS = 10.0
 """A sample takes this many times the spread of the cost of passing values."""
@@ -191,12 +197,9 @@ def warm_up(
     if similar is not None:
         call_ms = similar.compute_medians()
         if in_burst and similar.clock == "gpu":
-            call_ms = {name: ms + _LAUNCH_MS for name, ms in similar.compute_call_medians().items()}
+            call_ms = _guess_call_ms(similar)
         calls = 1
-        if pool.device == "cpu":
-            enough = math.inf
-        elif not in_burst:
-            enough = _CLOSE_ENOUGH
+        enough = math.inf if pool.device == "cpu" or in_burst else _CLOSE_ENOUGH
         loops = choose(arms, call_ms, plan.sample_ms, pool)
     for _ in range(_ROUNDS):
         pool.calls = max(loops.values())
@@ -207,7 +210,10 @@ def warm_up(
         times = _take_samples(arms, pool, checks, calls, cold=cold)
         call_ms = times.call_ms
         wanted = choose(arms, call_ms, max(plan.sample_ms, times.least_ms), pool)
-        if all(wanted[name] <= enough * count for name, count in loops.items()):
+        if all(
+            wanted[name] <= enough * count and count <= max(1, _LONGEST * wanted[name])
+            for name, count in loops.items()
+        ):
             return WarmUp(loops, times.empty)
         loops = wanted
         calls = 1 if in_burst else calls
@@ -217,6 +223,11 @@ def warm_up(
     if keeps_all:
         _copy_overwritten_answers(arms, pool)
     return WarmUp(loops, {})
+
+
+def _guess_call_ms(session: Session) -> dict[str, float]:
+    """Return about what a call of each arm takes with its launches, by its time on the GPU."""
+    return {name: ms + _LAUNCH_MS for name, ms in session.compute_call_medians().items()}
 
 
 def _pace_arms(arms: Iterable[str], call_ms: Mapping[str, float]) -> dict[str, float]:
@@ -351,6 +362,11 @@ _DRAWN = 2
 """Input sets that are drawn before a session, for each block of its first look."""
 _LONGER = 3.0
 """They may take this many times as long as planned."""
+_WARM_UP_REFILLS = 2
+"""How often the warm-up of a burst renews all inputs."""
+_GATE_SLOWED_NS = 10_000
+"""A kernel whose process passes the gate this much later than others is timed end to end."""
+_GATE_TRIALS = 5
 
 
 def prepare_pool(
@@ -371,87 +387,110 @@ def prepare_pool(
     return pool
 
 
-def measure(
-    kernel: WorkerHandle,
-    baselines: BaselineWorkers,
-    sources: Sources,
-    plan: Plan,
-    pool: InputPool,
-) -> Session:
-    """Time a kernel against every prepared baseline, with a pool of `prepare_pool`.
+class Measurement:
+    """The timing of a kernel against every prepared baseline, with a pool of `prepare_pool`.
 
-    Raises Failed: memorised_output or incorrect_numerical if a timed call gave a wrong answer,
-    input_mutated if one changed its inputs, timer_mismatch if an answer is reported before it can
-    exist, or any failure of the kernel's worker.
+    The caller holds the device alone for `time` and `time_further`, in this order, and not between
+    them. They raise Failed: memorised_output or incorrect_numerical if a timed call gave a wrong
+    answer, input_mutated if one changed its inputs, timer_mismatch if an answer is reported before
+    it can exist, or any failure of the kernel's worker.
     """
-    clocks = CLOCKS[kernel.device]
-    if clocks[0] == "gpu":
-        with contextlib.suppress(LaunchBlocked):
-            return _measure(kernel, baselines, sources, plan, pool, clocks)
-        clocks = clocks[1:]
-    return _measure(kernel, baselines, sources, plan, pool, clocks)
 
+    def __init__(
+        self,
+        kernel: WorkerHandle,
+        baselines: BaselineWorkers,
+        sources: Sources,
+        plan: Plan,
+        pool: InputPool,
+    ) -> None:
+        self._kernel = kernel
+        self._baselines = baselines
+        self._sources = sources
+        self._plan = plan
+        self._pool = pool
+        self._draw = random.Random(secrets.randbits(64))
+        self._further: Sequence[Clock] = ()
 
-def _measure(
-    kernel: WorkerHandle,
-    baselines: BaselineWorkers,
-    sources: Sources,
-    plan: Plan,
-    pool: InputPool,
-    clocks: Sequence[Clock],
-) -> Session:
-    draw = random.Random(secrets.randbits(64))
-    checks = OutputChecks(kernel, baselines.main, sources, pool, draw)
-    watch = CpuWatch(kernel)
-    block = Block(baselines, kernel, sources, pool, draw, checks, watch)
-    session = block.begin(clocks[0], plan)
-    checked = set(draw.sample(range(plan.looks[0]), _FEWEST_CHECKED))
-    begin = time.monotonic()
-    for number in range(plan.looks[-1]):
-        block.measure(session, is_checked=number in checked)
-        is_over = should_stop(session, plan, time.monotonic() - begin)
-        if is_over and not checks.has_checked:  # a session that is cut short
-            block.measure(session, is_checked=True)
-        if is_over:
-            break
-    further = clocks[1:] if plan.further_blocks else ()
-    block.leave_out_compiled()
-    on_gpu = kernel.device == "cuda" and bool(further)
-    with PinnedCores([kernel, *baselines.workers] if on_gpu else []) as cores:
-        for clock in further:
-            session.further.append(_measure_further(block, clock, plan, session, cores))
-    if not cores.has_held:
-        session.flags.add("unpinned")
-    reject_early_work(session)
-    watch.reject_busy()
-    if checks.is_unverified:
-        session.flags.add("timed_outputs_unverified")
-    if watch.uses_more_threads():
-        session.flags.add("more_threads")
-        session.mark_disturbed()
-    if kernel.shares_device():
-        session.flags.add("shares_device")
-        session.mark_disturbed()
-    if kernel.device == "cuda" and session.clock != "gpu":
-        session.flags.add("timed_end_to_end")
-    mark_noise(session, plan.noise)
-    return session
+    def time(self) -> None:
+        """Time the kernel by the clock that ranks, until the stopping rule ends the session."""
+        clocks = CLOCKS[self._kernel.device]
+        if clocks[0] == "gpu":
+            with contextlib.suppress(LaunchBlocked):
+                self._time(clocks)
+                return
+            clocks = clocks[1:]
+        self._time(clocks)
 
+    def _time(self, clocks: Sequence[Clock]) -> None:
+        kernel, baselines, sources = self._kernel, self._baselines, self._sources
+        plan, pool, draw = self._plan, self._pool, self._draw
+        self._checks = checks = OutputChecks(kernel, baselines.main, sources, pool, draw)
+        self._watch = CpuWatch(kernel)
+        self._block = block = Block(baselines, kernel, sources, pool, draw, checks, self._watch)
+        self._session = session = block.begin(clocks[0], plan)
+        checked = set(draw.sample(range(plan.looks[0]), _FEWEST_CHECKED))
+        begin = time.monotonic()
+        for number in range(plan.looks[-1]):
+            block.measure(session, is_checked=number in checked)
+            is_over = should_stop(session, plan, time.monotonic() - begin)
+            if is_over and not checks.has_checked:  # a session that is cut short
+                block.measure(session, is_checked=True)
+            if is_over:
+                break
+        self._further = clocks[1:] if plan.further_blocks else ()
+        block.leave_out_compiled()
 
-def _measure_further(
-    block: Block, clock: Clock, plan: Plan, main: Session, cores: PinnedCores
-) -> Session:
-    cores.choose()
-    session = block.begin(clock, plan, similar=[main, *main.further][-1])
-    begin = time.monotonic()
-    for number in range(plan.further_blocks):
-        elapsed_s = time.monotonic() - begin
-        fewest = _FEWEST_BOUNDED if elapsed_s < _LONGER * plan.further_s else _FEWEST
-        if number >= fewest and elapsed_s > plan.further_s:
-            break
+    def draw_further_inputs(self) -> None:
+        """Draw inputs for the other clocks, as far as memory allows."""
+        self._block.draw_ahead(self._session, self._plan, clocks=len(self._further))
+
+    @property
+    def has_further(self) -> bool:
+        """Whether other clocks follow the one that ranks."""
+        return bool(self._further)
+
+    def time_further(self) -> None:
+        """Time the kernel by the other clocks."""
+        is_on_gpu = self._kernel.device == "cuda"
+        workers = [self._kernel, *self._baselines.workers] if is_on_gpu else []
+        with PinnedCores(workers) as cores:
+            for clock in self._further:
+                self._session.further.append(self._time_clock(clock, cores))
+        if not cores.has_held:
+            self._session.flags.add("unpinned")
+
+    def _time_clock(self, clock: Clock, cores: PinnedCores) -> Session:
         cores.choose()
-        block.measure(session, is_checked=False, cores=cores)
-    return session
+        plan = self._plan
+        session = self._block.begin(clock, plan, similar=self._session)
+        begin = time.monotonic()
+        for number in range(plan.further_blocks):
+            elapsed_s = time.monotonic() - begin
+            fewest = _FEWEST_BOUNDED if elapsed_s < _LONGER * plan.further_s else _FEWEST
+            if number >= fewest and elapsed_s > plan.further_s:
+                break
+            cores.choose()
+            self._block.measure(session, is_checked=False, cores=cores)
+        return session
+
+    def end(self) -> Session:
+        """Return the session, with what its samples say about it. Raises Failed."""
+        kernel, session = self._kernel, self._session
+        reject_early_work(session)
+        self._watch.reject_busy()
+        if self._checks.is_unverified:
+            session.flags.add("timed_outputs_unverified")
+        if self._watch.uses_more_threads():
+            session.flags.add("more_threads")
+            session.mark_disturbed()
+        if kernel.shares_device():
+            session.flags.add("shares_device")
+            session.mark_disturbed()
+        if kernel.device == "cuda" and session.clock != "gpu":
+            session.flags.add("timed_end_to_end")
+        mark_noise(session, self._plan.noise)
+        return session
 
 
 class Block:
@@ -524,6 +563,8 @@ class Block:
             )
             counts, empty = warm.loops, warm.empty
         if self._pool.device == "cuda" and manner != "end_to_end":
+            if self._is_behind_gate and self._kernel is not None:
+                self._reject_slow_gate(self._kernel)
             if not empty:
                 slots = self._pool.refill()
                 empty = {
@@ -543,6 +584,17 @@ class Block:
         }
         return session
 
+    def draw_ahead(self, session: Session, plan: Plan, *, clocks: int) -> None:
+        """Draw the inputs of `clocks` sessions in bursts of the same arms, as far as memory allows.
+
+        Does nothing on a processor, where drawing does not disturb the judges of other cores.
+        """
+        if self._pool.device == "cpu" or session.clock != "gpu":
+            return
+        calls = _choose_calls(self._arms, _guess_call_ms(session), plan.sample_ms, self._pool)
+        sets = 1 + max(calls.values())
+        self._pool.draw_ahead(clocks * (plan.further_blocks + _WARM_UP_REFILLS) * sets)
+
     def leave_out_compiled(self) -> None:
         """Time no compiled baselines from here on, so that the device is held for less time.
 
@@ -554,6 +606,25 @@ class Block:
             if not BASELINES[name].compiles
         }
         self._baselines = replace(self._baselines, prepared=prepared)
+
+    def _reject_slow_gate(self, kernel: WorkerHandle) -> None:
+        """Raise LaunchBlocked if nothing takes long behind the gate of the kernel's process.
+
+        All its streams wait for the gate, and its end waits for all of them. With torch's pool of
+        streams, which the first `torch.cuda.Stream()` makes, that takes a GPU more than 1 ms, and
+        would count as the kernel's time.
+        """
+        slots = self._pool.refill()[:1]
+        nothing_ns, empty_ns = (
+            statistics.median(
+                one.call_ns
+                for _ in range(_GATE_TRIALS)
+                for one in worker.time(slots, variant, manner="behind_gate").rounds
+            )
+            for worker, variant in ((kernel, NOTHING), (self._baselines.control, EMPTY))
+        )
+        if nothing_ns > empty_ns + _GATE_SLOWED_NS:
+            raise LaunchBlocked
 
     @property
     def _empty_arms(self) -> list[str]:

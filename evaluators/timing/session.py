@@ -108,7 +108,7 @@ _MOST_AHEAD = 32
 
 def spare_memory(device: str) -> int:
     """Return the bytes of inputs, or of answers, that a session keeps aside, at most."""
-    return min(1 << 30, torch.cuda.mem_get_info()[0] // 16) if device == "cuda" else 1 << 28
+    return min(4 << 30, torch.cuda.mem_get_info()[0] // 16) if device == "cuda" else 1 << 28
 
 
 class InputPool:
@@ -201,6 +201,8 @@ EMPTY = "empty"
 """The arm that does nothing; its time is subtracted from every sample."""
 EMPTY_KERNEL = "empty_kernel"
 """The same with as many calls as a sample of the kernel, where that differs from other arms."""
+NOTHING = "nothing"
+"""The variant of any worker that does not even launch a kernel."""
 _LOW_CLOCK = 0.9
 _LEAST_RESOLUTION_MS = 1e-6
 _ENOUGH_EMPTY = 20
