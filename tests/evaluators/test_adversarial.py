@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_counts import is_thorough
 
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
@@ -262,7 +263,8 @@ def test_after_all_of_them_the_judge_is_as_before(bench: Bench) -> None:
 def limits(one: Candidate, run: int) -> dict[str, Any]:
     """How long to look: cheats at times, honest ones at everything and once more at the answers."""
     if one.kind == "cheating":
-        return {**LIMITS, "diagnosis": False, "robustness": False}
+        timing = {} if is_thorough() else BRIEF
+        return {**LIMITS, **timing, "diagnosis": False, "robustness": False}
     if one.kind == "honest" and run < 2:
         return {**LIMITS, **BRIEF} if run == 0 else LIMITS
     return {**LIMITS, **UNTIMED, "robustness": one.kind in ("honest", "flagged")}

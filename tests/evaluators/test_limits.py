@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import commands
 import pytest
 
 import evaluators
@@ -150,18 +149,11 @@ def require_limit(bench: Bench, name: str) -> None:
 
 
 def test_the_list_is_printed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "evaluators"]
-    printed = subprocess.run(
-        [*command, "doctor", "--limits", "--format", "json"], capture_output=True, check=True
-    )
+    printed = commands.run(["evaluators", "doctor", "--limits", "--format", "json"], cwd=tmp_path)
     assert [row["limit"] for row in json.loads(printed.stdout)] == list(LIMITS)
     (tmp_path / "task.py").write_text(write_task())
     (tmp_path / "kernel.hip").write_text("")
-    refused = subprocess.run(
-        [*command, "check", str(tmp_path / "kernel.hip"), "--task", str(tmp_path / "task.py")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["evaluators", "check", "kernel.hip", "--task", "task.py"]
+    refused = commands.run(words, cwd=tmp_path)
     assert refused.returncode == 1, refused
     assert "(limit languages;" in " ".join(refused.stderr.split()), refused.stderr

@@ -21,6 +21,7 @@ from evaluators.judge import Config
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.processes.process_tree import find_descendants
+from evaluators.sandbox.launcher import Template
 from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from store import ids
@@ -48,13 +49,17 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeProce
     ],
 )
 def test_walls_are_left_out_only_for_a_fault_that_stays(
-    monkeypatch: pytest.MonkeyPatch, bench: Bench, faults: int, left_out: set[str]
+    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench,
+    template: Template,
+    faults: int,
+    left_out: set[str],
 ) -> None:
     trials = iter(["it does not answer"] * faults)
     monkeypatch.setattr(Bench, "find_device_fault", lambda _: next(trials, None))
     monkeypatch.setattr("evaluators.judging.bench.TRIAL_PAUSE_S", 0.0)
     whole = set(bench.read_isolation()["holds"])
-    with Bench("cpu") as tried:
+    with Bench("cpu", template=template) as tried:
         missing = whole - set(tried.read_isolation()["holds"])
     assert missing & {"own_root", "seccomp"} == left_out & whole
 

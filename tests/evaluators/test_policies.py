@@ -15,10 +15,11 @@ from evaluators.judging.case import Case
 DEFAULT, STRICT, ALLOWED = "torch_default", "fp32_strict", "allow_tf32"
 BRIEF: dict[str, Any] = {
     "draw_shapes": 0,
-    "timing_s": 0.1,
-    "timing_limit_s": 2.0,
+    "timing_s": 0.05,
+    "timing_limit_s": 0.3,
     "calls": 3,
     "blocks": 20,
+    "robustness": False,
     "diagnosis": False,
 }
 VERDICT = (

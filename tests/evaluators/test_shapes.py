@@ -196,7 +196,7 @@ AXES = ("ROWS=1", "ROWS=31, COLS=61", "COLS=97")
 @pytest.mark.parametrize(
     ("forward", "outcomes"),
     [
-        (RIGHT, "held held held"),
+        pytest.param(RIGHT, "held held held", marks=pytest.mark.slow),
         # The width is a number of the kernel's own, as of a block without a mask.
         ("y = x * self.scale\ny[:, 64:] = 0\nreturn torch.softmax(y, dim=1)", "held held wrong"),
         (f"assert x.shape == (32, 64), 'written for 32 x 64'\n{RIGHT}", "raises raises raises"),
@@ -207,7 +207,7 @@ AXES = ("ROWS=1", "ROWS=31, COLS=61", "COLS=97")
             "held wrong wrong",
             marks=pytest.mark.slow,
         ),
-        (OUT_OF_BOUNDS, "held wrong wrong"),
+        pytest.param(OUT_OF_BOUNDS, "held wrong wrong", marks=pytest.mark.slow),
         # It keeps memory for each shape, and no answer.
         pytest.param(
             "key = tuple(x.shape)\nif not hasattr(self, 'kept'): self.kept = {}\n"
@@ -265,6 +265,7 @@ def test_shapes_of_the_user_are_timed(judge_shapes: Any) -> None:
     assert "shape WIDTH=0: not judged" in found["own"]["log"]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "fault", [SandboxFailed("no worker"), HostUnfit("no compiler"), ReferenceFailed("gone")]
 )

@@ -33,7 +33,7 @@ WRONG = {"status": "incorrect", "reason": "nan"}
 
 
 def write_answer(text: str) -> str:
-    """Return a completion with a kernel."""
+    """Return a completion with a kernel; a kernel of another test has its verdict already."""
     return f"An analysis.\n\n```python\n{write_kernel(text)}```\n"
 
 
@@ -65,9 +65,9 @@ def test_trl_gets_none_for_faults(service: Service, judges: ToldJudges) -> None:
     reward = make_reward(Client(service.url, deadline_s=300))
     logged: dict[str, float] = {}
     completions = [
-        [{"role": "assistant", "content": write_answer("trl right")}],
-        [{"role": "assistant", "content": write_answer("trl wrong")}],
-        [{"role": "assistant", "content": write_answer("trl fault")}],
+        [{"role": "assistant", "content": write_answer("right")}],
+        [{"role": "assistant", "content": write_answer("wrong")}],
+        [{"role": "assistant", "content": write_answer("fault")}],
         [{"role": "assistant", "content": "I cannot."}],
     ]
     with Answers(judges):
@@ -126,12 +126,12 @@ def test_trl_trains_with_the_reward(
 def test_verl_gets_the_same_keys_and_no_score_for_faults(
     service: Service, judges: ToldJudges
 ) -> None:
-    texts = [write_answer("verl right"), write_answer("verl wrong"), "nothing"]
+    texts = [write_answer("right"), write_answer("wrong"), "nothing"]
 
     async def score() -> list[Any]:
         asked = [
             compute_score("x", text, "square", {}, url=service.url, deadline_s=300)
-            for text in [*texts, write_answer("verl fault")]
+            for text in [*texts, write_answer("fault")]
         ]
         found = await asyncio.gather(*asked, return_exceptions=True)
         await open_client(service.url, None, 300).close()
@@ -190,10 +190,10 @@ def test_slime_gets_a_number(service: Service, judges: ToldJudges) -> None:
         return service.call("POST", "/v1/reward?rule=success", body)
 
     with Answers(judges):
-        assert ask(write_answer("slime right")).json() == 1.0
-        assert ask(write_answer("slime wrong")).json() == 0.0
+        assert ask(write_answer("right")).json() == 1.0
+        assert ask(write_answer("wrong")).json() == 0.0
         assert ask("no code").json() == 0.0
-        fault = ask(write_answer("slime fault"))
+        fault = ask(write_answer("fault"))
     assert (fault.status_code, fault.json()["error"]["code"]) == (503, "not_judged")
     assert service.call("POST", "/v1/reward", {"response": 1}).status_code == 422
     assert service.call("POST", "/v1/reward?rule=x", {"response": ""}).status_code == 422
@@ -207,8 +207,8 @@ def test_nemo_gym_gets_its_row_back_with_a_reward(service: Service, judges: Told
         return service.call("POST", "/verify", row | {"response": {"output": [message]}})
 
     with Answers(judges):
-        right = verify(write_answer("nemo right")).json()
-        assert verify(write_answer("nemo fault")).status_code == 503
+        right = verify(write_answer("right")).json()
+        assert verify(write_answer("fault")).status_code == 503
     assert (right["reward"], right["correct"], right["task"]) == (1.0, 1.0, "square")
     assert right["speedup"] is None
     bare = {"task": "square", "response": {"output": []}}
