@@ -21,14 +21,13 @@ from evaluators.device.timing_conditions import read_load
 from evaluators.judging.bench import BaselineWorkers
 from evaluators.memory.tensors import copy_value, has_same_bits, tensors_of
 from evaluators.sandbox.failures import Failed
-from evaluators.timing.checks import CpuWatch, OutputChecks, mark_noise, reject_early_work
+from evaluators.timing.checks import CpuWatch, OutputChecks, is_slowed_by_gate, mark_noise
 from evaluators.timing.intervals import NORMAL, bound_median
 from evaluators.timing.session import (
     CLOCKS,
     EAGER_CONTROL,
     EMPTY,
     EMPTY_KERNEL,
-    NOTHING,
     InputPool,
     Plan,
     Session,
@@ -364,9 +363,6 @@ _LONGER = 3.0
 """They may take this many times as long as planned."""
 _WARM_UP_REFILLS = 2
 """How often the warm-up of a burst renews all inputs."""
-_GATE_SLOWED_NS = 10_000
-"""A kernel whose process passes the gate this much later than others is timed end to end."""
-_GATE_TRIALS = 5
 
 
 def prepare_pool(
@@ -477,7 +473,9 @@ class Measurement:
     def end(self) -> Session:
         """Return the session, with what its samples say about it. Raises Failed."""
         kernel, session = self._kernel, self._session
-        reject_early_work(session)
+        if is_slowed_by_gate(session):  # the next clock ranks, as where calls cannot be gated
+            flags, (session, *further) = session.flags, session.further
+            session.flags, session.further = flags, further
         self._watch.reject_busy()
         if self._checks.is_unverified:
             session.flags.add("timed_outputs_unverified")
@@ -505,7 +503,10 @@ class Block:
         draw: random.Random,
         checks: OutputChecks | None = None,
         watch: CpuWatch | None = None,
+        *,
+        can_burst: bool = False,
     ) -> None:
+        """Take what is measured. can_burst: without a session by the clock `gpu` before."""
         self._baselines = baselines
         self._kernel = kernel
         self._sources = sources
@@ -515,7 +516,7 @@ class Block:
         self._watch = watch
         self._arms: dict[str, SessionArm] = {}
         self._empty: dict[str, EmptyRounds] = {}
-        self._has_gated = False
+        self._has_gated = can_burst
         self._is_behind_gate = False
         self._checked_share = 0.0
 
@@ -563,8 +564,6 @@ class Block:
             )
             counts, empty = warm.loops, warm.empty
         if self._pool.device == "cuda" and manner != "end_to_end":
-            if self._is_behind_gate and self._kernel is not None:
-                self._reject_slow_gate(self._kernel)
             if not empty:
                 slots = self._pool.refill()
                 empty = {
@@ -607,25 +606,6 @@ class Block:
         }
         self._baselines = replace(self._baselines, prepared=prepared)
 
-    def _reject_slow_gate(self, kernel: WorkerHandle) -> None:
-        """Raise LaunchBlocked if nothing takes long behind the gate of the kernel's process.
-
-        All its streams wait for the gate, and its end waits for all of them. With torch's pool of
-        streams, which the first `torch.cuda.Stream()` makes, that takes a GPU more than 1 ms, and
-        would count as the kernel's time.
-        """
-        slots = self._pool.refill()[:1]
-        nothing_ns, empty_ns = (
-            statistics.median(
-                one.call_ns
-                for _ in range(_GATE_TRIALS)
-                for one in worker.time(slots, variant, manner="behind_gate").rounds
-            )
-            for worker, variant in ((kernel, NOTHING), (self._baselines.control, EMPTY))
-        )
-        if nothing_ns > empty_ns + _GATE_SLOWED_NS:
-            raise LaunchBlocked
-
     @property
     def _empty_arms(self) -> list[str]:
         return [name for name in (EMPTY, EMPTY_KERNEL) if name in self._arms]
@@ -642,8 +622,8 @@ class Block:
 
         A candidate is frozen while the inputs of a burst are written. On a GPU, work that it has
         launched before is not, so that bursts count only beside the clock `gpu`, which ranks, and
-        which bounds a latency (`checks.latency_check`). They need a second set of inputs, for the
-        calls that are not timed.
+        which bounds a latency (`checks.is_slowed_by_gate`). They need a second set of inputs, for
+        the calls that are not timed.
         """
         if clock == "gpu":
             self._has_gated = True
@@ -695,6 +675,8 @@ class Block:
         if name == "kernel":
             self._reject_early_report(sample, slots, cold=cold)
         elapsed_ns = self._compute_elapsed_ns(name, sample, cold=cold)
+        if name == "kernel" and sample.early_ns:
+            session.early_ms.append(sample.early_ns / len(sample.kept) / 1e6)
         if name == "kernel" and self._checks is not None:
             # Drawn after the call, while the kernel's worker is frozen.
             is_drawn = is_checked or self._draw.random() < self._checked_share
@@ -775,7 +757,9 @@ def _time_eager_alone(
     """Return samples of eager that take turns only with its second process, in milliseconds."""
     alone = BaselineWorkers(baselines.main, baselines.control)
     alone.prepared["eager"] = 0.0
-    block = Block(alone, None, sources, pool, random.Random(secrets.randbits(64)))
+    draw = random.Random(secrets.randbits(64))
+    can_burst = session.clock != "gpu" and session.inner_loops["eager"] > 1
+    block = Block(alone, None, sources, pool, draw, can_burst=can_burst)
     again = block.begin(session.clock, plan, session.inner_loops["eager"], similar=session)
     begin = time.monotonic()
     fewest, most = _BLOCKS

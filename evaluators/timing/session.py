@@ -173,7 +173,8 @@ class InputPool:
             for worker in self._workers:
                 laid_out = worker.fill(slot, self.sets[slot], known=laid_out)
             filling_ns += time.perf_counter_ns() - begin
-        self._cost_ns = self._drawing_ns + filling_ns / len(slots)
+        drawing_ns = 0.0 if self._ahead else self._drawing_ns
+        self._cost_ns = drawing_ns + filling_ns / len(slots)
         tensors = len(list(tensors_of(self.sets[0])))
         each_bytes = max(1, lay_out(self.sets[0]).end)
         most = min(_BATCH_BYTES[self.device] // each_bytes, _MOST_TENSORS // max(1, tensors))
@@ -201,8 +202,6 @@ EMPTY = "empty"
 """The arm that does nothing; its time is subtracted from every sample."""
 EMPTY_KERNEL = "empty_kernel"
 """The same with as many calls as a sample of the kernel, where that differs from other arms."""
-NOTHING = "nothing"
-"""The variant of any worker that does not even launch a kernel."""
 _LOW_CLOCK = 0.9
 _LEAST_RESOLUTION_MS = 1e-6
 _ENOUGH_EMPTY = 20
@@ -228,6 +227,9 @@ class Session:
     """Clocks after each block; None if the device does not report them."""
     loads: list[Load] = field(default_factory=list)
     """Load of the host after each block."""
+    early_ms: list[float] = field(default_factory=list)
+    """Time in which the kernel's samples in bursts on a GPU had inputs before their first call, for
+    each of their calls."""
     slowed: int = 0
     """Number of samples whose core was slowed down at every try."""
     further: list[Session] = field(default_factory=list)

@@ -65,6 +65,8 @@ class Sample:
     """Slots of the calls whose outputs are kept, in the order of the outputs."""
     rounds: Sequence[RoundTime] = ()
     """The time of each call behind a gate, or that of a burst on a GPU."""
+    early_ns: int = 0
+    """Time in which a burst on a GPU had some of its inputs before its first call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -595,6 +597,7 @@ class WorkerHandle:
     def _time_in_burst_on_gpu(self, request: _Request, gate: Gate) -> _Timed:
         slots, first = request.slots, self._passed + 1
         last = self._passed = first + (len(slots) - 1 if request.cold else 0)
+        written_ns = time.perf_counter_ns()
         self._write_inputs(slots, cold=request.cold)
         done_ns: list[int] = []
 
@@ -624,7 +627,7 @@ class WorkerHandle:
         call_ns = done_ns[0] - begin_ns
         times = [RoundTime(call_ns, rest_ns=end_ns - done_ns[0])]
         places: list[Place] = [] if request.describes else [([], [])] * len(slots)
-        return Sample(call_ns, slots, times), answers, None, places
+        return Sample(call_ns, slots, times, begin_ns - written_ns), answers, None, places
 
     def _time_end_to_end(self, request: _Request) -> _Timed:
         slots = request.slots

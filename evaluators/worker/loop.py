@@ -155,7 +155,7 @@ class CandidateLoop:
         self._outbox = outbox
         self._gate = gate
         self._module: Any = None
-        self._variants: dict[str, Any] = {"nothing": lambda *_, **__: None}
+        self._variants: dict[str, Any] = {}
         self._entry: Any = None
         self._slots: dict[int, tuple[Sequence[Any], dict[str, Any]]] = {}
         """Arguments of each slot's call: by position, and by name."""
