@@ -7,8 +7,8 @@ For every kernel and round, a plain process times eager and the kernel (`plain_p
 judge judges the kernel, then another plain process times both again. The plain process imports only
 torch, runs on the two cores of the judge with one thread, and writes the inputs of every call anew,
 as the judge does. A short probe picks the two fastest cores. The judge process is idle meanwhile.
-`dropped` compares the same session with a plain process that drops each answer at once, while the
-judge has to keep them (`plain_process.py`).
+`kept` compares the same session with a plain process that keeps the answers of a sample, as the
+judge has to (`plain_process.py`).
 A ratio is the judge's median over the geometric mean of the two plain ones; `plain` beside it is
 the second over the first, which says what the machine itself changes within a minute.
 
@@ -395,7 +395,7 @@ def compare(lines: Sequence[dict[str, Any]]) -> tuple[list[Comparison], list[str
             continue
         both = line["before"]["ms"], line["after"]["ms"]
         for session in line["sessions"]:
-            for clock in (session["clock"], f"{session['clock']}, dropped"):
+            for clock in (session["clock"], f"{session['clock']}, kept"):
                 if clock not in both[0]:
                     continue
                 plain = both[0][clock], both[1][clock]

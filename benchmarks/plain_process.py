@@ -14,8 +14,8 @@ them, in turn, or on some of them if that would take longer than 20 ms.
 | `gpu` | CUDA events around one call behind queued work, less events around nothing |
 
 `cold` and `warm` say whether the caches are flushed before the first call; for `gpu`, before each.
-The answers of a sample are kept until it ends, as the judge keeps them. `dropped` drops each at
-once, so that calls write to the same memory.
+Each answer is dropped at once, so that calls write to the same memory. `kept` keeps those of a
+sample until it ends, as the judge has to.
 """
 
 from __future__ import annotations
@@ -113,15 +113,16 @@ class Plain:
         calls = min(self.calls, max(1, round(LONGEST_SAMPLE_S / self.call_s[arm])))
         return [self.slots[(number + index) % self.calls] for index in range(calls)]
 
-    def time_calls(self, arm: str, *, cold: bool, alone: bool, drops: bool = False) -> float:
+    def time_calls(self, arm: str, *, cold: bool, alone: bool, keeps: bool = False) -> float:
         """Return the milliseconds of a call: in a row, or `alone` on a device that is idle."""
         module, slots = self.arms[arm], self._prepare(arm, cold=cold)
         answers: list[Any] = []
         begin = time.perf_counter()
         for slot in slots:
-            answer = module(*slot)
-            if not drops:
-                answers.append(answer)
+            if keeps:
+                answers.append(module(*slot))
+            else:
+                module(*slot)
             if alone:
                 self.synchronize()
         self.synchronize()
@@ -160,8 +161,8 @@ class Plain:
         clocks: dict[str, Callable[[str], float]] = {
             "throughput cold": lambda arm: self.time_calls(arm, cold=True, alone=False),
             "throughput warm": lambda arm: self.time_calls(arm, cold=False, alone=False),
-            "throughput warm, dropped": lambda arm: self.time_calls(
-                arm, cold=False, alone=False, drops=True
+            "throughput warm, kept": lambda arm: self.time_calls(
+                arm, cold=False, alone=False, keeps=True
             ),
             "latency cold": lambda arm: self.time_calls(arm, cold=True, alone=True),
             "latency warm": lambda arm: self.time_calls(arm, cold=False, alone=True),
