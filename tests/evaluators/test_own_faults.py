@@ -45,7 +45,8 @@ def test_a_comparison_that_fails_costs_its_case_alone(
         row = judge_code(right_candidate)
     assert (row["status"], row["reason"]) == ("evaluator_error", "comparison_failed"), row
     assert "Float8_e4m3fn" in row["message"]
-    assert judge_code(right_candidate)["status"] == "correct"
+    row = judge_code(right_candidate)
+    assert row["status"] == "correct", row
 
 
 def test_an_unexpected_error_costs_its_case_alone_and_is_traced(
@@ -57,7 +58,8 @@ def test_an_unexpected_error_costs_its_case_alone_and_is_traced(
     assert (row["status"], row["reason"]) == ("evaluator_error", "internal"), row
     assert "Float8_e4m3fn" in row["message"]
     assert "Traceback" in row["log"]
-    assert judge_code(right_candidate)["status"] == "correct"
+    row = judge_code(right_candidate)
+    assert row["status"] == "correct", row
 
 
 def test_an_error_in_a_robustness_call_ends_that_call_with_a_note(

@@ -220,6 +220,7 @@ def test_a_failure_outweighs_a_pass_and_a_confirmed_finding_is_told(
     assert verdict.speedup is None
 
 
+@pytest.mark.slow
 def test_training_ranks_nothing_but_its_leader_is_judged_in_full(
     lake_url: str, tmp_path: Path
 ) -> None:

@@ -382,26 +382,34 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
 ) -> None:
     options = ["--on", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
     options += ["--policy", "torch_default", "--policy", "fp32_strict"]  # alike on a processor
-    options += ["--calls", "5", "--no-robustness", "--draw-shapes", "0"]
+    options += ["--calls", "5", "--no-robustness", "--draw-shapes", "1", "--call-s", "60"]
     done = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert done.returncode == 0, done.stderr
     with store.open(lake_with_kernels) as lake:
-        # Another load of the host may look like a surprising win, which is timed once more.
-        [stored] = lake.sql(
-            "SELECT count(*) AS n, count(DISTINCT clock) AS clocks FROM timings"
-        ).rows()
-        assert stored["n"] in (4, 8)
-        assert stored["clocks"] == 2
-        counts = f"evaluations +2 timings +{stored['n']}"
+        stored = {
+            name: lake.sql(f"SELECT count(*) AS n FROM {name}").rows()[0]["n"]
+            for name in ("evaluations", "timings")
+        }
+        assert stored["evaluations"] == 3
+        counts = f"evaluations +2 and +1 at other shapes timings +{stored['timings']}"
         assert done.stdout == f"{counts} → snapshot {lake.snapshot}\n"
         verdicts = lake.sql(
-            "SELECT path, status, reason, workloads.name AS workload FROM evaluations "
-            "JOIN kernels USING (kernel_id) JOIN workloads USING (workload_id) ORDER BY path"
+            "SELECT path, protocol, status, reason, workloads.name = 'default' AS by_default "
+            "FROM evaluations "
+            "JOIN kernels USING (kernel_id) JOIN workloads USING (workload_id) ORDER BY ALL"
         ).rows()
-        assert [(v["path"], v["status"], v["reason"], v["workload"]) for v in verdicts] == [
-            ("right.py", "correct", None, "default"),
-            ("wrong.py", "incorrect", "incorrect_numerical", "default"),
+        assert [tuple(verdict.values()) for verdict in verdicts] == [
+            ("right.py", "full", "correct", None, True),
+            ("right.py", "shape", "correct", None, False),
+            ("wrong.py", "full", "incorrect", "incorrect_numerical", True),
         ]
+        assert lake.sql("SELECT tried, holds, shapes FROM shapes").rows() == [
+            {"tried": 1, "holds": True, "shapes": "1 of 1"}
+        ]
+        # On a busy host a session may be too short to rank, or look like a surprising win and be
+        # timed once more.
+        timed = lake.sql("SELECT DISTINCT path, clock FROM timings JOIN kernels USING (kernel_id)")
+        assert sorted(row["path"] for row in timed.rows()) == ["right.py", "right.py"]
         sessions = lake.sql(
             "SELECT list(arm ORDER BY arm) AS arms, list(DISTINCT len(samples_ms)) AS samples "
             "FROM timings WHERE clock = 'throughput' GROUP BY session_id"
@@ -414,8 +422,6 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
         assert (run["kind"], run["name"]) == ("evaluation", "judge")
         assert json.loads(run["config"])["evaluator"]["timing_s"] == 0.1
         assert run["snapshot_id"] < lake.snapshot
-        speedups = "SELECT DISTINCT kernel_id FROM speedups WHERE clock = 'throughput'"
-        assert len(lake.sql(speedups).rows()) == 1
         [why] = lake.sql("SELECT kernel_id, kind, bottleneck, body FROM analyses").rows()
         assert why["kind"] == "profiler"
         assert "aten::add" in why["body"]
@@ -427,6 +433,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
     assert list_pending(lake_with_kernels, device, where="path IN ('right.py', 'wrong.py')") == []
 
 
+@pytest.mark.slow
 def test_a_run_stores_what_a_kernel_does_at_another_shape(lake_with_kernels: str) -> None:
     options = ["--on", "cpu", "--lake", lake_with_kernels, "--protocol", "training"]
     done = evaluators("run", *options, "--where", "path = 'right.py'")
@@ -455,11 +462,14 @@ def test_a_run_ends_when_nothing_is_left(lake_with_kernels: str) -> None:
 STARTS = (
     "import sys\nfrom evaluators.cli import app\n"
     "def tell(event, args):\n"
-    "    if event == 'subprocess.Popen':\n"
-    "        print('started', *args[1], file=sys.stderr)\n"
-    "sys.addaudithook(tell)\napp.main()\n"
+    "    if event == 'subprocess.Popen' and args[1][0] == sys.executable:\n"
+    "        print('a judge starts', flush=True)\n"
+    "sys.addaudithook(tell)\n"
+    "for words in (['imported'], ['starter', '--dry-run'], ['starter']):\n"
+    "    sys.argv[1:] = [*COMMAND, *words]\n"
+    "    try:\n        app.main()\n    except SystemExit as end:\n        assert not end.code\n"
 )
-"""Runs `evaluators`, and says which programs it starts."""
+"""Runs `evaluators` three times, and says when it starts a judge."""
 
 
 def test_no_judge_is_started_where_nothing_is_pending(lake_with_kernels: str) -> None:
@@ -482,22 +492,18 @@ def test_no_judge_is_started_where_nothing_is_pending(lake_with_kernels: str) ->
     with store.writer(lake_with_kernels, author="tests") as writer:
         writer.append(tables, "verdicts")
     words = ["run", "--on", "cpu", "--lake", lake_with_kernels, "--suite"]
-    command = [sys.executable, "-c", STARTS, *words]
-
-    def run(*more: str) -> tuple[str, bool]:
-        done = subprocess.run([*command, *more], capture_output=True, text=True, check=True)
-        return done.stdout, f"started {sys.executable}" in done.stderr
-
+    command = [sys.executable, "-c", STARTS.replace("COMMAND", repr(words))]
     with store.open(lake_with_kernels) as lake:
         snapshot = lake.snapshot
     name = device["name"]
-    assert run("imported") == (f"0 pending on {name} at snapshot {snapshot}\n", False)
-    listed = f"would judge 4 kernels on {name} at snapshot {snapshot}\n"
-    assert run("starter", "--dry-run") == (listed, False)
-    with subprocess.Popen([*command, "starter"], stderr=subprocess.PIPE, text=True) as judging:
-        assert judging.stderr is not None
-        assert any(f"started {sys.executable}" in line for line in judging.stderr)
-        judging.send_signal(signal.SIGINT)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert [running.stdout.readline() for _ in range(2)] == [
+            f"0 pending on {name} at snapshot {snapshot}\n",
+            f"would judge 4 kernels on {name} at snapshot {snapshot}\n",
+        ]
+        assert running.stdout.readline() == "a judge starts\n"
+        running.send_signal(signal.SIGINT)
 
 
 class Absent:

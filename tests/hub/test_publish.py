@@ -142,39 +142,31 @@ def test_files_suit_the_viewer_and_the_card_describes_them(edition: Edition) -> 
     assert "without a config: " in edition.done.card
 
 
-def test_the_card_says_after_how_many_sessions_its_intervals_are_narrow(
+def test_the_card_says_what_the_lake_knows_of_sessions_and_of_other_shapes(
     edition: Edition, rich_lake: Path, tmp_path: Path
 ) -> None:
     assert "Intervals include the spread of sessions." not in edition.done.card
-    url = str(shutil.copytree(rich_lake, tmp_path / "lake"))
-    with store.writer(url, author="tests") as writer, HubServer() as server:
-        with writer.reader() as lake:
-            best = lake.sql("SELECT device, clock FROM best_kernels LIMIT 1").one()
-        assert best is not None
-        spread = builders.session_spread({"name": "", "kind": "cpu"}, 0.01) | best
-        other = spread | {"spread_id": "other", "device": "Z9"}
-        writer.append({"session_spreads": [spread, other]}, "spreads")
-        text = publish(url, REPO, V1, hub=Hub(server.url, TOKEN)).card
-    device, clock = card.neutralize(best["device"]), card.neutralize(best["clock"])
-    assert f"On {device}, 4 sessions of a kernel by the clock {clock} give" in text
-    assert "On Z9," not in text
-
-
-def test_the_card_says_how_many_kernels_hold_at_other_shapes(
-    edition: Edition, rich_lake: Path, tmp_path: Path
-) -> None:
     assert "other input shapes" not in edition.done.card
     url = str(shutil.copytree(rich_lake, tmp_path / "lake"))
     with store.writer(url, author="tests") as writer, HubServer() as server:
         with writer.reader() as lake:
             best = lake.sql("SELECT * FROM best_kernels WHERE baseline = 'eager' LIMIT 1").one()
         assert best is not None
+        spread = builders.session_spread({"name": "", "kind": "cpu"}, 0.01)
+        spread |= {name: best[name] for name in ("device", "clock")}
         task, kernel = {"task_id": best["task_id"]}, {"kernel_id": best["kernel_id"]}
         shape = builders.workload(task, "ROWS=1", '{"ROWS": 1}')
         device = {"device_id": best["device_id"], "kind": "cuda"}
-        row = builders.evaluation(kernel, task, shape, device, protocol="shape")
-        writer.append({"workloads": [shape], "evaluations": [row]}, "a shape")
+        rows = {
+            "session_spreads": [spread, spread | {"spread_id": "other", "device": "Z9"}],
+            "workloads": [shape],
+            "evaluations": [builders.evaluation(kernel, task, shape, device, protocol="shape")],
+        }
+        writer.append(rows, "spreads and a shape")
         text = publish(url, REPO, V1, hub=Hub(server.url, TOKEN)).card
+    device, clock = card.neutralize(best["device"]), card.neutralize(best["clock"])
+    assert f"On {device}, 4 sessions of a kernel by the clock {clock} give" in text
+    assert "On Z9," not in text
     assert "1 of the 1 best kernels that were tried at other input shapes are correct" in text
 
 
@@ -448,6 +440,7 @@ def test_the_command_and_load_dataset_with_nothing_but_the_environment(
     assert TOKEN not in texts(server.files(REPO))
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("order", ["tag first", "run first"])
 def test_a_dataset_brings_the_rows_that_record_it(
     rich_url: str, server: HubServer, hub: Hub, tmp_path: Path, order: str

@@ -103,6 +103,7 @@ def test_a_checked_file_that_somebody_wrote_is_read_again(location: Location) ->
     assert _find(location) == []
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_file_put_in_place_of_a_checked_one_is_read_again(
     location: Location, tmp_path: Path
@@ -150,6 +151,7 @@ def test_damage_without_a_trace_is_found_by_a_full_check_and_by_every_check_afte
     assert _find(location) == DAMAGED
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.folder
 @pytest.mark.parametrize(
     "command",

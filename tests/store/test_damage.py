@@ -19,7 +19,7 @@ MEMBERS = {
     "store export kernelbench-run", "store export parquet",
 }  # fmt: skip
 """Commands of members, which the rooms add when they are called."""
-AT_ONCE = 6
+AT_ONCE = 3
 """Commands of one test."""
 REPORTED = {
     (kind, way)

@@ -183,7 +183,7 @@ def history(places: LakePlaces, lake_url: str, long_past: tuple[str, History]) -
     ("kind", "rounds"),
     [
         pytest.param("live", 2, marks=pytest.mark.slow),
-        ("rewritten", 1),
+        pytest.param("rewritten", 1, marks=pytest.mark.slow),
         pytest.param("rewritten", 2, marks=pytest.mark.slow),
     ],
 )
@@ -272,7 +272,7 @@ def test_tables_that_hide_the_snapshot_of_a_row_are_known() -> None:
     assert tuple(name for name in hiding if name in cached) == view_cache.OWN_SNAPSHOT_ID
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("error", [duckdb.InterruptException, duckdb.OutOfMemoryException])
 @pytest.mark.parametrize("place", ["_scan", "ViewCache._keep_keys"])
 @pytest.mark.parametrize("view", ["speedups", "leading_speedups"])
@@ -400,7 +400,7 @@ def test_what_a_killed_process_left_is_removed(lake_url: str, history: History) 
     assert {name.split("-")[0] for name in files(lake_url)} == set(CACHED)
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("error", [duckdb.InterruptException, KeyboardInterrupt])
 @pytest.mark.parametrize("calls", [1, 2])
 def test_an_interrupted_fill_leaves_no_files_and_the_next_one_succeeds(

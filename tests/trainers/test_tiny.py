@@ -181,6 +181,18 @@ def check_judged(done: Done, steps: int = 2) -> None:
     statuses = done.lake.sql(f"SELECT DISTINCT status {judged_here}", own).rows()
     assert {"status": "correct"} in statuses
     devices = done.lake.sql(f"SELECT DISTINCT devices.name {judged_here}", own).rows()
+    [judged_by] = done.lake.sql(
+        "SELECT count(*) FILTER (WHERE protocol = 'training') AS training, "
+        f"count(*) FILTER (WHERE protocol = 'full') AS \"full\" {judged_here}",
+        own,
+    ).rows()
+    [timed] = done.lake.sql(
+        "SELECT count(*) AS n FROM training_speedups WHERE device_id IN "
+        f"(SELECT device_id {judged_here})",
+        own,
+    ).rows()
+    assert judged_by["training"]
+    assert judged_by["full"] or not timed["n"], "the fastest of a task is judged in full"
     rewarded = done.lake.sql("SELECT DISTINCT config ->> '$.device' AS \"name\" FROM rewards")
     assert rewarded.rows() == devices
 
