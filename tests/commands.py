@@ -36,7 +36,8 @@ from store.schema import catalog
 ROOT = Path(__file__).parent.parent
 LIBRARIES = (
     "store.lake.reader", "store.writing.writer", "duckdb", "httpx2", "jinja2", "pandas",
-    "polars", "pyarrow.parquet", "rich.table", "tree_sitter_cuda",
+    "polars", "pyarrow.dataset", "pyarrow.parquet", "rich.console", "rich.table",
+    "tree_sitter_cuda",
 )  # fmt: skip
 """What most commands import, beside the command lines of the rooms."""
 ORPHAN_AGE_S = "FLYWHEEL_TESTS_ORPHAN_AGE_S"

@@ -113,21 +113,33 @@ def make_lakes() -> Lakes:
             shutil.copytree(location.root, folder / "crashed" / role)
             writer.append({"kernels": [builders.kernel(f"{role} waits")]}, "waits", wait=False)
         shutil.copytree(location.root, folder / "plain" / role)
-        edition = folder / "edition" / role
-        edition.mkdir(parents=True)
-        with store.open(location.url, at="v1") as lake, store.open(location.url) as now:
-            options = Options(tag="v1")
-            write_edition(lake, now, edition, "someone/lake", options, location.read_salt())
-        with store.writer(location.url, author="tests") as writer:
-            writer.flush()
-        move(location, FolderLocation(folder / "moved" / f"{role} now"))
-        shutil.move(location.root, folder / "moved" / role)
     return Lakes(folder, names)
 
 
-def damage(lakes: Lakes, lake: Path, kind: str, way: str) -> Path | None:
+@cache
+def make_state(state: str) -> Path:
+    """Return the folder of the lakes of a state, which a process makes once."""
+    folder = make_lakes().folder
+    for role in ("lake", "another"):
+        location = FolderLocation(folder / "made" / role)
+        if state == "edition":
+            edition = folder / "edition" / role
+            edition.mkdir(parents=True)
+            with store.open(location.url, at="v1") as lake, store.open(location.url) as now:
+                options = Options(tag="v1")
+                write_edition(lake, now, edition, "someone/lake", options, location.read_salt())
+        elif state == "moved":
+            left = FolderLocation(folder / "moved" / role)
+            shutil.copytree(location.root, left.root)
+            with store.writer(left.url, author="tests") as writer:
+                writer.flush()
+            move(left, FolderLocation(folder / "moved" / f"{role} now"))
+    return folder / state
+
+
+def damage(lake: Path, kind: str, way: str) -> Path | None:
     """Damage a file of a copied lake; return it, or None where the way does not apply."""
-    state = lakes.folder / find_state(kind)
+    state = make_state(find_state(kind))
     files = sorted(lake.glob(FILES[kind]))
     if not files:
         return None
@@ -173,8 +185,8 @@ def run_commands(kind: str, way: str, names: Iterable[str], folder: Path) -> Out
         work = folder / name.replace(" ", "-")
         work.mkdir()
         lake = work / "lake"
-        shutil.copytree(lakes.folder / find_state(kind) / "lake", lake)
-        file = damage(lakes, lake, kind, way)
+        shutil.copytree(make_state(find_state(kind)) / "lake", lake)
+        file = damage(lake, kind, way)
         if file is None:
             break
         before = _list_content(lake)

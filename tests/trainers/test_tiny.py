@@ -187,8 +187,8 @@ def check_judged(done: Done, steps: int = 2) -> None:
         own,
     ).rows()
     [timed] = done.lake.sql(
-        "SELECT count(*) AS n FROM training_speedups WHERE device_id IN "
-        f"(SELECT device_id {judged_here})",
+        "SELECT count(*) AS n FROM training_speedups WHERE device IN "
+        f"(SELECT devices.name {judged_here})",
         own,
     ).rows()
     assert judged_by["training"]
