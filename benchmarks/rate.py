@@ -48,6 +48,7 @@ from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import TaskText, read_kernel, read_task
 from evaluators.scheduling.judge_threads import judge_cases
+from evaluators.scheduling.judges.process import start_judges
 from evaluators.scheduling.run import open_judges
 from store.errors import FlywheelError
 from store.importers import starter
@@ -173,7 +174,7 @@ def run_phase(
     with tempfile.TemporaryDirectory() as cache:
         os.environ["FLYWHEEL_CACHE"] = cache
         config = Config(protocol=protocol, draw_shapes=shapes)
-        opened = open_judges("judge", layout.places, layout.builders, config)
+        opened = open_judges(start_judges("judge", layout.places, config), layout.builders)
         with opened as (processes, builders), watch_locks(layout.places, phase.looks):
             phase.device = processes[0].row["name"]
             begin = time.monotonic()

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from evaluators.judging.comparison import compare
 from evaluators.processes import messages, schema
-from evaluators.references import worker as task_loop
+from evaluators.references import module as task_loop
 from evaluators.references.task import Expected, Reference, ReferenceFailed
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import Limits, WorkerProcess
@@ -236,6 +236,8 @@ class ForgingServer:
             if do == "load":
                 fields["path"] = str(directory / fields["path"])
             try:
+                if loop == "task":
+                    return worker.perform(do, fields)
                 return getattr(worker, do)(**fields)
             except Exception as error:
                 if loop == "task":

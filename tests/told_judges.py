@@ -23,6 +23,7 @@ ADDRESS = "FLYWHEEL_TESTS_JUDGES"
 
 def use_told_judges() -> None:
     """Let the judge service start judges that ask the test."""
+    from evaluators.scheduling.judges import process
     from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.service import judging
     from store.errors import HostUnfit, SandboxFailed
@@ -56,7 +57,7 @@ def use_told_judges() -> None:
                 raise SandboxFailed(answer["lost"])
             return answer
 
-    judging.JudgeProcess = ToldJudge
+    process.JudgeProcess = ToldJudge
     judging.SICK_S = 0.5  # a device that was sick is tried again soon
 
 

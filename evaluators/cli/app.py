@@ -227,6 +227,8 @@ def tasks(
             echo.print_result(f"0 tasks pending on {known[0]['name']} at snapshot {lake.snapshot}")
             return
     with start_judges(None, places) as auditors:
+        for auditor in auditors:
+            auditor.wait_ready()
         silent = {} if common.quiet else {"report": report}
         tally = task_audits.run(common.lake, auditors, task, task_s, **silent)
         machine = auditors[0].row["name"]

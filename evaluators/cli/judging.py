@@ -9,7 +9,6 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
 
     from evaluators.judging.case import Case
     from evaluators.scheduling.cases import KernelText, TaskText
-    from evaluators.scheduling.judge_threads import Judge
     from evaluators.scheduling.judges.process import JudgeProcess
-    from evaluators.scheduling.prebuild import Builder
     from evaluators.scheduling.run import Tally
     from store.mcp.lake_tools import LakeTools
 
@@ -258,6 +255,7 @@ def run(
     from evaluators.processes.text import name_axes
     from evaluators.scheduling import ray_cluster
     from evaluators.scheduling import run as runs
+    from evaluators.scheduling.judges.process import start_judges
     from evaluators.scheduling.run import Selection, find_pending
 
     module = contract.load(evaluator)
@@ -284,11 +282,10 @@ def run(
         count = count_nouns(pending.num_rows, "kernel")
         echo.print_result(f"would judge {count} on {devices} at snapshot {snapshot}")
 
-    opened: AbstractContextManager[tuple[Sequence[Judge], Sequence[Builder]]]
     if ray is not None:
         ray_cluster.check_device(device)
         store.open(common.lake).close()
-        opened = ray_cluster.open_judges(ray, evaluator, device, config, workers)
+        opened = runs.open_judges(ray_cluster.start_judges(ray, evaluator, device, config, workers))
     else:
         layout = placement.divide_machine(device, workers)
         places = layout.places[:1] if dry_run else layout.places
@@ -300,7 +297,7 @@ def run(
         if known and (idle := runs.find_idle(common.lake, module, known, selection)):
             print_tally(idle, name_devices(known))
             return
-        opened = runs.open_judges(evaluator, places, layout.builders, config)
+        opened = runs.open_judges(start_judges(evaluator, places, config), layout.builders)
     with opened as (judges, builders):
         if ray is None:
             _warn(cast("JudgeProcess", judges[0]))
@@ -548,9 +545,9 @@ def create(client: str, /, *, scope: list[str], common: Common = _DEFAULT) -> No
         read (look up judgments and tasks), judge (also submit), admin (everything). Repeat the
         option for several.
     """
-    from evaluators.service import access
+    from evaluators.service import queue
 
-    echo.print_result(access.create_token(_open(common), client, access.check_scopes(scope)))
+    echo.print_result(queue.create_token(_open(common), client, queue.check_scopes(scope)))
 
 
 def list_(*, format: ListFormat = "table", common: Common = _DEFAULT) -> None:
@@ -559,12 +556,12 @@ def list_(*, format: ListFormat = "table", common: Common = _DEFAULT) -> None:
 
     import pyarrow as pa
 
-    from evaluators.service import access
+    from evaluators.service import queue
     from store.commandline import display
 
     rows = [
         row | {"created_at": datetime.fromtimestamp(int(row["created_at"]), UTC).isoformat()}
-        for row in access.list_tokens(_open(common))
+        for row in queue.list_tokens(_open(common))
     ]
     schema = pa.schema([(name, pa.string()) for name in ("client", "scopes", "created_at")])
     display.write_rows(pa.Table.from_pylist(rows, schema=schema), format)
@@ -578,9 +575,9 @@ def revoke(client: str, /, *, common: Common = _DEFAULT) -> None:
     client
         Name of its holder.
     """
-    from evaluators.service import access
+    from evaluators.service import queue
 
-    access.revoke_token(_open(common), client)
+    queue.revoke_token(_open(common), client)
     echo.print_result(f"the token of {client} is revoked")
 
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 PACKET_LIMIT_BYTES = 128 * 1024
@@ -24,6 +24,10 @@ class Closed(Exception):
 
 class Malformed(Exception):
     """A packet is not a message of this protocol."""
+
+
+class TooLong(Exception):
+    """A reply cannot be sent."""
 
 
 def make_pair() -> tuple[socket.socket, socket.socket]:
@@ -63,6 +67,34 @@ def receive_with_fds(end: socket.socket, most: int) -> tuple[dict[str, Any], lis
     for fd in fds:
         os.set_inheritable(fd, False)
     return _parse(packet, flags), fds
+
+
+def serve(
+    end: socket.socket,
+    perform: Callable[[str, dict[str, Any]], dict[str, Any]],
+    describe_failure: Callable[[Exception], dict[str, Any]],
+) -> None:
+    """Answer the requests of a judge until it closes the channel.
+
+    Args:
+        end: The worker's end of the channel.
+        perform: Returns the reply to an operation with its fields.
+        describe_failure: Returns the reply where `perform` raises, or to TooLong.
+    """
+    while True:
+        try:
+            request = receive(end)
+        except Closed:
+            return
+        number, operation = request.pop("number"), request.pop("do")
+        try:
+            reply = perform(operation, request)
+        except Exception as error:
+            reply = describe_failure(error)
+        try:
+            send(end, {"number": number, **reply})
+        except ValueError as error:
+            send(end, {"number": number, **describe_failure(TooLong(str(error)))})
 
 
 def await_turn(end: socket.socket | None) -> None:

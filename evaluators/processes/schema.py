@@ -338,14 +338,15 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         ),
     },
     "task": {
-        **dict.fromkeys(("reset", "adopt"), _nothing),
+        "adopt": _nothing,
+        "reset": _object(result=lambda value: value is None),
         **dict.fromkeys(("load", "inputs", "input_sets", "value", "choices"), _value_reply()),
         "fetch": _object(place=_place, spec=_boxed),
         "box": _object(handle=_maybe(_handle)),
         "answer": _value_reply(draws=_flag, changed=_list(_whole()), keeps=_flag, places=_flag),
-        "count_bytes": _object(bytes=_or_none(_row(_whole(), _whole()))),
+        "count_bytes": _object(result=_or_none(_row(_whole(), _whole()))),
         "sizes": _object(
-            sizes=_list(
+            result=_list(
                 _row(
                     _name, _list(_whole(), 8), _or_none(_whole(7)), _list(_row(_whole(), _whole()))
                 ),
@@ -355,15 +356,16 @@ _REPLIES: Mapping[Loop, Mapping[str, Form]] = {
         "try_axes": _object(
             inputs=_list(_row(_dtype, _shape)), answers=_list(_row(_dtype, _shape)), finite=_flag
         ),
-        "depends_on_tf32": _object(depends=_flag),
+        **dict.fromkeys(("depends_on_tf32", "shows_only_in_evaluation"), _object(result=_flag)),
         "rules": _object(
-            tolerance=_or_none(_row(_amount, _amount, _flag, _amount)),
-            checks=_flag,
-            scratch=_flag,
-            names=_list(_foreign_name, 64),
+            result=_object(
+                tolerance=_or_none(_row(_amount, _amount, _flag, _amount)),
+                checks=_flag,
+                scratch=_flag,
+                names=_list(_foreign_name, 64),
+            )
         ),
         "check": _object(accepted=_flag, text=_foreign_text),
-        "shows_only_in_evaluation": _object(shows=_flag),
         "algorithms": _object(
             errors=_list(_or_none(_row(_figure, _row(_figure, _figure, _figure), _figure))),
             rounds=_flag,

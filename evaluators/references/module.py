@@ -1,4 +1,7 @@
-"""A task's own code: its inputs, answers and weights. Runs in the task's worker only.
+"""A task's own code: its inputs, answers and weights, and the loop that answers the judge.
+
+All of it runs in the task's worker, behind the walls of every worker. A forged answer can only
+falsify verdicts of its own task.
 
 A module may remember earlier calls, for example in batch statistics. The reference therefore
 answers once for every call of a candidate, in the same order, after a `reset` at the candidate's
@@ -12,6 +15,7 @@ import contextlib
 import copy
 import inspect
 import itertools
+import socket
 import textwrap
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -22,16 +26,24 @@ from typing import Any, TypeAlias, cast
 
 import torch
 
+from evaluators.device.roofline import count_work
 from evaluators.limits.kinds import refuse_limit
+from evaluators.memory.cuda_driver import release_unused_memory
 from evaluators.memory.tensors import (
+    MappedBox,
+    OwnedBox,
+    Side,
     compute_fingerprint,
     copy_value,
+    find_place,
+    get_dtype_name,
     has_same_bits,
     is_inexact,
     lay_out,
     move_to_device,
 )
 from evaluators.memory.values import call, describe_value, list_arguments, tensors_of
+from evaluators.processes import messages
 from evaluators.references.algorithms import (
     EagerError,
     RoundedFactors,
@@ -800,3 +812,215 @@ def _find_limit(error: Exception) -> str | None:
     if type(error).__module__.startswith("torch") and type(error).__name__.startswith("Dist"):
         return "several_gpus"
     return "isolation" if isinstance(error, OSError) else None
+
+
+_PAGE_ENTRIES = 256
+_PAGE_BYTES = 1 << 30
+_PAGE_NAMES = 1 << 16
+_TEXT_LIMIT = 4000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Settings of a task's worker, as the judge sends them at its start."""
+
+    device: str
+    threads: int
+    convolution_tf32: bool
+    """Use TF32 in convolutions on a GPU, as PyTorch does by default."""
+
+
+class TaskLoop:
+    """One task and the memory that it shares with the judge, which checks every answer.
+
+    A request is a public method. Those of `_PLAIN` are the task module's own.
+    """
+
+    def __init__(self, setting: Setting, files: dict[Side, int]) -> None:
+        self._setting = setting
+        self._files = files
+        self._boxes: dict[tuple[Side, str], MappedBox | OwnedBox] = {}
+        self._waiting: Any = None
+        """A value that did not fit, and whether it is dense."""
+
+    def perform(self, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply to a request."""
+        if operation in _PLAIN:
+            return {"result": getattr(self._task, operation)(**fields)}
+        return _OPERATIONS[operation](self, **fields)
+
+    def box(self, side: Side, place: str, size: int) -> dict[str, Any]:
+        """Replace a box by one of another size, or remove it where the size is 0."""
+        held = self._boxes.pop((side, place), None)
+        if isinstance(held, OwnedBox):
+            held.close()
+        if not size:
+            return {}
+        if place == "cpu":
+            self._boxes[side, place] = MappedBox(self._files[side], size)
+            return {}
+        torch.cuda.empty_cache()
+        made = OwnedBox(size)
+        self._boxes[side, place] = made
+        return {"handle": made.handle}
+
+    def load(self, path: str, axes: dict[str, Any]) -> dict[str, Any]:
+        """Run the task's code and make its module; returns the constructor's arguments."""
+        torch.set_num_threads(self._setting.threads)
+        if self._setting.device == "cuda":
+            torch.backends.cudnn.allow_tf32 = self._setting.convolution_tf32
+            torch.backends.cuda.matmul.allow_tf32 = False
+        self._task = TaskModule(path, axes, self._setting.device)
+        return self._give(self._task.arguments, dense=False)
+
+    def inputs(self, seed: int) -> dict[str, Any]:
+        """Draw inputs."""
+        return self._give(self._task.inputs(seed), dense=False)
+
+    def input_sets(self, seeds: list[int]) -> dict[str, Any]:
+        """Draw several sets of inputs."""
+        return self._give([self._task.inputs(seed) for seed in seeds], dense=False)
+
+    def value(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Answer inputs in the task's own precision."""
+        return self._give(self._task.value(self._take(place, inputs), seed))
+
+    def answer(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Answer inputs, in the task's own precision and in double precision."""
+        task = self._task
+        answer = self._give([*task.answer(self._take(place, inputs), seed)])
+        return {
+            **answer,
+            "draws": task.draws,
+            "changed": task.changed,
+            "keeps": task.keeps_inputs,
+            "places": task.places_tensors,
+        }
+
+    def check(self, place: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Ask the task's own checker whether an output is right: values are inputs and output."""
+        accepted, text = self._task.check(*self._take(place, values))
+        return {"accepted": accepted, "text": text[:_TEXT_LIMIT]}
+
+    def try_axes(self, axes: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Call the task's module at other sizes; return what its inputs and its answer are."""
+        inputs, value = self._task.try_axes(axes, seed)
+        answers = list(tensors_of(value))
+        floating = (answer for answer in answers if is_inexact(answer.dtype))
+        reply = {
+            "inputs": [[get_dtype_name(t.dtype), list(t.shape)] for t in tensors_of(inputs)],
+            "answers": [[get_dtype_name(t.dtype), list(t.shape)] for t in answers],
+            "finite": all(bool(answer.isfinite().all()) for answer in floating),
+        }
+        del inputs, value, answers
+        self._release_memory()
+        return reply
+
+    def algorithms(
+        self, place: str, inputs: dict[str, Any], seed: int, policy: str, limits: dict[str, float]
+    ) -> dict[str, Any]:
+        """Return the largest errors of the algorithms that a policy allows; see `EagerError`."""
+        errors = self._task.measure_algorithms(self._take(place, inputs), seed, policy, limits)
+        self._release_memory()
+        rows = [e and [e.scaled, list(e.shares), e.relative] for e in errors.largest]
+        return {"errors": rows, "rounds": errors.rounds, "differ": errors.differ}
+
+    def steps(
+        self, place: str, inputs: dict[str, Any], seed: int, limits: dict[str, float]
+    ) -> dict[str, Any]:
+        """Return how much another step changes an answer, and whether the task rounds at all."""
+        changes, rounds = self._task.steps(self._take(place, inputs), seed, limits)
+        return {**self._give(changes), "rounds": rounds}
+
+    def choices(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Return the choices of indices in a call, each as the fields of `Choice`."""
+        choices = self._task.choices(self._take(place, inputs), seed)
+        return self._give([[c.places, c.values, c.dim, c.ordered, c.exact] for c in choices])
+
+    def state(self, start: int, now: bool) -> dict[str, Any]:
+        """Return a page of the state: name, whether it is a parameter, owner of the memory."""
+        held = self._task.state(now=now)
+        names = list(held)
+        owners: dict[int, int] = {}
+        first = [owners.setdefault(value.data_ptr(), at) for at, value in enumerate(held.values())]
+        page: list[str] = []
+        size = 0
+        for name in names[start : start + _PAGE_ENTRIES]:
+            page.append(name)
+            size += held[name].nbytes
+            if size > _PAGE_BYTES or sum(map(len, page)) > _PAGE_NAMES:
+                break
+        entries = [
+            [name, name in self._task.parameters, first[at]]
+            for at, name in enumerate(page, start=start)
+        ]
+        return {**self._give([held[name] for name in page]), "page": entries, "total": len(names)}
+
+    def adopt(self, place: str, names: list[str], values: dict[str, Any]) -> dict[str, Any]:
+        """Overwrite parameters and buffers by name until the next reset."""
+        given = self._boxes["inbox", place].get(values)
+        self._task.load(dict(zip(names, given, strict=True)))
+        return {}
+
+    def count(self, seeds: list[int]) -> dict[str, Any]:
+        """Count the least work of a call on two draws of inputs; see `device.roofline`."""
+        one, other = (self._task.inputs(seed) for seed in seeds)
+        with torch.enable_grad():
+            return vars(count_work(self._task.module(), one, other))
+
+    def fetch(self) -> dict[str, Any]:
+        """Return the value that did not fit before."""
+        return self._give(*self._waiting)
+
+    def _take(self, place: str, spec: dict[str, Any]) -> Any:
+        return self._boxes["inbox", place].get(spec, self._setting.device)
+
+    def _give(self, value: Any, dense: bool = True) -> dict[str, Any]:
+        """Put a value into the outbox, or keep it and report the bytes that it needs.
+
+        dense: Without the memory around the tensors, for values that no kernel is called on.
+        """
+        place = find_place(value, self._setting.device)
+        needed = lay_out(value, dense=dense).end
+        held = self._boxes.get(("outbox", place))
+        if held is None or held.size_bytes < needed:
+            self._waiting = value, dense
+            return {"place": place, "needs": needed}
+        self._waiting = None
+        spec = held.put(value, dense=dense)
+        del value
+        self._release_memory()
+        return {"place": place, "spec": spec}
+
+    def _release_memory(self) -> None:
+        if self._setting.device == "cuda":
+            release_unused_memory()
+
+
+_OPERATIONS = {n: each for n, each in vars(TaskLoop).items() if not n.startswith("_")}
+_PLAIN = (
+    *("reset", "rules", "count_bytes", "sizes", "depends_on_tf32", "shows_only_in_evaluation"),
+)
+"""Methods of the module that take and return JSON values."""
+
+
+def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: int) -> None:
+    """Answer requests until the judge closes the channel."""
+
+    def describe_failure(error: Exception) -> dict[str, Any]:
+        if isinstance(error, messages.TooLong):
+            error = TaskFailed(refuse_limit("value_count", f"too many inputs or outputs: {error}"))
+        reply: dict[str, Any] = {"error": type(error).__name__, "lost": False}
+        with contextlib.suppress(Exception):  # even reading its text may fail
+            is_ours = isinstance(error, TaskFailed)
+            text = str(error) if is_ours else f"{type(error).__name__}: {error}"
+            reply["error"] = text[:_TEXT_LIMIT]
+        if setting.device == "cuda":
+            try:
+                torch.cuda.synchronize()
+            except RuntimeError:  # the GPU's context is broken: nothing can run in it
+                reply["lost"] = True
+        return reply
+
+    loop = TaskLoop(setting, {"inbox": inbox_fd, "outbox": outbox_fd})
+    messages.serve(channel, loop.perform, describe_failure)

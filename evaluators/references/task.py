@@ -1,6 +1,6 @@
 """A task as the judge sees it: inputs from seeds, and the answers of its reference.
 
-The task's code is as foreign as a candidate's. It runs in a worker of its own (`references.worker`)
+The task's code is as foreign as a candidate's. It runs in a worker of its own (`references.module`)
 and never in the judge process. The judge checks the form of every answer and copies it into its own
 memory, so that a task can only influence verdicts of its own kernels.
 """
@@ -300,7 +300,7 @@ class Reference:
         except BaseException:
             self.close()
             raise
-        answer = self.ask("rules")
+        answer = self.ask("rules")["result"]
         stated = answer["tolerance"]
         self.rules = TaskRules(
             tolerance=None if stated is None else Tolerance(*stated),
@@ -363,11 +363,7 @@ class Reference:
 
     def value(self, inputs: list[Any], seed: int = 0) -> Any:
         """Return the reference's answer in the task's own element types alone."""
-        answer = self.ask("value", **self._put(inputs), seed=seed)
-        values = self._take_list(answer, self.device, "answers")
-        if len(values) != 1:
-            raise self._break_off("an answer is missing")
-        return values[0]
+        return self._take(self.ask("value", **self._put(inputs), seed=seed), self.device)
 
     def answer(self, inputs: list[Any], seed: int = 0, kind: str = _OWN) -> Expected:
         """Return the reference's answer, and the same in double precision where that works.
@@ -477,12 +473,12 @@ class Reference:
 
     def count_bytes(self) -> tuple[int, int] | None:
         """Return the bytes of a call's inputs and of its answer; None if only a call can tell."""
-        answer = self.ask("count_bytes", seed=secrets.randbits(_SEED_BITS))
-        return None if answer["bytes"] is None else tuple(answer["bytes"])
+        counts = self.ask("count_bytes", seed=secrets.randbits(_SEED_BITS))["result"]
+        return None if counts is None else tuple(counts)
 
     def sizes(self) -> list[Size]:
         """Return the numbers of the task's text that set dimensions of its inputs."""
-        return [tuple(size) for size in self.ask("sizes")["sizes"]]
+        return [tuple(size) for size in self.ask("sizes")["result"]]
 
     def try_axes(self, axes: Mapping[str, Any], limit_s: float = CALL_LIMIT_S) -> Form:
         """Return the form of inputs and answer at other axes, by a module of its own.
@@ -497,7 +493,7 @@ class Reference:
         """Whether answers change with the flag for TF32 in convolutions; asked once."""
         if self._depends_on_tf32 is None:
             answer = self.ask("depends_on_tf32", seed=secrets.randbits(_SEED_BITS))
-            self._depends_on_tf32 = bool(answer["depends"])
+            self._depends_on_tf32 = bool(answer["result"])
         return self._depends_on_tf32
 
     def choices(self, inputs: list[Any], seed: int = 0) -> list[Choice]:
@@ -525,7 +521,7 @@ class Reference:
         """
         seed = secrets.randbits(_SEED_BITS)
         answer = self.ask("shows_only_in_evaluation", names=list(names), seed=seed)
-        return bool(answer["shows"])
+        return bool(answer["result"])
 
     def parameters(self) -> set[str]:
         """Return the names in the state that are parameters and not buffers."""

@@ -51,6 +51,18 @@ class Judge(Protocol):
         ...
 
 
+class StartedJudge(Judge, Protocol):
+    """A judge from its start on."""
+
+    def wait_ready(self) -> None:
+        """Wait until it can judge. Raises DeviceUnavailable, SandboxFailed."""
+        ...
+
+    def give_up(self) -> None:
+        """End `wait_ready`, from another thread."""
+        ...
+
+
 @dataclass(frozen=True)
 class JudgedCase:
     """The result of one case."""

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -24,8 +24,8 @@ from evaluators.device.identity import select_alike
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract, ray_cluster
 from evaluators.scheduling.cases import choose_leaders, read_cases
-from evaluators.scheduling.judge_threads import Judge, judge_cases
-from evaluators.scheduling.prebuild import Builder
+from evaluators.scheduling.judge_threads import judge_cases
+from evaluators.scheduling.judges.process import start_judges
 from evaluators.scheduling.run import append_result, open_judges, record_evaluation
 from store import read_sql
 from store.errors import EvaluatorError, FlywheelError, UnknownName
@@ -130,13 +130,15 @@ class Pool:
             config = self._evaluator.Config() if self._config is None else self._config
             self._policy = contract.get_policy(config)
             self._protocol: str | None = getattr(config, "protocol", None)
-            opened: AbstractContextManager[tuple[Sequence[Judge], Sequence[Builder]]]
             if self._ray is None:
                 layout = self._layout
-                opened = open_judges(self._name, layout.places, layout.builders, config)
+                starting = start_judges(self._name, layout.places, config)
+                opened = open_judges(starting, layout.builders)
             else:
-                opened = ray_cluster.open_judges(
-                    self._ray, self._name, self._device, config, self._workers
+                opened = open_judges(
+                    ray_cluster.start_judges(
+                        self._ray, self._name, self._device, config, self._workers
+                    )
                 )
             self._judges, self._builders = stack.enter_context(opened)
             self._writer = stack.enter_context(store.writer(self._lake_url, author="evaluators"))

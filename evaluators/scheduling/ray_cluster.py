@@ -26,7 +26,6 @@ from typing import Any
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.judges.process import JudgeProcess
-from evaluators.scheduling.prebuild import Builder
 from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, SandboxFailed
 
 GPU_DEVICE = "cuda:0"
@@ -274,17 +273,3 @@ def start_judges(
             with contextlib.suppress(FlywheelError):
                 judge.close()
         ray.shutdown()
-
-
-@contextmanager
-def open_judges(
-    address: str, evaluator: str, device: str, config: Any, workers: int
-) -> Generator[tuple[list[RayJudge], list[Builder]]]:
-    """Yield the judges of `start_judges` when all are ready, and no builders.
-
-    Raises what `start_judges` and `wait_ready` raise.
-    """
-    with start_judges(address, evaluator, device, config, workers) as judges:
-        for judge in judges:
-            judge.wait_ready()
-        yield judges, []

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 import store
 from evaluators.audit import detect
 from evaluators.device.identity import compute_class_id, select_alike
-from evaluators.device.placement import Place
 from evaluators.judging.case import Case
 from evaluators.scheduling import answers
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.contract import Evaluator, Tables, find_confirm_win, name_of
-from evaluators.scheduling.judge_threads import Judge, JudgedCase, judge_cases
-from evaluators.scheduling.judges.process import JudgeProcess, start_judges
+from evaluators.scheduling.judge_threads import Judge, JudgedCase, StartedJudge, judge_cases
+from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import Builder
 from evaluators.worker.build_cache import Builds, default_root
 from store import read_sql
@@ -300,20 +299,28 @@ class Tally:
 
 @contextmanager
 def open_judges(
-    evaluator: str, places: Sequence[Place], builders: Sequence[tuple[int, ...]], config: Any
-) -> Generator[tuple[list[JudgeProcess], list[Builder]]]:
-    """Start judges at places of this machine, and builders on other cores; end them together.
+    starting: AbstractContextManager[Sequence[StartedJudge]], cores: Sequence[Sequence[int]] = ()
+) -> Generator[tuple[Sequence[StartedJudge], list[Builder]]]:
+    """Wait for judges that are starting, and start builders on other cores; end them together.
 
     Raises:
         DeviceUnavailable: a device is not there, or cannot be measured on.
     """
-    with start_judges(evaluator, places, config) as judges, ExitStack() as stack:
-        builds = Builds(default_root(), judges[0].toolchain)
-        builds.trim()
-        yield (
-            judges,
-            [stack.enter_context(Builder(builds, judges[0].arch, cores)) for cores in builders],
-        )
+    with starting as judges, ExitStack() as stack:
+        for judge in judges:
+            judge.wait_ready()
+        yield judges, open_builders(stack, judges[0], cores)
+
+
+def open_builders(
+    stack: ExitStack, judge: StartedJudge, cores: Sequence[Sequence[int]]
+) -> list[Builder]:
+    """Start builders for a judge and those alike; there are none for judges on other hosts."""
+    if not isinstance(judge, JudgeProcess):
+        return []
+    builds = Builds(default_root(), judge.toolchain)
+    builds.trim()
+    return [stack.enter_context(Builder(builds, judge.arch, each)) for each in cores]
 
 
 def find_idle(

@@ -11,17 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
-from evaluators.device.placement import Layout
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Tables
-from evaluators.scheduling.judge_threads import Judge, judge_cases
-from evaluators.scheduling.judges.process import JudgeProcess
+from evaluators.scheduling.judge_threads import Judge, StartedJudge, judge_cases
 from evaluators.scheduling.prebuild import Builder
+from evaluators.scheduling.run import open_builders
 from evaluators.service.queue import Queue
-from evaluators.worker.build_cache import Builds, default_root
 from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
 
 log = logging.getLogger(__name__)
@@ -32,18 +30,6 @@ _RECOVERY_S = 300.0
 """Seconds after which judges start anew where one of them is gone."""
 _END_S = 60.0
 _LOOK_S = 0.2
-
-
-class StartedJudge(Judge, Protocol):
-    """A judge from its start on."""
-
-    def wait_ready(self) -> None:
-        """Wait until it can judge. Raises DeviceUnavailable, SandboxFailed."""
-        ...
-
-    def give_up(self) -> None:
-        """End `wait_ready`, from another thread."""
-        ...
 
 
 class Judging:
@@ -135,28 +121,9 @@ class Judging:
                 raise failure
             sessions: list[_Session] = []
             for alike in judges.values():
-                builders: list[Builder] = []
-                first = alike[0]
-                if isinstance(first, JudgeProcess):
-                    builds = Builds(default_root(), first.toolchain)
-                    builds.trim()
-                    builders = [
-                        stack.enter_context(Builder(builds, first.arch, cores))
-                        for cores in self._builder_cores
-                    ]
+                builders = open_builders(stack, alike[0], self._builder_cores)
                 sessions.append(_Session(self, self._queue, self._evaluator, alike, builders))
             yield sessions
-
-
-@contextmanager
-def start_here(evaluator: str, layout: Layout, config: Any) -> Generator[Sequence[StartedJudge]]:
-    """Start a judge process at each place of this host."""
-    with ExitStack() as stack:
-        judges: list[JudgeProcess] = []
-        for place in layout.places:
-            judges.append(JudgeProcess(evaluator, place.device, config, place.cores))
-            stack.callback(judges[-1].close)
-        yield judges
 
 
 class _Stopped(Exception):

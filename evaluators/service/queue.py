@@ -4,15 +4,19 @@
 
 A judgment is one row. Clients submit, look up and withdraw it; the recorder, which has the lake,
 finds its case or its verdict; the judges claim its case and answer it. Every change is one durable
-transaction. A server that is killed continues from the file.
+transaction. A server that is killed continues from the file. The file also has the tokens of
+clients, as hashes: a command creates one and revokes it at once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
 import os
+import re
+import secrets
 import sqlite3
 import threading
 import time
@@ -20,12 +24,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from evaluators.judging.case import Case
 from evaluators.service.submission import Refused, Submission
 from store import faults, read_sql
-from store.errors import FlywheelError
+from store.errors import FlywheelError, UnknownName
 from store.ids import content_id
 from store.lake.location import Location
 
@@ -586,3 +590,61 @@ def _count(connection: sqlite3.Connection, name: str, by: float = 1) -> None:
         " ON CONFLICT DO UPDATE SET value = value + excluded.value",
         [name, by],
     )
+
+
+Scope: TypeAlias = Literal["read", "judge", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def create_token(database: Database, client: str, scopes: Sequence[Scope]) -> str:
+    """Store the hash of a new token and return the token, which nothing shows again.
+
+    Shares and generations carry the client's name. Raises FlywheelError: the name cannot be used,
+    or a token of this name exists.
+    """
+    if not _CLIENT.fullmatch(client):
+        raise FlywheelError(
+            f"{client!a} cannot name a client",
+            "Use up to 64 letters, digits, dots, hyphens and underscores.",
+        )
+    token_id = secrets.token_hex(6)
+    token = f"fw_{token_id}_{secrets.token_urlsafe(32)}"
+    with database.transaction() as connection:
+        if connection.execute("SELECT 1 FROM tokens WHERE client = ?", [client]).fetchone():
+            raise FlywheelError(
+                f"{client} has a token already", "Revoke it first, or choose another name."
+            )
+        connection.execute(
+            "INSERT INTO tokens (token_id, client, scopes, hash, created_at)"
+            " VALUES (?, ?, ?, ?, ?)",
+            [token_id, client, " ".join(dict.fromkeys(scopes)), hash_token(token), time.time()],
+        )
+    return token
+
+
+def list_tokens(database: Database) -> list[dict[str, Any]]:
+    """Return the tokens without their hashes."""
+    return database.read("SELECT client, scopes, created_at FROM tokens ORDER BY client")
+
+
+def revoke_token(database: Database, client: str) -> None:
+    """Delete the token of a client; requests with it fail from now on. Raises UnknownName."""
+    with database.transaction() as connection:
+        deleted = connection.execute("DELETE FROM tokens WHERE client = ?", [client]).rowcount
+    if not deleted:
+        known = [row["client"] for row in list_tokens(database)]
+        raise UnknownName.among("token", client, known)
+
+
+def hash_token(token: str) -> str:
+    """Return the hash that is stored. A token has 256 random bits, so a plain hash suffices."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_scopes(words: Sequence[str]) -> tuple[Scope, ...]:
+    """Return scopes by their names. Raises UnknownName."""
+    for word in words:
+        if word not in SCOPES:
+            raise UnknownName.among("scope", word, SCOPES)
+    return cast("tuple[Scope, ...]", tuple(words))

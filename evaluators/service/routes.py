@@ -1,22 +1,35 @@
-"""The addresses for clients: judgments, tasks, health, metrics and rewards; who waits for what."""
+"""The addresses for clients: judgments, tasks, health, metrics and rewards; who waits for what.
+
+Every request needs a token with a scope, except on a server of this machine that has none.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import hashlib
+import hmac
 import json
+import logging
+import re
+import secrets
+import threading
 import time
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple, cast
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
 
 import store
 from evaluators.scheduling import contract
-from evaluators.service.access import Access, Caller, read_json, read_wait
 from evaluators.service.client import read_judgement, write_request
 from evaluators.service.completions import Scored, check_rule, parse_kernel, score_judgement
-from evaluators.service.lake_reads import LakeReads
-from evaluators.service.queue import Queue, Row, Ticket
+from evaluators.service.queue import Database, Queue, Row, Scope, Ticket, hash_token, list_tokens
 from evaluators.service.recorder import Recorder
 from evaluators.service.submission import (
     LONGEST_S,
@@ -25,13 +38,30 @@ from evaluators.service.submission import (
     choose_class,
     parse_submission,
 )
-from store.errors import UnknownName
+from store import read_sql
+from store.commandline.escape import encode_json
+from store.dossier.names import TaskNames, read_task_names
+from store.errors import FlywheelError, ImportFailed, UnknownName
+from store.foreign import json_text
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import BaseRoute
+log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Answer: TypeAlias = "Callable[[Request, Caller], Awaitable[Response]]"
+_FORM = re.compile(r"fw_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_BODY_S = 30.0
+"""Seconds in which a client must have sent its body."""
+_NOBODY = hashlib.sha256(b"").hexdigest()
+_FRESH_S = 1.0
+"""Seconds during which a task that is unknown is not looked for again."""
+_ROWS = {
+    "evaluations": "SELECT * EXCLUDE (run_id) FROM evaluations WHERE evaluation_id = $id",
+    "timings": "SELECT * FROM timings WHERE evaluation_id = $id",
+    "findings": "SELECT * EXCLUDE (run_id) FROM findings WHERE evaluation_id = $id",
+    "devices": "SELECT * FROM devices WHERE device_id IN"
+    " (SELECT device_id FROM evaluations WHERE evaluation_id = $id)",
+}
 MOST_BYTES = 4 << 20
 """Largest body of one judgment."""
 MOST_BATCH_BYTES = 32 << 20
@@ -59,6 +89,209 @@ _METRICS = {
     "claims_lost_total": ("counter", "Judgements that a killed server had claimed."),
     "judged_seconds_total": ("counter", "Seconds of judging."),
 }
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who sends a request."""
+
+    client: str
+    scopes: frozenset[str]
+
+    def may(self, scope: Scope) -> bool:
+        """Whether the caller has a scope; admin has all, and judge includes read."""
+        granted = self.scopes | ({"read"} if "judge" in self.scopes else set())
+        return scope in granted or "admin" in granted
+
+
+LOCAL = Caller("local", frozenset({"admin"}))
+"""The caller of a server on this machine that has no tokens."""
+
+
+class Access:
+    """Checks callers, and runs the queue's transactions in a thread of their own."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._thread = ThreadPoolExecutor(1, "queue")
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown()
+
+    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Run a function on the queue."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *arguments)
+
+    def guard(self, scope: Scope, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that only callers with a scope reach, and that refuses in JSON."""
+
+        @functools.wraps(answer)
+        async def guarded(request: Request) -> Response:
+            try:
+                caller = await self.run(self._find_caller, request.headers.get("authorization"))
+                if not caller.may(scope):
+                    raise Refused(
+                        403,
+                        "forbidden",
+                        f"the token lacks the scope {scope}",
+                        f"Ask for a token with it: evaluators token create NAME --scope {scope}",
+                    )
+                return await answer(request, caller)
+            except Exception as error:
+                return refuse(error)
+
+        return guarded
+
+    def _find_caller(self, header: str | None) -> Caller:
+        """Return who sends a request. Raises Refused (401).
+
+        This takes the same time for every wrong token of an id.
+        """
+        scheme, _, token = (header or "").partition(" ")
+        if scheme.lower() == "bearer" and token:
+            form = _FORM.fullmatch(token.strip())
+            rows = self._database.read(
+                "SELECT client, scopes, hash FROM tokens WHERE token_id = ?",
+                [form[1] if form else ""],
+            )
+            stored = rows[0]["hash"] if rows else _NOBODY
+            if hmac.compare_digest(stored, hash_token(token.strip())) and rows:
+                return Caller(rows[0]["client"], frozenset(rows[0]["scopes"].split()))
+        elif header is None and not list_tokens(self._database):
+            return LOCAL  # a server without tokens listens to this machine only
+        raise Refused(
+            401,
+            "unauthorized",
+            "the token is missing, wrong or revoked",
+            "Send the header Authorization: Bearer TOKEN. `evaluators token create` makes one.",
+        )
+
+
+def refuse(error: Exception) -> Response:
+    """Return the answer to a request that failed. It says nothing of what is inside the server."""
+    if isinstance(error, Refused):
+        content = {"code": error.code, "message": error.message, "hint": error.hint}
+        headers = {"retry-after": "5"} if error.status in (429, 503) else {}
+        if error.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        if error.retry_after_s is not None:
+            headers["retry-after"] = str(error.retry_after_s)
+        return JSONResponse({"error": content}, status_code=error.status, headers=headers)
+    if isinstance(error, ClientDisconnect):
+        return JSONResponse({"error": {"code": "disconnected"}}, status_code=400)
+    incident = secrets.token_hex(4)
+    log.error("incident %s", incident, exc_info=error)
+    is_lake = isinstance(error, FlywheelError)
+    content = {
+        "code": "lake_unavailable" if is_lake else "internal",
+        "message": f"the server failed; its log has incident {incident}",
+    }
+    return JSONResponse({"error": content}, status_code=503 if is_lake else 500)
+
+
+async def read_json(request: Request, most_bytes: int) -> Any:
+    """Return the JSON value of a body. Raises Refused (408, 413, 415, 422)."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Refused(
+            415,
+            "unsupported_type",
+            "the body must have the type application/json",
+            "Send the header Content-Type: application/json.",
+        )
+    too_large = Refused(413, "too_large", f"the body has more than {most_bytes} bytes")
+    if int(request.headers.get("content-length") or 0) > most_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > most_bytes:
+                    raise too_large
+    except TimeoutError as error:
+        raise Refused(408, "slow", f"the body took more than {_BODY_S:g} s") from error
+    try:
+        return json_text.parse(body.decode("utf-8"), "the body")
+    except UnicodeDecodeError as error:
+        raise Refused(422, "invalid", "the body is not UTF-8") from error
+    except ImportFailed as error:
+        raise Refused(422, "invalid", error.message[:300]) from error
+
+
+def read_wait(request: Request, most_s: float) -> float:
+    """Return the seconds in the parameter `wait`, at most `most_s`. Raises Refused (422)."""
+    text = request.query_params.get("wait", "0")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise Refused(422, "invalid", "wait must be a number of seconds, 0 or more")
+    return min(seconds, most_s)
+
+
+class LakeReads:
+    """Reads of one lake, each at its newest snapshot. Its methods may run in any thread."""
+
+    def __init__(self, location: store.Location) -> None:
+        self._location = location
+        self._lock = threading.Lock()
+        self._tasks: dict[str, dict[str, Any]] = {}
+        self._names = TaskNames()
+        self._read_at = -_FRESH_S
+
+    def find_known(self, text: str) -> str | None:
+        """Return the id of a task that is known without reading the lake, or None."""
+        matches = self._names.match(text)
+        return matches[0]["task_id"] if len(matches) == 1 else None
+
+    def find_task(self, text: str) -> str:
+        """Return the id of a task as `store.find_task` finds it.
+
+        Raises:
+            Refused: no such task (404), or several (422).
+        """
+        if not self._names.match(text):
+            self._read_tasks()
+        names = self._names
+        try:
+            return names.find(text)["task_id"]
+        except UnknownName as error:
+            refusal = (422, "ambiguous_task") if names.match(text) else (404, "unknown_task")
+            raise Refused(*refusal, error.message, error.hint) from error
+
+    def list_tasks(self, suite: str | None, after: int, most: int) -> list[dict[str, Any]]:
+        """Return tasks of a suite (None for all) from a position on."""
+        self._read_tasks()
+        rows = [row for row in self._tasks.values() if suite in (None, row["suite"])]
+        return rows[after : after + most]
+
+    def read_task(self, task_id: str) -> dict[str, Any]:
+        """Return a task with its text."""
+        with store.open(self._location.url) as lake:
+            row = lake.run("SELECT code FROM tasks WHERE task_id = $id", {"id": task_id}).one()
+        return self._tasks[task_id] | {"code": row["code"] if row is not None else None}
+
+    def read_rows(self, evaluation_id: str) -> Mapping[str, Sequence[dict[str, Any]]]:
+        """Return the rows of an evaluation by table: its samples, findings and device."""
+        with store.open(self._location.url) as lake:
+            return {
+                name: lake.run(sql, {"id": evaluation_id}).rows() for name, sql in _ROWS.items()
+            }
+
+    def _read_tasks(self) -> None:
+        """Read all tasks again, unless that was just done."""
+        with self._lock:
+            if time.monotonic() - self._read_at < _FRESH_S:
+                return
+            with store.open(self._location.url) as lake:
+                rows = lake.run(read_sql(__file__, "tasks")).rows()
+                names = read_task_names(lake)
+            self._tasks = {row["task_id"]: row for row in rows}
+            self._names = names
+            self._read_at = time.monotonic()
 
 
 class Changes:
@@ -138,8 +371,6 @@ class ClientRoutes:
 
     def list_routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        from starlette.routing import Route
-
         guard = self.access.guard
         one = "/v1/judgements/{id}"
         return [
@@ -250,8 +481,6 @@ class ClientRoutes:
         return _answer(await self._await_end(view, wait_s))
 
     async def _stream(self, request: Request, _: Caller) -> Response:
-        from starlette.responses import StreamingResponse
-
         view = await self._read(request.path_params["id"])
         return StreamingResponse(
             self._list_events(view),
@@ -276,10 +505,6 @@ class ClientRoutes:
                 await wait_for(event, loop.time() + _BEAT_S)
 
     async def _show_rows(self, request: Request, _: Caller) -> Response:
-        from starlette.responses import Response
-
-        from store.commandline.escape import encode_json
-
         view = await self._read(request.path_params["id"])
         if view["verdict"] is None:
             why = f"the judgement is {view['status']}"
@@ -333,8 +558,6 @@ class ClientRoutes:
         return classes
 
     async def _show_health(self, _: Request, __: Caller) -> Response:
-        from starlette.responses import JSONResponse
-
         classes = await self.access.run(self._collect)
         has_devices = any(one["devices"] for one in classes.values())
         status = "ok" if has_devices and self.recorder.fault is None else "degraded"
@@ -351,8 +574,6 @@ class ClientRoutes:
         return JSONResponse(content)
 
     async def _show_metrics(self, _: Request, __: Caller) -> Response:
-        from starlette.responses import PlainTextResponse
-
         classes = await self.access.run(self._collect)
         counters = await self.access.run(self.queue.read_counters)
         values: dict[str, dict[str, float]] = {
@@ -375,8 +596,6 @@ class ClientRoutes:
 
     async def _give_reward(self, request: Request, caller: Caller) -> Response:
         """Answer slime: the body is prompt, response and label, and the answer is the number."""
-        from starlette.responses import JSONResponse
-
         value = await _read_object(request)
         task = _read_field(value, "label")
         scored = await self._score(
@@ -386,15 +605,11 @@ class ClientRoutes:
 
     async def _seed_session(self, request: Request, _: Caller) -> Response:
         """Answer NeMo Gym: a session has no state here."""
-        from starlette.responses import JSONResponse
-
         await read_json(request, _MOST_ANSWER_BYTES)
         return JSONResponse({})
 
     async def _verify(self, request: Request, caller: Caller) -> Response:
         """Answer NeMo Gym: the body is a dataset row with `task` and the model's response."""
-        from starlette.responses import JSONResponse
-
         value = await _read_object(request)
         text = _read_response(value.get("response"))
         scored = await self._score(
@@ -458,8 +673,6 @@ def _read_response(value: Any) -> str:
 
 
 def _answer(content: Row, status: int = 200) -> Response:
-    from starlette.responses import JSONResponse
-
     return JSONResponse(content, status_code=status, headers={"cache-control": "no-store"})
 
 

@@ -28,12 +28,12 @@ from starlette.routing import Route
 import store
 from evaluators.device import placement
 from evaluators.scheduling import contract, ray_cluster
-from evaluators.service.access import Access, Caller, list_tokens, refuse
-from evaluators.service.judging import Judging, StartedJudge, start_here
-from evaluators.service.lake_reads import LakeReads
-from evaluators.service.queue import Database, Queue
+from evaluators.scheduling.judge_threads import StartedJudge
+from evaluators.scheduling.judges.process import start_judges
+from evaluators.service.judging import Judging
+from evaluators.service.queue import Database, Queue, list_tokens
 from evaluators.service.recorder import Recorder
-from evaluators.service.routes import Changes, ClientRoutes
+from evaluators.service.routes import Access, Caller, Changes, ClientRoutes, LakeReads, refuse
 from evaluators.service.submission import Refused
 from store.commandline import echo, interrupts
 from store.commandline.listening import is_loopback, listen
@@ -79,14 +79,14 @@ def serve(
             this machine alone and there are no tokens.
     """
     name = contract.name_of(evaluator)
-    start_judges: Callable[[], AbstractContextManager[Sequence[StartedJudge]]]
+    start: Callable[[], AbstractContextManager[Sequence[StartedJudge]]]
     if options.ray is None:
         layout = placement.divide_machine(options.device, options.workers)
-        start_judges, builders = partial(start_here, name, layout, config), layout.builders
+        start, builders = partial(start_judges, name, layout.places, config), layout.builders
     else:
         ray_cluster.import_ray()
         ray_cluster.check_device(options.device)
-        start_judges, builders = (
+        start, builders = (
             partial(
                 ray_cluster.start_judges, options.ray, name, options.device, config, options.workers
             ),
@@ -129,7 +129,7 @@ def serve(
             evaluator=evaluator,
             config=config,
         )
-        judging = Judging(queue, evaluator, start_judges, builders)
+        judging = Judging(queue, evaluator, start, builders)
         server = _Server(
             uvicorn.Config(
                 build_app(routes, on_loopback=on_loopback),

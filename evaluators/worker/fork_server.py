@@ -44,7 +44,7 @@ from evaluators.processes.process_tree import (
     find_descendants,
     read_used_bytes,
 )
-from evaluators.references import worker as task_loop
+from evaluators.references import module as task_loop
 from evaluators.sandbox import isolation
 from evaluators.sandbox.isolation import find_available_walls, find_failure
 from evaluators.sandbox.linux import this_process

@@ -514,30 +514,24 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
     """Answer requests until the judge closes the channel."""
     worker: Any = None
     operations = dict(_OPERATIONS)
+
+    def perform(operation: str, fields: dict[str, Any]) -> dict[str, Any]:
+        nonlocal worker
+        if operation != "prepare":
+            return operations[operation](worker, **fields)
+        sizes = (fields["inbox_bytes"], fields["outbox_bytes"])
+        (inbox, outbox), handles = make_boxes(setting.device, (inbox_fd, outbox_fd), sizes)
+        gate = Gate(inbox_fd) if handles else None
+        worker = CandidateLoop(setting, inbox, outbox, gate, channel)
+        return {"handles": handles}
+
+    def describe_failure(error: Exception) -> dict[str, Any]:
+        if isinstance(error, messages.TooLong):
+            error = ValueError(f"too many outputs: {error}")
+        return {"error": describe_error(error)}
+
     if setting.device == "cuda":  # takes half a second, while the judge prepares what comes next
         with contextlib.suppress(RuntimeError):  # preparing the worker then fails with the reason
             torch.cuda.current_stream().synchronize()
     with torch.no_grad():
-        while True:
-            try:
-                request = messages.receive(channel)
-            except messages.Closed:
-                return
-            number, operation = request.pop("number"), request.pop("do")
-            try:
-                if operation == "prepare":
-                    sizes = (request["inbox_bytes"], request["outbox_bytes"])
-                    fds = (inbox_fd, outbox_fd)
-                    (inbox, outbox), handles = make_boxes(setting.device, fds, sizes)
-                    gate = Gate(inbox_fd) if handles else None
-                    worker = CandidateLoop(setting, inbox, outbox, gate, channel)
-                    messages.send(channel, {"number": number, "handles": handles})
-                    continue
-                reply = operations[operation](worker, **request)
-            except Exception as error:
-                reply = {"error": describe_error(error)}
-            try:
-                messages.send(channel, {"number": number, **reply})
-            except ValueError as error:
-                reply = {"error": describe_error(ValueError(f"too many outputs: {error}"))}
-                messages.send(channel, {"number": number, **reply})
+        messages.serve(channel, perform, describe_failure)

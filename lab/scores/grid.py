@@ -167,6 +167,7 @@ def judge(
     from evaluators.judge import VERSION
     from evaluators.scheduling import contract
     from evaluators.scheduling.judge_threads import judge_cases
+    from evaluators.scheduling.judges.process import start_judges
     from evaluators.scheduling.run import open_judges
 
     evaluator = contract.load("judge")
@@ -188,7 +189,7 @@ def judge(
     file.parent.mkdir(parents=True, exist_ok=True)
     with (
         gzip.open(file, "wt", encoding="utf-8") as lines,
-        open_judges("judge", layout.places, (), config) as (judges, _),
+        open_judges(start_judges("judge", layout.places, config)) as (judges, _),
     ):
         confirm_win = contract.find_confirm_win(evaluator)
         for result in judge_cases(draw_batches(), judges, (), confirm_win):

@@ -297,8 +297,8 @@ from evaluators.device.placement import divide_machine
 from evaluators.judge import Config
 from evaluators.scheduling.judges.process import start_judges
 print("begins", flush=True)
-with start_judges("judge", divide_machine("cpu").places, Config()):
-    pass
+with start_judges("judge", divide_machine("cpu").places, Config()) as [judge]:
+    judge.wait_ready()
 """
 
 

@@ -43,7 +43,7 @@ def get_init_inputs():
 FORGE = """
 import gc, json, os, socket, sys, time
 import evaluators.processes.messages as channel
-import evaluators.references.worker as worker
+import evaluators.references.module as worker
 genuine, last = channel.send, {{}}
 def noted(end):
     last.clear()
@@ -258,13 +258,13 @@ def test_a_task_that_changes_what_it_has_given_changes_no_copy_of_the_judge(
         TASK
         + """
 import gc, threading
-import evaluators.references.worker as worker
+import evaluators.references.module as worker
 def scribble():
     while True:
         for one in gc.get_objects():
             if isinstance(one, worker.TaskLoop):
                 for box in one._boxes.values():
-                    box.box._memory.fill_(255)
+                    box._memory.fill_(255)
                 break
 threading.Thread(target=scribble, daemon=True).start()
 """
@@ -376,7 +376,7 @@ def reach():
         "judging.calls",
         "judging.comparison", "judging.case_result", "judge", "timing.measurement",
         "timing.checks", "timing.candidate_process", "worker.handle",
-        "references.task", "references.worker", "scheduling.judges.process",
+        "references.task", "references.module", "scheduling.judges.process",
     ):
         try:
             module = importlib.import_module("evaluators." + name)

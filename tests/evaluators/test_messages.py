@@ -71,8 +71,8 @@ GENUINE: list[tuple[schema.Loop, str, dict[str, Any]]] = [
     ),
     ("task", "state", {"place": "cpu", "needs": 1, "page": [["w", True, 0]], "total": 1}),
     ("task", "count", {"moved_bytes": 1, "operations": 2, "single": True}),
-    ("task", "count_bytes", {"bytes": [1, 2]}),
-    ("task", "count_bytes", {"bytes": None}),
+    ("task", "count_bytes", {"result": [1, 2]}),
+    ("task", "count_bytes", {"result": None}),
     ("task", "reset", {"error": "ValueError: no", "lost": False}),
 ]
 

@@ -432,13 +432,11 @@ def start_judges(
 ) -> Generator[list[JudgeProcess]]:
     """Start judge processes at places of this machine side by side, and end them afterwards.
 
-    Raises what `JudgeProcess` and `wait_ready` raise.
+    Wait for each with `wait_ready`. Raises what `JudgeProcess` raises.
     """
     with ExitStack() as stack:
         judges: list[JudgeProcess] = []
         for place in places:  # all import torch at the same time, while the first is waited for
             judges.append(JudgeProcess(evaluator, place.device, config, place.cores))
             stack.callback(judges[-1].close)
-        for judge in judges:
-            judge.wait_ready()
         yield judges

@@ -22,8 +22,7 @@ from judge_services import (
     write_lake,
 )
 
-from evaluators.service import access
-from evaluators.service.queue import Database
+from evaluators.service.queue import SCOPES, Database, create_token, revoke_token
 from store.errors import FlywheelError, UnknownName
 from store.lake.location import Location
 
@@ -47,14 +46,14 @@ def test_tokens_are_needed_once_there_are_any(guarded: Service, keys: dict[str, 
 
 def test_a_revoked_token_ends_at_once(guarded: Service) -> None:
     database = Database(Location.of(guarded.lake))
-    token = access.create_token(database, "brief", ["read"])
+    token = create_token(database, "brief", ["read"])
     with pytest.raises(FlywheelError, match="has a token already"):
-        access.create_token(database, "brief", ["read"])
+        create_token(database, "brief", ["read"])
     assert guarded.call("GET", "/v1/health", token=token).status_code == 200
-    access.revoke_token(database, "brief")
+    revoke_token(database, "brief")
     assert guarded.call("GET", "/v1/health", token=token).status_code == 401
     with pytest.raises(UnknownName):
-        access.revoke_token(database, "brief")
+        revoke_token(database, "brief")
     secret = token.rpartition("_")[2].encode()
     assert all(secret not in file.read_bytes() for file in Path(guarded.lake).glob("service*"))
 
@@ -97,8 +96,8 @@ def guarded(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def keys(guarded: Service) -> dict[str, str]:
     """Return a token of every scope, and another one to judge."""
     database = Database(Location.of(guarded.lake))
-    made = {name: access.create_token(database, name, [name]) for name in access.SCOPES}
-    return made | {"other": access.create_token(database, "other", ["judge"])}
+    made = {name: create_token(database, name, [name]) for name in SCOPES}
+    return made | {"other": create_token(database, "other", ["judge"])}
 
 
 GOOD = {"task": "square", "code": "x"}
