@@ -7,30 +7,30 @@ no verdict, except that code that does not compile fails without a GPU.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import platform
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 from evaluators.judging import host
 from evaluators.judging.case import Case
-from evaluators.processes.messages import Malformed
-from evaluators.sandbox.failures import Failed, explain_end, explain_error, explain_timeout
-from evaluators.sandbox.launcher import Died, ForkServer, Limits, Template, TimedOut
+from evaluators.sandbox.failures import Failed
+from evaluators.sandbox.launcher import ForkServer, Limits, Template
 from evaluators.worker.build_cache import Build, Builds
 
-_Request: TypeAlias = tuple[str, dict[str, Any]]
+if TYPE_CHECKING:
+    from evaluators.worker.handle import WorkerHandle
 
-_BOX_BYTES = 4096
 _ARGUMENT_BYTES = 64 * 1024
-_ARGUMENT_DEPTH = 8
 _TASK_FILE = "task.py"
 _ARGUMENTS = """
 
@@ -95,10 +95,7 @@ class Builder:
         oom_kills = host.count_oom_kills()
         build = self._builds.claim(files, case.task_code, case.axes)
         try:
-            failed = None if build.hit else self.compile(build, case, files)
-            answered = failed is None or failed.status != "timeout"
-            if answered and not build.hit:
-                build.keep()
+            failed = None if build.hit else self.compile(build, case)
         finally:
             build.release()
         # A compiler that was ended for lack of memory says nothing. The count alone shows no lack:
@@ -114,87 +111,71 @@ class Builder:
             "failure": vars(failed) if failed is not None and decided else None,
         }
 
-    def compile(self, build: Build, case: Case, files: Mapping[str, str]) -> Failed | None:
+    def compile(self, build: Build, case: Case) -> Failed | None:
         """Compile a candidate into a build; return how it failed, or None."""
         from evaluators.references.imported_file import WEIGHT_SEED  # which imports torch
 
         # First a worker runs the task's constructor arguments, and types and shapes of its inputs.
-        names = json.loads(case.axes)
-        answers, failed = self._ask_worker(
-            {_TASK_FILE: case.task_code + _ARGUMENTS},
-            [
-                ("load", {"path": _TASK_FILE, "entry_point": "Arguments", "names": names}),
-                ("construct", {"seed": WEIGHT_SEED, "arguments": {"list": []}}),
-                ("fill", {"slot": 0, "inputs": {"list": []}}),
-                ("call", {"slot": 0}),
-            ],
-        )
         arguments = inputs = None
-        match answers[-1].get("output") if failed is None else None:
-            case {"list": [own_arguments, own_inputs]}:
-                arguments, inputs = _select_plain(own_arguments), _select_plain(own_inputs)
-            case _:
-                pass
-        requests: list[_Request] = [
-            ("load", {"path": case.path, "entry_point": case.entry_point, "names": {}})
-        ]
-        if arguments is not None:
-            requests.append(("construct", {"seed": WEIGHT_SEED, "arguments": arguments}))
-            if inputs is not None and self._arch is not None:
-                requests.append(("rehearse", {"inputs": inputs}))
-        return self._ask_worker(files, requests, build)[1]
-
-    def _ask_worker(
-        self, files: Mapping[str, str], requests: Sequence[_Request], build: Build | None = None
-    ) -> tuple[list[dict[str, Any]], Failed | None]:
-        """Return the answers of a worker without a GPU, up to the first failure."""
-        from evaluators.memory.tensors import create_sealed_file  # which imports torch
-
-        fds = [create_sealed_file(_BOX_BYTES) for _ in range(2)]
-        setting = {
-            "device": "cpu",
-            "threads": 1,
-            "flush_bytes": 0,
-            "pretends_gpu": self._arch is not None,
-        }
-        limits = Limits(
-            memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=int(_BUILD_S * 4)
-        )
-        folder = build.folder if build is not None else None
+        text = {_TASK_FILE: case.task_code + _ARGUMENTS}
+        with contextlib.suppress(Failed), self._start_worker(text) as worker:
+            worker.load(_TASK_FILE, "Arguments", json.loads(case.axes))
+            worker.construct(WEIGHT_SEED, [])
+            worker.fill(0, [])
+            match worker.call(0, first=True):
+                case [own_arguments, own_inputs]:
+                    arguments, inputs = _select_plain(own_arguments), _select_plain(own_inputs)
+                case _:
+                    pass
         try:
-            process = self._warm().start(
-                files, setting=setting, limits=limits, inbox=fds[0], outbox=fds[1], build=folder
-            )
-        finally:
-            for fd in fds:
-                os.close(fd)
-        answers: list[dict[str, Any]] = []
-        failed: Failed | None = None
-        lost = False
-        try:
-            sizes: dict[str, Any] = {"inbox_bytes": _BOX_BYTES, "outbox_bytes": _BOX_BYTES}
-            for do, fields in (("prepare", sizes), *requests):
-                stage = "construct" if do == "construct" else "load"
+            with self._start_worker(case.files, build) as worker:
+                worker.keeps_build = True  # a failed build as well, but none that is not done
                 try:
-                    answers.append(process.ask(do, _IMPORT_S, _BUILD_S, **fields))
-                    if do == "prepare":
-                        process.freeze_between_requests()
-                except TimedOut as error:
-                    failed = explain_timeout(stage, _IMPORT_S, _BUILD_S, error.compiling)
-                except Died:
-                    lost = True
-                except Malformed as error:
-                    failed = Failed("rejected", "malformed_output", str(error))
-                else:
-                    if "error" in answers[-1]:
-                        failed = explain_error(stage, answers[-1]["error"])
-                if do == "rehearse":
-                    failed, lost = None, False  # a GPU could change everything about it
-                if failed is not None or lost:
-                    break
+                    worker.load(case.path, case.entry_point, {})
+                    if arguments is not None:
+                        worker.construct(WEIGHT_SEED, arguments)
+                except Failed as failed:
+                    worker.keeps_build = failed.status != "timeout"
+                    raise
+                if arguments is not None and inputs is not None and self._arch is not None:
+                    with contextlib.suppress(Failed):  # a GPU could change everything about it
+                        worker.rehearse(inputs)
+        except Failed as failed:
+            return failed
+        return None
+
+    @contextlib.contextmanager
+    def _start_worker(
+        self, files: Mapping[str, str], build: Build | None = None
+    ) -> Generator[WorkerHandle]:
+        """Yield a worker without a GPU, and end it. Raises SandboxFailed."""
+        from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
+        from evaluators.worker.inbox import Sizes
+
+        is_gpu = self._arch is not None
+        setting = {"device": "cpu", "threads": 1, "flush_bytes": 0, "pretends_gpu": is_gpu}
+        cpu_s = int(_BUILD_S * 4)
+        limits = Limits(memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=cpu_s)
+        started = start_worker(
+            self._warm(), files, setting=setting, limits=limits, sizes=Sizes(0, 0), build=build
+        )
+        worker = WorkerHandle(
+            started,
+            Sizes(0, 0),
+            deadlines=Deadlines(
+                import_s=_IMPORT_S,
+                build_s=_BUILD_S,
+                first_call_s=_IMPORT_S,
+                call_s=_IMPORT_S,
+                total_s=math.inf,
+            ),
+            trusted=False,
+        )
+        worker.prepare()
+        try:
+            yield worker
         finally:
-            ended = process.end()
-        return answers, explain_end(ended) if lost else failed
+            worker.end()
 
     def _warm(self) -> ForkServer:
         if self._fork_server is None or not self._fork_server.is_alive:
@@ -206,20 +187,12 @@ class Builder:
         return self._fork_server
 
 
-def _select_plain(spec: Any) -> dict[str, Any] | None:
-    """Return a list's structure if it has only plain values and is short, or None."""
-    is_short = _is_plain(spec) and len(json.dumps(spec)) <= _ARGUMENT_BYTES
-    return spec if is_short and "list" in spec else None
-
-
-def _is_plain(spec: Any, depth: int = 0) -> bool:
-    """Whether a task's answer describes a value without tensors."""
-    if depth > _ARGUMENT_DEPTH or not isinstance(spec, dict) or len(spec) != 1:
-        return False
-    [(kind, body)] = spec.items()
-    if kind in ("list", "tuple"):
-        return isinstance(body, list) and all(_is_plain(item, depth + 1) for item in body)
-    return kind == "value" and (body is None or isinstance(body, bool | int | float | str))
+def _select_plain(value: Any) -> list[Any] | None:
+    """Return a list if it has only plain values and is short, or None."""
+    with contextlib.suppress(TypeError, ValueError):
+        if isinstance(value, list) and len(json.dumps(value)) <= _ARGUMENT_BYTES:
+            return value
+    return None
 
 
 def describe_toolchain(arch: str | None) -> str:

@@ -270,7 +270,8 @@ class WorkerHandle:
         self._pieces = Pieces(self._process.let_run)
         self._flushed = flushed
         self._ended: Ended | None = None
-        self._imported = False
+        self.keeps_build = False
+        """Whether what it has compiled is kept for later workers with the same files."""
         self._answers: list[list[dict[str, Any]]] = [[], []]
         self._taken: Mapping[int, Any] | None = None
         """Outputs of timed calls that the judge has read."""
@@ -305,7 +306,7 @@ class WorkerHandle:
             entry_point=entry_point,
             names=dict(names),
         )
-        self._imported = True
+        self.keeps_build = True
         if not answer["found"]:
             message = f"the file defines no {entry_point}"
             raise Failed("compile_error", "no_entry_point", message)
@@ -388,6 +389,10 @@ class WorkerHandle:
                 raise Failed("rejected", "malformed_output", message)
             taken += values
         return taken
+
+    def rehearse(self, inputs: Any) -> None:
+        """Call the module on inputs without data, for what it compiles in its first call."""
+        self._ask("rehearse", "load", inputs=self._inbox.put(inputs))
 
     def reseed(self, seed: int) -> None:
         """Seed the generators of the worker, for modules that draw numbers in a call."""
@@ -738,7 +743,7 @@ class WorkerHandle:
         """End the worker; may be called twice."""
         if self._ended is None:
             self._pieces.close()
-            self._ended = self._started.end(keeps_build=self._imported)
+            self._ended = self._started.end(keeps_build=self.keeps_build)
         return self._ended
 
     def _ask(
