@@ -16,7 +16,7 @@ from lake_places import LakePlaces
 
 import store
 from evaluators import judge
-from evaluators.cli import judging
+from evaluators.cli import app as cli
 from evaluators.device.fingerprint import read_fingerprint
 from evaluators.judging.case import Case
 from evaluators.scheduling import run as run_module
@@ -558,7 +558,7 @@ def test_kernels_that_the_host_cannot_judge_stay_pending_without_a_row(
         )
         assert (tally.evaluations, list(tally.unfit.values())) == (0, [3])
     assert caplog.text.count("there is no compiler") == 2  # once a run
-    judging.print_tally(tally, "CPU")
+    cli.print_tally(tally, "CPU")
     said = capsys.readouterr()
     assert "3 kernels stay pending: the kernel builds C++" in said.err
     assert said.out.startswith("evaluations +0")
@@ -611,5 +611,5 @@ def test_a_run_says_how_many_kernels_do_not_rank(capsys: pytest.CaptureFixture[s
             "timings": [{"arm": "eager", "noisy": True, "disturbed": value} for value in disturbed],
         }
         tally.count(rows)
-    judging.print_tally(tally, "CPU")
+    cli.print_tally(tally, "CPU")
     assert "1 kernel does not rank by any clock" in capsys.readouterr().err
