@@ -101,8 +101,7 @@ def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     from evaluators.references.task import ReferenceFailed
     from evaluators.sandbox.failures import Failed
     from evaluators.sandbox.launcher import Limits
-    from evaluators.worker.handle import Deadlines
-    from evaluators.worker.inbox import Sizes
+    from evaluators.worker.handle import Deadlines, Sizes
 
     limits = Limits(
         memory_bytes=None if bench.device == "cuda" else 16 << 30,

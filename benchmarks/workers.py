@@ -33,8 +33,7 @@ import store
 from evaluators.sandbox import isolation
 from evaluators.sandbox.isolation import find_available_walls, is_possible
 from evaluators.sandbox.launcher import ForkServer, Limits, Template
-from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 
 CANDIDATE = """
 import torch

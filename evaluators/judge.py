@@ -289,7 +289,7 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     from evaluators.references.imported_file import WEIGHT_SEED
     from evaluators.references.task import ReferenceFailed
     from evaluators.sandbox.failures import Failed
-    from evaluators.worker.inbox import Sizes
+    from evaluators.worker.handle import Sizes
 
     [policy] = config.policy
     known = bench.task.known.get(_name_known(case))

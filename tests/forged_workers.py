@@ -27,8 +27,7 @@ from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import Limits, WorkerProcess
 from evaluators.worker import loop as candidate_loop
 from evaluators.worker.description import describe_error
-from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 from evaluators.worker.loop import make_boxes
 from store.errors import SandboxFailed
 

@@ -323,8 +323,7 @@ def _probe(item: Item, bench: Any, shapes: Sequence[Mapping[str, Any]]) -> dict[
 
     from evaluators import Limits
     from evaluators.sandbox.failures import Failed
-    from evaluators.worker.handle import Deadlines
-    from evaluators.worker.inbox import Sizes
+    from evaluators.worker.handle import Deadlines, Sizes
 
     kernels = {"score_kernel.py": item.code}
     if item.original is not None:

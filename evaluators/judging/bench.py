@@ -42,11 +42,11 @@ from evaluators.worker.handle import (
     Deadlines,
     Manner,
     Sample,
+    Sizes,
     StartedWorker,
     WorkerHandle,
     start_worker,
 )
-from evaluators.worker.inbox import Sizes
 from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
 
 # The workers of the baselines: processes that run the task's own module in each requested way.

@@ -149,8 +149,7 @@ class Builder:
         self, files: Mapping[str, str], build: Build | None = None
     ) -> Generator[WorkerHandle]:
         """Yield a worker without a GPU, and end it. Raises SandboxFailed."""
-        from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
-        from evaluators.worker.inbox import Sizes
+        from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 
         is_gpu = self._arch is not None
         setting = {"device": "cpu", "threads": 1, "flush_bytes": 0, "pretends_gpu": is_gpu}

@@ -43,8 +43,7 @@ from evaluators.timing.session import (
     mark_disturbed,
     spare_memory,
 )
-from evaluators.worker.handle import Deadlines, WorkerHandle
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle
 
 _ANSWERS = 50
 """A call may take as long as this many answers of the reference, double precision included."""

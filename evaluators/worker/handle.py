@@ -1,23 +1,55 @@
-"""The judge's handle to one worker process: typed requests, and a status for every failure."""
+"""The judge's handle to one worker process: typed requests, and a status for every failure.
+
+Values pass in memory that both share: inputs in the slots of an inbox (`Inbox`). The judge reads
+outputs at the places that the worker names (`OutputReader`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
+import os
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import torch
 
-from evaluators.clock.gate import Gate
+from evaluators.clock.gate import GATE_BYTES, Gate
 from evaluators.clock.rounds import Round, RoundTime, Unfinished, time_rounds
 from evaluators.device.timing_conditions import flush_caches
 from evaluators.diagnosis.bottleneck import Profile, read_profile
-from evaluators.memory.frozen_memory import Captured, Pieces, Place
-from evaluators.memory.tensors import ALIGN_BYTES, DTYPES, LaidOut, lay_out
-from evaluators.processes.messages import Malformed
+from evaluators.memory.frozen_memory import (
+    Captured,
+    Pieces,
+    Place,
+    TensorEntry,
+    Uncaptured,
+    Unreadable,
+    build_read_value,
+    can_read_memory,
+    capture,
+    list_memory_spans,
+    read_entries,
+    read_value,
+)
+from evaluators.memory.tensors import (
+    ALIGN_BYTES,
+    DTYPES,
+    Box,
+    LaidOut,
+    MappedBox,
+    OpenedBox,
+    create_sealed_file,
+    lay_out,
+    map_tensors,
+    mark_pending,
+    read_pending,
+    tensors_of,
+)
+from evaluators.processes.messages import PACKET_LIMIT_BYTES, Malformed
 from evaluators.processes.text import make_readable
 from evaluators.references.task import ReferenceFailed, SizesExceeded
 from evaluators.sandbox.failures import Failed, Stage, explain_end, explain_error, explain_timeout
@@ -33,9 +65,390 @@ from evaluators.sandbox.launcher import (
     WorkerProcess,
 )
 from evaluators.worker.build_cache import Build
-from evaluators.worker.inbox import Inbox, SharedBoxes, Sizes
-from evaluators.worker.outputs import OutputReader, read_outputs, read_places, share_memory
 from store.errors import SandboxFailed
+
+_SLACK_BYTES = 64 * 1024
+_MOST_SLOTS = 256
+_SLOTS_BYTES = 256 << 20
+_GPU_SLOTS_BYTES = 4 << 30
+_GPU_SHARE = 0.05
+"""Of a GPU's memory that the slots of one worker may take, at most."""
+_TWO_SLOTS_BYTES = 1 << 30
+"""Up to this size, inputs get a second slot, so that calls can alternate between memory."""
+_TENSOR_BYTES = 256
+"""What describes one tensor of an output in a worker's reply besides its layout."""
+_STRIDE_BYTES = 24
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Shared memory that the inputs and outputs of one call need, in bytes."""
+
+    inputs: int
+    outputs: int
+    slots: int = 4
+    """Sets of inputs that a worker holds at a time."""
+    reply_calls: int = _MOST_SLOTS
+    """Calls whose outputs fit one reply of a worker, at most."""
+
+    @classmethod
+    def of(cls, inputs: list[Any], answer: Any, least: tuple[int, int] = (0, 0)) -> Self:
+        """Return the sizes for a task's inputs and answer, with as many slots as are affordable.
+
+        least: Bytes of the inputs and of the answer at least, for a task whose sizes vary.
+        """
+        input_bytes = max(lay_out(inputs).end, least[0])
+        laid_out = lay_out(answer)
+        answer_bytes = max(laid_out.end, least[1])
+        slots_bytes = _SLOTS_BYTES
+        if gpus := [tensor.device for tensor in tensors_of(inputs) if tensor.is_cuda]:
+            total_bytes = torch.cuda.get_device_properties(gpus[0]).total_memory
+            slots_bytes = min(_GPU_SLOTS_BYTES, int(_GPU_SHARE * total_bytes))
+        # The answers of a burst stay as well.
+        affordable = slots_bytes // max(1, input_bytes, answer_bytes)
+        fewest = 2 if input_bytes <= _TWO_SLOTS_BYTES else 1
+        slots = max(fewest, min(_MOST_SLOTS, affordable))
+        described_bytes = len(json.dumps(laid_out.spec)) + sum(
+            _TENSOR_BYTES + _STRIDE_BYTES * tensor.dim() for tensor in tensors_of(answer)
+        )
+        reply_calls = max(1, PACKET_LIMIT_BYTES // described_bytes)
+        return cls(input_bytes, max(input_bytes, answer_bytes), slots, reply_calls)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory of one set of inputs."""
+        return -(-self.inputs // ALIGN_BYTES) * ALIGN_BYTES
+
+    @property
+    def shared_bytes(self) -> int:
+        """Memory of the part of the inbox for any value, which comes before the slots."""
+        return self.slot_bytes + _SLACK_BYTES
+
+    @property
+    def boxes(self) -> tuple[int, int]:
+        """Memory of the inbox and of the outbox."""
+        return self.shared_bytes + self.slots * self.slot_bytes, self.outputs + _SLACK_BYTES
+
+
+class SharedBoxes:
+    """Two pieces of memory that the judge and one worker see, and a GPU's gate between them."""
+
+    def __init__(self, device: str, sizes: Sequence[int]) -> None:
+        """Make sealed files of these sizes, in bytes, or on a GPU only the file of the gate."""
+        self._on_gpu = device == "cuda"
+        self._opened: list[OpenedBox] = []
+        self.gate: Gate | None = None
+        """The gate, on a GPU once the memory is open."""
+        self.fds = [create_sealed_file(GATE_BYTES if self._on_gpu else size) for size in sizes]
+        """Descriptors to pass to the worker."""
+        self._gate_fd = os.dup(self.fds[0]) if self._on_gpu else None
+        self.boxes: Sequence[Box] = (
+            []
+            if self._on_gpu
+            else [MappedBox(fd, size) for fd, size in zip(self.fds, sizes, strict=True)]
+        )
+
+    def close_fds(self) -> None:
+        """Close the descriptors that the worker has."""
+        for fd in self.fds:
+            os.close(fd)
+
+    def open(self, handles: Sequence[str], sizes: Sequence[int]) -> None:
+        """Open memory of these sizes that a worker on a GPU names. Raises RuntimeError, ValueError.
+
+        Does nothing on a processor.
+        """
+        for handle, size in zip(handles, sizes, strict=False):
+            self._opened.append(OpenedBox(handle, size))
+        if self._gate_fd is not None:
+            self.gate = Gate(self._gate_fd)
+        if self._opened:
+            self.boxes = self._opened
+
+    def close(self) -> None:
+        """Close what is open."""
+        for memory in self._opened:
+            memory.close()
+        if self.gate is not None:
+            self.gate.close()
+        if self._gate_fd is not None:
+            os.close(self._gate_fd)
+
+
+class Inbox:
+    """Memory through which values go to a worker. The judge writes it while the worker is frozen.
+
+    Inputs of a slot are staged first and written later, so that writing them can be timed.
+
+    A candidate has the inputs of a timed sample only in the request that is timed: they are written
+    after any other request, and erased before the next one. Whatever its code does in a request
+    that nobody times, it can neither begin the next sample there nor finish the last one.
+    """
+
+    def __init__(self, sizes: Sizes, *, trusted: bool) -> None:
+        self._sizes = sizes
+        self._trusted = trusted
+        self.specs: dict[int, dict[str, Any]] = {}
+        """Structure of the inputs in each slot that the worker reads from the inbox."""
+        self._laid_out: dict[int, LaidOut] = {}
+        """Inputs that are to be staged next."""
+        self._regions: dict[int, tuple[int, int]] = {}
+        """First byte and size of the memory of each slot."""
+        self._staged: dict[int, LaidOut] = {}
+        self._fresh: set[int] = set()
+        """Slots written since the last request."""
+        self._timed: set[int] = set()
+        """Slots of the last sample of a candidate, until they are erased."""
+        self.box: Box
+        """The memory, once the worker is prepared."""
+
+    def put(self, value: Any, *, dense: bool = False) -> dict[str, Any]:
+        """Copy a value into the part for any value; returns its structure."""
+        return self.box.put(value, dense=dense)
+
+    def lay_out(self, slot: int, inputs: list[Any], known: LaidOut | None = None) -> LaidOut:
+        """Return the places that inputs have in a slot; `stage` is to follow.
+
+        known: The places of these inputs in another worker, which are mostly the same.
+
+        Raises SizesExceeded for inputs so much larger than the first that no memory is left.
+        """
+        start, size = self._regions.get(slot, (0, 0))
+        laid_out = known if known and known.start == start else lay_out(inputs, start)
+        if laid_out.end - start > size:
+            start = self._claim(slot, max(laid_out.end - start, self._sizes.slot_bytes))
+            laid_out = lay_out(inputs, start)
+        self._laid_out[slot] = laid_out
+        return laid_out
+
+    def stage(self, slot: int) -> None:
+        """Keep the inputs that were laid out last for a slot, to be written into it."""
+        self._staged[slot] = self._laid_out.pop(slot)
+
+    def restage(self, slots: Iterable[int], device: str) -> None:
+        """Stage inputs again that are already written: a sample includes writing them."""
+        for slot in set(slots) - set(self._staged):
+            self.lay_out(slot, self.read(slot, device))
+            self.stage(slot)
+
+    def unstage(self, slots: Iterable[int]) -> None:
+        """Forget what is staged, since another way has written it."""
+        for slot in slots:
+            self._staged.pop(slot, None)
+
+    def write(self, slots: Iterable[int]) -> None:
+        """Write what is staged for slots, if anything, in one step."""
+        staged = {slot: self._staged.pop(slot) for slot in slots if slot in self._staged}
+        if staged:
+            self.box.copy_in(list(staged.values()))
+            self.box.wait_for_copy()
+            self._fresh.update(staged)
+            self._timed.difference_update(staged)
+
+    def note_timed(self, slots: Iterable[int]) -> None:
+        """Have these slots of a candidate erased before a request that does not use them."""
+        # Inputs without tensors, or only with empty ones, take no memory.
+        self._timed = set() if self._trusted else {*slots} & self._regions.keys()
+
+    @contextlib.contextmanager
+    def expose(self, fields: Mapping[str, Any]) -> Generator[None]:
+        """Erase what a request with these fields must not see; fresh inputs are for it alone."""
+        groups = fields.get("groups") or [fields.get("slots") or [fields.get("slot")]]
+        used = {slot for group in groups for slot in group}
+        if not (self._trusted or self._fresh <= used):
+            raise AssertionError("a request would see inputs that are written for another one")
+        for slot in self._timed - used:
+            self.box.clear(*self._regions[slot])
+        self._timed &= used
+        try:
+            yield
+        finally:
+            self._fresh.clear()
+
+    def read(self, slot: int, device: str) -> Any:
+        """Return the inputs of a slot as they are now, copied to a device."""
+        return self.box.get(self.specs[slot], device)
+
+    def pair_staged(self, slot: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return the bytes of each storage in a slot with those of what is staged for it."""
+        return self.box.pair(self._staged[slot])
+
+    def _claim(self, slot: int, size: int) -> int:
+        """Return the first byte of a slot's new region, the first gap that is large enough."""
+        self._regions.pop(slot, None)
+        start = self._sizes.shared_bytes
+        for begin, length in sorted(self._regions.values()):
+            if start + size <= begin:
+                break
+            start = max(start, begin + length)
+        if start + size > self.box.size_bytes:
+            raise SizesExceeded(size, 0)
+        self._regions[slot] = (start, size)
+        return start
+
+
+class OutputReader:
+    """Reads the outputs of one frozen worker. Raises Failed for answers of another form.
+
+    An output that is larger than the outbox comes without its data, on the device `meta`.
+    """
+
+    def __init__(self, pid: int, device: str, outbox: Box, pieces: Pieces) -> None:
+        self._pid = pid
+        self._device = device
+        self._outbox = outbox
+        self._pieces = pieces
+        self._limit_bytes = outbox.size_bytes
+        self._layouts: list[TensorEntry] = []
+        """Tensors of the last described output."""
+
+    @functools.cached_property
+    def can_read_memory(self) -> bool:
+        """Whether the judge can read the worker's memory itself."""
+        return self._device == "cuda" or can_read_memory(self._pid)
+
+    def read(self, answer: Mapping[str, Any]) -> Any:
+        """Return an output as it is now."""
+        return self.read_all([answer])[0]
+
+    def read_all(self, answers: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Return outputs as they are now."""
+        values: list[Any] = []
+        for answer in answers:
+            self._refuse_misplaced(answer)
+            if self._device == "cuda":
+                # Copies that share nothing, whatever the strides are.
+                values.append(map_tensors(self._view(answer), _copy_tensor))
+            elif "boxed" in answer:
+                values.append(self.take(answer["boxed"], self._device))
+            else:
+                limit_bytes = self._limit_bytes if self.can_read_memory else -1
+                spec = answer["output"]
+                self._layouts = read_entries(spec)
+                read = functools.partial(read_value, self._pid, spec, limit_bytes)
+                values.append(_refuse_malformed(read))
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+        return values
+
+    def capture(self, place: Place) -> Captured:
+        """Read the memory of an output that a worker on a processor has not described yet."""
+        return capture(self._pid, place, self._layouts, self._limit_bytes)
+
+    def read_captured(
+        self, answer: Mapping[str, Any], captured: Captured | None
+    ) -> tuple[Any, bool]:
+        """Return a described output, and whether it consists of what has been captured."""
+        self._refuse_misplaced(answer)
+        if captured is not None:
+            with contextlib.suppress(Uncaptured):
+                build = functools.partial(captured.build_value, answer["output"], self._limit_bytes)
+                return _refuse_malformed(build), True
+        return self.read(answer), False
+
+    def prepare(
+        self, answer: Mapping[str, Any]
+    ) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Return an output without its data, and what to copy into it once the data is there."""
+        self._refuse_misplaced(answer)
+        views: list[torch.Tensor] = []
+
+        def allocate(view: torch.Tensor) -> torch.Tensor:
+            if view.is_meta:
+                return view
+            views.append(view)
+            return _allocate_like(view)
+
+        value = map_tensors(self._view(answer), allocate)
+        ours = [tensor for tensor in tensors_of(value) if not tensor.is_meta]
+        return value, list(zip(ours, views, strict=True))
+
+    def take(self, spec: Any, device: str) -> Any:
+        """Return a value that the worker has put into its outbox."""
+        return _refuse_malformed(lambda: self._outbox.get(spec, device))
+
+    def _view(self, answer: Mapping[str, Any]) -> Any:
+        """Return an output in GPU memory, its tensors in the worker's own memory."""
+
+        def build() -> Any:
+            if "boxed" in answer:
+                return self._outbox.view(answer["boxed"])
+            self._pieces.open(answer.get("pieces", []))
+            return build_read_value(answer["output"], self._pieces.view, self._limit_bytes)
+
+        return _refuse_malformed(build)
+
+    def _refuse_misplaced(self, answer: Mapping[str, Any]) -> None:
+        _refuse_odd(answer)
+        wrong = [name for name in answer["devices"] if name != self._device]
+        if wrong:
+            raise Failed("incorrect", "incorrect_device", f"an output is on {wrong[0][:20]}")
+
+
+def _refuse_odd(answer: Mapping[str, Any]) -> None:
+    """Raise Failed where an output is no plain tensor, container or value."""
+    odd = answer.get("odd")
+    if odd is None:
+        return
+    name = make_readable(odd["type"][:80])
+    if odd["lazy"]:
+        message = f"an output is a {name}, which may compute later"
+        raise Failed("rejected", "lazy_output", message)
+    raise Failed("incorrect", "incorrect_type", f"an output is a {name}")
+
+
+def read_outputs(answer: Mapping[str, Any], calls: int) -> list[Any]:
+    """Return the descriptions of a sample's outputs, one per call. Raises Failed."""
+    outputs = answer["outputs"]
+    if len(outputs) != calls:
+        message = f"{len(outputs)} outputs of {calls} calls are described"
+        raise Failed("rejected", "malformed_output", message)
+    for output in outputs:
+        _refuse_odd(output)
+    return outputs
+
+
+def read_places(answer: Mapping[str, Any], calls: int) -> list[Place]:
+    """Return the places of a sample's outputs, one per call. Raises Failed."""
+    if len(answer["places"]) != calls:
+        message = f"{len(answer['places'])} outputs of {calls} calls have places"
+        raise Failed("rejected", "malformed_output", message)
+    return answer["places"]
+
+
+def share_memory(answers: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether outputs of two calls share memory."""
+    spans_by_call = [list_memory_spans(answer["output"]) for answer in answers]
+    end, owner = 0, -1
+    for first, past, call in sorted(
+        (*span, call) for call, spans in enumerate(spans_by_call) for span in spans
+    ):
+        if first < end and call != owner:
+            return True
+        if past > end:
+            end, owner = past, call
+    return False
+
+
+def _refuse_malformed(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except Malformed as error:
+        raise Failed("rejected", "malformed_output", str(error)) from error
+    except Unreadable as error:
+        message = f"an output is in memory that cannot be read: {error}"
+        raise Failed("rejected", "lazy_output", message) from error
+
+
+def _copy_tensor(view: torch.Tensor) -> torch.Tensor:
+    return view if view.is_meta else _allocate_like(view).copy_(view)
+
+
+def _allocate_like(view: torch.Tensor) -> torch.Tensor:
+    """Return memory for a copy, of the same strides, so that copying takes no longer."""
+    memory = torch.empty_like(view)
+    return mark_pending(memory, read_pending(view) ^ read_pending(memory))
+
 
 Manner: TypeAlias = Literal["in_burst", "end_to_end", "behind_gate"]
 """How a sample is timed.
@@ -114,7 +527,7 @@ class Parameter:
 def _paginate(
     items: Iterable[_Item], measure: Callable[[_Item], int], room_bytes: int
 ) -> Iterator[list[_Item]]:
-    """Yield pages of items that fit into a box, and their names into a message, together."""
+    """Yield items by pages that fit into a box, and their names into a message."""
     page: list[_Item] = []
     held = 0
     for item in items:
@@ -165,19 +578,13 @@ def start_worker(
     sizes: Sizes | None,
     build: Build | None = None,
 ) -> StartedWorker:
-    """Start a worker's process with some files in its folder.
+    """Start a worker's process with some files (path to text) in its folder. Raises SandboxFailed.
 
     Args:
-        fork_server: What forks it.
-        files: Path to text.
         setting: Fields of `evaluators.worker.loop.Setting`.
-        limits: Limits; the memory that it shares with the judge is added to them.
+        limits: The memory that it shares with the judge is added to them.
         sizes: Sizes of that memory. On a GPU they may be unknown so far (None), since the worker
             allocates the memory when it is prepared.
-        build: Folder for what it compiles.
-
-    Raises:
-        SandboxFailed: the process cannot be started.
     """
     device = str(setting["device"])
     box_bytes = sizes.boxes if sizes is not None else (0, 0)
@@ -244,9 +651,6 @@ class WorkerHandle:
         """Take a process that has been started; `prepare` makes it ready for requests.
 
         Args:
-            started: The process.
-            sizes: Sizes of the memory that it shares with the judge.
-            deadlines: Its deadlines.
             trusted: Whether it runs the task's own module.
             flushed: Memory of a GPU to write in order to flush its caches.
             share: The device, which other judges may have while this worker compiles, and between
@@ -293,7 +697,7 @@ class WorkerHandle:
         except (Failed, ReferenceFailed, RuntimeError, TimedOut, ValueError) as failed:
             self.end()
             raise SandboxFailed(f"a worker cannot be prepared: {failed}") from failed
-        self._inbox.attach(inbox)
+        self._inbox.box = inbox
         self._outputs = OutputReader(self._process.pid, self.device, outbox, self._pieces)
 
     def load(self, path: str, entry_point: str, names: Mapping[str, Any]) -> None:

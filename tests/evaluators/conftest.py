@@ -26,8 +26,7 @@ from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import ForkServer, Limits, Template
 from evaluators.scheduling.prebuild import Builder, describe_toolchain
 from evaluators.worker.build_cache import Builds
-from evaluators.worker.handle import Deadlines
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes
 
 TASK = """
 import torch

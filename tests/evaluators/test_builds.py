@@ -21,8 +21,7 @@ from evaluators.sandbox.folders import OpenFolder
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.scheduling.prebuild import Builder, describe_toolchain
 from evaluators.worker.build_cache import Build, Builds
-from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 from store.errors import SandboxFailed
 
 IDS = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "k")

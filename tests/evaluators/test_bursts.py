@@ -16,8 +16,7 @@ from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import Limits
 from evaluators.timing.measurement import warm_up
 from evaluators.timing.session import EAGER_CONTROL, EMPTY, EMPTY_KERNEL, Plan, SessionArm
-from evaluators.worker.handle import Deadlines, Sample, WorkerHandle
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sample, Sizes, WorkerHandle
 
 Start = Callable[[str], WorkerHandle]
 

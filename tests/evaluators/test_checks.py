@@ -17,8 +17,7 @@ from evaluators.judging.input_variations import vary_whole
 from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import Limits
-from evaluators.worker.handle import Deadlines
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes
 from store.lake.sql_files import read_view
 
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)

@@ -399,7 +399,7 @@ def test_what_is_captured_does_not_change_when_it_is_described() -> None:
 def test_where_memory_cannot_be_read_the_worker_copies(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evaluators.worker.outputs.can_read_memory", lambda _: False)
+    monkeypatch.setattr("evaluators.worker.handle.can_read_memory", lambda _: False)
     row = judge_code(right_candidate)
     assert row["status"] == "correct", row
     assert row["timings"]

@@ -28,8 +28,7 @@ from evaluators.judging.case_result import CaseResult
 from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.scheduling.judges import process
-from evaluators.worker.handle import Deadlines
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes
 
 HOLDER = """
 import sys

@@ -11,8 +11,7 @@ from evaluators.clock.rounds import EmptyRounds
 from evaluators.judging.bench import Bench
 from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
-from evaluators.worker.handle import Deadlines, Sample, WorkerHandle
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sample, Sizes, WorkerHandle
 
 Start = Callable[[str], WorkerHandle]
 

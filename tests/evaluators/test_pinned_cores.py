@@ -12,8 +12,7 @@ from evaluators.judging.bench import Bench
 from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.timing.measurement import PinnedCores
-from evaluators.worker.handle import Deadlines, WorkerHandle
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle
 
 THREADED = """
 import os, threading

@@ -36,8 +36,7 @@ from evaluators.sandbox.isolation import find_failure, is_possible
 from evaluators.sandbox.launcher import Ended, ForkServer, Limits, Template
 from evaluators.sandbox.linux import landlock, mounts, seccomp
 from evaluators.scheduling.judges.process import JudgeProcess
-from evaluators.worker.handle import Deadlines, WorkerHandle, start_worker
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 
 SECRET = "not for candidates"
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)

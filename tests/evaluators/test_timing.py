@@ -41,8 +41,7 @@ from evaluators.timing.session import (
 )
 from evaluators.timing.surprising_wins import compute_speedups, is_confirmed, is_surprising
 from evaluators.worker import baselines as implementations
-from evaluators.worker.handle import Deadlines, WorkerHandle
-from evaluators.worker.inbox import Sizes
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle
 from store.schema.clocks import Clock
 
 Judged = Callable[..., dict[str, Any]]
