@@ -616,7 +616,6 @@ def revoke(client: str, /, *, common: Common = _DEFAULT) -> None:
 
 
 def _open(common: Common) -> Any:
-    """Open the queue of the lake that the options name. Raises LakeNotFound."""
     import store
     from evaluators.service.queue import Database
 

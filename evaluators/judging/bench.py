@@ -518,7 +518,6 @@ class Bench:
     def _prepare_worker(
         self, started: StartedWorker, sizes: Sizes, deadlines: Deadlines, *, trusted: bool
     ) -> WorkerHandle:
-        """Return a worker that is ready for requests. Raises SandboxFailed."""
         worker = WorkerHandle(
             started,
             sizes,
@@ -752,7 +751,6 @@ class Bench:
     def _start_reference_workers(
         self, task: BaselineTask, numbers: Iterable[int]
     ) -> list[Future[WorkerHandle]]:
-        """Start workers with the task's module in them, each of the fork server of its number."""
         reference = self.open_reference(task.code, task.axes)
         arguments, places = reference.arguments, reference.places_tensors
         deadlines = replace(task.deadlines, import_s=task.deadlines.build_s, total_s=math.inf)

@@ -417,7 +417,6 @@ class VerdictCalls:
                 calls = min(calls, _FEWEST_CALLS)
 
     def _draw_within(self, corners: list[Any]) -> SeedProbe:
-        """Return a probe on new inputs within the corners of others."""
         seed = draw_seed()
         self._result.seeds.append(seed)
         inputs = replace_interior(corners, self._reference.inputs(seed))
@@ -1013,7 +1012,6 @@ class RobustnessCalls:
         return departure
 
     def _departs_again(self, variation: Variation) -> bool:
-        """Whether the candidate departs from the reference on another draw as well."""
         probe = self._draw_variation(variation)
         return probe is not None and self._try(variation, probe)[1] is not None
 

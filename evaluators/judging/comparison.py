@@ -607,7 +607,6 @@ def compare_numbers(
 def _describe_fault(
     output: OutputTensor, errors: _Errors, finite: int, *, is_special: bool
 ) -> str | None:
-    """Describe why a tensor is wrong; None where it is right."""
     if errors.failing.first is not None:
         size = abs(get_element(output.exact, errors.failing.first))
         text = errors.failing.describe(

@@ -248,7 +248,6 @@ def list_facts(device: str, needs: Iterable[Need] | None = None) -> Iterator[Fac
 def _describe_program(
     what: str, command: str, fault: str | None, follows: str, mend: str, *, variable: str
 ) -> Fact:
-    """Return the fact about a program that a variable may name."""
     state = command if fault is None else f"{command} {fault}"
     if fault is not None and os.environ.get(variable):
         state = f"{variable}={state}"

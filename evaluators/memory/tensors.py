@@ -231,8 +231,6 @@ class OpenedBox(Box):
 
 
 class _Entry(NamedTuple):
-    """How a structure describes a tensor."""
-
     dtype: torch.dtype
     shape: list[int]
     strides: list[int]
@@ -287,7 +285,6 @@ def is_inexact(dtype: torch.dtype) -> bool:
 
 
 def _get_key(storage: torch.UntypedStorage) -> int:
-    """Return a number that is the same for the same storage."""
     return storage._cdata  # pyright: ignore[reportPrivateUsage]
 
 
@@ -297,7 +294,6 @@ def count_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def _give_own_storage(piece: Tensor) -> torch.UntypedStorage:
-    """Return bytes of shared memory as a storage of their own."""
     size = piece.numel()
     if size == 0:
         return _EMPTY(0, dtype=torch.uint8, device=piece.device).untyped_storage()

@@ -82,7 +82,6 @@ def spread_pair(arguments: list[Any], function: Callable[..., Any]) -> list[Any]
 
 
 def _accepts(function: Callable[..., Any], args: Sequence[Any], named: dict[Any, Any]) -> bool:
-    """Whether a function takes these arguments, as far as its signature tells."""
     try:
         inspect.signature(function).bind(*args, **named)
     except (TypeError, ValueError):

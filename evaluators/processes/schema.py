@@ -127,8 +127,6 @@ def _list(form: Form, most: int = PACKET_LIMIT_BYTES) -> Form:
 
 
 def _row(*forms: Form) -> Form:
-    """A list of as many items, each of its form."""
-
     def is_row(value: Any) -> bool:
         if type(value) is not list or len(value) != len(forms):
             return False
@@ -215,7 +213,6 @@ def is_record(kind: str, value: Any) -> bool:
 
 
 def _name(value: Any) -> bool:
-    """A name in Python."""
     return (
         type(value) is str
         and len(value) <= MOST_NAME

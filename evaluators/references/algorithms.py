@@ -143,8 +143,6 @@ _PARTS: dict[str, tuple[Kind, ...]] = {
 
 
 class _Kinds(OperationMode):
-    """Records the kinds of the operations of a call."""
-
     def __init__(self) -> None:
         super().__init__()
         self.kinds: set[Kind] = set()
@@ -291,7 +289,6 @@ def _allow_tf32() -> Generator[None]:
 
 @contextlib.contextmanager
 def _call_with(change: Callable[[Any], Any], value: Any, before: Any) -> Generator[None]:
-    """Change a setting by a function of torch, and change it back."""
     change(value)
     try:
         yield

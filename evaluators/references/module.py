@@ -115,8 +115,6 @@ class TaskFailed(Exception):
 
 @dataclass(frozen=True)
 class _Built:
-    """A module that has just been constructed."""
-
     module: torch.nn.Module
     namespace: dict[str, Any]
     """The names of the Python module of its class, unless other modules share them."""
@@ -242,7 +240,6 @@ class TaskModule:
         self._is_new = True
 
     def _widen(self, module: torch.nn.Module, device: str | None = None) -> torch.nn.Module:
-        """Return a module in double precision, on another device where that is named."""
         if self._pristine is None:
             return widen_module(module, self._double_namespace, device)
         return module.double().to(device)  # it may share closures with the original
@@ -624,7 +621,6 @@ class TaskModule:
     def _answer_in_double(
         self, inputs: list[Any], mode: AbstractContextManager[Any] | None = None
     ) -> list[torch.Tensor]:
-        """Return the tensors of the double precision answer of a copy, which runs in a mode."""
         device = self._double_device
         double = self._copy(self._double, double=True)
         given = copy_value(inputs, device, double=True)
@@ -738,7 +734,6 @@ def _find_distance(exact: torch.Tensor, moved: Sequence[torch.Tensor]) -> torch.
 
 
 def _is_rounding(error: EagerError | None, own: EagerError | None) -> bool:
-    """Whether an error of another algorithm is rounding, and no other answer."""
     if error is None or own is None:
         return True
     return error.relative <= max(_MOST_ROUNDING, _MOST_OF_OWN * own.relative)
@@ -750,7 +745,6 @@ def _read_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _hold_same_tensors(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    """Whether all tensors that two modules hold have the same bits."""
     first, second = (
         [held for held in iterate_held([module]) if isinstance(held, torch.Tensor)]
         for module in (one, other)

@@ -131,8 +131,6 @@ class StepRecorder(OperationMode):
 
 
 class _Mover(OperationMode):
-    """Moves the values before each step."""
-
     def __init__(self, moves: Sequence[torch.Tensor]) -> None:
         super().__init__()
         self._moves = iter(moves)
@@ -343,8 +341,6 @@ def explain(
 
 
 class _Recorder(OperationMode):
-    """Records the operands of operations that choose."""
-
     def __init__(self) -> None:
         super().__init__()
         self.choices: list[Choice] = []

@@ -59,8 +59,6 @@ class Shapes:
 
 @dataclass(frozen=True)
 class _Size:
-    """One number of the text."""
-
     name: str
     numbers: tuple[int, ...]
     """All numbers of the name."""

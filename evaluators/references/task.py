@@ -560,7 +560,6 @@ class Reference:
         return self._initial
 
     def _read_state(self, *, now: bool) -> ModuleState:
-        """Read the module's state: as it was made, or with `now` as it is after the calls."""
         state = ModuleState()
         while True:
             answer = self.ask("state", start=len(state.values), now=now)
@@ -613,12 +612,10 @@ class Reference:
         return ReferenceFailed(f"the task's worker is ended: {make_readable(reason)}")
 
     def _put(self, value: list[Any], name: str = "inputs") -> dict[str, Any]:
-        """Put a value into the inbox; returns the fields of its place and structure."""
         place = find_place(value, self.device)
         return {"place": place, name: self._box("inbox", place, lay_out(value).end).put(value)}
 
     def _take(self, answer: Mapping[str, Any], device: str) -> Any:
-        """Return the value of an answer, its tensors copied to a device."""
         with self._open_answer(answer) as (box, spec, _):
             return box.get(spec, device)
 
@@ -647,7 +644,6 @@ class Reference:
 
     @contextlib.contextmanager
     def _open_answer(self, answer: Mapping[str, Any]) -> Generator[tuple[Box, Any, str]]:
-        """Yield the box of an answer's value, its structure and its place."""
         try:
             place = self._read_place(answer)
             if "needs" in answer:

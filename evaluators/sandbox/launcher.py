@@ -195,7 +195,6 @@ class Template:
 
 
 def _read_passed_on() -> dict[str, str]:
-    """Return the white-listed variables that are set."""
     return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
 

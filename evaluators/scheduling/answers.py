@@ -188,7 +188,6 @@ def build_fault(subject: Subject, why: str) -> Tables:
 
 
 def _accept_tables(tables: Any, most: Mapping[str, int]) -> Tables:
-    """Return the accepted tables of an answer; their rows are mappings of moderate size."""
     if not isinstance(tables, dict):
         raise RefusedAnswer("it has no tables")
     kept: Tables = {}
@@ -204,7 +203,6 @@ def _accept_tables(tables: Any, most: Mapping[str, int]) -> Tables:
 
 
 def _select_rows(name: str, given: Tables, about: Mapping[str, Any]) -> list[Row]:
-    """Return the rows of a table with these column values, under new identities."""
     rows = given.get(name, [])
     kept = [row for row in rows if _has_values(row, about)]
     _warn(name, len(rows) - len(kept), "are about something else")

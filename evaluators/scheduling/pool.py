@@ -213,7 +213,6 @@ class Pool:
             future.set_result(verdicts[pair])
 
     def _judge(self, wanted: list[Pair]) -> dict[Pair, Verdict]:
-        """Return the verdicts of distinct kernels and tasks."""
         if not wanted:
             return {}
         self._writer.flush()

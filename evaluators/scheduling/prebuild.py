@@ -148,7 +148,6 @@ class Builder:
     def _start_worker(
         self, files: Mapping[str, str], build: Build | None = None
     ) -> Generator[WorkerHandle]:
-        """Yield a worker without a GPU, and end it. Raises SandboxFailed."""
         from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 
         is_gpu = self._arch is not None
@@ -187,7 +186,6 @@ class Builder:
 
 
 def _select_plain(value: Any) -> list[Any] | None:
-    """Return a list if it has only plain values and is short, or None."""
     with contextlib.suppress(TypeError, ValueError):
         if isinstance(value, list) and len(json.dumps(value)) <= _ARGUMENT_BYTES:
             return value

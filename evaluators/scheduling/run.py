@@ -506,7 +506,6 @@ def _make_bundle(
 
 
 def _reads_texts(evaluator: Evaluator) -> bool:
-    """Say whether an evaluator runs all detectors over the text of each kernel that it judges."""
     return getattr(evaluator, "READS_TEXTS", False)
 
 

@@ -217,7 +217,6 @@ class Client:
         raise Unreachable(message, None if hint is None else str(hint)[:500], status=status)
 
     def _open(self) -> httpx2.AsyncClient:
-        """Return the connections of the running event loop."""
         import httpx2
 
         loop = asyncio.get_running_loop()

@@ -553,7 +553,6 @@ class Queue:
 
 
 def _describe(row: Mapping[str, Any]) -> Row:
-    """Return the public form of a judgment, with both of its clocks."""
     state = row["state"]
     begun, now = row["started_at"], time.time()
     status = _STATUSES.get(state, state)
@@ -579,7 +578,6 @@ def _describe(row: Mapping[str, Any]) -> Row:
 
 
 def _read_mean(connection: sqlite3.Connection) -> float:
-    """Return the moving average of the seconds of a judgment."""
     row = connection.execute("SELECT value FROM counters WHERE name = 'mean_judged_s'").fetchone()
     return row["value"] if row is not None else _FIRST_GUESS_S
 

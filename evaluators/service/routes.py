@@ -282,7 +282,6 @@ class LakeReads:
             }
 
     def _read_tasks(self) -> None:
-        """Read all tasks again, unless that was just done."""
         with self._lock:
             if time.monotonic() - self._read_at < _FRESH_S:
                 return
@@ -541,7 +540,6 @@ class ClientRoutes:
         return _answer(await asyncio.to_thread(reads.read_task, task_id))
 
     def _collect(self) -> dict[str, dict[str, Any]]:
-        """Return the state of the service, by device class."""
         classes: dict[str, dict[str, Any]] = {
             name: {"kind": kind, "queued": 0, "running": 0, "devices": 0, "quarantined": {}}
             for name, kind in self.queue.list_classes().items()
@@ -658,7 +656,6 @@ def _read_field(value: Row, name: str) -> str:
 
 
 def _read_response(value: Any) -> str:
-    """Return the last text of a response in OpenAI's Responses form."""
     texts: list[str] = []
     output = cast("Row", value).get("output") if isinstance(value, dict) else None
     for item in cast("list[Any]", output) if isinstance(output, list) else []:

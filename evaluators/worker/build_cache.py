@@ -52,8 +52,6 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class _Entry:
-    """One file of a kept build."""
-
     parts: tuple[str, ...]
     sha256: str
     size: int
@@ -133,7 +131,6 @@ class Builds:
                 remove_folder(folder)
 
     def _fill(self, live: int, key: str) -> tuple[OpenFolder, bool]:
-        """Return a directory with the kept build of a key, and whether there was one."""
         kept = self.root / "kept" / key
         remove_folder(self.root / "live" / key)  # left behind by a process that was killed
         folder = self._make_folder(live, key)
@@ -283,7 +280,6 @@ def _check_name(name: str) -> None:
 
 
 def _copy_file(parts: tuple[str, ...], source: int, target: int, most_bytes: int) -> _Entry:
-    """Copy one plain file from one open folder to another. Raises OSError, _Unfit."""
     name = parts[-1]
     _check_name(name)
     with open(os.open(name, _READ, dir_fd=source), "rb") as reader:

@@ -94,7 +94,6 @@ def run_template(control_fd: int) -> None:
 
 
 def _run_fork_server(order: dict[str, Any], control: socket.socket) -> NoReturn:
-    """Turn this fork into a fork server."""
     try:
         this_process.die_with_parent()
         os.setsid()
@@ -215,8 +214,6 @@ def _list_shared_files() -> set[str]:
 
 @dataclass(frozen=True)
 class _Start:
-    """A worker to start."""
-
     order: dict[str, Any]
     """The judge's order: folders, environment, limits and setting."""
     fds: list[int]
@@ -461,7 +458,6 @@ def read_free_memory() -> int:
 
 
 def _read_machine(directory: str) -> tuple[int, int, int]:
-    """Return the machine's number of threads, its free bytes on disk, and in memory."""
     tasks = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     disk = os.statvfs(os.path.dirname(directory))  # a folder that the candidate cannot delete
     return tasks, disk.f_bavail * disk.f_frsize, read_free_memory()

@@ -368,8 +368,6 @@ class OutputReader:
         return _refuse_malformed(lambda: self._outbox.get(spec, device))
 
     def _view(self, answer: Mapping[str, Any]) -> Any:
-        """Return an output in GPU memory, its tensors in the worker's own memory."""
-
         def build() -> Any:
             if "boxed" in answer:
                 return self._outbox.view(answer["boxed"])
@@ -386,7 +384,6 @@ class OutputReader:
 
 
 def _refuse_odd(answer: Mapping[str, Any]) -> None:
-    """Raise Failed where an output is no plain tensor, container or value."""
     odd = answer.get("odd")
     if odd is None:
         return
@@ -622,8 +619,6 @@ their places."""
 
 @dataclass(frozen=True)
 class _Request:
-    """Calls to time, as `WorkerHandle.time` is asked for them."""
-
     slots: list[int]
     variant: str | None
     cold: bool

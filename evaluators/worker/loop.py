@@ -286,7 +286,6 @@ class CandidateLoop:
         return answer
 
     def _answers(self, outputs: list[Any]) -> list[dict[str, Any]]:
-        """Describe outputs once all work on them is done."""
         self._synchronize()
         answers = [self._answer(output) for output in outputs]
         self._synchronize()
@@ -313,7 +312,6 @@ class CandidateLoop:
         return {"inputs": self._outbox.put(self._slots[slot], dense=True)}
 
     def _flush(self) -> None:
-        """Flush the caches."""
         torch.zeros(self._flush_words, dtype=torch.int32, device=self._device)
         self._synchronize()
 

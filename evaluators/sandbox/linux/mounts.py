@@ -280,7 +280,6 @@ def _assemble(
 
 
 def _make_mount_point(top: str, path: str, folder: bool) -> str:
-    """Make the folder or file to mount something on, and return its path."""
     place = top + path
     os.makedirs(place if folder else os.path.dirname(place), 0o755, exist_ok=True)
     if not folder:

@@ -326,7 +326,6 @@ class JudgeProcess:
         self._memory_lock.close()
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        """Send one message. Raises SandboxFailed where the process is gone."""
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
