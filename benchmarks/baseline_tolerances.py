@@ -144,7 +144,7 @@ def judge(
     for _ in range(2):
         seed = secrets.randbits(48)
         found = task.measure_algorithms(task.inputs(seed), call_seed(seed), policy, limits)
-        errors = list(map(EagerError.larger, found.largest, errors or found.largest))
+        errors = list(map(EagerError.merge, found.largest, errors or found.largest))
         rounds = found.rounds
     total, own = Comparison(), Comparison()
     for number in range(calls):

@@ -104,7 +104,7 @@ def merge_comparisons(one: Comparison, other: Comparison) -> Comparison:
         eager_class=max(one.eager_class, other.eager_class, key=rank_class),
         lowest_class=max(one.lowest_class, other.lowest_class, key=rank_class),
         excused=one.excused or other.excused,
-        eager_error=EagerError.smaller(one.eager_error, other.eager_error),
+        eager_error=EagerError.merge(one.eager_error, other.eager_error, min),
     )
 
 

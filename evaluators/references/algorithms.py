@@ -38,22 +38,13 @@ class EagerError:
     """Norm of the error over the norm of the answer."""
 
     @classmethod
-    def smaller(cls, one: EagerError | None, other: EagerError | None) -> EagerError | None:
-        """Return the smaller of each figure."""
-        return cls._merge(one, other, min)
-
-    @classmethod
-    def larger(cls, one: EagerError | None, other: EagerError | None) -> EagerError | None:
-        """Return the larger of each figure."""
-        return cls._merge(one, other, max)
-
-    @classmethod
-    def _merge(
+    def merge(
         cls,
         one: EagerError | None,
         other: EagerError | None,
-        choose: Callable[[float, float], float],
+        choose: Callable[[float, float], float] = max,
     ) -> EagerError | None:
+        """Return the larger of each figure, or the smaller with min."""
         if one is None or other is None:
             return one or other
         shares = tuple(map(choose, one.shares, other.shares))
@@ -147,18 +138,16 @@ class _Kinds(OperationMode):
         super().__init__()
         self.kinds: set[Kind] = set()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = str(func).removeprefix("aten.")
         for part, kinds in _PARTS.items():
             if part in name:
                 self.kinds.update(kinds)
         if any(isinstance(a, torch.Tensor) and a.dtype in _HALVES for a in args):
             self.kinds.add("half")
-        if is_step(func, args, kwargs or {}):
+        if is_step(func, args, kwargs):
             self.kinds.add("step")
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def find_kinds(call: Callable[[], Any]) -> set[Kind]:
@@ -216,25 +205,20 @@ class RoundedFactors(OperationMode):
         super().__init__()
         self._names = names
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = _get_name(func)
         factors = (1, 2) if name in ("addmm", "baddbmm") else (0, 1)
         if name in self._names and all(args[number].dtype == torch.float32 for number in factors):
             args = list(args)
             for number in factors:
                 args[number] = _round_to_tf32(args[number])
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 class _SplitSums(OperationMode):
     """Computes products and sums in two halves, which are added in the element type."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = _get_name(func)
         if name in _PRODUCTS and func._overloadname == "default":
             # Both halves of the product along its common dimension.

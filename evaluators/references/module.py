@@ -576,7 +576,7 @@ class TaskModule:
                 own = measure_errors(value, exact, slack)
             errors = measure_errors(other, exact, slack)
             if all(map(_is_rounding, errors, own)):
-                largest = list(map(EagerError.larger, errors, largest or errors))
+                largest = list(map(EagerError.merge, errors, largest or errors))
         is_wide = any(
             error is not None and (e is None or error.relative > _MOST_ALIKE * e.relative)
             for error, e in zip(largest, own, strict=False)

@@ -20,6 +20,14 @@ class OperationMode(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self._run(func, args, kwargs or {})
+
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return func(*args, **kwargs)
+
 
 # Operations that round to steps: which other step an error of the value before them explains.
 #
@@ -118,16 +126,14 @@ class StepRecorder(OperationMode):
         """Return the operations in order; none if they are too many or too large."""
         return self._steps if self._is_complete else []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        step = _read_step(func, args, kwargs or {})
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        step = _read_step(func, args, kwargs)
         if step is not None and self._is_complete:
             self._held_bytes += step.value.nbytes
             self._is_complete = len(self._steps) < _MOST_STEPS and self._held_bytes <= _MOST_BYTES
             value = step.value.detach().clone()
             self._steps.append(Step(step.name, value, step.apply))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 class _Mover(OperationMode):
@@ -135,10 +141,7 @@ class _Mover(OperationMode):
         super().__init__()
         self._moves = iter(moves)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         step = _read_step(func, args, kwargs)
         move = None if step is None else next(self._moves, None)
         if step is None or move is None or move.shape != step.value.shape:
@@ -283,7 +286,11 @@ def record(call: Callable[[], Any]) -> list[Choice]:
 
 def add_exact_values(own: Sequence[Choice], double: Sequence[Choice]) -> list[Choice]:
     """Return choices with numbers from a call in double precision that makes the same choices."""
-    if [_describe_form(one) for one in own] != [_describe_form(one) for one in double]:
+    forms = [
+        [(c.places.shape, c.values.shape, c.dim, c.ordered) for c in choices]
+        for choices in (own, double)
+    ]
+    if forms[0] != forms[1]:
         return list(own)
     pairs = zip(own, double, strict=True)
     return [replace(one, exact=wide.values.to(one.values.device)) for one, wide in pairs]
@@ -337,7 +344,29 @@ def explain(
     indices are chosen). Numbers with at most two values, such as a mask, have no ties, because the
     choice among equal ones is then the whole answer.
     """
-    return any(_is_explained_by(one, wanted, given, wrong, few=few) for one in choices)
+    device = wanted.device
+    for choice in choices:
+        size = choice.values.shape[choice.dim]
+        own = _to_rows(choice.values, choice.dim).to(device, torch.float64)
+        rows = own if choice.exact is None else _to_rows(choice.exact, choice.dim).to(device)
+        slack = _EAGER_ERRORS * (own - rows).abs().nan_to_num(0.0, 0.0, 0.0).amax(1, keepdim=True)
+        rows = rows.nan_to_num(torch.inf, torch.inf, -torch.inf)  # torch sorts NaN as the largest
+        for part in _list_parts(choice, wanted.numel()):
+            if part.numel() != wanted.numel() or not torch.equal(
+                part.reshape(-1), _to_whole(wanted)
+            ):
+                continue
+            shape, is_ordered = part.shape, choice.ordered
+            ours = _to_rows(part.to(device), choice.dim)
+            named = _to_whole(torch.where(wrong, given, wanted)).reshape(shape)
+            theirs = _to_rows(named, choice.dim)
+            if not bool(((theirs >= 0) & (theirs < size)).all()):
+                continue
+            if not _are_equal(rows, slack, ours, theirs, ordered=is_ordered):
+                continue
+            if not few or _are_few(rows, slack, ours, theirs, ordered=is_ordered):
+                return True
+    return False
 
 
 class _Recorder(OperationMode):
@@ -346,25 +375,17 @@ class _Recorder(OperationMode):
         self.choices: list[Choice] = []
         self._held_bytes = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         name = str(func).removeprefix("aten.").removesuffix(".default")
         if name in _OPERATIONS:
-            given = {
-                argument.name: value
-                for argument, value in zip(func._schema.arguments, args, strict=False)
-            }
-            defaults = {
-                argument.name: argument.default_value
-                for argument in func._schema.arguments
-                if argument.has_default_value()
-            }
-            self._keep(name, {**defaults, **given, **(kwargs or {})}, result)
+            declared = func._schema.arguments
+            defaults = {a.name: a.default_value for a in declared if a.has_default_value()}
+            given = {a.name: value for a, value in zip(declared, args, strict=False)}
+            self._keep({**defaults, **given, **kwargs}, result)
         return result
 
-    def _keep(self, name: str, given: dict[str, Any], result: Any) -> None:
+    def _keep(self, given: dict[str, Any], result: Any) -> None:
         values = given["self"]
         if given.get("stable") or values.is_complex() or not values.numel():
             return  # a stable answer fixes the order of equal numbers
@@ -377,34 +398,6 @@ class _Recorder(OperationMode):
             ordered = bool(given.get("sorted", True))
             copies = places.detach().clone(), values.detach().clone()
             self.choices.append(Choice(*copies, dim % values.dim(), ordered))
-
-
-def _describe_form(choice: Choice) -> tuple[Any, ...]:
-    return choice.places.shape, choice.values.shape, choice.dim, choice.ordered
-
-
-def _is_explained_by(
-    choice: Choice, wanted: torch.Tensor, given: torch.Tensor, wrong: torch.Tensor, *, few: bool
-) -> bool:
-    device = wanted.device
-    size = choice.values.shape[choice.dim]
-    own = _to_rows(choice.values, choice.dim).to(device, torch.float64)
-    rows = own if choice.exact is None else _to_rows(choice.exact, choice.dim).to(device)
-    slack = _EAGER_ERRORS * (own - rows).abs().nan_to_num(0.0, 0.0, 0.0).amax(1, keepdim=True)
-    rows = rows.nan_to_num(torch.inf, torch.inf, -torch.inf)  # torch sorts NaN as the largest
-    for part in _list_parts(choice, wanted.numel()):
-        if part.numel() != wanted.numel() or not torch.equal(part.reshape(-1), _to_whole(wanted)):
-            continue
-        shape = part.shape
-        ours = _to_rows(part.to(device), choice.dim)
-        theirs = _to_rows(_to_whole(torch.where(wrong, given, wanted)).reshape(shape), choice.dim)
-        if not bool(((theirs >= 0) & (theirs < size)).all()):
-            continue
-        if not _are_equal(rows, slack, ours, theirs, ordered=choice.ordered):
-            continue
-        if not few or _are_few(rows, slack, ours, theirs, ordered=choice.ordered):
-            return True
-    return False
 
 
 def _are_equal(

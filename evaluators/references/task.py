@@ -443,7 +443,7 @@ class Reference:
             known = self._algorithms[kind] or errors
             if len(errors) != len(known):
                 return
-            self._algorithms[kind] = list(map(EagerError.larger, errors, known))
+            self._algorithms[kind] = list(map(EagerError.merge, errors, known))
             if not answer["differ"]:
                 return  # more draws would hardly show more
 
