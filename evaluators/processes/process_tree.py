@@ -82,15 +82,12 @@ class GroupFreezer:
 
     def __init__(self, folder: Path) -> None:
         """Open the group's files. Raises OSError where they cannot be used."""
+        fds: list[int] = []
         with contextlib.ExitStack() as opened:
-            self._freeze = os.open(folder / "cgroup.freeze", os.O_WRONLY)
-            opened.callback(os.close, self._freeze)
-            self._events = os.open(folder / "cgroup.events", os.O_RDONLY)
-            opened.callback(os.close, self._events)
-            self._usage = os.open(folder / "cpu.stat", os.O_RDONLY)
-            opened.callback(os.close, self._usage)
-            self._processes = os.open(folder / "cgroup.procs", os.O_RDONLY)
-            opened.callback(os.close, self._processes)
+            for name in ("cgroup.freeze", "cgroup.events", "cpu.stat", "cgroup.procs"):
+                fds.append(os.open(folder / name, os.O_WRONLY if name == "cgroup.freeze" else 0))
+                opened.callback(os.close, fds[-1])
+            self._freeze, self._events, self._usage, self._processes = fds
             self._opened = opened.pop_all()
 
     def freeze(self) -> None:

@@ -384,6 +384,8 @@ _ERRORS: Mapping[Loop, Form] = {
     ),
     "task": _object(error=_foreign_text, lost=_maybe(_flag)),
 }
+KILLED: dict[str, Any] = {"code": -9, "peak_memory_bytes": None, "strays": 0, "excess": None}
+"""How a worker has ended that ended with the process that reports it."""
 _ended = _object(
     ended=_object(
         code=_whole(255, least=-64),

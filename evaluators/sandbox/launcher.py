@@ -72,12 +72,7 @@ class Template:
     """
 
     def __init__(self, threads: int, environment: Mapping[str, str] | None = None) -> None:
-        """Prepare to start it.
-
-        Args:
-            threads: Threads of each loop in the workers.
-            environment: Variables to add to the white-listed ones.
-        """
+        """Take the threads of each loop in the workers, and variables besides the white-listed."""
         self._threads = threads
         self._given = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -139,17 +134,7 @@ class Template:
         environment: Mapping[str, str],
         warm: Sequence[str],
     ) -> None:
-        """Begin to fork a fork server.
-
-        Args:
-            marker: Its value of the variable `isolation.MARKER`.
-            control: Its end of its channel.
-            environment: Variables to add.
-            warm: Modules to import.
-
-        Raises:
-            SandboxFailed: it cannot be started.
-        """
+        """Begin to fork a fork server, which its marker names. Raises SandboxFailed."""
         self.begin()
         order = {
             "do": "fork",
@@ -230,7 +215,6 @@ class ForkServer:
         """Prepare to start it; `begin` or the first worker starts it.
 
         Args:
-            template: The process to fork it from.
             environment: Variables to add to those of the template.
             warm: Modules that it imports before it forks workers.
         """
@@ -445,8 +429,6 @@ class Ended:
 
 Late: TypeAlias = tuple[float, Callable[[], None]]
 """Seconds after which a request is late, and a function to call once then."""
-
-
 Meanwhile: TypeAlias = Callable[[Callable[[], bool]], object]
 """What the judge does while a worker runs. The argument tells whether the worker has answered, has
 ended, or is past its limit."""
@@ -610,12 +592,11 @@ class WorkerProcess:
 
     def _freeze(self) -> None:
         """Raises TimedOut where processes do not stop."""
-        if not self._freezes:
-            return
-        try:
-            self._freezer.freeze()
-        except StillRunning as error:
-            raise TimedOut(compiling=False) from error
+        if self._freezes:
+            try:
+                self._freezer.freeze()
+            except StillRunning as error:
+                raise TimedOut(compiling=False) from error
 
     def cpu_ns(self) -> int:
         """Return the processor time of everything the worker has started."""
@@ -663,13 +644,7 @@ class WorkerProcess:
             os.close(self._log)
         remove_folder(self._directory)
         self._directory.with_suffix(".log").unlink(missing_ok=True)
-        return Ended(
-            code=self._end_report["code"],
-            peak_memory_bytes=self._end_report["peak_memory_bytes"],
-            strays=self._end_report["strays"],
-            excess=self._end_report["excess"],
-            log=log,
-        )
+        return Ended(log=log, **{name: self._end_report[name] for name in schema.KILLED})
 
     def _read_log(self) -> str:
         size = os.fstat(self._log).st_size
@@ -690,14 +665,8 @@ class WorkerProcess:
         if self._end_report is None and select.select([self._control], [], [], limit_s)[0]:
             try:
                 self._end_report = self._fork_server.receive("ended", _END_LIMIT_S)["ended"]
-            except SandboxFailed:
-                # The fork server has ended, and its only worker with it.
-                self._end_report = {
-                    "code": -signal.SIGKILL,
-                    "peak_memory_bytes": None,
-                    "strays": 0,
-                    "excess": None,
-                }
+            except SandboxFailed:  # the fork server has ended, and its only worker with it
+                self._end_report = schema.KILLED
 
 
 def _holds(pid: int, device: str) -> bool:

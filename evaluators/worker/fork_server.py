@@ -35,7 +35,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from evaluators.processes import cgroup, messages
+from evaluators.processes import cgroup, messages, schema
 from evaluators.processes.process_tree import (
     MACHINE_IS_SHORT,
     count_held_bytes,
@@ -54,7 +54,6 @@ from evaluators.worker import loop as candidate_loop
 _MOST_FDS = 6
 """Channel, inbox, outbox, log, own folder, build folder."""
 _ALWAYS = ["process", "rlimits", "environment", "no_new_privs", "death_signal", "subreaper"]
-_KILLED = {"code": -signal.SIGKILL, "peak_memory_bytes": None, "strays": 0, "excess": None}
 _LOOPS = {"candidate": candidate_loop, "task": task_loop}
 """What a worker does: call a candidate's module, or run a task's code."""
 _REPORT_LIMIT_S = 5.0
@@ -176,7 +175,7 @@ def _run_worker(
         for name in _list_shared_files() - shm:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(_SHM, name))
-    messages.send(control, {"ended": _KILLED | json.loads(report or b"{}")})
+    messages.send(control, {"ended": schema.KILLED | json.loads(report or b"{}")})
 
 
 @cache
