@@ -335,7 +335,6 @@ def confirm_win(
     """Return the rows of a surprising win after its second session, which another judge measured.
 
     Args:
-        tables: What `judge` returned.
         second: What `remeasure` returned in another place; nothing where our own machinery failed.
         failed: Status, reason, message and detail where the kernel failed there.
     """

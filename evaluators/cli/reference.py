@@ -53,8 +53,7 @@ def limits_table() -> str:
 def fill_tables(page: str) -> str:
     """Replace the text between each pair of markers `<!-- NAME -->` and `<!-- /NAME -->`.
 
-    Raises:
-        ValueError: the page lacks a marker.
+    Raises ValueError: the page lacks a marker.
     """
     tables = {"statuses": statuses_table(), "flags": flags_table(), "limits": limits_table()}
     for name, table in tables.items():

@@ -55,14 +55,9 @@ def format_lines(
     All text of the candidate is escaped, and each line of it has a prefix.
 
     Args:
-        name: Name of the candidate's file.
-        device: Name of the device.
-        tables: Rows of the case.
         notes: What was judged, and by which rule of the task; printed below the status.
         spreads: Spread of sessions by clock (`timing.spreads`); by default that of a GPU without an
             estimate.
-        color: With the color sequences of a terminal.
-        width: Columns of the terminal, where there is one.
     """
 
     def paint(text: str, meaning: str) -> str:

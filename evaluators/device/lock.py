@@ -59,9 +59,7 @@ class DeviceLock:
     ) -> None:
         """Take descriptors of turnstiles and locks, in the same order in every judge.
 
-        Args:
-            fds: The descriptors.
-            report_wait: Called with True before a wait, and with False after it.
+        report_wait: Called with True before a wait, and with False after it.
         """
         self._fds = list(fds)
         self._report_wait = report_wait
@@ -264,10 +262,7 @@ class SharedDevice:
     def __init__(self, lock: DeviceLock, device: str, is_starting: Callable[[], bool]) -> None:
         """Store the lock, and time empty kernels while the caller has the device alone.
 
-        Args:
-            lock: The lock of the device.
-            device: cpu or cuda.
-            is_starting: Returns whether another worker of the judge is starting on the device.
+        is_starting: Returns whether another worker of the judge is starting on the device.
         """
         import torch
 

@@ -59,8 +59,7 @@ def divide_machine(device: str, workers: int = 1) -> Layout:
         workers: Judges on the processor, or on each GPU, each with its own cores. Those of a GPU
             take turns: one that times a kernel has the GPU alone.
 
-    Raises:
-        DeviceUnavailable: an unknown name, no worker, or more workers than cores.
+    Raises DeviceUnavailable: an unknown name, no worker, or more workers than cores.
     """
     cores = tuple(sorted(os.sched_getaffinity(0)))
     names = _read_names(device)
@@ -90,11 +89,9 @@ def divide_machine(device: str, workers: int = 1) -> Layout:
 def choose_place(device: str) -> Place:
     """Return the one place that a command uses, with all cores: of several GPUs the first.
 
-    Args:
-        device: auto, cpu, cuda, or the name of one GPU.
+    device: auto, cpu, cuda, or the name of one GPU.
 
-    Raises:
-        DeviceUnavailable: an unknown name, or several.
+    Raises DeviceUnavailable: an unknown name, or several.
     """
     if "," in device:
         raise DeviceUnavailable(

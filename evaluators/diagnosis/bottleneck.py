@@ -125,12 +125,7 @@ def analysis(
     bandwidth, its operations at peak, idle time of the device. The share is the confidence. Below
     10 % the bottleneck is unknown.
 
-    Args:
-        profile: Profile of one call.
-        time_ms: Time of a call, measured without the profiler.
-        work: Least bytes and operations of the task.
-        peaks: Peaks of the device.
-        device: "cuda" or "cpu".
+    time_ms: Time of a call, measured without the profiler.
     """
     cuda = device == "cuda"
     total_ns = sum(kernel.ns for kernel in profile.kernels)

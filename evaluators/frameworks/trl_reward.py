@@ -18,12 +18,9 @@ Reward: TypeAlias = Callable[..., Awaitable[list[float | None]]]
 def make_reward(client: Client, rule: str = "speedup") -> Reward:
     """Return a function for `reward_funcs`; None in its list means that a fault gave no verdict.
 
-    Args:
-        client: Of the judge service.
-        rule: speedup or success (`evaluators.service.completions.score_judgement`).
+    rule: speedup or success (`evaluators.service.completions.score_judgement`).
 
-    Raises:
-        UnknownName: no such rule.
+    Raises UnknownName: no such rule.
     """
     chosen = check_rule(rule)
 

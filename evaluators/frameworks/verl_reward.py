@@ -32,10 +32,8 @@ async def compute_score(
     """Return the score of a completion, with the same keys for every sample.
 
     Args:
-        data_source: Not used.
         solution_str: The completion.
         ground_truth: Id or name of the task.
-        extra_info: Not used.
         url: Of the judge service.
         rule: speedup or success.
         device_class: Device class; None where the service has one.

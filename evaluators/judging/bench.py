@@ -585,9 +585,7 @@ class Bench:
 
         It is a worker like a kernel's, so it meets the same compilers, folders and limits.
 
-        Args:
-            need: What to build.
-            brief: Leave out PyTorch's headers, which take seconds, much memory and much disk.
+        brief: Leave out PyTorch's headers, which take seconds, much memory and much disk.
         """
         token = secrets.token_hex(16)
         sources = _CUDA if need == "cuda" else _CPP
@@ -676,7 +674,6 @@ class Bench:
         Raises ReferenceFailed if eager itself fails, SandboxFailed.
 
         Args:
-            task: The task.
             names: Baselines; eager runs in any case.
             time_part: Times a step, which holds the lock given. The device is free between two
                 baselines, so that a judge that times does not wait for all of them.

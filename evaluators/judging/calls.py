@@ -699,9 +699,7 @@ class StateChecks:
         module can put off updates until its state is read. Reading it that takes longer than it
         does from eager counts as time of the sample.
 
-        Args:
-            calls: Inputs of the calls since the last time, to check them; empty otherwise.
-            eager: A worker that runs the task's own module.
+        calls: Inputs of the calls since the last time, to check them; empty otherwise.
 
         Returns the nanoseconds that count.
         """
@@ -1446,11 +1444,6 @@ class CorrectnessProtocol:
 
     def check_timed_output(self, inputs: list[Any], output: Any, inputs_now: Any) -> None:
         """Compare the output of a timed call, unless it depends on more than what was sent.
-
-        Args:
-            inputs: Its inputs as they were sent.
-            output: What it returned.
-            inputs_now: Its inputs after it.
 
         Raises Failed: incorrect_numerical if answers of two calls are beyond the tolerance by their
         rounding errors, memorised_output for any other wrong answer, input_mutated for a change of

@@ -132,12 +132,8 @@ def build_tables(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of a case by table, without their run_id.
 
-    Args:
-        result: What is known of the case.
-        evaluation: Columns of the row of `evaluations` that the result does not know: evaluator,
-            evaluator_version, policy, sandbox_level, sandbox_missing, wall_s.
-        shared: Columns that all rows of the case have.
-        author: Author of the rows of `analyses`.
+    evaluation: Columns of the row of `evaluations` that the result does not know: evaluator,
+        evaluator_version, policy, sandbox_level, sandbox_missing, wall_s.
     """
     ended = result.ended
     log = "\n".join(
@@ -218,10 +214,7 @@ def fail_evaluation(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of a case whose kernel has failed in a second session.
 
-    Args:
-        tables: The rows after the first session.
-        failed: Status, reason, message and detail of the failure.
-        version: Version of the evaluator.
+    failed: Status, reason, message and detail of the failure.
     """
     evaluation = tables["evaluations"][0]  # without those of other shapes
     log = "\n".join(part for part in (failed["detail"], evaluation.get("log") or "") if part)

@@ -521,8 +521,6 @@ def compare_numbers(
     """Compare a floating tensor with the reference's.
 
     Args:
-        output: The tensor.
-        policy: Which precision is asked for.
         terms: The most terms of a sum in the answer.
         usual: Root mean square of an ordinary answer, where the inputs are special.
         classifies: Whether this tensor shows the precision.
@@ -782,9 +780,6 @@ def compare(
     """Compare an output with what the reference answers to the same inputs.
 
     Args:
-        expected: What the reference answers.
-        output: The candidate's output.
-        policy: Which precision is asked for.
         choices: Returns how the reference chose indices; called only if an index differs.
         usual: For special inputs, such as zeros: the root mean square of each tensor of an ordinary
             answer, to which errors may be relative too. Small answers then need no relative

@@ -174,11 +174,9 @@ def vary_whole(
     index out of range does no harm, one in 8 of zeros alone becomes one.
 
     Args:
-        tensor: The tensor of one draw.
         others: The same tensor of other draws.
         sizes: The sizes of all inputs' dimensions: the last of several offsets, and a full length,
             is one of these.
-        seed: Seed of the variation.
         may_fail: Whether a call with an index out of range only fails, as on a processor.
     """
     if tensor.numel() < 2:

@@ -86,7 +86,6 @@ def judge_shapes(
         bench: The bench, whose workers for that workload stay.
         config: Options of the judge, as the protocol has them.
         result: Where the time of drawing belongs.
-        judge: Judges a case.
         version: Version of the judge, which draws depend on.
         wall_s: Seconds of the verdict; shapes may take a share of them.
     """

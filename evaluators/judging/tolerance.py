@@ -187,8 +187,6 @@ def measure_algorithms(
     """Measure the reference's errors by every algorithm that a policy allows, once for each kind.
 
     Args:
-        reference: The reference.
-        policy: The policy.
         kind: What the inputs are; the task's own by default.
         probes: Inputs of that kind, each with the seed of its call.
     """
@@ -200,8 +198,6 @@ def has_too_many_steps(count: int, eager_count: int, elements: int, *, one_in: i
     """Whether too many elements are on another step than the reference's double precision answer.
 
     Args:
-        count: Elements on another step.
-        eager_count: Elements of the eager reference on another step.
         elements: Finite elements of the answer.
         one_in: Allow one in as many, `STEPS_BY_EAGER` or another.
     """
@@ -214,9 +210,6 @@ def has_too_many_large_errors(
     """Whether too many elements exceed a relative error.
 
     Args:
-        level: The relative error, one of `RELATIVE_LEVELS`.
-        count: Elements of the output that exceed it.
-        eager_count: Elements of the eager reference that exceed it.
         limit: L of the answer's element type.
         elements: Finite elements of the answer.
     """
@@ -295,12 +288,7 @@ def classify_error(
 ) -> str:
     """Return the class of a relative error, given that of the eager reference.
 
-    Args:
-        error: The relative error.
-        eager_error: That of eager.
-        dtype: Element type of the answer.
-        policy: Precision that is allowed for float32.
-        terms: The most terms of a sum in the answer (`count_terms`).
+    terms: The most terms of a sum in the answer (`count_terms`).
     """
     low = get_low_class(dtype)
     if low is not None:

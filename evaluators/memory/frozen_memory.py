@@ -63,14 +63,10 @@ def read_value(pid: int, spec: Any, limit_bytes: int) -> Any:
 
     Tensors that exceed `limit_bytes` together come without data, on the device `meta`.
 
-    Args:
-        pid: The frozen worker.
-        spec: A structure, as the schema has checked it. A tensor is [dtype, shape, strides,
-            address, pending conjugation and negation].
-        limit_bytes: Most bytes to read.
+    spec: A structure, as the schema has checked it. A tensor is [dtype, shape, strides,
+        address, pending conjugation and negation].
 
-    Raises:
-        Unreadable: the memory cannot be read.
+    Raises Unreadable: the memory cannot be read.
     """
     return build_read_value(spec, functools.partial(_read_tensor, pid), limit_bytes)
 

@@ -37,11 +37,9 @@ class Group:
     def __init__(self, *, holds_groups: bool = False) -> None:
         """Make the group.
 
-        Args:
-            holds_groups: Whether its processes make groups with limits of their own.
+        holds_groups: Whether its processes make groups with limits of their own.
 
-        Raises:
-            OSError: this process may not make groups, or the system has none.
+        Raises OSError: this process may not make groups, or the system has none.
         """
         parent = find_own_group()
         if parent.name == _LEAF:
@@ -85,12 +83,9 @@ class MemoryGroup:
     def __init__(self, limit_bytes: int, group: Path | None) -> None:
         """Set the limit.
 
-        Args:
-            limit_bytes: The most that all processes of the group may hold.
-            group: The worker's group of version 2, if it has one.
+        group: The worker's group of version 2, if it has one.
 
-        Raises:
-            OSError: there is no memory controller, or this process may not use it.
+        Raises OSError: there is no memory controller, or this process may not use it.
         """
         allowed = limit_bytes + _KERNEL_BYTES
         self._own_folder: Path | None = None

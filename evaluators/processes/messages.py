@@ -77,7 +77,6 @@ def serve(
     """Answer the requests of a judge until it closes the channel.
 
     Args:
-        end: The worker's end of the channel.
         perform: Returns the reply to an operation with its fields.
         describe_failure: Returns the reply where `perform` raises, or to TooLong.
     """

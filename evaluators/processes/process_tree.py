@@ -205,9 +205,7 @@ def count_held_bytes(pids: Iterable[int], excluded: Collection[int] = ()) -> int
     descriptor, the process with the most counts. Processes that cannot be inspected count with
     their private pages only.
 
-    Args:
-        pids: Processes of the tree.
-        excluded: Inodes of files in memory that are not the tree's own.
+    excluded: Inodes of files in memory that are not the tree's own.
     """
     private = mapped = 0
     files: dict[int, int] = {}

@@ -525,14 +525,7 @@ class TaskModule:
     def measure_algorithms(
         self, inputs: list[Any], seed: int, policy: str, limits: Mapping[str, float]
     ) -> AlgorithmErrors:
-        """Return the largest errors of the algorithms that a policy allows.
-
-        Args:
-            inputs: The inputs.
-            seed: Seed of the module's own random numbers.
-            policy: The policy.
-            limits: See `steps`.
-        """
+        """Return the largest errors of the algorithms that a policy allows."""
         with torch.no_grad(), _name_failure("forward() failed"):
             model = self._copy(self._model, double=False)
 

@@ -81,10 +81,7 @@ def find_margins(
 
     Nothing where no value may.
 
-    Args:
-        own: Steps of a call in the task's own precision.
-        double: The same steps in double precision.
-        limits: Relative tolerance by the name of an element type.
+    limits: Relative tolerance by the name of an element type.
     """
     forms = [[(step.name, step.value.shape) for step in steps] for steps in (own, double)]
     if not own or forms[0] != forms[1]:

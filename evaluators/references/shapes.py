@@ -89,13 +89,10 @@ def draw_shapes(
 
     Args:
         reference: The task at its own axes.
-        task_id: The task.
         axes: The axes of the reference.
-        count: Number of shapes.
         version: Version of the rules that the draws follow.
 
-    Raises:
-        ReferenceFailed: the task fails at its own sizes.
+    Raises ReferenceFailed: the task fails at its own sizes.
     """
     shapes = Shapes()
     if count < 1:
@@ -141,11 +138,9 @@ def try_shapes(
 
     Args:
         reference: The task at its own axes.
-        axes: The axes of the reference.
         wanted: Names of the task's text and the values that replace theirs.
 
-    Raises:
-        ReferenceFailed: as `draw_shapes`.
+    Raises ReferenceFailed: as `draw_shapes`.
     """
     shapes = Shapes()
     trial = _Trial(reference, axes, shapes)

@@ -191,7 +191,6 @@ def join_answer(output: Any, inputs: Any, changed: Sequence[int]) -> Any:
     """Return an answer: what a call returns, or a pair of that and the inputs that calls change.
 
     Args:
-        output: What the call returns.
         inputs: Its inputs as they are after it.
         changed: Numbers of the input tensors that calls change.
     """
@@ -368,10 +367,7 @@ class Reference:
     def answer(self, inputs: list[Any], seed: int = 0, kind: str = _OWN) -> Expected:
         """Return the reference's answer, and the same in double precision where that works.
 
-        Args:
-            inputs: The inputs.
-            seed: Seed of the module's own random numbers.
-            kind: What the inputs are; see `measure_algorithms`.
+        kind: What the inputs are; see `measure_algorithms`.
         """
         answer = self.ask("answer", **self._put(inputs), seed=seed)
         value, exact = self._take_pair(answer)
@@ -425,7 +421,6 @@ class Reference:
         only where the algorithms differ much.
 
         Args:
-            policy: The policy.
             limits: Relative tolerance by the name of an element type.
             kind: What the inputs are; the task's own by default.
             questions: Inputs and seeds of calls; two draws of the task's own by default.

@@ -311,8 +311,6 @@ def find_available_walls(
 
     Args:
         enclosures: Namespaces that this process is in already.
-        scratch: A writable folder.
-        gpu: Whether workers use a GPU.
         left_out: Walls that are not tried.
     """
     find_readable_paths()  # cached here, before the forks that need it

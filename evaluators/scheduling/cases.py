@@ -243,7 +243,6 @@ def read_cases(lake: store.Lake, kernels: pa.Table, device: str) -> Iterator[Cas
     """Yield the cases of a table of kernels, in its order.
 
     Args:
-        lake: Where the texts are.
         kernels: Columns kernel_id, task_id, workload_id, axes and compiles.
         device: Name of the device, for the best speedup so far.
     """

@@ -107,8 +107,7 @@ class RemeasuringEvaluator(Evaluator, Protocol):
     def remeasure(self, case: Case, bench: Bench, config: Any) -> list[Row]:
         """Return rows of `timings` of a second session, without evaluation_id.
 
-        Raises:
-            Failed: the kernel fails in this session (evaluators.sandbox.failures).
+        Raises Failed: the kernel fails in this session (evaluators.sandbox.failures).
         """
         ...
 
@@ -118,7 +117,6 @@ class RemeasuringEvaluator(Evaluator, Protocol):
         """Return the final rows of a case, given what `judge` and `remeasure` have returned.
 
         Args:
-            tables: Rows that `judge` returned.
             second: Rows that `remeasure` returned; empty where the second session has failed.
             failed: Status, reason, message and detail where the kernel failed in it.
         """

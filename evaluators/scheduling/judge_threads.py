@@ -199,7 +199,6 @@ def judge_cases(
     Args:
         batches: What to judge; the next batch is read when judges or builders may soon have
             nothing to do. An empty one means nothing for now.
-        judges: One or more per device.
         builders: Compile the cases that need it; none leaves that to the judges.
         confirm_win: Combines both sessions of a surprising win, or None (`find_confirm_win`).
 

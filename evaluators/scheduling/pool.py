@@ -96,8 +96,6 @@ class Pool:
         Args:
             lake_url: Lake that holds the kernels and gets the rows.
             device: auto, cpu, cuda, or names such as cuda:0,cuda:1.
-            config: Config of the evaluator; None for its defaults.
-            evaluator: Name of the evaluator.
             workers: Judges on the processor, or on each GPU.
             ray: Address of a Ray cluster that judges instead of this machine, on its GPUs or, where
                 device is cpu, with `workers` judges.
@@ -176,8 +174,7 @@ class Pool:
         fault of the evaluator is tried again; where it persists, the status is evaluator_error,
         which says nothing about the kernel, and the next request tries again.
 
-        Args:
-            wanted: kernel_id and task_id of kernels that are in the lake or its spool.
+        wanted: kernel_id and task_id of kernels that are in the lake or its spool.
 
         Raises:
             UnknownName: a kernel is not in the lake, or a task has no workload for this device.
@@ -309,8 +306,6 @@ def select_verdicts(
     Pairs whose kernel or workload the lake lacks are left out.
 
     Args:
-        lake: Where to look.
-        evaluator: The evaluator.
         devices: Rows of devices of one kind; a verdict on any of them, or on one alike, counts.
         policy: By which verdicts count on a GPU; None for any.
         wanted: Distinct kernels and tasks.
@@ -345,7 +340,6 @@ def make_verdict(
     """Return the verdict in a row of `select_verdicts`.
 
     Args:
-        row: The row.
         fault: The evaluation that says why the evaluator failed, where it has no verdict.
         fresh: Whether this request judged the kernel.
 

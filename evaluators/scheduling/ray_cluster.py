@@ -188,8 +188,7 @@ class _Cluster:
     ) -> None:
         """Decide the number of judges and the resources of each.
 
-        Raises:
-            DeviceUnavailable: there is no room for a judge.
+        Raises DeviceUnavailable: there is no room for a judge.
         """
         self.ray = ray
         self._unit = "CPU" if device == "cpu" else "GPU"
@@ -239,13 +238,10 @@ def start_judges(
 
     Args:
         address: Of the cluster, as Ray takes it: auto, HOST:PORT or ray://HOST:PORT.
-        evaluator: Name of the evaluator.
         device: cpu, or anything else for the cluster's GPUs.
-        config: Its settings.
         workers: Actors on processors; Ray spreads them over the nodes.
 
-    Raises:
-        DeviceUnavailable: Ray is not installed, does not answer, or has no GPU.
+    Raises DeviceUnavailable: Ray is not installed, does not answer, or has no GPU.
     """
     ray = import_ray()
     host, _, port = address.removeprefix("ray://").rpartition(":")

@@ -76,11 +76,7 @@ def find_pending(
 
     There is one row for each policy by which a verdict is missing.
 
-    Args:
-        lake: Where to look.
-        evaluator: The evaluator.
-        devices: Rows of devices of one kind; a verdict on any of them, or on one alike, is enough.
-        selection: Which of them to return.
+    devices: Rows of devices of one kind; a verdict on any of them, or on one alike, is enough.
 
     Raises:
         UnknownName: the selected kernel or suite does not exist.
@@ -150,10 +146,6 @@ class LeasedCases:
         """Find what is pending.
 
         Args:
-            writer: Of the lake.
-            leases: Of the lake.
-            evaluator: The evaluator.
-            devices: Rows of devices of one kind.
             selection: Which kernels; its limit bounds what this run takes.
             batch: Cases to lease at a time.
         """
@@ -303,8 +295,7 @@ def open_judges(
 ) -> Generator[tuple[Sequence[StartedJudge], list[Builder]]]:
     """Wait for judges that are starting, and start builders on other cores; end them together.
 
-    Raises:
-        DeviceUnavailable: a device is not there, or cannot be measured on.
+    Raises DeviceUnavailable: a device is not there, or cannot be measured on.
     """
     with starting as judges, ExitStack() as stack:
         for judge in judges:
@@ -351,12 +342,7 @@ def record_evaluation(
 ) -> AbstractContextManager[store.RunRecord]:
     """Return a context that stores a run with its devices, and how it ended.
 
-    Args:
-        writer: Where to append.
-        evaluator: The evaluator.
-        devices: Rows of devices.
-        config: Options of the run.
-        origin: Lake and snapshot that the run reads.
+    origin: Lake and snapshot that the run reads.
     """
     run = store.make_run(
         kind="evaluation",
@@ -435,8 +421,7 @@ def run(
 
     Results of an interrupted run are stored, and the next run continues with the rest.
 
-    Raises:
-        DeviceUnavailable: no device is left to judge on; all finished results are stored.
+    Raises DeviceUnavailable: no device is left to judge on; all finished results are stored.
     """
     tally = Tally()
     devices = list({judge.row["device_id"]: judge.row for judge in judges}.values())

@@ -81,10 +81,8 @@ def run(
     """Audit the pending tasks and commit each result; results of an interrupted run stay.
 
     Args:
-        lake_url: Lake with the tasks.
         auditors: Processes on devices of one kind, which audit tasks side by side.
         task: A name in any suite, or the start of an id, that selects tasks; None for all.
-        limit_s: Time limit in seconds for one task.
         report: Called with each result, the number of results, and that of tasks.
     """
     tally = Tally()

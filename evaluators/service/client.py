@@ -96,8 +96,7 @@ class Client:
         judge_s: Most seconds that judging it takes; None for the judge's own limits.
         deadline_s: Most seconds that a caller waits for an answer in all.
 
-    Raises:
-        FlywheelError: the URL cannot be used.
+    Raises FlywheelError: the URL cannot be used.
     """
 
     def __init__(
@@ -129,8 +128,7 @@ class Client:
     async def judge(self, task: str, kernel: SubmittedKernel | str) -> Judgement:
         """Return the judgment of a kernel on a task, by id or name, when it has ended.
 
-        Raises:
-            Unreachable: the service refuses the request itself: its token, task or form.
+        Raises Unreachable: the service refuses the request itself: its token, task or form.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._deadline_s
@@ -174,8 +172,7 @@ class Client:
     async def get(self, address: str) -> dict[str, Any]:
         """Return the JSON at an address, such as /v1/health.
 
-        Raises:
-            Unreachable: the service is away, or refuses the request.
+        Raises Unreachable: the service is away, or refuses the request.
         """
         try:
             return await self._request("GET", address)

@@ -62,8 +62,7 @@ def parse_kernel(text: str) -> SubmittedKernel | None:
 async def score_completion(client: Client, task: str, text: str, rule: Rule) -> Scored:
     """Return the reward of a completion.
 
-    Raises:
-        Unreachable: the service refuses the request itself: its token, task or form.
+    Raises Unreachable: the service refuses the request itself: its token, task or form.
     """
     kernel = parse_kernel(text)
     if kernel is None:

@@ -100,8 +100,7 @@ class Judging:
     def _open_judges(self) -> Generator[list[_Session]]:
         """Start all judges; yield those that work, by their class of devices.
 
-        Raises:
-            DeviceUnavailable, SandboxFailed: none works.
+        Raises DeviceUnavailable, SandboxFailed: none works.
         """
         with ExitStack() as stack:
             self._starting = stack.enter_context(self._start_judges())

@@ -58,8 +58,7 @@ class Database:
     def __init__(self, location: Location) -> None:
         """Open the file, and create it with its tables where it is missing.
 
-        Raises:
-            FlywheelError: the file is damaged, or belongs to a newer version.
+        Raises FlywheelError: the file is damaged, or belongs to a newer version.
         """
         location.root.mkdir(parents=True, exist_ok=True)
         self.file: Path = location.root / FILE
@@ -180,8 +179,7 @@ class Queue:
 
         What has ended with a fault is judged again; what is done is not.
 
-        Raises:
-            Refused: 429; the queue is full, and this client has its share of it.
+        Raises Refused: 429; the queue is full, and this client has its share of it.
         """
         changed: list[str] = []
         ids = [ticket.judgement_id for ticket in tickets]

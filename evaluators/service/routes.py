@@ -250,8 +250,7 @@ class LakeReads:
     def find_task(self, text: str) -> str:
         """Return the id of a task as `store.find_task` finds it.
 
-        Raises:
-            Refused: no such task (404), or several (422).
+        Raises Refused: no such task (404), or several (422).
         """
         if not self._names.match(text):
             self._read_tasks()

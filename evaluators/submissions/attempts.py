@@ -79,13 +79,9 @@ class Attempt:
 def make_rows(lake: Lake, run_id: str, submission: Submission) -> tuple[Attempt, Tables]:
     """Return the attempt of a submission, and its rows.
 
-    Args:
-        lake: A reader that sees every attempt of the session.
-        run_id: Run of the server.
-        submission: The submission.
+    lake: A reader that sees every attempt of the session.
 
-    Raises:
-        UnknownName: there is no such task, parent or session.
+    Raises UnknownName: there is no such task, parent or session.
     """
     task_id = store.find_task(lake, submission.task)["task_id"]
     parent: Mapping[str, Any] = {"session_id": None, "generation_id": None}
@@ -200,11 +196,7 @@ class JudgeTools(LakeTools):
     An attempt is committed before its kernel is judged, and each verdict as soon as it is there. A
     server that is killed loses neither: a later request for the verdict judges the kernel.
 
-    Args:
-        location: The lake.
-        limits: Limits of each call.
-        make_pool: Returns the judges; entering them may take long.
-        config: Options of the judges, for the table runs.
+    make_pool: Returns the judges; entering them may take long.
     """
 
     def __init__(

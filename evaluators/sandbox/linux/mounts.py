@@ -73,8 +73,7 @@ class MountServer:
             below: Folders that contain all folders of workers; None allows any folder.
             gpu: Keep the machine's /dev/shm, and let CUDA name its threads in /proc.
 
-        Raises:
-            OSError: this machine does not allow it.
+        Raises OSError: this machine does not allow it.
         """
         self.requests, theirs = messages.make_pair()
         pid = os.fork()
@@ -120,12 +119,10 @@ def request_root(requests: socket.socket, own: Sequence[str], shm_bytes: int | N
     """Request a root from a server.
 
     Args:
-        requests: The server's socket.
         own: Folders that stay writable.
         shm_bytes: Size of /dev/shm; None for as much as the system allows.
 
-    Raises:
-        OSError: the root cannot be made.
+    Raises OSError: the root cannot be made.
     """
     ours, theirs = messages.make_pair()
     # The namespace whose processes the root's /proc shows.

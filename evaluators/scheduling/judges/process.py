@@ -101,7 +101,6 @@ class JudgeProcess:
             evaluator: Name of the evaluator; None for a process that audits tasks, runs NVIDIA's
                 tools and describes its walls, and judges nothing.
             device: auto, cpu, or a GPU such as cuda:0.
-            config: Config of the evaluator.
             cores: Processor cores of the process; None for all.
 
         Raises:
