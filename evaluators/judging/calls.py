@@ -358,72 +358,140 @@ _DRAWS_OF_STRUCTURE = 4
 """Draws that show whether a kernel relies on what mixed inputs break; a few may not show it."""
 _MOST_POISON_BYTES = 512 << 20
 _MOST_CHECKER_TEXT = 500
+_COUNTER = "num_batches_tracked"
+"""A counter that no answer depends on if the momentum is given; fused kernels ignore it."""
+_PIECES = 64
+"""Pieces of a large tensor that are compared."""
+_PIECE = 256
+"""Elements of each."""
+_State = TypeVar("_State")
+_MOST_USUAL = 1.5
+"""Reading a state may take this many times as long as it does from eager: processes differ."""
+_FAR = 0.5
+"""Relative distance from the task's own state within which a state may stay as it is."""
+_MOST_TENSORS = 32
+VISIBLE = 30.0
+"""Change of an answer, in multiples of its tolerance, for a tensor that is changed alone."""
+HARDLY_VISIBLE = 3.0
+_MOST_AMPLIFIED = 1e6
+_ROUNDING_ERRORS = 4.0
+"""A move of the exact answer by as many of eager's largest errors is not rounding."""
+_FEWEST_MOVED = 8
+_SHARE_MOVED = 1 / 64
+_LIMIT_S = 20.0
+_MOST_ALONE = 6
+"""Tensors of the inputs that are varied alone, at most."""
+_MOST_ROUNDING_OF_USUAL = 0.02
+"""Norm of the error over that of usual answers up to which it counts as rounding, for answers that
+may be close to zero."""
+_MOST_OF_DIFFERENCE = 0.1
+"""Rounding errors are below this share of the difference between answers to different inputs."""
+_MOST_GROWTH = 10.0
+"""Rounding errors of timed calls are at most this many times as large as those of verdict calls."""
 
 
-class VerdictCalls:
-    """The calls that decide whether a candidate is correct."""
+class EagerLost(ReferenceFailed):
+    """Eager has not survived the inputs."""
 
-    def __init__(self, candidate: Candidate, precision: PrecisionRecord) -> None:
-        self._candidate = candidate
-        self._reference = candidate.reference
-        self._result = candidate.result
-        self._precision = precision
+
+class CorrectnessProtocol(Candidate):
+    """The calls of one candidate.
+
+    Methods raise Failed where the candidate fails, and ReferenceFailed where the task does.
+    """
+
+    def __init__(
+        self, worker: WorkerHandle, reference: Reference, result: CaseResult, policy: Policy
+    ) -> None:
+        super().__init__(worker, reference, result, policy)
+        self._precision = PrecisionRecord()
+        result.comparison = Comparison()
         self._inputs: dict[int, tuple[list[Any], int]] = {}
-        """Inputs and seed of the last call of each slot."""
+        """Inputs and seed of the last verdict call of each slot."""
         self._previous: tuple[int, Any] | None = None
         """Slot and output of the previous call."""
         self._slots = 1
         self._repeated: SeedProbe | None = None
         """The probe of the previous call, if the next call repeats it."""
+        self._followed: dict[str, torch.Tensor] = {}
+        """What the task's own calls change, in the shapes and types of the task."""
+        self._before: dict[str, torch.Tensor] | None = None
+        """The candidate's values of these before the calls that come next."""
+        self._can_follow: bool | None = None
+        """Whether state and inputs determine the next state; None if not known yet."""
+        self._usual_ns: list[int] = []
+        """Times of reading the same state from eager."""
+        self._has_rounded = False
+        """Whether the answer of a timed call has been beyond its tolerance by rounding."""
+        self._eager: WorkerHandle
+        """The worker that runs eager, the task's own module, during the robustness calls."""
+        self._is_complete = True
+        """Whether every robustness call could be compared so far."""
+        self._last_output: Any = None
+        self._class_of_signs: str | None = None
+        """Precision class that random signs have shown."""
+        self._moving: dict[str, torch.Tensor] = {}
+        """The task's values of what its calls change."""
 
-    def run(self, first: SeedProbe, calls: int) -> None:
-        """Make `calls` calls, or five where a call is slow. Raises Failed, ReferenceFailed."""
-        rules = self._reference.rules
+    # Verdict calls.
+
+    def make_verdict_calls(self, first: SeedProbe, calls: int) -> None:
+        """Make the calls that decide: `calls`, or five if a call is slow.
+
+        After them, the module's state must equal that of the task's own module.
+        """
+        self.usual = [compute_rms(exact) for exact in first.expected.exact]
+        elements = [t.numel() for t in tensors_of(first.expected.value) if not is_whole(t)]
+        self._precision.has_few_elements = 0 < sum(elements) < _FEW_ELEMENTS
+        rules = self.reference.rules
         if rules.tolerance is not None:
-            self._result.notes.append(f"tolerance of the task: {rules.tolerance}")
+            self.result.notes.append(f"tolerance of the task: {rules.tolerance}")
         if rules.has_checker:
-            self._result.notes.append("judged by the task's own checker")
+            self.result.notes.append("judged by the task's own checker")
         size = lay_out(first.inputs).end
         # Each slot is a copy of the inputs in the candidate's memory, and one in ours.
         self._slots = slots = 4 if size <= CHEAP_BYTES else 2 if size <= LARGE_BYTES else 1
         number = 0
         while number < calls:
-            begin = self._candidate.read_clock()
+            begin = self.read_clock()
             slot, kind = _PLAN[number % MOST_CALLS]
             slot %= slots
             last = self._inputs.get(slot)
             if number == 0:
                 probe = first
             elif last is None or kind == "own":
-                probe = draw_probe(self._reference, self._result)
+                probe = draw_probe(self.reference, self.result)
             elif kind == "repeat":
                 inputs, seed = last
-                probe = SeedProbe(inputs, self._reference.answer(inputs, seed), seed)
+                probe = SeedProbe(inputs, self.reference.answer(inputs, seed), seed)
             else:
                 try:
                     probe = self._draw_within(last[0])
                 except ReferenceFailed:
-                    if not self._reference.is_alive:
+                    if not self.reference.is_alive:
                         raise
                     # Corners of other inputs may break what the module needs, such as a matrix
                     # that is positive definite.
-                    probe = draw_probe(self._reference, self._result)
+                    probe = draw_probe(self.reference, self.result)
             self._decide(slot, probe, number, kind)
             number += 1
             is_repeated = _PLAN[number % MOST_CALLS][1] == "repeat" and slot in self._inputs
             self._repeated = probe if is_repeated else None
             # The first call may compile.
-            if number > 1 and self._candidate.read_clock() - begin > _SLOW_CALL_S:
+            if number > 1 and self.read_clock() - begin > _SLOW_CALL_S:
                 calls = min(calls, _FEWEST_CALLS)
+        self._inputs, self._previous, self._repeated = {}, None, None  # timing needs the memory
+        self._compare_state()
+        self._precision.classify(self.result, self.policy)
 
     def _draw_within(self, corners: list[Any]) -> SeedProbe:
         seed = draw_seed()
-        self._result.seeds.append(seed)
-        inputs = replace_interior(corners, self._reference.inputs(seed))
-        return ask_reference(self._reference, inputs, seed)
+        self.result.seeds.append(seed)
+        inputs = replace_interior(corners, self.reference.inputs(seed))
+        return ask_reference(self.reference, inputs, seed)
 
     def _decide(self, slot: int, probe: SeedProbe, number: int, kind: _Kind) -> None:
-        worker = self._candidate.worker
+        worker = self.worker
         sizes = [t.numel() * t.element_size() for t in tensors_of(probe.expected.value)]
         is_inspected = number < 3 or max(lay_out(probe.inputs).end, sum(sizes)) <= CHEAP_BYTES
         if sum(sizes) <= _MOST_POISON_BYTES:
@@ -436,16 +504,16 @@ class VerdictCalls:
             }
             worker.poison([size for size in (*sizes, *sums) if size])
         try:
-            output = self._candidate.call(slot, probe, first=number == 0)
+            output = self.call(slot, probe, first=number == 0)
         except Failed as failed:
             is_error = (failed.status, failed.reason) == ("crash", "exception")
             if kind == "interior" and is_error and self._relies_on_structure(slot):
                 self._leave_out(slot, number, failed.message)
                 return
             raise
-        comparison = self._candidate.compare(probe, output)
+        comparison = self.compare(probe, output)
         if comparison.reason is not None and self._is_luck(slot, comparison):
-            self._result.notes.append(f"only call {number + 1}: {comparison.message}")
+            self.result.notes.append(f"only call {number + 1}: {comparison.message}")
             self._previous = None
             self._inputs[slot] = (probe.inputs, probe.seed)
             return
@@ -453,49 +521,49 @@ class VerdictCalls:
         if kind == "interior" and comparison.reason is not None and self._relies_on_structure(slot):
             self._leave_out(slot, number, comparison.message)
             return
-        if comparison.excused is not None and "accepted_by_task" not in self._result.flags:
-            self._result.flags.add("accepted_by_task")
+        if comparison.excused is not None and "accepted_by_task" not in self.result.flags:
+            self.result.flags.add("accepted_by_task")
             note = f"beyond the judge's own tolerance in call {number + 1}: {comparison.excused}"
-            self._result.notes.append(note)
+            self.result.notes.append(note)
         if comparison.reason is not None:
-            self._result.comparison = comparison
+            self.result.comparison = comparison
             raise self._explain_failure(comparison, probe, output, number)
-        self._result.comparison = merge_comparisons(self._result.comparison, comparison)
+        self.result.comparison = merge_comparisons(self.result.comparison, comparison)
         if number < FINGERPRINTS:
-            self._result.answers.append(compute_fingerprint(output))
+            self.result.answers.append(compute_fingerprint(output))
         self._precision.verdict_classes.append(comparison.precision_class)
         self._precision.note_eager(comparison)
-        if is_inspected and not self._reference.rules.scratch:
+        if is_inspected and not self.reference.rules.scratch:
             now, changed = worker.inputs(slot), probe.expected.changed
             pairs = enumerate(pair_tensors(probe.inputs, now))
             if not all(has_same_bits(*pair) for n, pair in pairs if n not in changed):
-                names = self._reference.rules.names
+                names = self.reference.rules.names
                 change = describe_change(probe.inputs, now, names, changed)
                 message = f"call {number + 1} has changed {change}"
                 raise Failed("incorrect", "input_mutated", message)
         if self._repeated is not None:
             # Check whether the answer follows from the inputs, which came twice in a row.
             again = probe.expected.value
-            if self._candidate.compare(self._repeated, again).reason is not None:
-                self._reference.remembers = True
+            if self.compare(self._repeated, again).reason is not None:
+                self.reference.remembers = True
             elif not is_same_answer(probe.expected, self._repeated.expected.value, again):
                 # For example, spectral_norm comes closer to a norm in every call.
-                before, now = self._reference.state(), self._reference.current_state()
-                self._reference.remembers |= any(
+                before, now = self.reference.state(), self.reference.current_state()
+                self.reference.remembers |= any(
                     name in now and not has_same_bits(before[name], now[name]) for name in before
                 )
             elif self._previous and not is_same_answer(probe.expected, self._previous[1], output):
-                self._result.flags.add("nondeterministic")
+                self.result.flags.add("nondeterministic")
         # A view of the inputs changes with them and is not flagged; if there is a second slot, the
         # inputs of the previous call are still in theirs.
         if (
             self._previous is not None
-            and "reuses_output_buffer" not in self._result.flags
+            and "reuses_output_buffer" not in self.result.flags
             and (self._previous[0] != slot or self._slots == 1)
         ):
             now = worker.output(0, before=True)
             if not all(has_same_bits(a, b) for a, b in pair_tensors(self._previous[1], now)):
-                self._result.flags.add("reuses_output_buffer")
+                self.result.flags.add("reuses_output_buffer")
         # Of large outputs, keep the one before the first change of slots, and what a repeat needs.
         is_kept = is_inspected or number == _PLAN_CHANGES - 1
         self._previous = (slot, output) if is_kept else None
@@ -520,9 +588,9 @@ class VerdictCalls:
         if comparison.max_scaled_error is None or comparison.max_scaled_error > 1:
             return False
         for _ in range(_FURTHER_DRAWS):
-            probe = draw_probe(self._reference, self._result)
-            output = self._candidate.call(slot, probe)
-            if self._candidate.compare(probe, output).reason is not None:
+            probe = draw_probe(self.reference, self.result)
+            output = self.call(slot, probe)
+            if self.compare(probe, output).reason is not None:
                 return False
         return True
 
@@ -535,24 +603,24 @@ class VerdictCalls:
         """
         for _ in range(_DRAWS_OF_STRUCTURE):
             try:
-                probe = self._draw_within(self._reference.inputs(draw_seed()))
-                output = self._candidate.call(slot, probe)
+                probe = self._draw_within(self.reference.inputs(draw_seed()))
+                output = self.call(slot, probe)
             except ReferenceFailed:
-                if not self._reference.is_alive:
+                if not self.reference.is_alive:
                     raise
                 continue
             except Failed as failed:
                 if (failed.status, failed.reason) != ("crash", "exception"):
                     raise
                 return True
-            comparison = self._candidate.compare(probe, output)
+            comparison = self.compare(probe, output)
             if self._ask_checker(probe, output, comparison).reason is not None:
                 return True
         return False
 
     def _leave_out(self, slot: int, number: int, message: str | None) -> None:
         """Note a call on mixed inputs, which break what the task promises of them."""
-        self._result.notes.append(
+        self.result.notes.append(
             f"call {number + 1} left out, on the values of two draws mixed: {message}"
         )
         self._previous = None
@@ -562,7 +630,7 @@ class VerdictCalls:
         self, comparison: Comparison, probe: SeedProbe, output: Any, number: int
     ) -> Failed:
         """Return the failure of a wrong answer; names the parameters that it ignores."""
-        inputs = describe_inputs(probe.inputs, self._reference.rules.names)
+        inputs = describe_inputs(probe.inputs, self.reference.rules.names)
         message = f"call {number + 1} on {inputs}: {comparison.message}"
         own, changed = list(tensors_of(probe.inputs)), probe.expected.changed
         if changed and comparison.reason == "incorrect_numerical":
@@ -571,13 +639,13 @@ class VerdictCalls:
                     left = f"the task changes input {number} in a call, and the kernel does not"
                     message = f"{left}: {message}"
                     break
-        missing = self._candidate.missing_parameters
+        missing = self.missing_parameters
         if comparison.reason == "incorrect_numerical" and missing:
-            state = self._reference.state()
+            state = self.reference.state()
             # Weights without effect: scales of one and summands of zero, or all alike.
             for scale, summand in ((1.0, 0.0), (0.0, 0.0), (1.0, 1.0)):
-                self._reference.reset()
-                self._reference.load(
+                self.reference.reset()
+                self.reference.load(
                     {
                         name: torch.full_like(
                             state[name], summand if name.rpartition(".")[2] == "bias" else scale
@@ -585,60 +653,27 @@ class VerdictCalls:
                         for name in missing
                     }
                 )
-                without = self._reference.answer(probe.inputs, probe.seed)
-                if compare(without, output, self._candidate.policy).reason is None:
+                without = self.reference.answer(probe.inputs, probe.seed)
+                if compare(without, output, self.policy).reason is None:
                     names = ", ".join(missing)
                     message = f"the answer is the one without {names}: {message}"
                     return Failed("incorrect", "parameters_ignored", message)
-            if not self._candidate.known_state:
+            if not self.known_state:
                 message += f"; the kernel has no parameters, and the task has {', '.join(missing)}"
         status = "rejected" if comparison.reason == "lazy_output" else "incorrect"
         return Failed(status, comparison.reason or "unspecified", message)
 
+    # The state of the candidate's module beside that of the task's own.
 
-def pair_tensors(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the tensors of two values of one structure, pair by pair."""
-    return zip(tensors_of(one), tensors_of(other), strict=False)
-
-
-_COUNTER = "num_batches_tracked"
-"""A counter that no answer depends on if the momentum is given; fused kernels ignore it."""
-_PIECES = 64
-"""Pieces of a large tensor that are compared."""
-_PIECE = 256
-"""Elements of each."""
-_State = TypeVar("_State")
-_MOST_USUAL = 1.5
-"""Reading a state may take this many times as long as it does from eager: processes differ."""
-_FAR = 0.5
-"""Relative distance from the task's own state within which a state may stay as it is."""
-
-
-class StateChecks:
-    """Compares the state of a candidate's module with that of the task's own."""
-
-    def __init__(self, candidate: Candidate) -> None:
-        self._candidate = candidate
-        self._reference = candidate.reference
-        self._result = candidate.result
-        self._followed: dict[str, torch.Tensor] = {}
-        """What the task's own calls change, in the shapes and types of the task."""
-        self._before: dict[str, torch.Tensor] | None = None
-        """The candidate's values of these before the calls that come next."""
-        self._can_follow: bool | None = None
-        """Whether state and inputs determine the next state; None if not known yet."""
-        self._usual_ns: list[int] = []
-        """Times of reading the same state from eager."""
-
-    def compare_after_verdict(self) -> None:
+    def _compare_state(self) -> None:
         """Flag parameters and buffers that differ from the task's own after the same calls."""
-        before, current = self._reference.state(), self._reference.current_state()
+        before, current = self.reference.state(), self.reference.current_state()
         now = {name: value for name, value in current.items() if name in before}
         if current.keys() != before.keys():  # a call adds or removes buffers
-            self._result.flags.add("timed_outputs_unverified")
-        parameters = self._reference.parameters()
+            self.result.flags.add("timed_outputs_unverified")
+        parameters = self.reference.parameters()
         changed = {name for name, value in now.items() if not has_same_bits(before[name], value)}
-        self._candidate.moving_state = sorted(changed & {*self._candidate.known_state})
+        self.moving_state = sorted(changed & {*self.known_state})
         wanted: dict[str, torch.Tensor] = {}
         large: dict[str, torch.Tensor] = {}
         lacking: list[str] = []
@@ -647,10 +682,10 @@ class StateChecks:
         for name in sorted(
             now, key=lambda name: (name not in changed, name in parameters, now[name].nbytes)
         ):
-            if name not in self._candidate.known_state:
+            if name not in self.known_state:
                 if name in changed - parameters and not _is_counter(name):
                     lacking.append(name)
-            elif self._candidate.missing_parameters and name in parameters:
+            elif self.missing_parameters and name in parameters:
                 continue
             elif now[name].nbytes <= room:
                 room -= now[name].nbytes
@@ -658,14 +693,14 @@ class StateChecks:
             else:
                 large[name] = now[name]
                 if name in changed:
-                    self._result.flags.add("timed_outputs_unverified")
+                    self.result.flags.add("timed_outputs_unverified")
         # The answers of later calls show whether the candidate keeps what they depend on.
-        if lacking and self._reference.shows_only_in_evaluation(lacking):
+        if lacking and self.reference.shows_only_in_evaluation(lacking):
             names = ", ".join(lacking)
             self._note_difference(f"{names} changes in the task's own calls, and is not there")
-        given = self._read(lambda: self._candidate.worker.current_state(wanted))
+        given = self._read(lambda: self.worker.current_state(wanted))
         if given is not None:
-            self._compare(wanted, given, "the calls")
+            self._compare_values(wanted, given, "the calls")
             self._followed = {name: value for name, value in wanted.items() if name in changed}
             self._compare_pieces(large)
 
@@ -678,7 +713,7 @@ class StateChecks:
             for _ in range(_PIECES)
             if value.numel() >= _PIECE
         ]
-        values = self._read(lambda: self._candidate.worker.read_pieces(pieces))
+        values = self._read(lambda: self.worker.read_pieces(pieces))
         if not values:
             return
         own: dict[str, list[torch.Tensor]] = {name: [] for name, _, _ in pieces}
@@ -686,13 +721,13 @@ class StateChecks:
         for (name, start, count), value in zip(pieces, values, strict=True):
             own[name].append(large[name].reshape(-1)[start : start + count])
             read[name].append(value.to(large[name].dtype))
-        self._compare(
+        self._compare_values(
             {name: torch.cat(parts) for name, parts in own.items()},
             {name: torch.cat(parts) for name, parts in read.items()},
             "the calls",
         )
 
-    def follow(self, calls: Sequence[list[Any]], eager: WorkerHandle) -> int:
+    def follow_state(self, calls: Sequence[list[Any]], eager: WorkerHandle) -> int:
         """Flag a state after timed calls that differs from the task's own after the same calls.
 
         It is read after every sample, so the candidate cannot tell which samples are checked. A
@@ -703,11 +738,11 @@ class StateChecks:
 
         Returns the nanoseconds that count.
         """
-        is_unverified = not self._reference.repeatable
+        is_unverified = not self.reference.repeatable
         if not self._followed or is_unverified or self._can_follow is False:
             return 0
         begin_ns = time.perf_counter_ns()
-        now = self._read(lambda: self._candidate.worker.current_state(self._followed))
+        now = self._read(lambda: self.worker.current_state(self._followed))
         read_ns = time.perf_counter_ns() - begin_ns
         begin_ns = time.perf_counter_ns()
         eager.current_state(self._followed)
@@ -725,26 +760,26 @@ class StateChecks:
             for name, own in self._followed.items() if self._can_follow else ():
                 if _is_counter(name) or is_whole(own):
                     continue
-                before, policy = self._before[name], self._candidate.policy
+                before, policy = self._before[name], self.policy
                 if compare(_make_expected(wanted[name]), before, policy).reason is None:
                     wide = _widen(own)
                     distance = (_widen(before) - wide).abs()
                     limit = _FAR * (wide.abs() + compute_rms(wide))
                     is_out_of_reach |= not bool((distance <= limit).all())
             if self._can_follow and not is_out_of_reach:
-                self._compare(wanted, now, "timed calls")
+                self._compare_values(wanted, now, "timed calls")
             else:
-                self._result.flags.add("timed_outputs_unverified")
+                self.result.flags.add("timed_outputs_unverified")
         self._before = now
         return max(0, read_ns - round(_MOST_USUAL * statistics.median(self._usual_ns)))
 
     def _update(
         self, state: Mapping[str, torch.Tensor], calls: Sequence[list[Any]]
     ) -> dict[str, torch.Tensor]:
-        self._reference.load(state)
+        self.reference.load(state)
         for inputs in calls:
-            self._reference.value(inputs)
-        now = self._reference.current_state()
+            self.reference.value(inputs)
+        now = self.reference.current_state()
         return {name: now[name] for name in state if name in now}
 
     def _read(self, read: Callable[[], _State]) -> _State | None:
@@ -757,18 +792,585 @@ class StateChecks:
             self._note_difference(f"it cannot be read: {failed.message}")
             return None
 
-    def _compare(
+    def _compare_values(
         self, wanted: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor], when: str
     ) -> None:
         for name, value in wanted.items():
             if _is_counter(name):
                 continue
-            comparison = compare(_make_expected(value), given[name], self._candidate.policy)
+            comparison = compare(_make_expected(value), given[name], self.policy)
             if comparison.reason is not None:
                 self._note_difference(f"{name}: {comparison.message}", when)
 
     def _note_difference(self, difference: str, when: str = "the calls") -> None:
-        self._candidate.note("state_differs", f"state after {when}: {difference}")
+        self.note("state_differs", f"state after {when}: {difference}")
+
+    # Answers of timed calls.
+
+    def check_timed_output(self, inputs: list[Any], output: Any, inputs_now: Any) -> None:
+        """Compare the output of a timed call, unless it depends on more than what was sent.
+
+        Raises Failed: incorrect_numerical if answers of two calls are beyond the tolerance by their
+        rounding errors, memorised_output for any other wrong answer, input_mutated for a change of
+        the inputs that the task does not make. Rounding errors beyond the tolerance in a single
+        call are luck, such as answers next to zero.
+        """
+        changed, rules = self.reference.changed or [], self.reference.rules
+        if self.reference.repeatable:
+            self._check_timed_answer(inputs, join_answer(output, inputs_now, changed))
+        else:
+            self.result.flags.add("timed_outputs_unverified")
+        pairs = enumerate(pair_tensors(inputs, inputs_now))
+        is_kept = all(has_same_bits(*pair) for n, pair in pairs if n not in changed)
+        if not is_kept and not rules.scratch:
+            change = describe_change(inputs, inputs_now, rules.names, changed)
+            raise Failed("incorrect", "input_mutated", f"a timed call has changed {change}")
+
+    def _check_timed_answer(self, inputs: list[Any], output: Any) -> None:
+        eager = self.reference.value(inputs)
+        self.worker.require_room(eager)
+        if is_close(eager, output, self.policy, self.result.comparison.eager_error):
+            return
+        expected = self.reference.answer(inputs)
+        comparison = compare(expected, output, self.policy, lambda: self.reference.choices(inputs))
+        if comparison.reason is None:
+            return
+        # Rounding errors may be beyond the tolerance in one call of many. They are then not much
+        # larger than in the verdict calls, unless the candidate computes less precisely when it is
+        # timed. An answer from an earlier call is as far from the expected one as any other.
+        usual, largest = self.result.comparison.max_scaled_error, comparison.max_scaled_error
+        is_rounding = False
+        if usual is not None and largest is not None and largest <= max(1.0, _MOST_GROWTH * usual):
+            other = draw_probe(self.reference, self.result).expected
+            difference = compare(expected, other.value, self.policy).rel_l2_error
+            error = comparison.rel_l2_error
+            if error is not None and difference is not None:
+                is_rounding = error < _MOST_OF_DIFFERENCE * difference
+        named = describe_inputs(inputs, self.reference.rules.names)
+        message = f"a timed call on {named} gave a wrong answer: {comparison.message}"
+        if is_rounding and not self._has_rounded:
+            self._has_rounded = True
+            self.result.notes.append(message)
+            return
+        self.result.comparison = comparison
+        if is_rounding:
+            raise Failed("incorrect", "incorrect_numerical", message)
+        raise Failed("rejected", "memorised_output", message)
+
+    # Robustness calls: inputs and weights that the task does not promise. Honest kernels break on
+    # some of them, so they raise flags (`judging.flags`) and decide no verdict.
+
+    def make_robustness_calls(self, eager: WorkerHandle) -> bool:
+        """Make the calls that raise flags and decide nothing, after all other calls.
+
+        They check first whether the candidate is the same function, then its robustness. Inputs of
+        other signs are always tried: a candidate that is slow on unexpected inputs must not use up
+        the time of these checks.
+
+        eager: Worker that runs the task's own module. On a GPU it tries the inputs first: inputs
+            outside the task's promise may end the process that reads them, and that must not be the
+            judge's process.
+
+        Returns whether eager can still be used.
+        """
+        if self.reference.remembers:
+            return True
+        self._eager = eager
+        try:
+            self._make_robustness_calls()
+        except EagerLost:
+            return False
+        finally:
+            self._last_output = None
+            self._precision.classify(self.result, self.policy)
+        return True
+
+    def _make_robustness_calls(self) -> None:
+        if not self._try_variations(SIGNS, math.inf):
+            return
+        end = self.read_clock() + _LIMIT_S
+        with self._note_limit("one input alone"):
+            self._is_complete &= self._vary_alone(end)
+        if not self.missing_parameters and self.reference.state():
+            with self._note_limit("other weights"):
+                self._perturb_all()
+                self._is_complete &= self._perturb_each(end)
+            try:
+                self.restore_weights()
+            except Failed:
+                return
+        is_complete = self._is_complete and self.read_clock() <= end
+        self.result.compared_as_function = is_complete and not self.is_lost
+        if self._try_variations(FRAGILE, end) and self._try_steep(end):
+            self._try_variations(SPECIAL, end)
+
+    def _try_variations(self, variations: Sequence[Variation], end: float) -> bool:
+        """Try variations of the inputs; returns whether there are time and process for more."""
+        for variation in variations:
+            if self.read_clock() > end or self.is_lost:
+                return False
+            with self._note_limit(variation.flag):
+                probe = self._draw_variation(variation)
+                if probe is None:
+                    continue
+                comparison, departure = self._try(variation, probe)
+                if variation.by_chance and comparison is not None and comparison.reason is None:
+                    probe = self._draw_variation(variation) or probe
+                    comparison, departure = self._try(variation, probe)
+                if variation.tells_precision:
+                    self._note_class(variation, comparison, probe)
+                if comparison is not None and comparison.reason is None:
+                    continue
+                self.result.flags.add(variation.flag)
+                fault = self.last_fault
+                if variation in SIGNS and not self._is_rounding(probe, variation, comparison):
+                    self._note_function(variation, fault)
+                if departure is not None and self._departs_again(variation):
+                    self._note_function(variation, departure)
+                # The failure may have broken the process too; then further calls show nothing.
+                if self.is_lost or not self.is_right(draw_probe(self.reference, self.result)):
+                    if variation in SIGNS:
+                        self._note_function(variation, fault)
+                    return False
+        return True
+
+    @contextlib.contextmanager
+    def _note_limit(self, calls: str) -> Generator[None]:
+        """Note that calls end by a limit of the judge or a fault of the task, not of the kernel."""
+        try:
+            with name_failures():
+                yield
+        except EagerLost:
+            raise
+        except ReferenceFailed as failed:
+            self.result.notes.append(f"{calls}: not tried, {failed}")
+            self._is_complete = False
+
+    def _try(self, variation: Variation, probe: SeedProbe) -> tuple[Comparison | None, str | None]:
+        """Return the comparison of a varied call, None where it fails, and how it departs."""
+        slot = STRIDED_SLOT if variation.strided else 0
+        output = self.try_output(slot, probe, strided=variation.strided)
+        if output is None:
+            return None, None
+        usual = self.get_usual(probe)
+        comparison = self.compare(probe, output[0], usual if variation.special else None)
+        self.last_fault = comparison.message or ""
+        self._last_output = output[0]
+        if not variation.departs:
+            return comparison, None
+        # What is left out may look like rounding where inputs are uneven, but not where they are of
+        # one size: the candidate may round more than the policy allows, and the error be that.
+        shown = max(self.result.comparison.precision_class, self._class_of_signs, key=rank_class)
+        error = comparison.rel_l2_error
+        rounds_more = is_below(shown, self._precision.lowest_class)
+        if rounds_more and error is not None and error <= MOST_ROUNDING:
+            return comparison, None
+        if variation.finite:
+            return comparison, self._find_departure(probe, output[0])
+        lost = None if usual is None else find_lost_infinity(probe.expected, output[0], usual)
+        return comparison, lost
+
+    def _find_departure(self, probe: SeedProbe, output: Any) -> str | None:
+        """Describe how an answer departs from the reference, if rounding cannot explain it."""
+        policy, expected = self.policy, probe.expected
+        # Rules of the task decide what is right, and a rounding step moves an answer far.
+        if expected.rules.tolerance is not None or expected.check is not None or expected.rounds:
+            return None
+        departure = find_departure(expected, output, policy)
+        if departure is not None and any(step is not None for step in expected.steps()):
+            return None
+        if departure is not None:
+            noisy = ADD_ROUNDING(probe.inputs, draw_seed())
+            moved = self.reference.answer(noisy, probe.seed).exact
+            departure = find_departure(expected, output, policy, moved)
+        return departure
+
+    def _departs_again(self, variation: Variation) -> bool:
+        probe = self._draw_variation(variation)
+        return probe is not None and self._try(variation, probe)[1] is not None
+
+    def _note_function(self, variation: Variation, fault: str) -> None:
+        self.note("another_function", f"{FLAGS[variation.flag]}: {fault}")
+
+    def _try_steep(self, end: float) -> bool:
+        """Try inputs of steep scale, in which what is left out elsewhere dominates the answer.
+
+        Returns whether there are time and process for more.
+        """
+        for variations in STEEP:
+            # The second one is for a reference that overflows on the first.
+            for variation in variations:
+                if self.read_clock() > end or self.is_lost:
+                    return False
+                probe = self._draw_variation(variation)
+                if probe is None:
+                    continue
+                departure = self._try(variation, probe)[1]
+                if departure is not None and self._departs_again(variation):
+                    self.result.flags.add(variation.flag)
+                    self._note_function(variation, departure)
+                break
+        return not self.is_lost
+
+    def _vary_alone(self, end: float) -> bool:
+        """Vary one tensor of the inputs at a time, whole numbers and masks among them.
+
+        A tensor may be constant, or its effect may be below the tolerance when all vary. Where the
+        task's own draws vary a visible tensor, the verdict calls have shown that it is read.
+
+        Returns whether there was time for all of them.
+        """
+        seed = draw_seed()
+        own = self.reference.inputs(seed)
+        tensors = list(tensors_of(own))
+        chosen = [
+            number
+            for number, tensor in enumerate(tensors)
+            if tensor.numel() > int(is_whole(tensor)) and (is_whole(tensor) or len(tensors) > 1)
+        ]
+        if not chosen:
+            return True
+        draws = [list(tensors_of(self.reference.inputs(draw_seed()))) for _ in range(2)]
+        sizes = [size for tensor in tensors for size in tensor.shape]
+        names = name_tensors(own)
+        self.result.seeds.append(seed)
+        probe = ask_reference(self.reference, own, seed)
+        for number in sorted(random.sample(chosen, min(len(chosen), _MOST_ALONE))):
+            if self.read_clock() > end or self.is_lost:
+                return False
+            tensor = tensors[number]
+            others = [
+                each[number]
+                for each in draws
+                if len(each) == len(tensors) and each[number].shape == tensor.shape
+            ]
+            is_drawn = not all(has_same_bits(tensor, other) for other in others)
+            self._vary_one(probe, number, names[number], others, sizes, is_drawn=is_drawn)
+        return True
+
+    def _vary_one(
+        self,
+        probe: SeedProbe,
+        number: int,
+        name: str,
+        others: Sequence[torch.Tensor],
+        sizes: Sequence[int],
+        *,
+        is_drawn: bool,
+    ) -> None:
+        tensor = list(tensors_of(probe.inputs))[number]
+        seed = draw_seed()
+        may_fail = self.reference.device == "cpu"
+        varied = tensor
+        if is_whole(tensor):
+            varied = vary_whole(tensor, others, sizes, seed, may_fail=may_fail)
+        if varied is None:
+            return
+        probes: dict[float, SeedProbe] = {}
+
+        def measure(times: float) -> float:
+            value = varied if is_whole(tensor) else take_step(tensor, seed, times)
+            inputs = change_elements(probe.inputs, lambda own: value if own is tensor else own)
+            changed = self._ask_changed(inputs, probe)
+            if changed is None:
+                return 0.0
+            probes[times] = changed
+            return measure_visibility(probe.expected, changed.expected, self.policy)
+
+        times, visibility = amplify(measure, can_amplify=not is_whole(tensor))
+        changed = probes.get(times)
+        if not visibility > HARDLY_VISIBLE:
+            if changed is not None and moves_beyond_rounding(probe.expected, changed.expected):
+                before = self.try_output(0, probe)
+                if self.keeps_answer(before, changed):
+                    fault = self.last_fault
+                    self.note("another_function", f"{name} varied alone: {fault}")
+            return
+        if is_drawn and visibility >= VISIBLE and times == 1.0 and not is_whole(tensor):
+            return
+        comparison = self.try_call(probes[times])
+        if comparison is None and not is_whole(tensor):
+            return  # an input of unusual size, beyond its range
+        if comparison is None or comparison.reason is not None:
+            error = None if comparison is None else comparison.max_scaled_error
+            # What ignores an input is off by as much as the answer moves; rounding is not.
+            if error is None or error > min(visibility, VISIBLE) / 2:
+                fault = self.last_fault
+                self.note("another_function", f"{name} varied alone: {fault}")
+
+    def _ask_changed(self, inputs: list[Any], probe: SeedProbe) -> SeedProbe | None:
+        """Return a probe on changed inputs; None where the task's module fails on them."""
+        if self._ask_eager(inputs, probe.inputs) is None:
+            return None
+        try:
+            expected = self.reference.answer(inputs, probe.seed)
+        except ReferenceFailed:
+            if not self.reference.is_alive:
+                raise
+            return None
+        return replace(probe, inputs=inputs, expected=expected)
+
+    def _is_rounding(
+        self, probe: SeedProbe, variation: Variation, comparison: Comparison | None
+    ) -> bool:
+        """Whether a wrong answer differs from the right one by rounding alone.
+
+        If the answer to special inputs may be close to zero, a small share of usual answers counts
+        as rounding as well.
+        """
+        if comparison is None or comparison.rel_l2_error is None:
+            return False
+        size = sum(compute_rms(exact) for exact in probe.expected.exact)
+        allowed = MOST_ROUNDING * size
+        if variation.special:
+            allowed = max(allowed, _MOST_ROUNDING_OF_USUAL * sum(self.usual))
+        return comparison.rel_l2_error * size <= allowed
+
+    def _note_class(
+        self, variation: Variation, comparison: Comparison | None, probe: SeedProbe
+    ) -> None:
+        """Record the precision that an answer shows; None if the answer is wrong."""
+        output = self._last_output
+        few = self._precision.has_few_elements
+        shown = classify_rounding(comparison, typical=variation.widens)
+        self._precision.note_eager(comparison)
+        # A single sum may be right by chance, or close to zero, where any error is large.
+        if few or is_below(shown, self._precision.lowest_class):
+            joint = self._compare_draws(variation, DRAWS_OF_FEW if few else 1)
+            repeated = classify_rounding(joint, typical=variation.widens)
+            # Of few elements, only the repetition counts, which combines several draws.
+            classes = [name for name in (shown, repeated) if name is not None]
+            shown = repeated if few else min(classes, key=rank_class, default=None)
+        if variation in SIGNS:
+            self._class_of_signs = shown
+        self._precision.robustness_classes.append(shown)
+        if is_below(shown, self._precision.lowest_class):
+            numbers = pair_outputs(probe.expected, output)
+            elements = "; ".join(describe_largest_error(number) for number in numbers[:1])
+            self.result.notes.append(f"precision_below_policy: {shown}, such as {elements}")
+
+    def _compare_draws(self, variation: Variation, draws: int) -> Comparison | None:
+        """Compare several draws of varied inputs as one answer; None where one fails."""
+        wanted: list[list[torch.Tensor]] = []
+        exact: list[list[torch.Tensor]] = []
+        given: list[list[torch.Tensor]] = []
+        inputs: list[Any] = []
+        algorithms: list[EagerError | None] = []
+        for _ in range(draws):
+            probe = self._draw_variation(variation)
+            if probe is None:
+                return None
+            output = self.try_output(0, probe)
+            if output is None or self.compare(probe, output[0]).rel_l2_error is None:
+                return None
+            expected, answers = probe.expected, tensors_of(output[0])
+            triples = list(zip(tensors_of(expected.value), expected.exact, answers, strict=True))
+            numbers = [(w, x, g) for w, x, g in triples if x is not None and not is_whole(w)]
+            sides = zip((wanted, exact, given), zip(*numbers, strict=True), strict=True)
+            for side, tensors in sides:
+                side.append(list(tensors))
+            inputs = probe.inputs
+            errors = zip(probe.expected.algorithms, triples, strict=False)
+            algorithms = [e for e, (w, x, _) in errors if x is not None and not is_whole(w)]
+        if len({len(tensors) for tensors in wanted}) != 1:
+            return None  # the task answers in another number of tensors
+        value, wide, answers = (
+            [_join(tensors) for tensors in zip(*side, strict=True)]
+            for side in (wanted, exact, given)
+        )
+        expected = Expected(value, list(wide), inputs, algorithms=algorithms)
+        return compare(expected, answers, self.policy)
+
+    def _draw_variation(self, variation: Variation) -> SeedProbe | None:
+        """Return a probe on varied inputs; None if there is none or it shows nothing."""
+        if variation.flag in self.reference.refused:
+            return None
+        seed = draw_seed()
+        own = self.reference.inputs(seed)
+        if variation.strided and lay_out(own).end > LARGE_BYTES:
+            return None
+        inputs = variation.change(own, seed)
+        if all(
+            a is b or (not variation.strided and has_same_bits(a, b))
+            for a, b in pair_tensors(own, inputs)
+        ):
+            return None
+        self.result.seeds.append(seed)
+        eager_answers = self._ask_eager(inputs, own, strided=variation.strided)
+        if eager_answers is None:
+            self.reference.refused.add(variation.flag)
+            return None
+        try:
+            probes = [(inputs, call_seed(seed))]
+            measure_algorithms(self.reference, self.policy, variation.flag, probes)
+            expected = self.reference.answer(inputs, call_seed(seed), variation.flag)
+        except ReferenceFailed:
+            return None
+        probe = SeedProbe(inputs, expected, call_seed(seed))
+        usual = self.get_usual(probe) if variation.special else None
+        if self.reference.repeatable and any(
+            self.compare(probe, output, usual).reason for output in eager_answers
+        ):
+            return None  # eager itself is as far off, at the precision that the policy allows
+        # What can show that a candidate is wrong: the conversion of infinity to a whole number
+        # depends on the machine.
+        tensors = list(tensors_of(expected.value))
+        if variation.finite:
+            is_telling = all(map(is_finite, tensors))
+        else:
+            is_telling = not any(is_whole(t) and t.dtype != torch.bool for t in tensors)
+        return probe if is_telling else None
+
+    def _ask_eager(
+        self, inputs: list[Any], own: list[Any], *, strided: bool = False
+    ) -> list[Any] | None:
+        """Return eager's answer to inputs on a GPU in a list; None where it fails on them.
+
+        own: The task's own inputs, on which it is tried after it has failed.
+
+        Raises EagerLost where it fails on these as well.
+        """
+        if self.reference.device != "cuda":
+            return []
+        changed = self.reference.changed or []
+        for tried, is_strided in ((inputs, strided), (own, False)):
+            slot = STRIDED_SLOT if is_strided else 0
+            try:
+                self._eager.fill(slot, tried, strided=is_strided)
+                output = self._eager.call(slot)
+                answer = join_answer(output, self._eager.inputs(slot) if changed else [], changed)
+            except ReferenceFailed:
+                continue
+            return [answer] if tried is inputs else None
+        raise EagerLost
+
+    def _perturb_all(self) -> None:
+        """Flag a candidate that is wrong under other weights than those of the seed."""
+        state = self.reference.perturb(draw_seed())
+        self.reference.load(state)
+        try:
+            probe = draw_probe(self.reference, self.result)
+            if not all(map(is_finite, tensors_of(probe.expected.value))):
+                return
+            self.worker.adopt({name: state[name] for name in self.known_state})
+            is_right = self.is_right(probe)
+            fault = self.last_fault
+        except ReferenceFailed:
+            return
+        except Failed as failed:
+            is_right, fault = False, failed.message
+        finally:
+            self.reference.reset()
+        if not is_right:
+            self.note("fails_perturbed_parameters", f"all parameters and buffers changed: {fault}")
+
+    def _perturb_each(self, end: float) -> bool:
+        """Change one parameter or buffer at a time, by enough to be visible in the answer.
+
+        Next to large sums, the effect of a bias can be below the tolerance when all weights change
+        together. Of many tensors, a random sample is changed.
+
+        end: Moment of the candidate's clock at which to stop.
+
+        Returns whether there was time for all of them.
+        """
+        own = self.reference.state()
+        # Both sides begin each call with these: they are called another number of times.
+        self._moving = {name: own[name] for name in self.moving_state}
+        moved = self.reference.perturb(draw_seed())
+        # Parameters that share their memory are one tensor.
+        tied = {
+            name: {other: own[other] for other in moved if moved[other] is moved[name]}
+            for name in moved
+            if name in self.known_state
+        }
+        names = sorted(name for name, group in tied.items() if name == min(group))
+        try:
+            self.worker.adopt({name: own[name] for name in self.known_state})
+            probe = draw_probe(self.reference, self.result)
+            for name in random.sample(names, min(len(names), _MOST_TENSORS)):
+                if self.read_clock() > end or self.is_lost:
+                    return False
+                change = self._find_change(name, tied[name], moved[name])
+                if change is not None and not self._follows(probe, tied[name], change):
+                    self.note(
+                        "fails_perturbed_parameters",
+                        f"{name} changed alone: {self.last_fault}",
+                    )
+                    return True
+        except (Failed, ReferenceFailed):
+            return False
+        finally:
+            self.reference.reset()
+        return True
+
+    def _find_change(
+        self, name: str, own: Mapping[str, torch.Tensor], moved: torch.Tensor
+    ) -> Callable[[float], dict[str, torch.Tensor]] | None:
+        """Return what changes some tied tensors by a multiple of a step; None if nothing can."""
+        value = own[name]
+        if is_whole(value):
+            may_fail = self.reference.device == "cpu"
+            varied = vary_whole(value, [], [], draw_seed(), may_fail=may_fail)
+            return None if varied is None else lambda _: dict.fromkeys(own, varied)
+        is_packed = value.element_size() == 1  # such as float8, which has no arithmetic
+        wide, moved = (each.float() if is_packed else each for each in (value, moved))
+        step = moved - wide
+        # A running variance has no negative values.
+        is_positive = name not in self.reference.parameters() and not (
+            value.is_complex() or bool((wide < 0).any())
+        )
+
+        def change(times: float) -> dict[str, torch.Tensor]:
+            changed = wide + times * step
+            changed = changed.abs() if is_positive else changed
+            return dict.fromkeys(own, changed.to(value.dtype))
+
+        return change
+
+    def _follows(
+        self,
+        probe: SeedProbe,
+        own: Mapping[str, torch.Tensor],
+        change: Callable[[float], dict[str, torch.Tensor]],
+    ) -> bool:
+        """Whether the candidate follows a change of some tensors, if the reference does."""
+        policy = self.policy
+        answers: dict[float, Expected] = {}
+
+        def measure(times: float) -> float:
+            self.reference.load(self._moving | change(times))
+            answers[times] = self.reference.answer(probe.inputs, probe.seed)
+            return measure_visibility(probe.expected, answers[times], policy)
+
+        try:
+            times, visibility = amplify(measure, can_amplify=not is_whole(next(iter(own.values()))))
+            changed = replace(probe, expected=answers[times])
+            is_visible = visibility > HARDLY_VISIBLE
+            if not (is_visible or moves_beyond_rounding(probe.expected, changed.expected)):
+                return True
+            before = None if is_visible else self.try_output(0, probe)
+            # The comparison may ask the reference for the rounding steps under these values.
+            self.reference.load(self._moving | change(times))
+            self.worker.adopt(self._moving | change(times))
+            if is_visible:
+                is_right = self.is_right(changed)
+            else:
+                is_right = not self.keeps_answer(before, changed)
+        except ReferenceFailed:
+            if not self.reference.is_alive:
+                raise
+            return True  # the task's module refuses these values
+        finally:
+            self.reference.load(own)
+        if not self.is_lost:
+            self.worker.adopt(own)
+        return is_right
+
+
+def pair_tensors(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the tensors of two values of one structure, pair by pair."""
+    return zip(tensors_of(one), tensors_of(other), strict=False)
 
 
 def _is_counter(name: str) -> bool:
@@ -781,17 +1383,6 @@ def _make_expected(value: torch.Tensor) -> Expected:
 
 def _widen(value: torch.Tensor) -> torch.Tensor:
     return value.to(torch.complex128 if value.is_complex() else torch.float64)
-
-
-_MOST_TENSORS = 32
-VISIBLE = 30.0
-"""Change of an answer, in multiples of its tolerance, for a tensor that is changed alone."""
-HARDLY_VISIBLE = 3.0
-_MOST_AMPLIFIED = 1e6
-_ROUNDING_ERRORS = 4.0
-"""A move of the exact answer by as many of eager's largest errors is not rounding."""
-_FEWEST_MOVED = 8
-_SHARE_MOVED = 1 / 64
 
 
 def amplify(measure: Callable[[float], float], *, can_amplify: bool) -> tuple[float, float]:
@@ -859,654 +1450,8 @@ def measure_visibility(before: Expected, after: Expected, policy: Policy) -> flo
     return most
 
 
-# Robustness calls: inputs and weights that the task does not promise.
-#
-# Honest kernels break on some of them, so they raise flags (`judging.flags`) and decide no
-# verdict.
-
-_LIMIT_S = 20.0
-_MOST_ALONE = 6
-"""Tensors of the inputs that are varied alone, at most."""
-_MOST_ROUNDING_OF_USUAL = 0.02
-"""Norm of the error over that of usual answers up to which it counts as rounding, for answers that
-may be close to zero."""
-
-
-class EagerLost(ReferenceFailed):
-    """Eager has not survived the inputs."""
-
-
-class RobustnessCalls:
-    """The calls that raise flags and decide nothing."""
-
-    def __init__(
-        self, candidate: Candidate, precision: PrecisionRecord, eager: WorkerHandle
-    ) -> None:
-        """Take the worker that runs eager, the task's own module.
-
-        On a GPU it tries the inputs first: inputs outside the task's promise may end the
-        process that reads them, and that must not be the judge's process.
-        """
-        self._candidate = candidate
-        self._reference = candidate.reference
-        self._result = candidate.result
-        self._precision = precision
-        self._eager = eager
-        self._is_complete = True
-        """Whether every call could be compared so far."""
-        self._last_output: Any = None
-        self._class_of_signs: str | None = None
-        """Precision class that random signs have shown."""
-        self._moving: dict[str, torch.Tensor] = {}
-        """The task's values of what its calls change."""
-
-    def run(self) -> None:
-        """Check first whether the candidate is the same function, then its robustness.
-
-        Inputs of other signs are always tried: a candidate that is slow on unexpected inputs must
-        not use up the time of these checks.
-
-        Raises EagerLost, ReferenceFailed.
-        """
-        if not self._try_variations(SIGNS, math.inf):
-            return
-        end = self._candidate.read_clock() + _LIMIT_S
-        with self._note_limit("one input alone"):
-            self._is_complete &= self._vary_alone(end)
-        if not self._candidate.missing_parameters and self._reference.state():
-            with self._note_limit("other weights"):
-                self._perturb_all()
-                self._is_complete &= self._perturb_each(end)
-            try:
-                self._candidate.restore_weights()
-            except Failed:
-                return
-        is_complete = self._is_complete and self._candidate.read_clock() <= end
-        self._result.compared_as_function = is_complete and not self._candidate.is_lost
-        if self._try_variations(FRAGILE, end) and self._try_steep(end):
-            self._try_variations(SPECIAL, end)
-
-    def _try_variations(self, variations: Sequence[Variation], end: float) -> bool:
-        """Try variations of the inputs; returns whether there are time and process for more."""
-        for variation in variations:
-            if self._candidate.read_clock() > end or self._candidate.is_lost:
-                return False
-            with self._note_limit(variation.flag):
-                probe = self._draw_variation(variation)
-                if probe is None:
-                    continue
-                comparison, departure = self._try(variation, probe)
-                if variation.by_chance and comparison is not None and comparison.reason is None:
-                    probe = self._draw_variation(variation) or probe
-                    comparison, departure = self._try(variation, probe)
-                if variation.tells_precision:
-                    self._note_class(variation, comparison, probe)
-                if comparison is not None and comparison.reason is None:
-                    continue
-                self._result.flags.add(variation.flag)
-                fault = self._candidate.last_fault
-                if variation in SIGNS and not self._is_rounding(probe, variation, comparison):
-                    self._note_function(variation, fault)
-                if departure is not None and self._departs_again(variation):
-                    self._note_function(variation, departure)
-                # The failure may have broken the process too; then further calls show nothing.
-                if self._candidate.is_lost or not self._candidate.is_right(
-                    draw_probe(self._reference, self._result)
-                ):
-                    if variation in SIGNS:
-                        self._note_function(variation, fault)
-                    return False
-        return True
-
-    @contextlib.contextmanager
-    def _note_limit(self, calls: str) -> Generator[None]:
-        """Note that calls end by a limit of the judge or a fault of the task, not of the kernel."""
-        try:
-            with name_failures():
-                yield
-        except EagerLost:
-            raise
-        except ReferenceFailed as failed:
-            self._result.notes.append(f"{calls}: not tried, {failed}")
-            self._is_complete = False
-
-    def _try(self, variation: Variation, probe: SeedProbe) -> tuple[Comparison | None, str | None]:
-        """Return the comparison of a varied call, None where it fails, and how it departs."""
-        slot = STRIDED_SLOT if variation.strided else 0
-        output = self._candidate.try_output(slot, probe, strided=variation.strided)
-        if output is None:
-            return None, None
-        usual = self._candidate.get_usual(probe)
-        comparison = self._candidate.compare(probe, output[0], usual if variation.special else None)
-        self._candidate.last_fault = comparison.message or ""
-        self._last_output = output[0]
-        if not variation.departs:
-            return comparison, None
-        # What is left out may look like rounding where inputs are uneven, but not where they are of
-        # one size: the candidate may round more than the policy allows, and the error be that.
-        shown = max(self._result.comparison.precision_class, self._class_of_signs, key=rank_class)
-        error = comparison.rel_l2_error
-        rounds_more = is_below(shown, self._precision.lowest_class)
-        if rounds_more and error is not None and error <= MOST_ROUNDING:
-            return comparison, None
-        if variation.finite:
-            return comparison, self._find_departure(probe, output[0])
-        lost = None if usual is None else find_lost_infinity(probe.expected, output[0], usual)
-        return comparison, lost
-
-    def _find_departure(self, probe: SeedProbe, output: Any) -> str | None:
-        """Describe how an answer departs from the reference, if rounding cannot explain it."""
-        policy, expected = self._candidate.policy, probe.expected
-        # Rules of the task decide what is right, and a rounding step moves an answer far.
-        if expected.rules.tolerance is not None or expected.check is not None or expected.rounds:
-            return None
-        departure = find_departure(expected, output, policy)
-        if departure is not None and any(step is not None for step in expected.steps()):
-            return None
-        if departure is not None:
-            noisy = ADD_ROUNDING(probe.inputs, draw_seed())
-            moved = self._reference.answer(noisy, probe.seed).exact
-            departure = find_departure(expected, output, policy, moved)
-        return departure
-
-    def _departs_again(self, variation: Variation) -> bool:
-        probe = self._draw_variation(variation)
-        return probe is not None and self._try(variation, probe)[1] is not None
-
-    def _note_function(self, variation: Variation, fault: str) -> None:
-        self._candidate.note("another_function", f"{FLAGS[variation.flag]}: {fault}")
-
-    def _try_steep(self, end: float) -> bool:
-        """Try inputs of steep scale, in which what is left out elsewhere dominates the answer.
-
-        Returns whether there are time and process for more.
-        """
-        for variations in STEEP:
-            # The second one is for a reference that overflows on the first.
-            for variation in variations:
-                if self._candidate.read_clock() > end or self._candidate.is_lost:
-                    return False
-                probe = self._draw_variation(variation)
-                if probe is None:
-                    continue
-                departure = self._try(variation, probe)[1]
-                if departure is not None and self._departs_again(variation):
-                    self._result.flags.add(variation.flag)
-                    self._note_function(variation, departure)
-                break
-        return not self._candidate.is_lost
-
-    def _vary_alone(self, end: float) -> bool:
-        """Vary one tensor of the inputs at a time, whole numbers and masks among them.
-
-        A tensor may be constant, or its effect may be below the tolerance when all vary. Where the
-        task's own draws vary a visible tensor, the verdict calls have shown that it is read.
-
-        Returns whether there was time for all of them.
-        """
-        seed = draw_seed()
-        own = self._reference.inputs(seed)
-        tensors = list(tensors_of(own))
-        chosen = [
-            number
-            for number, tensor in enumerate(tensors)
-            if tensor.numel() > int(is_whole(tensor)) and (is_whole(tensor) or len(tensors) > 1)
-        ]
-        if not chosen:
-            return True
-        draws = [list(tensors_of(self._reference.inputs(draw_seed()))) for _ in range(2)]
-        sizes = [size for tensor in tensors for size in tensor.shape]
-        names = name_tensors(own)
-        self._result.seeds.append(seed)
-        probe = ask_reference(self._reference, own, seed)
-        for number in sorted(random.sample(chosen, min(len(chosen), _MOST_ALONE))):
-            if self._candidate.read_clock() > end or self._candidate.is_lost:
-                return False
-            tensor = tensors[number]
-            others = [
-                each[number]
-                for each in draws
-                if len(each) == len(tensors) and each[number].shape == tensor.shape
-            ]
-            is_drawn = not all(has_same_bits(tensor, other) for other in others)
-            self._vary_one(probe, number, names[number], others, sizes, is_drawn=is_drawn)
-        return True
-
-    def _vary_one(
-        self,
-        probe: SeedProbe,
-        number: int,
-        name: str,
-        others: Sequence[torch.Tensor],
-        sizes: Sequence[int],
-        *,
-        is_drawn: bool,
-    ) -> None:
-        tensor = list(tensors_of(probe.inputs))[number]
-        seed = draw_seed()
-        may_fail = self._reference.device == "cpu"
-        varied = tensor
-        if is_whole(tensor):
-            varied = vary_whole(tensor, others, sizes, seed, may_fail=may_fail)
-        if varied is None:
-            return
-        probes: dict[float, SeedProbe] = {}
-
-        def measure(times: float) -> float:
-            value = varied if is_whole(tensor) else take_step(tensor, seed, times)
-            inputs = change_elements(probe.inputs, lambda own: value if own is tensor else own)
-            changed = self._ask_changed(inputs, probe)
-            if changed is None:
-                return 0.0
-            probes[times] = changed
-            return measure_visibility(probe.expected, changed.expected, self._candidate.policy)
-
-        times, visibility = amplify(measure, can_amplify=not is_whole(tensor))
-        changed = probes.get(times)
-        if not visibility > HARDLY_VISIBLE:
-            if changed is not None and moves_beyond_rounding(probe.expected, changed.expected):
-                before = self._candidate.try_output(0, probe)
-                if self._candidate.keeps_answer(before, changed):
-                    fault = self._candidate.last_fault
-                    self._candidate.note("another_function", f"{name} varied alone: {fault}")
-            return
-        if is_drawn and visibility >= VISIBLE and times == 1.0 and not is_whole(tensor):
-            return
-        comparison = self._candidate.try_call(probes[times])
-        if comparison is None and not is_whole(tensor):
-            return  # an input of unusual size, beyond its range
-        if comparison is None or comparison.reason is not None:
-            error = None if comparison is None else comparison.max_scaled_error
-            # What ignores an input is off by as much as the answer moves; rounding is not.
-            if error is None or error > min(visibility, VISIBLE) / 2:
-                fault = self._candidate.last_fault
-                self._candidate.note("another_function", f"{name} varied alone: {fault}")
-
-    def _ask_changed(self, inputs: list[Any], probe: SeedProbe) -> SeedProbe | None:
-        """Return a probe on changed inputs; None where the task's module fails on them."""
-        if self._ask_eager(inputs, probe.inputs) is None:
-            return None
-        try:
-            expected = self._reference.answer(inputs, probe.seed)
-        except ReferenceFailed:
-            if not self._reference.is_alive:
-                raise
-            return None
-        return replace(probe, inputs=inputs, expected=expected)
-
-    def _is_rounding(
-        self, probe: SeedProbe, variation: Variation, comparison: Comparison | None
-    ) -> bool:
-        """Whether a wrong answer differs from the right one by rounding alone.
-
-        If the answer to special inputs may be close to zero, a small share of usual answers counts
-        as rounding as well.
-        """
-        if comparison is None or comparison.rel_l2_error is None:
-            return False
-        size = sum(compute_rms(exact) for exact in probe.expected.exact)
-        allowed = MOST_ROUNDING * size
-        if variation.special:
-            allowed = max(allowed, _MOST_ROUNDING_OF_USUAL * sum(self._candidate.usual))
-        return comparison.rel_l2_error * size <= allowed
-
-    def _note_class(
-        self, variation: Variation, comparison: Comparison | None, probe: SeedProbe
-    ) -> None:
-        """Record the precision that an answer shows; None if the answer is wrong."""
-        output = self._last_output
-        few = self._precision.has_few_elements
-        shown = classify_rounding(comparison, typical=variation.widens)
-        self._precision.note_eager(comparison)
-        # A single sum may be right by chance, or close to zero, where any error is large.
-        if few or is_below(shown, self._precision.lowest_class):
-            joint = self._compare_draws(variation, DRAWS_OF_FEW if few else 1)
-            repeated = classify_rounding(joint, typical=variation.widens)
-            # Of few elements, only the repetition counts, which combines several draws.
-            classes = [name for name in (shown, repeated) if name is not None]
-            shown = repeated if few else min(classes, key=rank_class, default=None)
-        if variation in SIGNS:
-            self._class_of_signs = shown
-        self._precision.robustness_classes.append(shown)
-        if is_below(shown, self._precision.lowest_class):
-            numbers = pair_outputs(probe.expected, output)
-            elements = "; ".join(describe_largest_error(number) for number in numbers[:1])
-            self._result.notes.append(f"precision_below_policy: {shown}, such as {elements}")
-
-    def _compare_draws(self, variation: Variation, draws: int) -> Comparison | None:
-        """Compare several draws of varied inputs as one answer; None where one fails."""
-        wanted: list[list[torch.Tensor]] = []
-        exact: list[list[torch.Tensor]] = []
-        given: list[list[torch.Tensor]] = []
-        inputs: list[Any] = []
-        algorithms: list[EagerError | None] = []
-        for _ in range(draws):
-            probe = self._draw_variation(variation)
-            if probe is None:
-                return None
-            output = self._candidate.try_output(0, probe)
-            if output is None or self._candidate.compare(probe, output[0]).rel_l2_error is None:
-                return None
-            expected, answers = probe.expected, tensors_of(output[0])
-            triples = list(zip(tensors_of(expected.value), expected.exact, answers, strict=True))
-            numbers = [(w, x, g) for w, x, g in triples if x is not None and not is_whole(w)]
-            sides = zip((wanted, exact, given), zip(*numbers, strict=True), strict=True)
-            for side, tensors in sides:
-                side.append(list(tensors))
-            inputs = probe.inputs
-            errors = zip(probe.expected.algorithms, triples, strict=False)
-            algorithms = [e for e, (w, x, _) in errors if x is not None and not is_whole(w)]
-        if len({len(tensors) for tensors in wanted}) != 1:
-            return None  # the task answers in another number of tensors
-        value, wide, answers = (
-            [_join(tensors) for tensors in zip(*side, strict=True)]
-            for side in (wanted, exact, given)
-        )
-        expected = Expected(value, list(wide), inputs, algorithms=algorithms)
-        return compare(expected, answers, self._candidate.policy)
-
-    def _draw_variation(self, variation: Variation) -> SeedProbe | None:
-        """Return a probe on varied inputs; None if there is none or it shows nothing."""
-        if variation.flag in self._reference.refused:
-            return None
-        seed = draw_seed()
-        own = self._reference.inputs(seed)
-        if variation.strided and lay_out(own).end > LARGE_BYTES:
-            return None
-        inputs = variation.change(own, seed)
-        if all(
-            a is b or (not variation.strided and has_same_bits(a, b))
-            for a, b in pair_tensors(own, inputs)
-        ):
-            return None
-        self._result.seeds.append(seed)
-        eager_answers = self._ask_eager(inputs, own, strided=variation.strided)
-        if eager_answers is None:
-            self._reference.refused.add(variation.flag)
-            return None
-        try:
-            probes = [(inputs, call_seed(seed))]
-            measure_algorithms(self._reference, self._candidate.policy, variation.flag, probes)
-            expected = self._reference.answer(inputs, call_seed(seed), variation.flag)
-        except ReferenceFailed:
-            return None
-        probe = SeedProbe(inputs, expected, call_seed(seed))
-        usual = self._candidate.get_usual(probe) if variation.special else None
-        if self._reference.repeatable and any(
-            self._candidate.compare(probe, output, usual).reason for output in eager_answers
-        ):
-            return None  # eager itself is as far off, at the precision that the policy allows
-        # What can show that a candidate is wrong: the conversion of infinity to a whole number
-        # depends on the machine.
-        tensors = list(tensors_of(expected.value))
-        if variation.finite:
-            is_telling = all(map(is_finite, tensors))
-        else:
-            is_telling = not any(is_whole(t) and t.dtype != torch.bool for t in tensors)
-        return probe if is_telling else None
-
-    def _ask_eager(
-        self, inputs: list[Any], own: list[Any], *, strided: bool = False
-    ) -> list[Any] | None:
-        """Return eager's answer to inputs on a GPU in a list; None where it fails on them.
-
-        own: The task's own inputs, on which it is tried after it has failed.
-
-        Raises EagerLost where it fails on these as well.
-        """
-        if self._reference.device != "cuda":
-            return []
-        changed = self._reference.changed or []
-        for tried, is_strided in ((inputs, strided), (own, False)):
-            slot = STRIDED_SLOT if is_strided else 0
-            try:
-                self._eager.fill(slot, tried, strided=is_strided)
-                output = self._eager.call(slot)
-                answer = join_answer(output, self._eager.inputs(slot) if changed else [], changed)
-            except ReferenceFailed:
-                continue
-            return [answer] if tried is inputs else None
-        raise EagerLost
-
-    def _perturb_all(self) -> None:
-        """Flag a candidate that is wrong under other weights than those of the seed."""
-        state = self._reference.perturb(draw_seed())
-        self._reference.load(state)
-        try:
-            probe = draw_probe(self._reference, self._result)
-            if not all(map(is_finite, tensors_of(probe.expected.value))):
-                return
-            self._candidate.worker.adopt(
-                {name: state[name] for name in self._candidate.known_state}
-            )
-            is_right = self._candidate.is_right(probe)
-            fault = self._candidate.last_fault
-        except ReferenceFailed:
-            return
-        except Failed as failed:
-            is_right, fault = False, failed.message
-        finally:
-            self._reference.reset()
-        if not is_right:
-            self._candidate.note(
-                "fails_perturbed_parameters", f"all parameters and buffers changed: {fault}"
-            )
-
-    def _perturb_each(self, end: float) -> bool:
-        """Change one parameter or buffer at a time, by enough to be visible in the answer.
-
-        Next to large sums, the effect of a bias can be below the tolerance when all weights change
-        together. Of many tensors, a random sample is changed.
-
-        end: Moment of the candidate's clock at which to stop.
-
-        Returns whether there was time for all of them.
-        """
-        own = self._reference.state()
-        # Both sides begin each call with these: they are called another number of times.
-        self._moving = {name: own[name] for name in self._candidate.moving_state}
-        moved = self._reference.perturb(draw_seed())
-        # Parameters that share their memory are one tensor.
-        tied = {
-            name: {other: own[other] for other in moved if moved[other] is moved[name]}
-            for name in moved
-            if name in self._candidate.known_state
-        }
-        names = sorted(name for name, group in tied.items() if name == min(group))
-        try:
-            self._candidate.worker.adopt({name: own[name] for name in self._candidate.known_state})
-            probe = draw_probe(self._reference, self._result)
-            for name in random.sample(names, min(len(names), _MOST_TENSORS)):
-                if self._candidate.read_clock() > end or self._candidate.is_lost:
-                    return False
-                change = self._find_change(name, tied[name], moved[name])
-                if change is not None and not self._follows(probe, tied[name], change):
-                    self._candidate.note(
-                        "fails_perturbed_parameters",
-                        f"{name} changed alone: {self._candidate.last_fault}",
-                    )
-                    return True
-        except (Failed, ReferenceFailed):
-            return False
-        finally:
-            self._reference.reset()
-        return True
-
-    def _find_change(
-        self, name: str, own: Mapping[str, torch.Tensor], moved: torch.Tensor
-    ) -> Callable[[float], dict[str, torch.Tensor]] | None:
-        """Return what changes some tied tensors by a multiple of a step; None if nothing can."""
-        value = own[name]
-        if is_whole(value):
-            may_fail = self._reference.device == "cpu"
-            varied = vary_whole(value, [], [], draw_seed(), may_fail=may_fail)
-            return None if varied is None else lambda _: dict.fromkeys(own, varied)
-        is_packed = value.element_size() == 1  # such as float8, which has no arithmetic
-        wide, moved = (each.float() if is_packed else each for each in (value, moved))
-        step = moved - wide
-        # A running variance has no negative values.
-        is_positive = name not in self._reference.parameters() and not (
-            value.is_complex() or bool((wide < 0).any())
-        )
-
-        def change(times: float) -> dict[str, torch.Tensor]:
-            changed = wide + times * step
-            changed = changed.abs() if is_positive else changed
-            return dict.fromkeys(own, changed.to(value.dtype))
-
-        return change
-
-    def _follows(
-        self,
-        probe: SeedProbe,
-        own: Mapping[str, torch.Tensor],
-        change: Callable[[float], dict[str, torch.Tensor]],
-    ) -> bool:
-        """Whether the candidate follows a change of some tensors, if the reference does."""
-        policy = self._candidate.policy
-        answers: dict[float, Expected] = {}
-
-        def measure(times: float) -> float:
-            self._reference.load(self._moving | change(times))
-            answers[times] = self._reference.answer(probe.inputs, probe.seed)
-            return measure_visibility(probe.expected, answers[times], policy)
-
-        try:
-            times, visibility = amplify(measure, can_amplify=not is_whole(next(iter(own.values()))))
-            changed = replace(probe, expected=answers[times])
-            is_visible = visibility > HARDLY_VISIBLE
-            if not (is_visible or moves_beyond_rounding(probe.expected, changed.expected)):
-                return True
-            before = None if is_visible else self._candidate.try_output(0, probe)
-            # The comparison may ask the reference for the rounding steps under these values.
-            self._reference.load(self._moving | change(times))
-            self._candidate.worker.adopt(self._moving | change(times))
-            if is_visible:
-                is_right = self._candidate.is_right(changed)
-            else:
-                is_right = not self._candidate.keeps_answer(before, changed)
-        except ReferenceFailed:
-            if not self._reference.is_alive:
-                raise
-            return True  # the task's module refuses these values
-        finally:
-            self._reference.load(own)
-        if not self._candidate.is_lost:
-            self._candidate.worker.adopt(own)
-        return is_right
-
-
 def _join(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return tensors as one; of varying shapes, only their elements in a row."""
     if len({tensor.shape for tensor in tensors}) == 1:
         return torch.stack(list(tensors))
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
-_MOST_OF_DIFFERENCE = 0.1
-"""Rounding errors are below this share of the difference between answers to different inputs."""
-_MOST_GROWTH = 10.0
-"""Rounding errors of timed calls are at most this many times as large as those of verdict calls."""
-
-
-class CorrectnessProtocol:
-    """The calls of one candidate.
-
-    Methods raise Failed where the candidate fails, and ReferenceFailed where the task does.
-    """
-
-    def __init__(
-        self, worker: WorkerHandle, reference: Reference, result: CaseResult, policy: Policy
-    ) -> None:
-        self._candidate = Candidate(worker, reference, result, policy)
-        self._reference = reference
-        self._result = result
-        self._policy: Policy = policy
-        self._precision = PrecisionRecord()
-        self._state_checks = StateChecks(self._candidate)
-        self._has_rounded = False
-        """Whether the answer of a timed call has been beyond its tolerance by rounding."""
-        result.comparison = Comparison()
-        self.adopt_weights = self._candidate.adopt_weights
-        self.follow_state = self._state_checks.follow
-
-    def make_verdict_calls(self, first: SeedProbe, calls: int) -> None:
-        """Make the calls that decide: `calls`, or five if a call is slow.
-
-        After them, the module's state must equal that of the task's own module.
-        """
-        self._candidate.usual = [compute_rms(exact) for exact in first.expected.exact]
-        sizes = [t.numel() for t in tensors_of(first.expected.value) if not is_whole(t)]
-        self._precision.has_few_elements = 0 < sum(sizes) < _FEW_ELEMENTS
-        VerdictCalls(self._candidate, self._precision).run(first, calls)
-        self._state_checks.compare_after_verdict()
-        self._precision.classify(self._result, self._policy)
-
-    def check_timed_output(self, inputs: list[Any], output: Any, inputs_now: Any) -> None:
-        """Compare the output of a timed call, unless it depends on more than what was sent.
-
-        Raises Failed: incorrect_numerical if answers of two calls are beyond the tolerance by their
-        rounding errors, memorised_output for any other wrong answer, input_mutated for a change of
-        the inputs that the task does not make. Rounding errors beyond the tolerance in a single
-        call are luck, such as answers next to zero.
-        """
-        changed, rules = self._reference.changed or [], self._reference.rules
-        if self._reference.repeatable:
-            self._check_timed_answer(inputs, join_answer(output, inputs_now, changed))
-        else:
-            self._result.flags.add("timed_outputs_unverified")
-        pairs = enumerate(pair_tensors(inputs, inputs_now))
-        is_kept = all(has_same_bits(*pair) for n, pair in pairs if n not in changed)
-        if not is_kept and not rules.scratch:
-            change = describe_change(inputs, inputs_now, rules.names, changed)
-            raise Failed("incorrect", "input_mutated", f"a timed call has changed {change}")
-
-    def _check_timed_answer(self, inputs: list[Any], output: Any) -> None:
-        eager = self._reference.value(inputs)
-        self._candidate.worker.require_room(eager)
-        if is_close(eager, output, self._policy, self._result.comparison.eager_error):
-            return
-        expected = self._reference.answer(inputs)
-        comparison = compare(
-            expected, output, self._policy, lambda: self._reference.choices(inputs)
-        )
-        if comparison.reason is None:
-            return
-        # Rounding errors may be beyond the tolerance in one call of many. They are then not much
-        # larger than in the verdict calls, unless the candidate computes less precisely when it is
-        # timed. An answer from an earlier call is as far from the expected one as any other.
-        usual, largest = self._result.comparison.max_scaled_error, comparison.max_scaled_error
-        is_rounding = False
-        if usual is not None and largest is not None and largest <= max(1.0, _MOST_GROWTH * usual):
-            other = draw_probe(self._reference, self._result).expected
-            difference = compare(expected, other.value, self._policy).rel_l2_error
-            error = comparison.rel_l2_error
-            if error is not None and difference is not None:
-                is_rounding = error < _MOST_OF_DIFFERENCE * difference
-        named = describe_inputs(inputs, self._reference.rules.names)
-        message = f"a timed call on {named} gave a wrong answer: {comparison.message}"
-        if is_rounding and not self._has_rounded:
-            self._has_rounded = True
-            self._result.notes.append(message)
-            return
-        self._result.comparison = comparison
-        if is_rounding:
-            raise Failed("incorrect", "incorrect_numerical", message)
-        raise Failed("rejected", "memorised_output", message)
-
-    def make_robustness_calls(self, eager: WorkerHandle) -> bool:
-        """Make the calls that raise flags and decide nothing, after all other calls.
-
-        eager: worker that runs the task's own module; on a GPU it tries the inputs first.
-
-        Returns whether eager can still be used.
-        """
-        if self._reference.remembers:
-            return True
-        try:
-            RobustnessCalls(self._candidate, self._precision, eager).run()
-        except EagerLost:
-            return False
-        finally:
-            self._precision.classify(self._result, self._policy)
-        return True
