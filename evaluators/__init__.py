@@ -13,32 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evaluators.device.lock import DeviceLock
-    from evaluators.judge import Config
-    from evaluators.judging.bench import Bench
-    from evaluators.judging.case import Case
-    from evaluators.sandbox.launcher import Limits
-    from evaluators.scheduling.judges.process import JudgeProcess
-    from evaluators.scheduling.pool import Pool, Verdict
-    from evaluators.scheduling.prebuild import Builder
-    from evaluators.service.client import Client, Judgement, SubmittedKernel
+    from evaluators.device.lock import DeviceLock as DeviceLock
+    from evaluators.judge import Config as Config
+    from evaluators.judging.bench import Bench as Bench
+    from evaluators.judging.case import Case as Case
+    from evaluators.sandbox.launcher import Limits as Limits
+    from evaluators.scheduling.judges.process import JudgeProcess as JudgeProcess
+    from evaluators.scheduling.pool import Pool as Pool
+    from evaluators.scheduling.pool import Verdict as Verdict
+    from evaluators.scheduling.prebuild import Builder as Builder
+    from evaluators.service.client import Client as Client
+    from evaluators.service.client import Judgement as Judgement
+    from evaluators.service.client import SubmittedKernel as SubmittedKernel
 
-__all__ = [
-    "Bench",
-    "Builder",
-    "Case",
-    "Client",
-    "Config",
-    "DeviceLock",
-    "JudgeProcess",
-    "Judgement",
-    "Limits",
-    "Pool",
-    "SubmittedKernel",
-    "Verdict",
-]
-
-_MODULES = {
+EXPORTS = {
     "Bench": "evaluators.judging.bench",
     "Builder": "evaluators.scheduling.prebuild",
     "Case": "evaluators.judging.case",
@@ -47,9 +35,9 @@ _MODULES = {
     "DeviceLock": "evaluators.device.lock",
     "JudgeProcess": "evaluators.scheduling.judges.process",
     "Judgement": "evaluators.service.client",
-    "SubmittedKernel": "evaluators.service.client",
     "Limits": "evaluators.sandbox.launcher",
     "Pool": "evaluators.scheduling.pool",
+    "SubmittedKernel": "evaluators.service.client",
     "Verdict": "evaluators.scheduling.pool",
 }
 """Where each public name is defined."""
@@ -57,8 +45,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use."""
-    if name not in _MODULES:
+    if name not in EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    return getattr(importlib.import_module(EXPORTS[name]), name)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from evaluators.judging.case import Config
 from evaluators.judging.case_result import (
     CaseResult,
     KnownVerdict,
@@ -23,7 +24,6 @@ from evaluators.judging.case_result import (
     build_tables,
     fail_evaluation,
 )
-from evaluators.judging.config import Config
 from evaluators.judging.flags import UNRANKED
 from evaluators.judging.other_shapes import ShapeRows, judge_shapes
 from store.code.entry_points import DEFAULT

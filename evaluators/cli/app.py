@@ -204,9 +204,9 @@ def run(
         Print what would be judged; judge nothing.
     """
     import store
-    from evaluators.device import identity, placement
-    from evaluators.judging.config import parse_axes
-    from evaluators.processes.text import name_axes
+    from evaluators.device import placement
+    from evaluators.judging.case import parse_axes
+    from evaluators.processes.messages import name_axes
     from evaluators.scheduling import ray_cluster
     from evaluators.scheduling import run as runs
     from evaluators.scheduling.judges.process import start_judges
@@ -244,7 +244,7 @@ def run(
         layout = placement.divide_machine(device, workers)
         places = layout.places[:1] if dry_run else layout.places
         with store.open(common.lake) as lake:  # refuse a missing lake before torch is loaded
-            known = identity.recognize_devices(lake.run("FROM devices").rows(), places)
+            known = placement.recognize_devices(lake.run("FROM devices").rows(), places)
         if known and dry_run:
             list_pending(known[0], name_devices(known))
             return
@@ -786,7 +786,7 @@ def tasks(
         Time limit in seconds for a task.
     """
     import store
-    from evaluators.device import identity, placement
+    from evaluators.device import placement
     from evaluators.scheduling import task_audits
     from evaluators.scheduling.judges.process import start_judges
 
@@ -800,7 +800,7 @@ def tasks(
 
     places = placement.divide_machine(device, workers).places
     with store.open(common.lake) as lake:  # refuse a missing lake before torch is loaded
-        known = identity.recognize_devices(lake.run("FROM devices").rows(), places)
+        known = placement.recognize_devices(lake.run("FROM devices").rows(), places)
         if known and not task_audits.find_pending(lake, known[0], task):
             echo.print_result(f"0 tasks pending on {known[0]['name']} at snapshot {lake.snapshot}")
             return

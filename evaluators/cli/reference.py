@@ -13,7 +13,7 @@ from evaluators.limits.kinds import LIMITS
 from store.schema import catalog
 
 _README = Path(__file__).parents[1] / "README.md"
-_STATUSES = {
+STATUSES = {
     "correct": "every compared answer is within tolerance",
     "incorrect": "an answer is wrong",
     "rejected": "the kernel broke a rule of the judge; the usual sign of cheating",
@@ -24,45 +24,28 @@ _STATUSES = {
 }
 
 
-def statuses_table() -> str:
-    """Return the statuses of `evaluations`, with the reasons that catalog.yaml allows for each."""
-    allowed = catalog.load().enums["evaluation_reason"].allowed
-    lines = ["| status | meaning | reasons |", "|---|---|---|"]
-    for status, meaning in _STATUSES.items():
-        reasons = ", ".join(f"`{reason}`" for reason in allowed[status] if reason != "unspecified")
-        lines.append(f"| `{status}` | {meaning} | {reasons} |")
-    return "\n".join(lines)
-
-
-def flags_table() -> str:
-    """Return every flag with its meaning; marks the flags of kernels that are not equivalent."""
-    lines = ["| flag | meaning | effect |", "|---|---|---|"]
-    for flag, meaning in FLAGS.items():
-        effect = "not equivalent" if flag in NONEQUIVALENT else ""
-        lines.append(f"| `{flag}` | {meaning} | {effect} |")
-    return "\n".join(lines)
-
-
-def limits_table() -> str:
-    """Return every kind that the judge cannot judge."""
-    lines = ["| limit | the judge cannot judge | cause |", "|---|---|---|"]
-    lines += [f"| `{name}` | {kind.sentence} | {kind.cause} |" for name, kind in LIMITS.items()]
-    return "\n".join(lines)
-
-
 def fill_tables(page: str) -> str:
     """Replace the text between each pair of markers `<!-- NAME -->` and `<!-- /NAME -->`.
 
     Raises ValueError: the page lacks a marker.
     """
-    tables = {"statuses": statuses_table(), "flags": flags_table(), "limits": limits_table()}
-    for name, table in tables.items():
+    allowed = catalog.load().enums["evaluation_reason"].allowed
+    statuses = ["| status | meaning | reasons |", "|---|---|---|"]
+    for status, meaning in STATUSES.items():
+        reasons = ", ".join(f"`{reason}`" for reason in allowed[status] if reason != "unspecified")
+        statuses.append(f"| `{status}` | {meaning} | {reasons} |")
+    flags = ["| flag | meaning | effect |", "|---|---|---|"]
+    for flag, meaning in FLAGS.items():
+        effect = "not equivalent" if flag in NONEQUIVALENT else ""
+        flags.append(f"| `{flag}` | {meaning} | {effect} |")
+    limits = ["| limit | the judge cannot judge | cause |", "|---|---|---|"]
+    limits += [f"| `{name}` | {kind.sentence} | {kind.cause} |" for name, kind in LIMITS.items()]
+    for name, lines in {"statuses": statuses, "flags": flags, "limits": limits}.items():
         begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
         if begin not in page or end not in page:
             raise ValueError(f"the page lacks the markers <!-- {name} --> and <!-- /{name} -->")
         before, _, rest = page.partition(begin)
-        after = rest.partition(end)[2]
-        page = before + begin + table + end + after
+        page = before + begin + "\n".join(lines) + end + rest.partition(end)[2]
     return page
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from evaluators.device.identity import (
+from evaluators.device.placement import (
     compute_device_id,
     describe_software,
     read_driver_version,

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from evaluators.device.identity import read_torch_versions
-from evaluators.processes.text import make_readable
+from evaluators.device.placement import read_torch_versions
+from evaluators.processes.messages import make_readable
 from evaluators.worker.build_cache import default_root, make_folders
 from store.errors import HostUnfit
 

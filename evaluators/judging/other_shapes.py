@@ -12,15 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from evaluators.judging.config import parse_axes
+from evaluators.judging.case import parse_axes
 from store.errors import EvaluatorError
 from store.ids import workload_id
 
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
-    from evaluators.judging.case import Case
+    from evaluators.judging.case import Case, Config
     from evaluators.judging.case_result import CaseResult
-    from evaluators.judging.config import Config
     from evaluators.references.shapes import Shape
 
 Judge: TypeAlias = "Callable[[Case, Bench, Config], dict[str, list[dict[str, Any]]]]"

@@ -123,3 +123,21 @@ def _parse(packet: bytes, flags: int) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise Malformed(f"not an object: {packet[:40]!r}")
     return message
+
+
+def make_readable(text: str) -> str:
+    """Return a text that can be stored and printed: valid UTF-8 without NUL.
+
+    >>> make_readable("a\\x00b\\ud800")
+    'ab\\\\ud800'
+    """
+    return text.replace("\x00", "").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def name_axes(axes: Mapping[str, Any]) -> str:
+    """Return the name of a shape, which says the sizes that differ.
+
+    >>> name_axes({"ROWS": 1, "SHAPE": [3, 4]})
+    'ROWS=1, SHAPE=[3, 4]'
+    """
+    return ", ".join(f"{name}={value}" for name, value in axes.items())

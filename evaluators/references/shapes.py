@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluators.processes.text import name_axes
+from evaluators.processes.messages import name_axes
 from evaluators.references.task import Form, Reference, ReferenceFailed
 
 _MOST_TRIALS = 16

@@ -34,8 +34,7 @@ from evaluators.memory.tensors import (
     round_up,
     tensors_of,
 )
-from evaluators.processes.messages import Malformed
-from evaluators.processes.text import make_readable
+from evaluators.processes.messages import Malformed, make_readable
 from evaluators.references.algorithms import EagerError
 from evaluators.references.recorded_operations import Choice, read_choice
 from evaluators.sandbox.failures import explain_end, explain_timeout

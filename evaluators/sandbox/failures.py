@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from evaluators.processes.text import make_readable
+from evaluators.processes.messages import make_readable
 from evaluators.sandbox.launcher import Ended
 
 Stage: TypeAlias = Literal["load", "construct", "first_call", "call"]

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, Self, TypeAlias
 
 from evaluators.processes import messages, schema
+from evaluators.processes.messages import make_readable
 from evaluators.processes.process_tree import Freezer, StillRunning, find_descendants, open_freezer
-from evaluators.processes.text import make_readable
 from evaluators.sandbox import isolation
 from evaluators.sandbox.folders import OpenFolder, remove_folder, write_files
 from store.errors import SandboxFailed

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from evaluators.judging.case import Case
-from evaluators.judging.config import MOST_SHAPES
+from evaluators.judging.case import MOST_SHAPES, Case
 from store.code.completion import clean_text
 from store.commandline import members
 from store.errors import FlywheelError, RowsRejected

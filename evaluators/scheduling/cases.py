@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import store
-from evaluators.judging.case import Case
-from evaluators.judging.config import parse_axes
+from evaluators.judging.case import Case, parse_axes
 from evaluators.limits.kinds import refuse_limit
 from store import read_sql
 from store.code import entry_points

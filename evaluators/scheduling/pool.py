@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import store
 from evaluators.device import placement
-from evaluators.device.identity import select_alike
+from evaluators.device.placement import select_alike
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract, ray_cluster
 from evaluators.scheduling.cases import choose_leaders, read_cases

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import store
 from evaluators.audit import detect
-from evaluators.device.identity import compute_class_id, select_alike
+from evaluators.device.placement import compute_class_id, select_alike
 from evaluators.judging.case import Case
 from evaluators.scheduling import answers
 from evaluators.scheduling.cases import read_cases

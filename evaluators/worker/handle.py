@@ -49,8 +49,7 @@ from evaluators.memory.tensors import (
     read_pending,
     tensors_of,
 )
-from evaluators.processes.messages import PACKET_LIMIT_BYTES, Malformed
-from evaluators.processes.text import make_readable
+from evaluators.processes.messages import PACKET_LIMIT_BYTES, Malformed, make_readable
 from evaluators.references.task import ReferenceFailed, SizesExceeded
 from evaluators.sandbox.failures import Failed, Stage, explain_end, explain_error, explain_timeout
 from evaluators.sandbox.launcher import (

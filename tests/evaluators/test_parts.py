@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from evaluators.device import fingerprint, placement
-from evaluators.device.identity import recognize_devices
-from evaluators.device.placement import Place
+from evaluators.device.placement import Place, recognize_devices
 from evaluators.device.timing_conditions import compute_flush_bytes
 from evaluators.judging.comparison import compare
 from evaluators.memory.tensors import (

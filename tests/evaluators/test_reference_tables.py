@@ -18,9 +18,7 @@ def test_the_readme_has_the_generated_tables() -> None:
 
 
 def test_every_status_has_a_meaning() -> None:
-    table = reference.statuses_table()
-    for status in catalog.load().enums["evaluation_status"].values:
-        assert f"| `{status}` |" in table
+    assert {*reference.STATUSES} == {*catalog.load().enums["evaluation_status"].values}
 
 
 def test_a_page_without_markers_is_refused() -> None:
