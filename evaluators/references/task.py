@@ -453,7 +453,7 @@ class Reference:
         """Return how much another rounding step changes each tensor of an answer.
 
         An element that is next to an edge of a rounding operation may be on its other side, by the
-        errors of the value before it (`references.steps`). Nothing where none may, or the task does
+        errors of the value before it (`references.recorded_operations`). Nothing where none may, or the task does
         not round.
         """
         if self.rounds is False:
