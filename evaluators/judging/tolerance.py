@@ -16,7 +16,7 @@ largest over those that the policy allows (`references.algorithms`), so that a k
 eager may.
 
 A task may round to steps. An element may be on a neighbouring step if the value before the rounding
-is within its tolerance of the edge (`references.recorded_operations`). It may then differ by what that step
+is within its tolerance of the edge (`recorded_operations`). It may then differ by what that step
 changes, and counts as right. One element in 4 may, where an error of that value of eager's size
 explains it, and one in 16 where only L does, or four times as many as of the eager reference. The
 first count as without error for the precision, the others only if they are fewer than one in 1024.

@@ -57,7 +57,7 @@ class EagerError:
     ) -> EagerError | None:
         """Measure the error of a floating answer, of its finite elements; None for zeros.
 
-        slack: Error of each element that a rounding step explains (`references.recorded_operations`).
+        slack: Error of each element that a rounding step explains (`recorded_operations`).
         """
         largest = squares = size_squares = 0.0
         finite, large = 0, [0] * len(RELATIVE_LEVELS)

@@ -453,8 +453,8 @@ class Reference:
         """Return how much another rounding step changes each tensor of an answer.
 
         An element that is next to an edge of a rounding operation may be on its other side, by the
-        errors of the value before it (`references.recorded_operations`). Nothing where none may, or the task does
-        not round.
+        errors of the value before it (`recorded_operations`). Nothing where none may, or the task
+        does not round.
         """
         if self.rounds is False:
             return ()
