@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evaluators.judging.case import Config
+from evaluators.judging.case import Case, Config, Policy
 from evaluators.judging.case_result import (
     CaseResult,
     KnownVerdict,
@@ -25,14 +25,16 @@ from evaluators.judging.case_result import (
     fail_evaluation,
 )
 from evaluators.judging.flags import UNRANKED
+from evaluators.judging.host import count_oom_kills
 from evaluators.judging.other_shapes import ShapeRows, judge_shapes
+from evaluators.processes.process_tree import MACHINE_IS_SHORT
+from evaluators.sandbox.failures import Failed, lacks_memory
+from evaluators.sandbox.launcher import Limits
 from store.code.entry_points import DEFAULT
 from store.errors import HostUnfit, SandboxFailed
 
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
-    from evaluators.judging.case import Case, Policy
-    from evaluators.sandbox.launcher import Limits
     from evaluators.timing.candidate_process import Options
     from evaluators.timing.session import Plan
     from evaluators.worker.handle import Deadlines
@@ -67,7 +69,6 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     Raises HostUnfit where this host is to blame: the kernel has no verdict then.
     """
     from evaluators.references.task import ReferenceFailed
-    from evaluators.sandbox.failures import Failed
 
     begin = time.perf_counter()
     config = _apply_protocol(config, case)
@@ -197,8 +198,6 @@ def _try_alone_if_short(bench: Bench, attempt: Callable[[str | None], _T]) -> _T
     Its argument is None, or what the first attempt lacked. Raises HostUnfit where processes other
     than judges hold the memory that it lacks in the end.
     """
-    from evaluators.judging.host import count_oom_kills
-    from evaluators.sandbox.failures import Failed
 
     oom_kills = count_oom_kills()
     try:
@@ -231,9 +230,6 @@ def _lacks_shared_memory(failed: Exception, bench: Bench, oom_kills: int) -> boo
 
     On a processor, a candidate has a limit of its own, which others do not change.
     """
-    from evaluators.judging.host import count_oom_kills
-    from evaluators.processes.process_tree import MACHINE_IS_SHORT
-    from evaluators.sandbox.failures import Failed, lacks_memory
 
     if MACHINE_IS_SHORT in str(failed):
         return True
@@ -288,7 +284,6 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     from evaluators.memory.tensors import compute_fingerprint
     from evaluators.references.imported_file import WEIGHT_SEED
     from evaluators.references.task import ReferenceFailed
-    from evaluators.sandbox.failures import Failed
     from evaluators.worker.handle import Sizes
 
     [policy] = config.policy
@@ -382,7 +377,6 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
 def _judge_sessions(case: Case, bench: Bench, config: Config, result: CaseResult) -> None:
     """Read the candidate's text, measure it, and measure a surprising win once more."""
     from evaluators.audit import detect
-    from evaluators.sandbox.failures import Failed
     from evaluators.timing.session import mark_disturbed
     from evaluators.timing.surprising_wins import is_confirmed, is_surprising, rank_sessions
 
@@ -427,7 +421,6 @@ def _measure(
     fresh process shows one again, on other inputs. Otherwise, what that process shows is the
     verdict, and a note keeps the sign.
     """
-    from evaluators.sandbox.failures import Failed
     from evaluators.timing.candidate_process import measure_candidate
 
     before = copy.deepcopy(result)
@@ -493,7 +486,6 @@ def build_plan(case: Case, config: Config, device: str) -> Plan:
 
 
 def _build_limits(config: Config, device: str) -> Limits:
-    from evaluators.sandbox.launcher import Limits
 
     return Limits(
         memory_bytes=None if device == "cuda" else int(config.memory_gb * 2**30),

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+import store
+from evaluators.device import placement
 from evaluators.judge import Config
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
@@ -203,8 +205,6 @@ def run(
     dry_run
         Print what would be judged; judge nothing.
     """
-    import store
-    from evaluators.device import placement
     from evaluators.judging.case import parse_axes
     from evaluators.processes.messages import name_axes
     from evaluators.scheduling import ray_cluster
@@ -308,9 +308,7 @@ def check(
     format
         Format of the verdict. json prints all rows, including raw samples.
     """
-    import store
     from evaluators.cli import verdict_text
-    from evaluators.device import placement
     from evaluators.scheduling.cases import read_kernel, read_task
     from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.timing.intervals import read_fallback_spreads
@@ -467,7 +465,6 @@ def serve(
             "`evaluators serve` needs starlette and uvicorn",
             "Install them: pip install 'kernel-flywheel[serve]'",
         )
-    import store
     from evaluators.service import server
 
     options = server.Options(
@@ -506,7 +503,6 @@ def mcp(
       evaluators mcp --on cuda:0
       FLYWHEEL_MCP_TOKEN=SECRET evaluators mcp --host 0.0.0.0 --port 8766
     """
-    import store
     from evaluators.scheduling.pool import Pool
     from evaluators.submissions.attempts import JudgeTools
     from store.mcp.server import READING_ROOMS, build_server
@@ -616,7 +612,6 @@ def revoke(client: str, /, *, common: Common = _DEFAULT) -> None:
 
 
 def _open(common: Common) -> Any:
-    import store
     from evaluators.service.queue import Database
 
     location = store.Location.of(common.lake)
@@ -681,7 +676,6 @@ def doctor(
         for line in kinds.format_lines(echo.terminal_width(sys.stdout)):
             echo.print_result(line)
         return
-    from evaluators.device import placement
     from evaluators.judging import host
     from evaluators.sandbox import doctor as walls
     from evaluators.scheduling.judges.process import JudgeProcess
@@ -785,8 +779,6 @@ def tasks(
     task_s
         Time limit in seconds for a task.
     """
-    import store
-    from evaluators.device import placement
     from evaluators.scheduling import task_audits
     from evaluators.scheduling.judges.process import start_judges
 
@@ -844,7 +836,6 @@ def spread(
     dry_run
         Print the estimates; append nothing.
     """
-    import store
     from evaluators.timing import spreads
 
     with store.open(common.lake) as lake:
@@ -921,7 +912,6 @@ def audit(
     format
         Format of the list of datasets.
     """
-    import store
     from evaluators.audit import detect, sweep
     from store.commandline import display
 
@@ -988,7 +978,6 @@ def findings(
         List only the findings on the kernel with this id, or the finding with this id. A prefix is
         enough.
     """
-    import store
     from evaluators.audit import host_faults, sweep
     from store.commandline import display
 
@@ -1056,7 +1045,6 @@ def withdraw(
     yes
         Withdraw what is listed without a question.
     """
-    import store
     from evaluators.audit import host_faults
     from store.commandline import display
 
@@ -1083,7 +1071,6 @@ def withdraw(
 
 
 def _decide(identity: str, decision: str, why: str, common: Common) -> None:
-    import store
     from evaluators.audit import sweep
     from store.commandline import display
 
@@ -1136,8 +1123,6 @@ def diagnose(
     device
         GPU such as cuda:0; auto and cuda mean the first GPU.
     """
-    import store
-    from evaluators.device import placement
     from evaluators.judging import nvidia_tools
     from evaluators.scheduling.cases import read_cases
     from evaluators.scheduling.judges.process import JudgeProcess

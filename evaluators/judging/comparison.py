@@ -529,44 +529,51 @@ def compare_numbers(
         return Comparison()
     pieces = iterate_pieces(output)
     kept_pieces = list(pieces) if output.is_small else None
-    scan = _Scan.of(kept_pieces or pieces)
-    if scan.misplaced.count:
+    # The first pass: the size of the answer, and elements that are not finite in one alone.
+    answer_squares, finite, largest_eager_error, misplaced = 0.0, 0, 0.0, _Elements()
+    for piece in kept_pieces or pieces:
+        answer_squares += float(piece.r64.square().sum())
+        finite += piece.finite
+        largest_eager_error = max(largest_eager_error, piece.eager_error)
+        if piece.misplaced is not None:
+            misplaced.add(piece.start, piece.misplaced)
+    if misplaced.count:
         fault = "not finite where the reference is, or inversely"
-        return Comparison("nan", scan.misplaced.describe(output, fault))
-    if not scan.finite:
+        return Comparison("nan", misplaced.describe(output, fault))
+    if not finite:
         return Comparison()
 
-    rms = math.sqrt(scan.squares / scan.finite)
+    rms = math.sqrt(answer_squares / finite)
     others = output.algorithms or _NO_ERROR
 
     def collect(limit: float) -> _Errors:
         errors = _Errors(
             limit=limit,
             scale=rms + (usual or 0.0),
-            eager_error=max(scan.eager_error, others.scaled * rms),
+            eager_error=max(largest_eager_error, others.scaled * rms),
             candidate=_RelativeErrors.of(output.wanted),
             eager=_RelativeErrors.of(output.wanted),
         )
         for piece in kept_pieces or iterate_pieces(output):
             errors.add(piece)
-        errors.eager.add_shares(others.shares, scan.finite)
+        errors.eager.add_shares(others.shares, finite)
         return errors
 
     errors = collect(get_tolerance(output.wanted.dtype, policy))
     squares, eager_squares = errors.squares, errors.eager_squares
-    if errors.has_too_many_steps(scan.finite, STEPS_IN_FULL_PRECISION):
+    if errors.has_too_many_steps(finite, STEPS_IN_FULL_PRECISION):
         squares += errors.step_squares
         # The number of steps grows as errors do, and their norm as its root.
         eager_squares += errors.eager_step_squares / EAGER_ERRORS[policy]
-    relative = math.sqrt(squares / scan.squares) if scan.squares else None
+    relative = math.sqrt(squares / answer_squares) if answer_squares else None
     precision = typical = eager = lowest = None
     dtype = output.wanted.dtype
     if classifies and relative is not None:
-        eager_relative = math.sqrt(eager_squares / scan.squares)
+        eager_relative = math.sqrt(eager_squares / answer_squares)
         by_norm = classify_error(relative, eager_relative, dtype, policy, terms)
         shown, eager_shown = errors.candidate.compute_quartile(), errors.eager.compute_quartile()
         if get_low_class(dtype) is None:
-            own = math.sqrt(errors.eager_squares / scan.squares)
+            own = math.sqrt(errors.eager_squares / answer_squares)
             eager = classify_eager(max(own, others.relative), terms)
         else:
             # Eager rounds each answer once, in proportion to it; partial sums do not.
@@ -574,19 +581,18 @@ def compare_numbers(
         typical = classify_error(shown, eager_shown, dtype, policy, terms)
         precision = max(by_norm, typical, key=rank_class)
         lowest = find_lowest_class(dtype, policy, eager)
-    message = _describe_fault(output, errors, scan.finite, is_special=usual is not None)
+    message = _describe_fault(output, errors, finite, is_special=usual is not None)
     if message is not None and typical is not None and is_below(typical, lowest):
         by_tf32 = (
             dtype in SINGLE
             and policy != "allow_tf32"
-            and _describe_fault(output, collect(TF32_TOLERANCE), scan.finite, is_special=False)
-            is None
+            and _describe_fault(output, collect(TF32_TOLERANCE), finite, is_special=False) is None
         )
         explained = explain_policy(precision or typical, by_tf32=by_tf32)
         message += f"; {explained}" if explained else ""
     eager_error = None  # of an answer of zeros
-    if scan.squares:
-        shares = tuple(count / scan.finite for count in errors.eager.large)
+    if answer_squares:
+        shares = tuple(count / finite for count in errors.eager.large)
         eager_error = EagerError(errors.eager_error / rms, shares)
     return Comparison(
         None if message is None else "incorrect_numerical",
@@ -636,28 +642,6 @@ def _describe_fault(
             fault = f"wrong by more than {level:.1%} of their value, of eager's {eager_count}"
             message = beyond.describe(output, fault)
     return message
-
-
-@dataclass
-class _Scan:
-    """The first pass: the size of the answer, and elements that are not finite in one alone."""
-
-    squares: float = 0.0
-    """Sum of the squares of the answer."""
-    finite: int = 0
-    eager_error: float = 0.0
-    misplaced: _Elements = field(default_factory=_Elements)
-
-    @classmethod
-    def of(cls, pieces: Iterable[Piece]) -> _Scan:
-        scan = cls()
-        for piece in pieces:
-            scan.squares += float(piece.r64.square().sum())
-            scan.finite += piece.finite
-            scan.eager_error = max(scan.eager_error, piece.eager_error)
-            if piece.misplaced is not None:
-                scan.misplaced.add(piece.start, piece.misplaced)
-        return scan
 
 
 @dataclass
