@@ -1,323 +1,98 @@
 """Linux system calls by number, and who may make them.
 
-Each line of the table has a name, the number on x86_64 and on aarch64 (a minus where there is no
-such call), and words. `worker`: a worker may make the call. `modes`, `system_v`, `attributes`: a
+Each call has a name and the number on x86_64 and on aarch64 (a minus where there is no such call).
+Its group has words. `worker`: a worker may make the call. `modes`, `system_v`, `attributes`: a
 worker may make it where the machine allows (`seccomp`). `not_judge`: a judge may not make it.
 Workers may not make any other call. The numbers are from the kernel's headers.
 """
 
 from __future__ import annotations
 
-LAST = 469
-"""The newest call in this table, of Linux 6.17."""
+from collections.abc import Iterator
 
-_TABLE = """
-accept 43 202 worker
-accept4 288 242 worker
-access 21 - worker
-acct 163 89 not_judge
-add_key 248 217 not_judge
-adjtimex 159 171 not_judge
-alarm 37 - worker
-arch_prctl 158 - worker
-bind 49 200 worker
-bpf 321 280 not_judge
-brk 12 214 worker
-capget 125 90 worker
-chdir 80 49 worker
-chmod 90 - modes
-chown 92 - modes
-chroot 161 51 not_judge
-clock_adjtime 305 266 not_judge
-clock_getres 229 114 worker
-clock_gettime 228 113 worker
-clock_nanosleep 230 115 worker
-clock_settime 227 112 not_judge
-clone 56 220 worker
-clone3 435 435 other
-close 3 57 worker
-close_range 436 436 worker
-connect 42 203 worker not_judge
-copy_file_range 326 285 worker
-creat 85 - worker
-delete_module 176 106 not_judge
-dup 32 23 worker
-dup2 33 - worker
-dup3 292 24 worker
-epoll_create 213 - worker
-epoll_create1 291 20 worker
-epoll_ctl 233 21 worker
-epoll_pwait 281 22 worker
-epoll_pwait2 441 441 worker
-epoll_wait 232 - worker
-eventfd 284 - worker
-eventfd2 290 19 worker
-execve 59 221 worker
-execveat 322 281 worker
-exit 60 93 worker
-exit_group 231 94 worker
-faccessat 269 48 worker
-faccessat2 439 439 worker
-fadvise64 221 223 worker
-fallocate 285 47 worker
-fanotify_init 300 262 not_judge
-fchdir 81 50 worker
-fchmod 91 52 modes
-fchmodat 268 53 modes
-fchmodat2 452 452 modes
-fchown 93 55 modes
-fchownat 260 54 modes
-fcntl 72 25 worker
-fdatasync 75 83 worker
-fgetxattr 193 10 worker
-finit_module 313 273 not_judge
-flistxattr 196 13 worker
-flock 73 32 worker
-fork 57 - worker
-fremovexattr 199 16 attributes
-fsconfig 431 431 not_judge
-fsetxattr 190 7 attributes
-fsmount 432 432 not_judge
-fsopen 430 430 not_judge
-fspick 433 433 not_judge
-fstat 5 80 worker
-fstatfs 138 44 worker
-fsync 74 82 worker
-ftruncate 77 46 worker
-futex 202 98 worker
-futex_requeue 456 456 worker
-futex_wait 455 455 worker
-futex_waitv 449 449 worker
-futex_wake 454 454 worker
-futimesat 261 - modes
-get_mempolicy 239 236 worker
-get_robust_list 274 100 worker
-getcpu 309 168 worker
-getcwd 79 17 worker
-getdents 78 - worker
-getdents64 217 61 worker
-getegid 108 177 worker
-geteuid 107 175 worker
-getgid 104 176 worker
-getgroups 115 158 worker
-getitimer 36 102 worker
-getpeername 52 205 worker
-getpgid 121 155 worker
-getpgrp 111 - worker
-getpid 39 172 worker
-getppid 110 173 worker
-getpriority 140 141 worker
-getrandom 318 278 worker
-getresgid 120 150 worker
-getresuid 118 148 worker
-getrlimit 97 163 worker
-getrusage 98 165 worker
-getsid 124 156 worker
-getsockname 51 204 worker
-getsockopt 55 209 worker
-gettid 186 178 worker
-gettimeofday 96 169 worker
-getuid 102 174 worker
-getxattr 191 8 worker
-init_module 175 105 not_judge
-io_uring_enter 426 426 not_judge
-io_uring_register 427 427 not_judge
-io_uring_setup 425 425 not_judge
-ioctl 16 29 worker not_judge
-ioperm 173 - not_judge
-iopl 172 - not_judge
-ioprio_get 252 31 worker
-ioprio_set 251 30 worker
-kcmp 312 272 not_judge
-kexec_file_load 320 294 not_judge
-kexec_load 246 104 not_judge
-keyctl 250 219 not_judge
-kill 62 129 worker not_judge
-lchown 94 - modes
-lgetxattr 192 9 worker
-link 86 - worker
-linkat 265 37 worker
-listen 50 201 worker
-listxattr 194 11 worker
-llistxattr 195 12 worker
-lremovexattr 198 15 attributes
-lseek 8 62 worker
-lsetxattr 189 6 attributes
-lstat 6 - worker
-madvise 28 233 worker
-map_shadow_stack 453 453 worker
-mbind 237 235 worker
-membarrier 324 283 worker
-memfd_create 319 279 worker
-migrate_pages 256 238 not_judge
-mincore 27 232 worker
-mkdir 83 - worker
-mkdirat 258 34 worker
-mknod 133 - worker
-mknodat 259 33 worker
-mlock 149 228 worker
-mlock2 325 284 worker
-mlockall 151 230 worker
-mmap 9 222 worker
-mount 165 40 not_judge
-mount_setattr 442 442 not_judge
-move_mount 429 429 not_judge
-move_pages 279 239 not_judge
-mprotect 10 226 worker
-mremap 25 216 worker
-mseal 462 462 worker
-msync 26 227 worker
-munlock 150 229 worker
-munlockall 152 231 worker
-munmap 11 215 worker
-nanosleep 35 101 worker
-newfstatat 262 79 worker
-open 2 - worker
-open_by_handle_at 304 265 not_judge
-open_tree 428 428 not_judge
-openat 257 56 worker
-openat2 437 437 worker
-pause 34 - worker
-perf_event_open 298 241 not_judge
-personality 135 92 worker
-pidfd_getfd 438 438 not_judge
-pidfd_open 434 434 worker
-pidfd_send_signal 424 424 worker
-pipe 22 - worker
-pipe2 293 59 worker
-pivot_root 155 41 not_judge
-pkey_alloc 330 289 worker
-pkey_free 331 290 worker
-pkey_mprotect 329 288 worker
-poll 7 - worker
-ppoll 271 73 worker
-prctl 157 167 worker not_judge
-pread64 17 67 worker
-preadv 295 69 worker
-preadv2 327 286 worker
-prlimit64 302 261 worker not_judge
-process_madvise 440 440 not_judge
-process_vm_writev 311 271 not_judge
-pselect6 270 72 worker
-ptrace 101 117 not_judge
-pwrite64 18 68 worker
-pwritev 296 70 worker
-pwritev2 328 287 worker
-quotactl 179 60 not_judge
-read 0 63 worker
-readahead 187 213 worker
-readlink 89 - worker
-readlinkat 267 78 worker
-readv 19 65 worker
-reboot 169 142 not_judge
-recvfrom 45 207 worker
-recvmmsg 299 243 worker
-recvmsg 47 212 worker
-remap_file_pages 216 234 worker
-removexattr 197 14 attributes
-rename 82 - worker
-renameat 264 38 worker
-renameat2 316 276 worker
-request_key 249 218 not_judge
-restart_syscall 219 128 worker
-rmdir 84 - worker
-rseq 334 293 worker
-rt_sigaction 13 134 worker
-rt_sigpending 127 136 worker
-rt_sigprocmask 14 135 worker
-rt_sigqueueinfo 129 138 worker
-rt_sigreturn 15 139 worker
-rt_sigsuspend 130 133 worker
-rt_sigtimedwait 128 137 worker
-rt_tgsigqueueinfo 297 240 worker
-sched_get_priority_max 146 125 worker
-sched_get_priority_min 147 126 worker
-sched_getaffinity 204 123 worker
-sched_getattr 315 275 worker
-sched_getparam 143 121 worker
-sched_getscheduler 145 120 worker
-sched_rr_get_interval 148 127 worker
-sched_setaffinity 203 122 worker
-sched_setattr 314 274 worker
-sched_setparam 142 118 worker
-sched_setscheduler 144 119 worker
-sched_yield 24 124 worker
-seccomp 317 277 other
-select 23 - worker
-semctl 66 191 system_v
-semget 64 190 system_v
-semop 65 193 system_v
-semtimedop 220 192 system_v
-sendfile 40 71 worker
-sendmmsg 307 269 worker
-sendmsg 46 211 worker
-sendto 44 206 worker
-set_mempolicy 238 237 worker
-set_mempolicy_home_node 450 450 worker
-set_robust_list 273 99 worker
-set_tid_address 218 96 worker
-setdomainname 171 162 not_judge
-sethostname 170 161 not_judge
-setitimer 38 103 worker
-setpgid 109 154 worker
-setpriority 141 140 worker
-setrlimit 160 164 worker
-setsid 112 157 worker
-setsockopt 54 208 worker
-settimeofday 164 170 not_judge
-setxattr 188 5 attributes
-shmat 30 196 system_v
-shmctl 31 195 system_v
-shmdt 67 197 system_v
-shmget 29 194 system_v
-shutdown 48 210 worker
-sigaltstack 131 132 worker
-signalfd 282 - worker
-signalfd4 289 74 worker
-socket 41 198 worker not_judge
-socketpair 53 199 worker
-splice 275 76 worker
-stat 4 - worker
-statfs 137 43 worker
-statx 332 291 worker
-swapoff 168 225 not_judge
-swapon 167 224 not_judge
-symlink 88 - worker
-symlinkat 266 36 worker
-sync_file_range 277 84 worker
-sysinfo 99 179 worker
-syslog 103 116 not_judge
-tee 276 77 worker
-tgkill 234 131 worker
-time 201 - worker
-timer_create 222 107 worker
-timer_delete 226 111 worker
-timer_getoverrun 225 109 worker
-timer_gettime 224 108 worker
-timer_settime 223 110 worker
-timerfd_create 283 85 worker
-timerfd_gettime 287 87 worker
-timerfd_settime 286 86 worker
-times 100 153 worker
-tkill 200 130 worker
-truncate 76 45 worker
-umask 95 166 worker
-umount2 166 39 not_judge
-uname 63 160 worker
-unlink 87 - worker
-unlinkat 263 35 worker
-userfaultfd 323 282 not_judge
-utime 132 - modes
-utimensat 280 88 modes
-utimes 235 - modes
-vfork 58 - worker
-vhangup 153 58 not_judge
-vmsplice 278 75 worker
-wait4 61 260 worker
-waitid 247 95 worker
-write 1 64 worker
-writev 20 66 worker
-"""
+LAST = 469
+"""The newest call in these groups, of Linux 6.17."""
+
+_GROUPS = {
+    "worker": """
+accept 43 202, accept4 288 242, access 21 -, alarm 37 -, arch_prctl 158 -, bind 49 200,
+brk 12 214, capget 125 90, chdir 80 49, clock_getres 229 114, clock_gettime 228 113,
+clock_nanosleep 230 115, clone 56 220, close 3 57, close_range 436 436, copy_file_range 326 285,
+creat 85 -, dup 32 23, dup2 33 -, dup3 292 24, epoll_create 213 -, epoll_create1 291 20,
+epoll_ctl 233 21, epoll_pwait 281 22, epoll_pwait2 441 441, epoll_wait 232 -, eventfd 284 -,
+eventfd2 290 19, execve 59 221, execveat 322 281, exit 60 93, exit_group 231 94,
+faccessat 269 48, faccessat2 439 439, fadvise64 221 223, fallocate 285 47, fchdir 81 50,
+fcntl 72 25, fdatasync 75 83, fgetxattr 193 10, flistxattr 196 13, flock 73 32, fork 57 -,
+fstat 5 80, fstatfs 138 44, fsync 74 82, ftruncate 77 46, futex 202 98, futex_requeue 456 456,
+futex_wait 455 455, futex_waitv 449 449, futex_wake 454 454, get_mempolicy 239 236,
+get_robust_list 274 100, getcpu 309 168, getcwd 79 17, getdents 78 -, getdents64 217 61,
+getegid 108 177, geteuid 107 175, getgid 104 176, getgroups 115 158, getitimer 36 102,
+getpeername 52 205, getpgid 121 155, getpgrp 111 -, getpid 39 172, getppid 110 173,
+getpriority 140 141, getrandom 318 278, getresgid 120 150, getresuid 118 148, getrlimit 97 163,
+getrusage 98 165, getsid 124 156, getsockname 51 204, getsockopt 55 209, gettid 186 178,
+gettimeofday 96 169, getuid 102 174, getxattr 191 8, ioprio_get 252 31, ioprio_set 251 30,
+lgetxattr 192 9, link 86 -, linkat 265 37, listen 50 201, listxattr 194 11, llistxattr 195 12,
+lseek 8 62, lstat 6 -, madvise 28 233, map_shadow_stack 453 453, mbind 237 235,
+membarrier 324 283, memfd_create 319 279, mincore 27 232, mkdir 83 -, mkdirat 258 34,
+mknod 133 -, mknodat 259 33, mlock 149 228, mlock2 325 284, mlockall 151 230, mmap 9 222,
+mprotect 10 226, mremap 25 216, mseal 462 462, msync 26 227, munlock 150 229,
+munlockall 152 231, munmap 11 215, nanosleep 35 101, newfstatat 262 79, open 2 -, openat 257 56,
+openat2 437 437, pause 34 -, personality 135 92, pidfd_open 434 434, pidfd_send_signal 424 424,
+pipe 22 -, pipe2 293 59, pkey_alloc 330 289, pkey_free 331 290, pkey_mprotect 329 288, poll 7 -,
+ppoll 271 73, pread64 17 67, preadv 295 69, preadv2 327 286, pselect6 270 72, pwrite64 18 68,
+pwritev 296 70, pwritev2 328 287, read 0 63, readahead 187 213, readlink 89 -,
+readlinkat 267 78, readv 19 65, recvfrom 45 207, recvmmsg 299 243, recvmsg 47 212,
+remap_file_pages 216 234, rename 82 -, renameat 264 38, renameat2 316 276,
+restart_syscall 219 128, rmdir 84 -, rseq 334 293, rt_sigaction 13 134, rt_sigpending 127 136,
+rt_sigprocmask 14 135, rt_sigqueueinfo 129 138, rt_sigreturn 15 139, rt_sigsuspend 130 133,
+rt_sigtimedwait 128 137, rt_tgsigqueueinfo 297 240, sched_get_priority_max 146 125,
+sched_get_priority_min 147 126, sched_getaffinity 204 123, sched_getattr 315 275,
+sched_getparam 143 121, sched_getscheduler 145 120, sched_rr_get_interval 148 127,
+sched_setaffinity 203 122, sched_setattr 314 274, sched_setparam 142 118,
+sched_setscheduler 144 119, sched_yield 24 124, select 23 -, sendfile 40 71, sendmmsg 307 269,
+sendmsg 46 211, sendto 44 206, set_mempolicy 238 237, set_mempolicy_home_node 450 450,
+set_robust_list 273 99, set_tid_address 218 96, setitimer 38 103, setpgid 109 154,
+setpriority 141 140, setrlimit 160 164, setsid 112 157, setsockopt 54 208, shutdown 48 210,
+sigaltstack 131 132, signalfd 282 -, signalfd4 289 74, socketpair 53 199, splice 275 76,
+stat 4 -, statfs 137 43, statx 332 291, symlink 88 -, symlinkat 266 36, sync_file_range 277 84,
+sysinfo 99 179, tee 276 77, tgkill 234 131, time 201 -, timer_create 222 107,
+timer_delete 226 111, timer_getoverrun 225 109, timer_gettime 224 108, timer_settime 223 110,
+timerfd_create 283 85, timerfd_gettime 287 87, timerfd_settime 286 86, times 100 153,
+tkill 200 130, truncate 76 45, umask 95 166, uname 63 160, unlink 87 -, unlinkat 263 35,
+vfork 58 -, vmsplice 278 75, wait4 61 260, waitid 247 95, write 1 64, writev 20 66
+""",
+    "worker not_judge": """
+connect 42 203, ioctl 16 29, kill 62 129, prctl 157 167, prlimit64 302 261, socket 41 198
+""",
+    "not_judge": """
+acct 163 89, add_key 248 217, adjtimex 159 171, bpf 321 280, chroot 161 51,
+clock_adjtime 305 266, clock_settime 227 112, delete_module 176 106, fanotify_init 300 262,
+finit_module 313 273, fsconfig 431 431, fsmount 432 432, fsopen 430 430, fspick 433 433,
+init_module 175 105, io_uring_enter 426 426, io_uring_register 427 427, io_uring_setup 425 425,
+ioperm 173 -, iopl 172 -, kcmp 312 272, kexec_file_load 320 294, kexec_load 246 104,
+keyctl 250 219, migrate_pages 256 238, mount 165 40, mount_setattr 442 442, move_mount 429 429,
+move_pages 279 239, open_by_handle_at 304 265, open_tree 428 428, perf_event_open 298 241,
+pidfd_getfd 438 438, pivot_root 155 41, process_madvise 440 440, process_vm_writev 311 271,
+ptrace 101 117, quotactl 179 60, reboot 169 142, request_key 249 218, setdomainname 171 162,
+sethostname 170 161, settimeofday 164 170, swapoff 168 225, swapon 167 224, syslog 103 116,
+umount2 166 39, userfaultfd 323 282, vhangup 153 58
+""",
+    "modes": """
+chmod 90 -, chown 92 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, fchown 93 55,
+fchownat 260 54, futimesat 261 -, lchown 94 -, utime 132 -, utimensat 280 88, utimes 235 -
+""",
+    "attributes": """
+fremovexattr 199 16, fsetxattr 190 7, lremovexattr 198 15, lsetxattr 189 6, removexattr 197 14,
+setxattr 188 5
+""",
+    "system_v": """
+semctl 66 191, semget 64 190, semop 65 193, semtimedop 220 192, shmat 30 196, shmctl 31 195,
+shmdt 67 197, shmget 29 194
+""",
+    "other": """
+clone3 435 435, seccomp 317 277
+""",
+}
 
 
 def map_numbers(machine: str) -> dict[str, int]:
@@ -328,7 +103,8 @@ def map_numbers(machine: str) -> dict[str, int]:
     (165, 40, False)
     """
     column = {"x86_64": 1, "aarch64": 2}[machine]
-    return {row[0]: int(row[column]) for row in _read_rows() if row[column] != "-"}
+    calls = (call for calls in map(_split, _GROUPS.values()) for call in calls)
+    return {call[0]: int(call[column]) for call in calls if call[column] != "-"}
 
 
 def list_names(word: str) -> set[str]:
@@ -337,8 +113,9 @@ def list_names(word: str) -> set[str]:
     >>> list_names("attributes") & {"setxattr", "getxattr"}
     {'setxattr'}
     """
-    return {row[0] for row in _read_rows() if word in row[3:]}
+    groups = (calls for words, calls in _GROUPS.items() if word in words.split())
+    return {call[0] for calls in map(_split, groups) for call in calls}
 
 
-def _read_rows() -> list[list[str]]:
-    return [[str(word) for word in line.split()] for line in _TABLE.split("\n") if line]
+def _split(calls: str) -> Iterator[list[str]]:
+    return (call.split() for call in calls.split(","))
