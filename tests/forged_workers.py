@@ -26,9 +26,8 @@ from evaluators.references.task import Expected, Reference, ReferenceFailed
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import Limits, WorkerProcess
 from evaluators.worker import loop as candidate_loop
-from evaluators.worker.description import describe_error
 from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
-from evaluators.worker.loop import make_boxes
+from evaluators.worker.loop import describe_error, make_boxes
 from store.errors import SandboxFailed
 
 Forge = Callable[[str, dict[str, Any]], bytes]

@@ -13,8 +13,8 @@ from explorer_lakes import open_client
 
 import store
 from evaluators.scheduling import cases, task_audits
+from evaluators.service.queue import Refused
 from evaluators.service.routes import LakeReads
-from evaluators.service.submission import Refused
 from store.dossier import pages
 from store.dossier.names import read_task_names
 from store.errors import UnknownName

@@ -26,8 +26,7 @@ from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.pool import make_verdict, select_verdicts
 from evaluators.scheduling.run import append_results, name_verdict, record_evaluation
-from evaluators.service.queue import Queue, QueueUpdate, Row
-from evaluators.service.submission import extract_row_features
+from evaluators.service.queue import Queue, QueueUpdate, Row, extract_row_features
 from store.errors import RowsRejected
 from store.ids import content_id
 

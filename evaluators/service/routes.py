@@ -29,15 +29,21 @@ import store
 from evaluators.scheduling import contract
 from evaluators.service.client import read_judgement, write_request
 from evaluators.service.completions import Scored, check_rule, parse_kernel, score_judgement
-from evaluators.service.queue import Database, Queue, Row, Scope, Ticket, hash_token, list_tokens
-from evaluators.service.recorder import Recorder
-from evaluators.service.submission import (
+from evaluators.service.queue import (
     LONGEST_S,
+    Database,
+    Queue,
     Refused,
+    Row,
+    Scope,
     Submission,
+    Ticket,
     choose_class,
+    hash_token,
+    list_tokens,
     parse_submission,
 )
+from evaluators.service.recorder import Recorder
 from store import read_sql
 from store.commandline.escape import encode_json
 from store.dossier.names import TaskNames, read_task_names

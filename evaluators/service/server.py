@@ -31,10 +31,9 @@ from evaluators.scheduling import contract, ray_cluster
 from evaluators.scheduling.judge_threads import StartedJudge
 from evaluators.scheduling.judges.process import start_judges
 from evaluators.service.judging import Judging
-from evaluators.service.queue import Database, Queue, list_tokens
+from evaluators.service.queue import Database, Queue, Refused, list_tokens
 from evaluators.service.recorder import Recorder
 from evaluators.service.routes import Access, Caller, Changes, ClientRoutes, LakeReads, refuse
-from evaluators.service.submission import Refused
 from store.commandline import echo, interrupts
 from store.commandline.listening import is_loopback, listen
 from store.errors import FlywheelError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import store
 from evaluators.scheduling.pool import Pair, Pool, Verdict
-from evaluators.service.submission import extract_row_features
+from evaluators.service.queue import extract_row_features
 from store.code.entry_points import choose_stored
 from store.errors import FlywheelError, ServerBusy, UnknownName
 from store.lake.leases import Leases

@@ -20,20 +20,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.judging.bench import Bench
-from evaluators.memory.frozen_memory import (
-    Uncaptured,
-    Unreadable,
-    capture,
-    read_entries,
-    read_value,
-)
 from evaluators.memory.tensors import tensors_of
 from evaluators.processes import cgroup
 from evaluators.processes.process_tree import Freezer, GroupFreezer, SignalFreezer
 from evaluators.sandbox.isolation import is_possible
 from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
 from evaluators.timing.surprising_wins import compute_speedups
-from evaluators.worker.description import describe, locate
+from evaluators.worker.handle import (
+    Uncaptured,
+    Unreadable,
+    capture,
+    read_entries,
+    read_value,
+)
+from evaluators.worker.loop import describe, locate
 
 Judged = Callable[..., dict[str, Any]]
 Text = Callable[[str], str]

@@ -11,7 +11,7 @@ import pytest
 
 # Each answer comes from a process of its own, forked from one that has imported torch.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["torch.utils.cpp_extension", "evaluators.worker.compilation"])
+FORKS.set_forkserver_preload(["torch.utils.cpp_extension", "evaluators.worker.loop"])
 
 GOOD, BAD = 'extern "C" int f() { return 1; }', 'extern "C" int f() { return undeclared; }'
 
@@ -40,7 +40,7 @@ def build(folder: Path, source: str, compiler: Path) -> str:
     """Build an extension in this process, which no other build has changed."""
     from torch.utils.cpp_extension import load_inline
 
-    from evaluators.worker.compilation import remember_failures
+    from evaluators.worker.loop import remember_failures
 
     os.environ["CXX"] = str(compiler)
     remember_failures()

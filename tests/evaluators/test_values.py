@@ -16,7 +16,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.memory.frozen_memory import read_value
 from evaluators.memory.tensors import (
     WIDENED,
     Box,
@@ -28,7 +27,8 @@ from evaluators.memory.tensors import (
 )
 from evaluators.memory.values import DTYPES, Keywords, iterate_leaves, list_arguments, tensors_of
 from evaluators.processes import schema
-from evaluators.worker.description import describe
+from evaluators.worker.handle import read_value
+from evaluators.worker.loop import describe
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf")
 Judged = Callable[..., dict[str, Any]]

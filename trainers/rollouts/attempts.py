@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from evaluators.service.submission import extract_row_features
+from evaluators.service.queue import extract_row_features
 from pipelines import Message, messages_json, prompt_id
 from store import ParsedCompletion, clean_text, parse_completion
 from store.ids import content_id, kernel_id, uuid7

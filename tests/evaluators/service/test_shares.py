@@ -14,8 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.judging.case import Case
-from evaluators.service.queue import MOST_LOSSES, Database, Queue, QueueUpdate, Ticket
-from evaluators.service.submission import parse_submission
+from evaluators.service.queue import (
+    MOST_LOSSES,
+    Database,
+    Queue,
+    QueueUpdate,
+    Ticket,
+    parse_submission,
+)
 from store.errors import FlywheelError
 from store.lake.location import Location
 
