@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
@@ -18,13 +19,21 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 import store
+from evaluators.audit import host_faults
 from evaluators.device import placement
 from evaluators.judge import Config
+from evaluators.judging import host, nvidia_tools
+from evaluators.judging.case import Case, parse_axes
+from evaluators.limits import kinds
+from evaluators.processes.messages import name_axes
+from evaluators.sandbox import doctor as walls
 from evaluators.scheduling import contract
+from evaluators.scheduling.cases import KernelText, TaskText, read_cases, read_kernel, read_task
 from evaluators.scheduling.contract import Evaluator
+from evaluators.scheduling.judges.process import JudgeProcess, start_judges
 from store import read_sql
 from store.code import entry_points
-from store.commandline import echo, members
+from store.commandline import display, echo, members
 from store.commandline.escape import escape_terminal, quote_name
 from store.commandline.help import make_room_app
 from store.commandline.members import Common, Count, DeviceOption, Format, Member
@@ -42,9 +51,6 @@ from store.mcp.serving import Address, AgentLimits
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-    from evaluators.judging.case import Case
-    from evaluators.scheduling.cases import KernelText, TaskText
-    from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.scheduling.run import Tally
     from store.mcp.lake_tools import LakeTools
 
@@ -205,11 +211,8 @@ def run(
     dry_run
         Print what would be judged; judge nothing.
     """
-    from evaluators.judging.case import parse_axes
-    from evaluators.processes.messages import name_axes
     from evaluators.scheduling import ray_cluster
     from evaluators.scheduling import run as runs
-    from evaluators.scheduling.judges.process import start_judges
     from evaluators.scheduling.run import Selection, find_pending
 
     module = contract.load(evaluator)
@@ -309,8 +312,6 @@ def check(
         Format of the verdict. json prints all rows, including raw samples.
     """
     from evaluators.cli import verdict_text
-    from evaluators.scheduling.cases import read_kernel, read_task
-    from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.timing.intervals import read_fallback_spreads
     from evaluators.timing.spreads import read_spreads
 
@@ -418,9 +419,8 @@ def _bind_options(command: Callable[..., None], module: Evaluator) -> Callable[.
 
 def _warn(judge: JudgeProcess) -> None:
     """Print once which walls this machine cannot enforce."""
-    from evaluators.sandbox.doctor import format_warning
 
-    text = format_warning(judge.read_walls()[0])
+    text = walls.format_warning(judge.read_walls()[0])
     if text is not None:
         echo.print_note(text)
 
@@ -581,12 +581,10 @@ def create(client: str, /, *, scope: list[str], common: Common = _DEFAULT) -> No
 @token.command(name="list")
 def list_(*, format: ListFormat = "table", common: Common = _DEFAULT) -> None:
     """List the tokens: their clients, scopes and dates."""
-    from datetime import UTC, datetime
 
     import pyarrow as pa
 
     from evaluators.service import queue
-    from store.commandline import display
 
     rows = [
         row | {"created_at": datetime.fromtimestamp(int(row["created_at"]), UTC).isoformat()}
@@ -668,17 +666,12 @@ def doctor(
         refuses one names its limit.
     """
     if limits:
-        from evaluators.limits import kinds
-
         if format != "table":
             _write_rows(kinds.list_limits(), format)
             return
         for line in kinds.format_lines(echo.terminal_width(sys.stdout)):
             echo.print_result(line)
         return
-    from evaluators.judging import host
-    from evaluators.sandbox import doctor as walls
-    from evaluators.scheduling.judges.process import JudgeProcess
 
     place = placement.choose_place(device)
     rows = host.describe_facts("cpu" if place.device == "cpu" else "cuda")
@@ -705,8 +698,6 @@ def doctor(
 def _write_rows(rows: list[dict[str, Any]], format: str) -> None:
     import pyarrow as pa
 
-    from store.commandline import display
-
     display.write_rows(pa.Table.from_pylist(rows), format)
 
 
@@ -718,7 +709,6 @@ def _describe_clocks(judge: JudgeProcess) -> list[dict[str, Any]]:
 
     judge: A process of the evaluator `judge` with `_CLOCK_CONFIG`.
     """
-    from evaluators.scheduling.cases import KernelText, TaskText
     from store.schema.clocks import RESOLVED
 
     def describe(what: str, holds: bool, state: str) -> dict[str, Any]:
@@ -780,7 +770,6 @@ def tasks(
         Time limit in seconds for a task.
     """
     from evaluators.scheduling import task_audits
-    from evaluators.scheduling.judges.process import start_judges
 
     def report(result: task_audits.Result, number: int, of: int) -> None:
         if result.row is None:
@@ -913,7 +902,6 @@ def audit(
         Format of the list of datasets.
     """
     from evaluators.audit import detect, sweep
-    from store.commandline import display
 
     if (llm is None) != (model is None):
         raise FlywheelError("--llm and --model belong together", "Give both, or neither.")
@@ -978,8 +966,7 @@ def findings(
         List only the findings on the kernel with this id, or the finding with this id. A prefix is
         enough.
     """
-    from evaluators.audit import host_faults, sweep
-    from store.commandline import display
+    from evaluators.audit import sweep
 
     with store.open(common.lake) as lake:
         display.write_rows(sweep.list_findings(lake, kernel), format)
@@ -1045,8 +1032,6 @@ def withdraw(
     yes
         Withdraw what is listed without a question.
     """
-    from evaluators.audit import host_faults
-    from store.commandline import display
 
     store.Location.of(common.lake).require()
     with store.open(common.lake) as lake:
@@ -1072,7 +1057,6 @@ def withdraw(
 
 def _decide(identity: str, decision: str, why: str, common: Common) -> None:
     from evaluators.audit import sweep
-    from store.commandline import display
 
     store.Location.of(common.lake).require()
     finding_id, kernel_id, snapshot = sweep.decide(common.lake, identity, decision, why)
@@ -1123,9 +1107,6 @@ def diagnose(
     device
         GPU such as cuda:0; auto and cuda mean the first GPU.
     """
-    from evaluators.judging import nvidia_tools
-    from evaluators.scheduling.cases import read_cases
-    from evaluators.scheduling.judges.process import JudgeProcess
 
     nvidia_tools.find_program(tool)
     store.Location.of(common.lake).require()

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from evaluators.device.lock import Hold
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.flags import CAUSES, NONEQUIVALENT, SUSPECT_CONFIDENCE
+from evaluators.sandbox.launcher import Ended
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
     from evaluators.judging.comparison import Comparison
-    from evaluators.sandbox.launcher import Ended
 
 _MOST_QUOTE = 120
 LOG_LIMIT = 32 * 1024

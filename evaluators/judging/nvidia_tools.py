@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from evaluators.diagnosis.bottleneck import render_template
+from evaluators.judging.case import Case
 from store.commandline.escape import escape_terminal
 from store.errors import EvaluatorError, SandboxFailed
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
-    from evaluators.judging.case import Case
 
 Tool: TypeAlias = Literal["ncu", "sanitizer"]
 

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from evaluators.judging.case import parse_axes
+from evaluators.judging.case import Case, Config, parse_axes
 from store.errors import EvaluatorError
 from store.ids import workload_id
 
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
-    from evaluators.judging.case import Case, Config
     from evaluators.judging.case_result import CaseResult
     from evaluators.references.shapes import Shape
 

@@ -39,12 +39,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from evaluators.judging.case import Case
 from store.commandline import members
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
-    from evaluators.judging.case import Case
 
 ROOM = "evaluators"
 DEFAULT = "judge"

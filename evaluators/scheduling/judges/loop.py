@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import count_threads
+from evaluators.judging.case import Case
 from evaluators.sandbox import isolation
 from evaluators.sandbox.launcher import Template
 from evaluators.sandbox.linux import this_process
@@ -31,7 +32,6 @@ from store.errors import EvaluatorError, HostUnfit, SandboxFailed
 
 if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
-    from evaluators.judging.case import Case
 
 _ROOT = Path(__file__).resolve().parents[3]
 _LOST = ("crash", "timeout")
@@ -162,7 +162,6 @@ def _send(stream: io.BufferedRWPair, message: Mapping[str, Any]) -> None:
 def _answer(
     request: dict[str, Any], evaluator: contract.Evaluator | None, bench: Bench, config: Any
 ) -> dict[str, Any]:
-    from evaluators.judging.case import Case
     from evaluators.references.task import ReferenceFailed
 
     match request:
