@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -248,7 +248,7 @@ class TaskAtHand:
     """Other shapes, by the number of shapes to draw and the named ones."""
 
 
-class Bench:
+class Bench(contextlib.AbstractContextManager["Bench"]):
     """One device with warm processes. Use as a context manager. Raises DeviceUnavailable."""
 
     def __init__(
@@ -313,9 +313,6 @@ class Bench:
                 self.candidate_server.wait_ready()
         with self.lock.hold_exclusive():
             self._relax_isolation()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

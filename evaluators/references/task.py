@@ -14,7 +14,7 @@ import os
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -225,7 +225,7 @@ def _half_of_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * page_bytes // 2 // page_bytes * page_bytes
 
 
-class Reference:
+class Reference(contextlib.AbstractContextManager["Reference"]):
     """One task on one device, in a worker of its own. Use it as a context manager, or `close` it.
 
     Methods raise ReferenceFailed where the task fails, ends, hangs or answers in another form.
@@ -307,9 +307,6 @@ class Reference:
             names=tuple(map(make_readable, answer["names"])),
         )
         """Rules of the task's own, and the names of its inputs."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from evaluators.processes import messages, schema
 from evaluators.processes.messages import make_readable
@@ -64,7 +64,7 @@ _PASSED_ON = (
 )
 
 
-class Template:
+class Template(contextlib.AbstractContextManager["Template"]):
     """A process that forks fork servers. Use it as a context manager.
 
     It starts with `begin` or the first fork server, and again with the next one where it has ended.
@@ -76,9 +76,6 @@ class Template:
         self._threads = threads
         self._given = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -203,7 +200,7 @@ class Limits:
     """Size of all its files together."""
 
 
-class ForkServer:
+class ForkServer(contextlib.AbstractContextManager["ForkServer"]):
     """A warm process that forks workers, one at a time. Use it as a context manager."""
 
     def __init__(
@@ -232,9 +229,6 @@ class ForkServer:
         self.limits: list[str] = []
         self.missing: dict[str, str] = {}
         """Walls that it cannot put up, each with the reason; known once `wait_ready` returns."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

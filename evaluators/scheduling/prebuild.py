@@ -19,7 +19,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from evaluators.judging import host
 from evaluators.judging.case import Case
@@ -61,7 +61,7 @@ _DECIDED = {"build_failed", "syntax_error", "build_timeout"}
 """Reasons that hold whether there is a GPU or not."""
 
 
-class Builder:
+class Builder(contextlib.AbstractContextManager["Builder"]):
     """One warm process that compiles one candidate at a time. Use as a context manager."""
 
     def __init__(self, builds: Builds, arch: str | None, cores: Sequence[int]) -> None:
@@ -72,9 +72,6 @@ class Builder:
         built_for = {} if arch is None else {"TORCH_CUDA_ARCH_LIST": arch}
         self._template = Template(1, {**hidden, **built_for})
         self._fork_server: ForkServer | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._fork_server is not None:
