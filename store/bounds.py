@@ -58,12 +58,7 @@ class Bounds:
             connection.execute(f"SET threads = {self.threads}")
 
     def explain(self, error: BaseException, query: str) -> FlywheelError | None:
-        """Return the error of a query that exceeded a bound, or None for an error of another kind.
-
-        Args:
-            error: What DuckDB, or Python's allocator, raised.
-            query: What the message calls the query, such as its file.
-        """
+        """Return the error of a query that exceeded a bound; None for any other error."""
         if "max_temp_directory_size" in str(error):
             bound = f"{self.spill_bytes / GB:.3g} GB of disk space for temporary data"
             return _refuse(query, bound, self.spill_option)

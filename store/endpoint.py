@@ -191,8 +191,6 @@ class Client:
     """Sends requests to one server. Use it as an asynchronous context manager.
 
     Args:
-        url: Base URL, such as https://HOST/v1.
-        key: Key that is sent to this server only; None sends no key.
         timeout_s: Deadline of an answer in seconds, including all tries and pauses.
         retries: Number of further tries after a temporary failure.
 
@@ -253,7 +251,6 @@ class Client:
         """Send a request and return what `read` makes of the answer.
 
         Args:
-            payload: The request, sent as JSON.
             read: Takes the JSON of an answer; raises ValueError if it is malformed.
             admit: Called before every try; False ends the tries.
 

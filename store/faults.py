@@ -316,11 +316,8 @@ def explain(
 ) -> FlywheelError | None:
     """Return what happened, where and what to do; None for what is no fault of the world.
 
-    Args:
-        error: What was raised. A fault among its causes counts, and one in a group.
-        place: The file, folder or URL at work, for errors that name none.
-        kind: Class of the answer; a lock of another program is a CommitConflict.
-        note: Added to what to do, such as what was kept.
+    A fault among the causes of an error counts, and one in a group. `place` is for errors that name
+    none.
     """
     for cause in _list_causes(error):
         if isinstance(cause, FlywheelError):

@@ -84,13 +84,7 @@ def relay(stream: IO[bytes]) -> None:
 def open_console(
     *, stderr: bool = False, file: TextIO | None = None, width: int | None = None
 ) -> Console:
-    """Return a rich console that escapes texts but not its own sequences.
-
-    Args:
-        stderr: Write to stderr.
-        file: Write here instead.
-        width: Columns; None is the terminal's width.
-    """
+    """Return a rich console that escapes texts but not its own sequences."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 

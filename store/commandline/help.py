@@ -89,13 +89,7 @@ class CommandApp(App):
 
 
 def make_room_app(name: str, about: str, examples: Sequence[str]) -> CommandApp:
-    """Return the app of a room: its help has the text, what all rooms share, and the examples.
-
-    Args:
-        name: Name of the command.
-        about: Paragraphs, divided by empty lines; the first one is the summary.
-        examples: Command lines.
-    """
+    """Return the app of a room: its help has the text, what all rooms share, and the examples."""
     listed = "\n".join(f"  {example}" for example in examples)
     return CommandApp(
         name=name,

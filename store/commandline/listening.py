@@ -44,10 +44,6 @@ def is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> Generator[socket.socket]:
     """Yield a listening socket; connections wait until a server accepts them.
 
-    Args:
-        host: Address of this machine, or a name of it.
-        port: Port; 0 takes a free one.
-
     Raises:
         FlywheelError: the port is taken, or the address is not one of this machine.
     """
@@ -104,12 +100,7 @@ class AccessToken:
     """
 
     def __init__(self, secret: str, variable: str) -> None:
-        """Raise FlywheelError if the secret is too short.
-
-        Args:
-            secret: The secret.
-            variable: Name of the environment variable that has it, for the error.
-        """
+        """Raise FlywheelError if the secret is too short."""
         if len(secret) < _SHORTEST:
             raise FlywheelError(
                 f"the token in {variable} is too short",

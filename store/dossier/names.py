@@ -47,9 +47,6 @@ class TaskNames:
     ['ab12cd34', 'ef56ab78']
     >>> names.find("s@v2/level1/9")["task_id"], names.find("AB12CD")["suite_revision"]
     ('ef56ab78', 'v1')
-
-    Args:
-        rows: task_id, name and, where they are known, suite and suite_revision of every label.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:

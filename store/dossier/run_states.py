@@ -16,7 +16,6 @@ def find_state(location: Location, run: Mapping[str, Any]) -> str:
     """Return the state of a run in words; the lease of an open one tells whether it still runs.
 
     Args:
-        location: The lake.
         run: run_id, and the state and host that the view run_states has at some snapshot.
 
     Raises:

@@ -82,7 +82,6 @@ class Turns:
     Work whose caller is cancelled, such as that of a client that disconnects, is interrupted.
 
     Args:
-        running: Number of pieces of work that run at the same time.
         waiting: Number of further pieces of work that may wait; None is any number.
     """
 
@@ -133,12 +132,7 @@ class Turns:
 
 
 class Shelf(Generic[R]):
-    """Lends each reader to one thread at a time.
-
-    Args:
-        open_reader: Returns a new reader of a snapshot.
-        most: Number of idle readers that stay open.
-    """
+    """Lends each reader to one thread at a time."""
 
     def __init__(self, open_reader: Callable[[int], R], most: int) -> None:
         self._open = open_reader
@@ -172,9 +166,6 @@ class LakeReaders:
     """Reads one lake within limits; an asynchronous context manager.
 
     Args:
-        location: The lake.
-        limits: Limits of each piece of work.
-        include: Views to read as empty (see `store.lake.reader.Lake`).
         turns: How many pieces of our own work run and wait; None is the default.
         query_limits: Limits of each query of user SQL; None is `limits`.
         query_turns: How many of these run and wait; None is together with our own work.
@@ -232,11 +223,6 @@ class LakeReaders:
         self, snapshot: int, sql: str, parameters: Mapping[str, Any] | None = None
     ) -> QueryAnswer:
         """Answer one SELECT-like statement of a user within the limits.
-
-        Args:
-            snapshot: Number of the snapshot to read.
-            sql: The statement.
-            parameters: Texts, numbers and booleans for its placeholders.
 
         Raises:
             ServerBusy: too many queries wait.

@@ -69,12 +69,6 @@ class QueryProcess:
 
     A child that was killed, has crashed or could not answer a query is replaced at the next query,
     at the same snapshot.
-
-    Args:
-        url: The lake; None means FLYWHEEL_LAKE, else ./lake.
-        at: Tag, snapshot number or ISO time; None is the newest.
-        limits: Limits of each query.
-        include: Views to read as empty (see `store.lake.reader.Lake`).
     """
 
     def __init__(
@@ -121,10 +115,6 @@ class QueryProcess:
 
     def ask(self, query: str, parameters: Mapping[str, Any] | None = None) -> QueryAnswer:
         """Answer one SELECT-like statement within the limits.
-
-        Args:
-            query: The statement.
-            parameters: Texts, numbers and booleans for its placeholders.
 
         Raises:
             UnsafeSQL: not one SELECT, or it names files, functions or catalogs outside.

@@ -48,13 +48,7 @@ class RepositoryState:
 
 
 class Hub:
-    """A connection to the Hub.
-
-    Args:
-        endpoint: Address; None is HF_ENDPOINT, else huggingface.co.
-        token: None is HF_TOKEN or the client's login.
-        timeout_s: Longest wait for an answer.
-    """
+    """A connection to the Hub."""
 
     def __init__(
         self,

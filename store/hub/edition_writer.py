@@ -126,10 +126,6 @@ def write_edition(
     Args:
         lake: Reader pinned to the snapshot that is published.
         now: Reader of the newest snapshot, in which datasets of that snapshot are recorded.
-        folder: Folder for the files.
-        repo: ORG/NAME.
-        options: Options of the edition.
-        salt: Keys the hashes of names.
 
     Raises:
         RowsRejected: a text may not be redistributed, or contains a token or key; an id is not the

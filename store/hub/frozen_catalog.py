@@ -37,12 +37,7 @@ def write_catalog(
     """Write catalog.sqlite into a folder and return it.
 
     Args:
-        folder: Holds the shards.
-        catalog: Tables of the lake; those without files are empty.
         files: Table to the paths of its shards, relative to the folder: `data/<table>/…`.
-        lake_id: Identity of the lake that was published.
-        snapshot: Its snapshot; the only one of the frozen lake.
-        moment: When that snapshot was taken.
     """
     target = folder / CATALOG
     target.unlink(missing_ok=True)

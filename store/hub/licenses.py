@@ -73,7 +73,6 @@ def survey(lake: Lake, own: str | None) -> Licenses:
     """Return the licenses of a lake's rows at its snapshot.
 
     Args:
-        lake: A pinned reader.
         own: License that the publisher grants for texts that the lake's own runs wrote.
     """
     import pyarrow as pa

@@ -93,7 +93,8 @@ def attach(
 
     Only `create` makes a catalog, at a place from `Location.make_catalog`. The data path is passed
     on every call, so that a lake may be moved or copied. Raises LakeUnreachable if the catalog
-    cannot be read or is none, or the lake to write is a published edition.
+    cannot be read or is none, a folder has the data files of another lake, or the lake to write is
+    a published edition.
     """
     import duckdb
 
@@ -134,8 +135,16 @@ def attach(
             f"{location.catalog_name} cannot be opened as a lake: {error}",
             faults.FAULTS["damaged"][1],
         ) from error
-    if not create:
-        _require_own_files(connection, location, name)
+    if create or not isinstance(location, FolderLocation):
+        return  # on a server, `prepare` compares the catalog with the data files
+    marked = location.read_marker()
+    if marked is not None and marked != _read_identity(connection, name):
+        raise LakeUnreachable(
+            f"{location.catalog} is not the catalog of the data files in {location.data}: "
+            f"{MARKER} there names another lake",
+            "Nothing was changed. Put back the catalog of this lake from a backup. If you are sure "
+            "that both are of one lake, delete that file.",
+        )
 
 
 def pin(
@@ -147,22 +156,6 @@ def pin(
     connection.execute("DETACH newest")
     attach(connection, location, snapshot=snapshot)
     return snapshot
-
-
-def _require_own_files(
-    connection: duckdb.DuckDBPyConnection, location: Location, name: str
-) -> None:
-    """Raise LakeUnreachable if a folder has the catalog of one lake and the files of another."""
-    if not isinstance(location, FolderLocation):
-        return  # `prepare` compares them
-    marked = location.read_marker()
-    if marked is not None and marked != _read_identity(connection, name):
-        raise LakeUnreachable(
-            f"{location.catalog} is not the catalog of the data files in {location.data}: "
-            f"{MARKER} there names another lake",
-            "Nothing was changed. Put back the catalog of this lake from a backup. If you are sure "
-            "that both are of one lake, delete that file.",
-        )
 
 
 def mark_files(connection: duckdb.DuckDBPyConnection, location: Location) -> None:

@@ -124,7 +124,9 @@ def list_attached_files(
 ) -> list[DataFile]:
     """Return the data files of an attached lake, with their checksums if recorded."""
     rows = connection.execute(location.qualify(read_sql(__file__, "data_files"))).fetchall()
-    hashes = _read_checksums(connection, location) if rows and with_checksums else {}
+    hashes: dict[str, str] = {}
+    if rows and with_checksums and has_table(connection, location):
+        hashes = dict(connection.execute(f"SELECT path, sha256 FROM lake.{TABLE}").fetchall())
     return [
         DataFile(
             table=table,
@@ -148,12 +150,6 @@ def list_files(location: Location) -> list[DataFile]:
         return list_attached_files(connection, location)
     finally:
         connection.close()
-
-
-def _read_checksums(connection: duckdb.DuckDBPyConnection, location: Location) -> dict[str, str]:
-    if not has_table(connection, location):
-        return {}
-    return dict(connection.execute(f"SELECT path, sha256 FROM lake.{TABLE}").fetchall())
 
 
 def has_table(connection: duckdb.DuckDBPyConnection, location: Location) -> bool:
@@ -247,20 +243,16 @@ def _test_file(one: DataFile) -> str | None:
         if size != one.bytes:
             state = "is cut short" if size < one.bytes else "was replaced"
             return f"{state}: it has {size} bytes, {one.bytes} were committed"
-        if one.sha256 is None:
-            return _test_footer(one)
-        if one.files.hash(one.path) != one.sha256:
-            return "its bytes changed since they were committed (another sha256)"
+        if one.sha256 is not None:
+            is_same = one.files.hash(one.path) == one.sha256
+            changed = "its bytes changed since they were committed (another sha256)"
+            return None if is_same else changed
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
         faults.raise_unless_damage(error, one.files.locate(one.path))
         return f"cannot be read: {error.strerror or error}"
-    return None
-
-
-def _test_footer(one: DataFile) -> str | None:
-    """Return what is wrong with the footer of a file without a recorded checksum."""
+    # Without a recorded checksum, the footer has to do.
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -36,9 +36,7 @@ NETWORK = re.compile(r"nfs\d?|cifs|smb\w*|fuse\.sshfs|afs")
 def find_filesystem(folder: Path, mounts: str | None = None) -> str | None:
     """Return the type of the file system of a folder, such as ext4, or None if it is unknown.
 
-    Args:
-        folder: A path; what of it does not exist yet is on the file system of its parent.
-        mounts: The text of Linux's /proc/self/mountinfo; None reads it.
+    `mounts` is the text of Linux's /proc/self/mountinfo, which is read without it.
     """
     if mounts is None:
         try:
@@ -128,24 +126,17 @@ def _make_own(pid: int, base: Path) -> Path:
     kind = find_filesystem(base)
     if kind is None or _LOCAL.fullmatch(kind):
         for other in base.glob("process-*"):
-            _remove_abandoned(other)
+            with suppress(OSError):  # its process lives
+                abandoned = _lock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if abandoned is not None:
+                    shutil.rmtree(other, ignore_errors=True)
+                    os.close(abandoned)
     return folder
 
 
 def _remove_own(pid: int, folder: Path) -> None:
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove the folder of a process that has ended."""
-    try:
-        descriptor = _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return  # its process lives
-    if descriptor is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
 
 
 def _lock(folder: Path, kind: int) -> int | None:
@@ -260,22 +251,23 @@ def name_holder(describe: Callable[[], str]) -> Generator[None]:
         timer.cancel()
 
 
-def take_lock(descriptor: int, file: Path, author: str) -> None:
-    """Lock an open file, wait for its holder if there is one, and write who has it now."""
+def take_lock(descriptor: int, file: Path, author: str, *, wait: bool = True) -> bool:
+    """Lock an open file, and write into it who has it now; return whether it is locked.
+
+    Unless told to wait, it is not locked while another holder has it.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        if not wait:
+            return False
         with name_holder(lambda: describe_holder(file)):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-    write_holder(descriptor, author)
-
-
-def write_holder(descriptor: int, author: str) -> None:
-    """Write into a locked file who has locked it."""
     text = json.dumps({"author": author, "pid": os.getpid(), "since": time.time()})
     with suppress(OSError):  # a full disk or a read-only file: the lock holds without the text
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)
+    return True
 
 
 def describe_holder(file: Path) -> str:

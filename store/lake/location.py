@@ -650,13 +650,7 @@ class ServerLocation(Location):
     sees_every_host = True
 
     def __init__(self, connection: Mapping[str, str], schema: str, data: DataFiles | None) -> None:
-        """Describe a lake without opening it.
-
-        Args:
-            connection: Parameters of libpq, such as host and dbname.
-            schema: Schema of the catalog's tables.
-            data: The data files; None for those that the lake knows.
-        """
+        """Describe a lake without opening it."""
         self._connection = dict(connection)
         self.metadata_schema = self._schema = schema
         self._given_files = data

@@ -167,11 +167,6 @@ class Lake:
         store.errors.UnsafeSQL: a COPY statement cannot be run here
         Write one SELECT (or FROM, WITH, VALUES, PIVOT, UNPIVOT, DESCRIBE, SUMMARIZE, EXPLAIN) ...
 
-        Args:
-            query: The statement.
-            parameters: Values for its placeholders.
-            limits: Time and size of this answer; by default those of the reader.
-
         Raises:
             UnsafeSQL: not one SELECT, or it names files, functions or catalogs outside.
             FlywheelError: DuckDB cannot answer it (the message is DuckDB's), or it exceeds a limit.

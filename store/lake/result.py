@@ -193,12 +193,7 @@ def interrupt_after(
 
 @contextmanager
 def translate_errors(bounds: Bounds, query: str = "") -> Generator[None]:
-    """Translate DuckDB's errors into FlywheelError, which the shell prints without a traceback.
-
-    Args:
-        bounds: What the connection may use.
-        query: The statement that runs. An error at a bound names its file.
-    """
+    """Translate DuckDB's errors into FlywheelError, which the shell prints without a traceback."""
     import duckdb
     import pyarrow as pa
 

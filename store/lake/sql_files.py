@@ -43,12 +43,7 @@ def name_query(query: str) -> str:
 
 
 def read_sql(module: str, name: str) -> str:
-    """Return the text of `sql/NAME.sql` in the folder of a module.
-
-    Args:
-        module: The module's `__file__`.
-        name: The file's name without its suffix; it may begin with a subfolder.
-    """
+    """Return the text of `sql/NAME.sql` in the folder of a module."""
     return read_statement(Path(module).parent / "sql" / f"{name}.sql")
 
 
@@ -72,18 +67,16 @@ def describe_column(view: str, name: str) -> str | None:
     The header of the view describes it after an empty comment line, or else views/columns.yaml, or
     else the only table of the catalog that has such a column.
     """
-    return (
-        _read_own_columns(view).get(name)
-        or _read_shared_columns().get(name)
-        or _find_in_catalog(name)
-    )
-
-
-@functools.cache
-def _read_own_columns(view: str) -> dict[str, str]:
     comment = _COMMENT.match(re.sub(r"(?m)^--$", "-- ", read_view(view)))
     header = "" if comment is None else comment[0].partition("\n-- \n")[2]
-    return {found[1]: found[2].replace("\n--   ", " ") for found in _OWN_COLUMN.finditer(header)}
+    own = {found[1]: found[2].replace("\n--   ", " ") for found in _OWN_COLUMN.finditer(header)}
+    described = own.get(name) or _read_shared_columns().get(name)
+    if described:
+        return described
+    tables = catalog.load().tables.values()
+    columns = [table.columns[name] for table in tables if name in table.columns]
+    texts = {column.about + (f" [{column.unit}]" if column.unit else "") for column in columns}
+    return texts.pop() if len(texts) == 1 else None
 
 
 @functools.cache
@@ -92,13 +85,6 @@ def _read_shared_columns() -> dict[str, str]:
 
     text = _SHARED_COLUMNS.read_text("utf-8")
     return cast("dict[str, str]", yaml.load(text, Loader=yaml.CSafeLoader))
-
-
-def _find_in_catalog(name: str) -> str | None:
-    tables = catalog.load().tables.values()
-    columns = [table.columns[name] for table in tables if name in table.columns]
-    texts = {column.about + (f" [{column.unit}]" if column.unit else "") for column in columns}
-    return texts.pop() if len(texts) == 1 else None
 
 
 def read_description(sql: str) -> str:

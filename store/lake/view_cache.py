@@ -119,11 +119,6 @@ class ViewCache:
     writing a file, the rows are computed from the tables.
 
     A file in use has a shared lock, so that nobody removes it while it is read.
-
-    Args:
-        connection: Where the lake is attached at the snapshot.
-        location: Where the lake is.
-        snapshot: The snapshot that is read.
     """
 
     def __init__(
@@ -314,6 +309,8 @@ class ViewCache:
 
     def _lock(self, file: Path) -> bool:
         """Lock a file against removal; return whether it exists and is readable."""
+        import duckdb
+
         if file in self._locked:
             return True
         try:
@@ -322,11 +319,15 @@ class ViewCache:
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink == 0 or not self._is_readable(file):
+            if os.fstat(descriptor).st_nlink == 0:
                 raise FileNotFoundError(file)
+            # A truncated file has no footer.
+            self._connection.execute(f"SELECT count(*) FROM {_scan(file)}").fetchall()
         except BaseException as error:
             os.close(descriptor)
-            if isinstance(error, OSError):
+            # These say nothing about the file.
+            stopped = isinstance(error, duckdb.InterruptException | duckdb.OutOfMemoryException)
+            if isinstance(error, OSError | duckdb.Error) and not stopped:
                 return False
             raise
         self._locked[file] = descriptor
@@ -336,18 +337,6 @@ class ViewCache:
         descriptor = self._locked.pop(file, None)
         if descriptor is not None:
             os.close(descriptor)
-
-    def _is_readable(self, file: Path) -> bool:
-        """Return whether a file has its footer, which a truncated one lacks."""
-        import duckdb
-
-        try:
-            self._connection.execute(f"SELECT count(*) FROM {_scan(file)}").fetchall()
-        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
-            raise  # says nothing about the file
-        except duckdb.Error:
-            return False
-        return True
 
 
 def copy_rows(connection: duckdb.DuckDBPyConnection, query: str, target: Path) -> None:

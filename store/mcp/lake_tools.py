@@ -38,13 +38,7 @@ class IssuedPrompt:
 
 
 class LakeTools(LakeReaders):
-    """Reads one lake for tools, and knows the prompts that they gave out.
-
-    Args:
-        location: The lake.
-        at: Tag, snapshot number or ISO time that tools read; None is the newest at each call.
-        limits: Limits of each call.
-    """
+    """Reads one lake for tools, and knows the prompts that they gave out."""
 
     def __init__(self, location: Location, at: str | None, limits: QueryLimits) -> None:
         super().__init__(location, limits)

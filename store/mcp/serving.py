@@ -108,10 +108,8 @@ def make_app(server: MCPServer[Any], host: str, token: AccessToken | None) -> AS
     """Return the application of a server over HTTP.
 
     Args:
-        server: The server.
         host: Address that it listens on. On loopback, requests for other hosts are refused, which
             a page of another site could send otherwise (DNS rebinding).
-        token: What clients must send as a bearer token; None lets every client in.
     """
     app = server.streamable_http_app(
         streamable_http_path=_PATH,

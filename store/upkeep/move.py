@@ -267,9 +267,7 @@ def copy_catalog(source: Catalog, target: Catalog, data_path: str) -> None:
     """Replace the tables of a new lake with those of another lake, in one transaction.
 
     Args:
-        source: The lake to copy.
         target: A lake that DuckLake has just created, or one that an earlier call filled.
-        data_path: Where the target has its data files.
     """
     ours, theirs = source.list_columns(), target.list_columns()
     types = source.read_inlined_types()

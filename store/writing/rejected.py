@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import FlywheelError, RowsRejected, summarize_error
-from store.lake.host import write_durably
+from store.lake.host import sync, write_durably
 from store.schema.catalog import Catalog
 from store.writing.bundle import Bundle
-from store.writing.spool import SEALED, Place, Record, decode, encode, sync
+from store.writing.spool import SEALED, Place, Record, decode, encode
 
 log = logging.getLogger(__name__)
 NEXT_STEP = (
@@ -106,7 +106,8 @@ def _read_bundle(catalog: Catalog, report: Path) -> Bundle | None:
 
 def keep_record(record: Record) -> None:
     """Keep the bytes of a damaged record, and warn of it."""
-    file = _locate(record)
+    assert record.place is not None
+    file = locate_file(record.place)
     log.warning(
         "a record of the spool is damaged and is kept as %s: %s\n%s",
         file,
@@ -121,7 +122,8 @@ def keep_bundle(record: Record, position: int, error: FlywheelError) -> None:
     report: dict[str, Any] = {"reason": str(error)}
     if isinstance(error, RowsRejected):
         report["rows"] = [error.table, error.rule, error.count, error.examples]
-    one, file = record.bundles[position], _locate(record, position)
+    assert record.place is not None
+    one, file = record.bundles[position], locate_file(record.place, position)
     log.warning("%r is not stored and is kept as %s: %s\n%s", one.message, file, error, NEXT_STEP)
     _keep(file, encode([one], file.stem), report)
 
@@ -146,11 +148,6 @@ def locate_file(place: Place, position: int = 0) -> Path:
     """Return the file of a rejected bundle of a record."""
     name = f"{place.file.name}-{place.number:06d}-{position:04d}{SEALED}"
     return locate_folder(place.file.parent) / name
-
-
-def _locate(record: Record, position: int = 0) -> Path:
-    assert record.place is not None
-    return locate_file(record.place, position)
 
 
 def _keep(file: Path, data: bytes, report: dict[str, Any]) -> None:

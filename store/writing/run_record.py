@@ -46,17 +46,7 @@ def make_run(
     snapshot_id: int | None = None,
     started_at: datetime | None = None,
 ) -> dict[str, Any]:
-    """Return the row of a run of this process.
-
-    Args:
-        kind: A run_kind of the catalog.
-        name: Member that runs.
-        config: The resolved configuration, or its JSON.
-        run_id: Id of the run (default: a new UUIDv7).
-        lake_id: Lake that the run reads.
-        snapshot_id: Snapshot that the run reads.
-        started_at: When the run began (default: now).
-    """
+    """Return the row of a run of this process; by default it has a new id and began now."""
     return {
         "run_id": run_id or uuid7(),
         "kind": kind,
@@ -99,9 +89,6 @@ def record_run(
 
     Args:
         writer: Where to append. It must be open until the run has ended.
-        run: The row of the run, from `make_run`.
-        message: Message of the commit that stores the row.
-        tables: Rows of other tables that are stored together with the row.
         resumed: Whether the lake may have the run already.
 
     Raises:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable
-from store.lake.host import take_lock, write_holder
+from store.lake.host import sync, take_lock
 from store.schema.catalog import Catalog
 from store.writing.bundle import Bundle, fit_schema, serialize
 
@@ -135,16 +135,7 @@ class Spool:
             self._folder.mkdir(parents=True, exist_ok=True)
             handle = open(self._folder / _TURN, "ab")  # noqa: SIM115
         with handle:
-            is_taken = True
-            if wait:
-                take_lock(handle.fileno(), self._folder / _TURN, self._author)
-            else:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    write_holder(handle.fileno(), self._author)
-                except BlockingIOError:
-                    is_taken = False
-            yield is_taken
+            yield take_lock(handle.fileno(), self._folder / _TURN, self._author, wait=wait)
 
     @contextmanager
     def _lock_file(self) -> Generator[tuple[Path, BinaryIO]]:
@@ -168,15 +159,6 @@ class Spool:
             finally:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 os.close(descriptor)
-
-
-def sync(path: Path) -> None:
-    """Force a file, or the names of a folder's files, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def list_files(folder: Path) -> list[Path]:

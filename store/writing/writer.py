@@ -192,7 +192,7 @@ class Writer:
         """
         bundle = Bundle(bundle_id=bundle_id, message=message, author=self.author)
         with self._lock():
-            if self._find_committed(bundle_id):
+            if self.has_bundle(bundle_id):
                 return None
             self._connection.execute(f"SET threads = {self._threads}")
             try:
@@ -209,12 +209,9 @@ class Writer:
 
     def has_bundle(self, bundle_id: str) -> bool:
         """Return whether a bundle of this identity has been committed."""
-        with self._explain_faults():
-            return self._find_committed(bundle_id)
-
-    def _find_committed(self, bundle_id: str) -> bool:
         query = "SELECT 1 FROM lake.ingest_log WHERE bundle_id = ?"
-        return self._connection.execute(query, [bundle_id]).fetchone() is not None
+        with self._explain_faults():
+            return self._connection.execute(query, [bundle_id]).fetchone() is not None
 
     def choose_time(self, table: str) -> datetime:
         """Return the time of a new row that must count as the latest of its table.

@@ -141,7 +141,6 @@ class Import:
         """Yield the bundles of files in order.
 
         Args:
-            files: What to read.
             start: Returns a new function that adds records, called once per pass over a file.
 
         Raises:
