@@ -20,13 +20,13 @@ from store import errors, faults, ids
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from store.bounds import QueryLimits
     from store.code import constant_answers, cuda_facts, languages, python_syntax
     from store.code.completion import ParsedCompletion, clean_text, parse_completion
     from store.code.features import extract_features
     from store.dossier.names import find_kernel, find_task
     from store.hub import viewer
     from store.importers.reading.run import run_import
-    from store.lake.limits import QueryLimits
     from store.lake.location import Location
     from store.lake.reader import Lake
     from store.lake.result import Result
@@ -89,7 +89,7 @@ _HOMES = {
     "store.dossier.names": ("find_kernel", "find_task"),
     "store.hub": ("viewer",),
     "store.importers.reading.run": ("run_import",),
-    "store.lake.limits": ("QueryLimits",),
+    "store.bounds": ("QueryLimits",),
     "store.lake.location": ("Location",),
     "store.lake.reader": ("Lake",),
     "store.lake.result": ("Result",),

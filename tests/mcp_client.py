@@ -15,11 +15,10 @@ from typing import Any
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from store.lake.limits import QueryLimits
+from store.bounds import QueryLimits
 from store.lake.location import Location
 from store.mcp.lake_tools import LakeTools
-from store.mcp.server import READING_ROOMS, build_server
-from store.mcp.serving import AgentLimits
+from store.mcp.serving import READING_ROOMS, AgentLimits, build_server
 
 
 class Agent:

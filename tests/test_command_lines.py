@@ -20,7 +20,7 @@ from rich.console import Console
 
 import store
 from store.commandline import members
-from store.commandline.help import CommandApp, HelpFormatter
+from store.commandline.members import CommandApp, HelpFormatter
 
 ROOT = Path(store.__file__).parents[1]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]

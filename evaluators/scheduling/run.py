@@ -28,12 +28,12 @@ from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import Builder
 from evaluators.worker.build_cache import Builds, default_root
 from store import read_sql
+from store.bounds import QueryLimits
 from store.commandline import echo, interrupts
 from store.commandline.escape import quote_name
 from store.commandline.progress import Progress
 from store.errors import RowsRejected, UnknownName
 from store.ids import content_id
-from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa

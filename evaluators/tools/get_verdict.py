@@ -7,7 +7,7 @@ from typing import Any
 import store
 from evaluators.submissions.attempts import JudgeTools
 from store.lake.reader import Lake
-from store.mcp.reply import Reply
+from store.mcp.lake_tools import Reply
 
 READS_ONLY = False
 _LONGEST_WAIT_S = 55.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from evaluators.submissions.attempts import JudgeTools, Submission
 from store.errors import UnknownName
-from store.mcp.lake_tools import CLIENT
-from store.mcp.reply import Reply
+from store.mcp.lake_tools import CLIENT, Reply
 
 READS_ONLY = False
 

@@ -10,8 +10,7 @@ from pipelines.contract import Baseline, Evidence, Purpose, Request, Strategy
 from store.dossier.names import find_task
 from store.errors import DatasetError, EmptyDataset
 from store.ids import messages_json
-from store.mcp.lake_tools import IssuedPrompt, LakeTools
-from store.mcp.reply import Reply
+from store.mcp.lake_tools import IssuedPrompt, LakeTools, Reply
 
 if TYPE_CHECKING:
     import store

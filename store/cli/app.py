@@ -16,10 +16,11 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from store import faults
+from store.bounds import QueryLimits
 from store.commandline import echo, members
 from store.commandline.escape import quote_name
-from store.commandline.help import CommandApp, make_room_app
 from store.commandline.members import (
+    CommandApp,
     Common,
     Count,
     Format,
@@ -27,12 +28,12 @@ from store.commandline.members import (
     Member,
     PageFormat,
     annotate_config,
+    make_room_app,
 )
 from store.commandline.outputs import write_file
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 from store.lake.exclusions import Inclusions, describe_left_out
-from store.lake.limits import QueryLimits
 from store.mcp.serving import Address, AgentLimits
 from store.schema.sql_text import quote_values
 
@@ -613,8 +614,7 @@ def mcp(
         Read the lake at this tag, snapshot number or ISO time (default: newest at each call).
     """
     from store.mcp.lake_tools import LakeTools
-    from store.mcp.server import build_server
-    from store.mcp.serving import serve
+    from store.mcp.serving import build_server, serve
 
     serve(LakeTools(locate_lake(common), at, limits), build_server, address)
 
@@ -657,9 +657,9 @@ def detect(path: Path, /, *, format: Format = "table", common: Common = COMMON) 
     import pyarrow as pa
 
     from store.commandline import display
-    from store.importers.reading import detection
+    from store.importers.reading import sources
 
-    one = detection.choose(path, detection.detect(path))
+    one = sources.choose(path, sources.detect(path))
     row = {"importer": one.importer, "recognizes": one.seen}
     display.write_rows(pa.Table.from_pylist([row]), format)
 
@@ -1175,16 +1175,16 @@ def rejected(
     import store
     from store.errors import UnknownName
     from store.schema import catalog
-    from store.writing import rejected as kept
+    from store.writing import spool
 
     location, rules = locate_lake(common), catalog.load()
     location.require()
-    bundles = kept.list_rejected(rules, location.spool)
+    bundles = spool.list_rejected(rules, location.spool)
     names = [bundle.name for bundle in bundles]
     given = retry or discard
     if given is None:
         rows = [asdict(bundle) for bundle in bundles]
-        columns = [field.name for field in fields(kept.RejectedBundle)]
+        columns = [field.name for field in fields(spool.RejectedBundle)]
         print_rows(pa.table({name: [row[name] for row in rows] for name in columns}), format)
         return
     if retry and discard:
@@ -1195,13 +1195,13 @@ def rejected(
     chosen = names if "all" in given else list(dict.fromkeys(given))
     if discard:
         for name in chosen:
-            kept.discard(location.spool, name)
+            spool.discard(location.spool, name)
         echo.print_result(f"{len(chosen)} bundles deleted")
         return
     with store.writer(common.lake, author="store rejected") as writer:
-        places = [kept.put_back(rules, location.spool, name) for name in chosen]
+        places = [spool.put_back(rules, location.spool, name) for name in chosen]
         snapshot = writer.flush()
-    refused = sum(place is None or kept.is_kept(place) for place in places)
+    refused = sum(place is None or spool.is_kept(place) for place in places)
     echo.print_result(f"{len(chosen) - refused} bundles stored → snapshot {snapshot}")
     if refused:
         echo.print_error(

@@ -7,8 +7,7 @@ from typing import Any
 
 import store
 from store.lake import sql_files
-from store.schema.catalog import Catalog
-from store.schema.tables import Table
+from store.schema.catalog import Catalog, Table
 
 _ABOUT_BASELINES = "Ways to run a task's own module that kernels are compared with."
 

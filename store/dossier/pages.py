@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -15,13 +17,15 @@ from store.dossier.names import (
     find_task,
     read_task_names,
 )
-from store.dossier.run_states import find_state
+from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from store.lake.location import Location
     from store.lake.reader import Lake
+
 
 Kind: TypeAlias = Literal["task", "kernel", "run"]
 SECTIONS: dict[Kind, dict[str, str]] = {
@@ -128,3 +132,28 @@ def _read_page(lake: Lake, kind: Kind, row: dict[str, Any]) -> Page:
         for title, query in SECTIONS[kind].items()
     }
     return Page(kind=kind, row=row, sections=sections)
+
+
+def find_state(location: Location, run: Mapping[str, Any]) -> str:
+    """Return the state of a run in words; the lease of an open one tells whether it still runs.
+
+    Args:
+        run: run_id, and the state and host that the view run_states has at some snapshot.
+
+    Raises:
+        LakeUnreachable: the server that keeps the leases does not answer.
+    """
+    if run["state"] != "open":
+        return str(run["state"])
+    # Ask before reading again: a run stores its end before it gives up its lease.
+    if location.find_held([run["run_id"]]):
+        return "running"
+    with Lake(location) as newest:
+        row = newest.run("SELECT state FROM run_states WHERE run_id = $1", [run["run_id"]]).one()
+    if row is not None and row["state"] != "open":
+        return f"open at this snapshot, and {row['state']} since"
+    if location.sees_every_host:
+        return "killed (its process is gone, or has lost its connection to the database)"
+    if run["host"] not in (None, platform.node()):
+        return f"open on another host, {run['host']}, which alone knows whether it still runs"
+    return "killed (its process is gone)"

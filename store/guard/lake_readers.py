@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from store.bounds import QueryLimits
 from store.errors import FlywheelError, ServerBusy
 from store.guard.query_process import QueryAnswer, QueryProcess
 from store.lake import attachment
-from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.reader import Lake
 

@@ -27,9 +27,9 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
 from store import errors, faults
+from store.bounds import QueryLimits
 from store.errors import FlywheelError, UnknownName, UnsafeSQL
 from store.lake.host import choose_scratch
-from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa

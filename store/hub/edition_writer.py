@@ -25,7 +25,7 @@ from store.lake.location import EDITION_MANIFEST, METADATA
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.schema import catalog, row_checks
-from store.schema.tables import Table
+from store.schema.catalog import Table
 from store.upkeep.maintenance import require_whole
 
 if TYPE_CHECKING:

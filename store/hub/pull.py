@@ -30,8 +30,7 @@ from store.commandline.escape import quote_name
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet
-from store.foreign.columns import cast_null_types, clamp_times
-from store.foreign.parquet import ParquetLimits
+from store.foreign.parquet import ParquetLimits, cast_null_types, clamp_times
 from store.hub.client import REPO, Hub, RepositoryState
 from store.hub.edition_writer import FORMAT, MANIFEST
 from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, is_scrubbed
@@ -41,9 +40,9 @@ from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.schema import catalog as catalogs
 from store.schema import row_checks
+from store.schema.catalog import Table
 from store.schema.row_checks import EXAMPLES, describe_rows
 from store.schema.sql_text import quote_names
-from store.schema.tables import Table
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,8 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
-from store.schema.catalog import Catalog
-from store.schema.tables import Column, Table
+from store.schema.catalog import Catalog, Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import Fields
-from store.importers.reading import detection, flashinfer, pieces, sources
+from store.importers.reading import flashinfer, pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows
 
@@ -40,8 +40,8 @@ class Config(SearchOrigin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has results of AccelOpt."""
-    for file in detection.list_below(path, RESULTS):
-        if detection.has_names(file, "executor_results"):
+    for file in sources.list_below(path, RESULTS):
+        if sources.has_names(file, "executor_results"):
             return f"{file.name} with executor_results"
     return None
 

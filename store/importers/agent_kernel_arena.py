@@ -23,7 +23,7 @@ from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
 from store.foreign import yaml_text
 from store.foreign.fields import Fields
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 
 NAME = "agent-kernel-arena"
@@ -42,8 +42,8 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has results of AgentKernelArena."""
-    for file in detection.list_below(path, RESULT):
-        if "pass_compilation:" in detection.read_head(file):
+    for file in sources.list_below(path, RESULT):
+        if "pass_compilation:" in sources.read_head(file):
             return f"{file.name} with pass_compilation"
     return None
 

@@ -18,7 +18,7 @@ from typing import Any
 import store
 from store.errors import ImportFailed
 from store.foreign.fields import NOTHING_STORED, Fields
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.sessions import SessionOrigin, SessionRows, read_content
 
 NAME = "atif"
@@ -37,8 +37,8 @@ class Config(SessionOrigin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has trajectories in ATIF."""
-    for file in detection.list_files(path, "*.json", "*/trajectory.json", "*/*/trajectory.json"):
-        if '"ATIF-v' in detection.read_head(file)[:2000]:
+    for file in sources.list_files(path, "*.json", "*/trajectory.json", "*/*/trajectory.json"):
+        if '"ATIF-v' in sources.read_head(file)[:2000]:
             return f"{file.name} with an ATIF schema_version"
     return None
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import store
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.sessions import SessionOrigin, SessionRows, read_claude_code
 
 NAME = "claude-code"
@@ -33,8 +33,8 @@ class Config(SessionOrigin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has sessions of Claude Code."""
-    for file in detection.list_files(path, "*.jsonl", "*/*.jsonl")[:1]:
-        first = detection.read_first_object(file)
+    for file in sources.list_files(path, "*.jsonl", "*/*.jsonl")[:1]:
+        first = sources.read_first_object(file)
         named = "sessionId" in first or "session_id" in first or "leafUuid" in first
         if first.get("type") in _TYPES and named:
             return f"{file.name}: lines with type and session id"

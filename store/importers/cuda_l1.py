@@ -28,7 +28,7 @@ from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import Fields
 from store.ids import content_id
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows, decide_splits
 
 NAME = "cuda-l1"
@@ -61,9 +61,9 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is the release."""
-    for file in detection.list_files(path, "*.json", "optimized_cuda_code/*.json", "codes/*.json"):
-        if detection.has_names(file, "level_id", "ref_code") and "custom_code" in (
-            detection.read_first_object(file)
+    for file in sources.list_files(path, "*.json", "optimized_cuda_code/*.json", "codes/*.json"):
+        if sources.has_names(file, "level_id", "ref_code") and "custom_code" in (
+            sources.read_first_object(file)
         ):
             return f"{file.name}: lines with level_id, ref_code and custom_code"
     return None

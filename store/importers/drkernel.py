@@ -19,7 +19,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.kernelbook import adapt_task
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows
 
 NAME = "drkernel"
@@ -48,8 +48,8 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is a dataset of Dr.Kernel."""
-    return detection.find_columns(path, "messages", "original_python_code") or (
-        detection.find_columns(path, "reward_model", "extra_info", "prompt")
+    return sources.find_columns(path, "messages", "original_python_code") or (
+        sources.find_columns(path, "reward_model", "extra_info", "prompt")
     )
 
 

@@ -19,7 +19,7 @@ from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import Fields
 from store.ids import content_id
-from store.importers.reading import detection, flashinfer, pieces, sources
+from store.importers.reading import flashinfer, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
 
 NAME = "flashinfer-trace"
@@ -51,8 +51,8 @@ class _Parts:
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is a flashinfer-trace dataset."""
-    for file in detection.list_files(path, "definitions/*.json", "definitions/*/*.json"):
-        if path.is_dir() and detection.has_names(file, "op_type", "axes", "reference"):
+    for file in sources.list_files(path, "definitions/*.json", "definitions/*/*.json"):
+        if path.is_dir() and sources.has_names(file, "op_type", "axes", "reference"):
             return f"{file.relative_to(path)} with op_type, axes and reference"
     return None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import store
 from store.foreign.fields import Fields
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows
 
@@ -51,8 +51,8 @@ class _Node:
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has solutions of K-Search."""
-    for file in detection.list_below(path, SOLUTIONS):
-        first = detection.read_first_object(file)
+    for file in sources.list_below(path, SOLUTIONS):
+        first = sources.read_first_object(file)
         if {"solution_id", "definition", "eval_result"} <= first.keys():
             return f"{file.name} with solution_id and eval_result"
     return None

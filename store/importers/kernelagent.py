@@ -19,7 +19,7 @@ from typing import Any
 import store
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.programs import ProgramOrigin, ProgramRows
 from store.importers.reading.rows import BundleRows
 
@@ -40,10 +40,10 @@ class Config(ProgramOrigin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has a database or a session of KernelAgent."""
-    for file in detection.list_files(path, DATABASE, f"*/{DATABASE}", f"*/*/{DATABASE}"):
-        if detection.has_names(file, "programs"):
+    for file in sources.list_files(path, DATABASE, f"*/{DATABASE}", f"*/*/{DATABASE}"):
+        if sources.has_names(file, "programs"):
             return f"{file.name} with programs"
-    for file in detection.list_files(path, PROBLEM, f"*/{PROBLEM}", f"*/*/{PROBLEM}"):
+    for file in sources.list_files(path, PROBLEM, f"*/{PROBLEM}", f"*/*/{PROBLEM}"):
         if path.is_dir() and any(
             _SEED.fullmatch(one.name) for one in file.parent.glob("seed_*.py")
         ):

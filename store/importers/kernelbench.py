@@ -17,7 +17,7 @@ from store.code import task_families
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.foreign.parquet import check_files
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
 
 NAME = "kernelbench"
@@ -41,10 +41,10 @@ class Config(pieces.Origin):
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has the tasks of KernelBench."""
     patterns = "level[1-9]/*.py", "KernelBench/level[1-9]/*.py"
-    for file in detection.list_files(path, *patterns):
+    for file in sources.list_files(path, *patterns):
         if path.is_dir() and split_stem(file.stem):
             return f"{file.relative_to(path)}: a numbered task in the folder of a level"
-    return detection.find_columns(path, "code", "level", "name", "problem_id")
+    return sources.find_columns(path, "code", "level", "name", "problem_id")
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:

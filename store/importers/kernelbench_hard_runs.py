@@ -23,7 +23,7 @@ from store.errors import ImportFailed
 from store.foreign import yaml_text
 from store.foreign.fields import Fields
 from store.ids import content_id
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows, SuiteTasks
 from store.importers.reading.sessions import SessionRows, read_claude_code
 
@@ -53,8 +53,8 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has runs of KernelBench-Hard."""
-    for file in detection.list_files(path, "runs/*/result.json", "*/result.json")[:1]:
-        if detection.has_names(file, "peak_fraction", "harness", "problem"):
+    for file in sources.list_files(path, "runs/*/result.json", "*/result.json")[:1]:
+        if sources.has_names(file, "peak_fraction", "harness", "problem"):
             return f"{file.relative_to(path)} with harness and peak_fraction"
     return None
 

@@ -23,7 +23,7 @@ from store.foreign import json_text
 from store.foreign.fields import Fields, clean, read_figure
 from store.ids import content_id
 from store.importers.kernelbench import split_stem
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows, gpu_name
 from store.schema.baselines import Baseline as BaselineName
 from store.schema.baselines import list_baselines
@@ -82,7 +82,7 @@ class _Sample:
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is a run folder."""
-    for file in detection.list_files(path, "level_*_problem_*_sample_*_kernel.py"):
+    for file in sources.list_files(path, "level_*_problem_*_sample_*_kernel.py"):
         if path.is_dir() and _KERNEL.fullmatch(file.name):
             return f"{file.name}: a kernel named by level, problem and sample"
     return None

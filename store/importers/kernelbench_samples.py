@@ -24,7 +24,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.kernelbench_run import parse_entry
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows, SuiteTasks
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def recognize(path: Path) -> str | None:
     """Return what shows that a path has samples of this layout."""
     deep = "problem_*/sample_*/kernel.json", "problem_*/sample_*/log.json"
     for above in ("", "*/", "*/*/", "*/*/*/"):
-        for file in detection.list_files(path, *(above + one for one in deep))[:1]:
+        for file in sources.list_files(path, *(above + one for one in deep))[:1]:
             if _PLACE.fullmatch(file.resolve().as_posix()):
                 return f"{file.relative_to(path)} in a folder levelN/MODEL"
     return None

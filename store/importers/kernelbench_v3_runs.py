@@ -21,7 +21,7 @@ from store.errors import ImportFailed
 from store.foreign import csv_text
 from store.foreign.fields import Fields
 from store.importers.kernelbench import split_stem
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows, SuiteTasks
 
 NAME = "kernelbench-v3-runs"
@@ -44,7 +44,7 @@ class Config(pieces.Origin):
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is the dataset."""
     file = path / RESULTS if path.is_dir() else path
-    head = detection.read_head(file).partition("\n")[0] if file.is_file() else ""
+    head = sources.read_head(file).partition("\n")[0] if file.is_file() else ""
     wanted = {"solution_link", "baseline_type", "precision_used"}
     return (
         f"{file.name} with {', '.join(sorted(wanted))}" if wanted <= set(head.split(",")) else None

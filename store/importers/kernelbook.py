@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import store
 from store.foreign.fields import Fields
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 
 NAME = "kernelbook"
@@ -62,7 +62,7 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is KernelBook."""
-    return detection.find_columns(path, "python_code", "triton_code", "entry_point")
+    return sources.find_columns(path, "python_code", "triton_code", "entry_point")
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import store
 from store.foreign.fields import Fields
 from store.ids import content_id
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 
 NAME = "kernelbot"
@@ -55,7 +55,7 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has an export of kernelbot."""
-    return detection.find_columns(path, "submission_id", "leaderboard_id", "runner", "code")
+    return sources.find_columns(path, "submission_id", "leaderboard_id", "runner", "code")
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:

@@ -16,7 +16,7 @@ import store
 from store.code import entry_points, task_families
 from store.errors import ImportFailed, UnknownName
 from store.ids import content_id
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import ENTRY_PATH, BundleRows, decide_splits
 
 NAME = "kernels"
@@ -44,7 +44,7 @@ def recognize(path: Path) -> str | None:
     """Return what shows that a path is a folder of tasks and candidates."""
     if (path / TASK_FILE).is_file():
         return f"{TASK_FILE} with candidates beside it"
-    if (path / "kernels").is_dir() and detection.list_files(path, "tasks/*.py"):
+    if (path / "kernels").is_dir() and sources.list_files(path, "tasks/*.py"):
         return "the folders tasks/ and kernels/"
     return None
 

@@ -22,10 +22,10 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.foreign import parquet
-from store.foreign.columns import clamp_times
-from store.importers.reading import detection, sources
+from store.foreign.parquet import clamp_times
+from store.importers.reading import sources
 from store.schema import catalog
-from store.schema.tables import Table
+from store.schema.catalog import Table
 from store.writing import bundle
 from store.writing.bundle import Bundle
 
@@ -60,7 +60,7 @@ def recognize(path: Path) -> str | None:
     """Return what shows that a path has rows of another lake."""
     for table, wanted in _SIGNS.items():
         file = path / f"{table}.parquet"
-        if file.is_file() and wanted <= detection.read_columns(file):
+        if file.is_file() and wanted <= sources.read_columns(file):
             return f"{file.name} with the columns of a lake's {table}"
     return None
 

@@ -19,7 +19,7 @@ from typing import Any
 import store
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.programs import ProgramOrigin, ProgramRows, list_parents_first
 from store.importers.reading.rows import BundleRows
 
@@ -37,12 +37,12 @@ class Config(ProgramOrigin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has traces or checkpoints of OpenEvolve."""
-    for file in detection.list_files(path, *_TRACES, "*/evolution_trace.*"):
+    for file in sources.list_files(path, *_TRACES, "*/evolution_trace.*"):
         if _is_trace(file):
             return f"{file.name} with child_id and child_metrics"
     for above in ("", "*/", "*/*/", "*/*/*/") if path.is_dir() else ():
-        for file in detection.list_files(path, f"{above}programs/*.json")[:1]:
-            if detection.has_names(file, "parent_id", "iteration_found", "metrics"):
+        for file in sources.list_files(path, f"{above}programs/*.json")[:1]:
+            if sources.has_names(file, "parent_id", "iteration_found", "metrics"):
                 return f"{file.relative_to(path)} with iteration_found"
     return None
 
@@ -110,8 +110,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 def _is_trace(file: Path) -> bool:
     if file.suffix == ".json":
-        return detection.has_names(file, "traces", "child_id", "child_metrics")
-    return {"child_id", "parent_id", "child_metrics"} <= detection.read_first_object(file).keys()
+        return sources.has_names(file, "traces", "child_id", "child_metrics")
+    return {"child_id", "parent_id", "child_metrics"} <= sources.read_first_object(file).keys()
 
 
 @dataclass(frozen=True)

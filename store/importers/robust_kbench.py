@@ -19,7 +19,7 @@ from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
 from store.foreign import csv_text
 from store.foreign.fields import Fields
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 
 NAME = "robust-kbench"
@@ -47,8 +47,8 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has results of robust-kbench."""
-    for file in detection.list_files(path, "results.csv", "highlighted/results.csv"):
-        head = detection.read_head(file).partition("\n")[0]
+    for file in sources.list_files(path, "results.csv", "highlighted/results.csv"):
+        head = sources.read_head(file).partition("\n")[0]
         if "Kernel Name" in head and "Speedup Compile" in head:
             return f"{file.name} with Kernel Name and Speedup Compile"
     return None
@@ -57,7 +57,7 @@ def recognize(path: Path) -> str | None:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of results.csv in bundles."""
     root = sources.require_path(path, "a checkout of robust-kbench, or its results.csv")
-    files = detection.list_files(root, "results.csv", "highlighted/results.csv")
+    files = sources.list_files(root, "results.csv", "highlighted/results.csv")
     if not files:
         raise ImportFailed(f"{root} holds no highlighted/results.csv", "Name the checkout.")
     parse = partial(csv_text.read_rows, required=_REQUIRED, numbers=_NUMBERS, flags=_FLAGS)

@@ -21,7 +21,7 @@ from store.code import task_families
 from store.commandline.members import DeviceModel
 from store.foreign.fields import Fields
 from store.ids import content_id
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is the archive."""
-    return detection.find_columns(path, "PyTorch_Code_Module", "CUDA_Code")
+    return sources.find_columns(path, "PyTorch_Code_Module", "CUDA_Code")
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:

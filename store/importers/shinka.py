@@ -17,7 +17,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign import json_text, sqlite
 from store.foreign.fields import Fields
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.programs import SCORE, ProgramOrigin, ProgramRows
 from store.importers.reading.rows import BundleRows
 
@@ -38,7 +38,7 @@ class Config(ProgramOrigin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has a database of ShinkaEvolve."""
-    for file in detection.list_files(path, "*.sqlite", "*.db", "*/*.sqlite"):
+    for file in sources.list_files(path, "*.sqlite", "*.db", "*/*.sqlite"):
         if sqlite.is_sqlite(file) and {"code", "combined_score", "island_idx"} <= set(
             sqlite.list_columns(file, TABLE)
         ):
@@ -49,7 +49,7 @@ def recognize(path: Path) -> str | None:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the programs of each database in bundles."""
     root = sources.require_path(path, "evolution_db.sqlite of ShinkaEvolve, or its folder")
-    listed = detection.list_files(root, "*.sqlite", "*.db", "*/*.sqlite")
+    listed = sources.list_files(root, "*.sqlite", "*.db", "*/*.sqlite")
     files = [file for file in listed if sqlite.is_sqlite(file)]
     if not files:
         raise ImportFailed(f"{root} holds no SQLite database", "Name evolution_db.sqlite itself.")

@@ -24,7 +24,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import NOTHING_STORED, Fields
-from store.importers.reading import detection, flashinfer, pieces, sources
+from store.importers.reading import flashinfer, pieces, sources
 from store.importers.reading.rows import BundleRows
 
 log = logging.getLogger(__name__)
@@ -56,10 +56,10 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has problems of SOL-ExecBench."""
-    for file in detection.list_below(path, "definition.json"):
+    for file in sources.list_below(path, "definition.json"):
         if path.is_dir() and file.with_name("workload.jsonl").is_file():
             return f"{file.relative_to(path)} with workload.jsonl"
-    return detection.find_columns(path, "axes", "reference", "workloads")
+    return sources.find_columns(path, "axes", "reference", "workloads")
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:

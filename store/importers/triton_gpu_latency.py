@@ -20,7 +20,7 @@ from typing import Literal
 import store
 from store.commandline.members import DeviceModel
 from store.foreign.fields import Fields
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 
 NAME = "triton-gpu-latency"
@@ -43,7 +43,7 @@ class Config(pieces.Origin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path is the dataset."""
-    columns = detection.read_columns(path)
+    columns = sources.read_columns(path)
     allowed = {*COLUMNS, "__index_level_0__"}
     return "columns x and y" if {"x", "y"} <= columns <= allowed else None
 

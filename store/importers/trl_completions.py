@@ -21,7 +21,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.foreign.fields import clean, read_figure
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Config(pieces.TaskOrigin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has completions that TRL logged."""
-    return detection.find_columns(path, "step", "prompt", "completion")
+    return sources.find_columns(path, "step", "prompt", "completion")
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:

@@ -21,7 +21,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign import json_text
 from store.foreign.fields import NOTHING_STORED, Fields, clean
-from store.importers.reading import detection, pieces, sources
+from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.sessions import MOST_TOKENS, SessionOrigin, SessionRows, read_content
 
@@ -39,8 +39,8 @@ class Config(SessionOrigin):
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has rollouts of verifiers."""
-    for file in detection.list_files(path, "*.jsonl", f"*/{TRACES}", f"*/*/{TRACES}")[:1]:
-        if {"env", "task", "traces"} <= detection.read_first_object(file).keys():
+    for file in sources.list_files(path, "*.jsonl", f"*/{TRACES}", f"*/*/{TRACES}")[:1]:
+        if {"env", "task", "traces"} <= sources.read_first_object(file).keys():
             return f"{file.name}: episodes with env, task and traces"
     return None
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.bounds import read_bounds
+from store.bounds import QueryLimits, read_bounds
 from store.errors import UnknownName
 from store.lake import exclusions, user_sql, view_cache
 from store.lake.attachment import connect, pin
 from store.lake.host import choose_scratch
-from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import BATCH_ROWS, Parameters, Result, interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_description, read_sql, read_view

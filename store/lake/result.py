@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from store import faults
-from store.bounds import GB, Bounds
+from store.bounds import GB, Bounds, QueryLimits
 from store.commandline.escape import encode_json
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
-from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.sql_files import name_query
 from store.schema.sql_text import quote_values

@@ -15,9 +15,8 @@ from store import __version__, describe_version
 from store.errors import CatalogError
 from store.ids import uuid7
 from store.schema import widening
-from store.schema.catalog import Catalog, read_definition
+from store.schema.catalog import Catalog, Column, Table, read_definition
 from store.schema.sql_text import quote_names, quote_values
-from store.schema.tables import Column, Table
 
 if TYPE_CHECKING:
     import duckdb

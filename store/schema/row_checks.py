@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.errors import RowsRejected
 from store.ids import compute_row_id
-from store.schema.catalog import TIME_RANGES, Catalog
-from store.schema.tables import Column, Table
+from store.schema.catalog import TIME_RANGES, Catalog, Column, Table
 
 if TYPE_CHECKING:
     import duckdb

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from store.errors import CatalogError
 from store.schema import row_checks
-from store.schema.catalog import SENSITIVITIES, Catalog
+from store.schema.catalog import SENSITIVITIES, Catalog, Column, Enum, Table
 from store.schema.sql_text import quote_names
-from store.schema.tables import Column, Enum, Table
 
 if TYPE_CHECKING:
     import duckdb

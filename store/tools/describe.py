@@ -6,8 +6,7 @@ from typing import Any
 
 from store.errors import UnknownName
 from store.lake.sql_files import describe_column, list_views, read_description, read_view
-from store.mcp.lake_tools import LakeTools
-from store.mcp.reply import Reply
+from store.mcp.lake_tools import LakeTools, Reply
 from store.schema import catalog
 
 READS_ONLY = True

@@ -7,8 +7,7 @@ from typing import Any
 from store.dossier.names import find_task
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.mcp.lake_tools import LakeTools
-from store.mcp.reply import Reply
+from store.mcp.lake_tools import LakeTools, Reply
 
 READS_ONLY = True
 

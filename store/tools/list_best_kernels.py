@@ -9,8 +9,7 @@ from typing import Any
 from store.dossier.names import find_task
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.mcp.lake_tools import LakeTools
-from store.mcp.reply import CODE_CHARS, Reply
+from store.mcp.lake_tools import CODE_CHARS, LakeTools, Reply
 
 READS_ONLY = True
 _MOST = 10

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
-from store.mcp.lake_tools import LakeTools
-from store.mcp.reply import Reply
+from store.mcp.lake_tools import LakeTools, Reply
 
 READS_ONLY = True
 _LONGEST_SQL = 200_000

@@ -7,8 +7,7 @@ from typing import Any
 from store.commandline.python_rows import list_rows
 from store.dossier.pages import read_kernel_page
 from store.lake.reader import Lake
-from store.mcp.lake_tools import LakeTools
-from store.mcp.reply import Reply, slice_text
+from store.mcp.lake_tools import LakeTools, Reply, slice_text
 
 READS_ONLY = True
 

@@ -8,8 +8,7 @@ from store.commandline.python_rows import list_rows
 from store.dossier.pages import read_task_page
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.mcp.lake_tools import LakeTools
-from store.mcp.reply import Reply, slice_text
+from store.mcp.lake_tools import LakeTools, Reply, slice_text
 
 READS_ONLY = True
 

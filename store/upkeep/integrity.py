@@ -17,10 +17,9 @@ from store.lake.reader import SMALL_ROWS, Lake
 from store.lake.sql_files import read_sql, read_view
 from store.schema import catalog as catalogs
 from store.schema import migrate, row_checks, sql_text
-from store.schema.catalog import Catalog
+from store.schema.catalog import Catalog, Table
 from store.schema.row_checks import NAME_RULE
 from store.schema.sql_text import quote_values
-from store.schema.tables import Table
 from store.upkeep.maintenance import (
     NOTHING,
     ORPHAN_AGE,
@@ -32,8 +31,7 @@ from store.upkeep.maintenance import (
     read_checked,
     write_checked,
 )
-from store.writing.rejected import NEXT_STEP, list_rejected, locate_folder
-from store.writing.spool import count_bundles
+from store.writing.spool import NEXT_STEP, count_bundles, list_rejected, locate_folder
 
 if TYPE_CHECKING:
     import duckdb

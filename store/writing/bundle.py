@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from store.errors import FlywheelError, RowsRejected
-from store.schema.tables import Table
+from store.schema.catalog import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from store.lake.attachment import is_expired, list_filled_tables
 from store.lake.location import METADATA, Location
-from store.schema.catalog import Catalog
+from store.schema.catalog import Catalog, Table
 from store.schema.row_checks import Export
 from store.schema.sql_text import quote_values
-from store.schema.tables import Table
 
 if TYPE_CHECKING:
     import duckdb

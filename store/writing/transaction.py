@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from store.errors import RowsRejected
 from store.schema import row_checks
-from store.schema.catalog import Catalog
+from store.schema.catalog import Catalog, Column, Table
 from store.schema.row_checks import Stage, describe_keys, describe_rows, make_key_texts
 from store.schema.sql_text import quote_names
-from store.schema.tables import Column, Table
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
 from store.writing.key_index import find_in_lake

@@ -26,11 +26,11 @@ from store.lake.attachment import (
 from store.lake.data_files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
+from store.schema.catalog import Table
 from store.schema.migrate import migrate
 from store.schema.row_checks import Stage
-from store.schema.tables import Table
 from store.writing import bundle as bundles
-from store.writing import rejected, spool, transaction
+from store.writing import spool, transaction
 from store.writing.bundle import Bundle, Rows
 from store.writing.key_index import KeyIndex
 from store.writing.spool import Place, Record, Spool
@@ -252,7 +252,7 @@ class Writer:
                 return self._seen
         with self._explain_faults():
             self._seen = find_newest_snapshot(self._connection)
-        _raise_first(rejected.take_back(place, len(given)))
+        _raise_first(spool.take_back(place, len(given)))
         return self._seen
 
     def _commit_waiting(
@@ -275,7 +275,7 @@ class Writer:
                     if record.damage is not None and record.place == awaited:
                         errors.append(FlywheelError(record.damage))
                     elif record.damage is not None:
-                        rejected.keep_record(record)
+                        spool.keep_record(record)
                     for position, bundle in enumerate(record.bundles):
                         given.setdefault(bundle.bundle_id, bundle)
                         copies.setdefault(bundle.bundle_id, []).append((record, position))
@@ -291,7 +291,7 @@ class Writer:
                             if record.place is None or record.place == awaited:
                                 errors.append(error)
                             else:
-                                rejected.keep_bundle(record, position, error)
+                                spool.keep_bundle(record, position, error)
                 for file in group.finished:
                     file.unlink(missing_ok=True)
             self._seen = snapshot or find_newest_snapshot(self._connection)

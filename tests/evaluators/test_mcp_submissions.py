@@ -29,8 +29,7 @@ from evaluators.submissions import attempts as submitted
 from evaluators.submissions.attempts import JudgeTools, Submission
 from store.errors import DeviceUnavailable, ServerBusy
 from store.lake.location import Location
-from store.mcp.server import READING_ROOMS, build_server
-from store.mcp.serving import AgentLimits
+from store.mcp.serving import READING_ROOMS, AgentLimits, build_server
 
 TASK = "diag_matmul"
 QUICK = Config(

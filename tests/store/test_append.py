@@ -30,7 +30,7 @@ from store.schema import catalog
 from store.upkeep import integrity, maintenance
 from store.writing import bundle, spool, transaction
 from store.writing.bundle import Bundle
-from store.writing.rejected import locate_folder
+from store.writing.spool import locate_folder
 from store.writing.writer import Writer
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()

@@ -18,11 +18,10 @@ import pytest
 import pipelines
 import store
 from store import faults
-from store.bounds import read_bounds
+from store.bounds import QueryLimits, read_bounds
 from store.errors import FlywheelError
 from store.guard.query_process import QueryProcess
 from store.lake.attachment import connect
-from store.lake.limits import QueryLimits
 from store.lake.sql_files import name_query
 from store.lake.view_cache import copy_rows
 

@@ -21,9 +21,9 @@ import store
 from store.cli import reference
 from store.errors import CatalogError, UnknownName
 from store.lake import attachment, location, sql_files
-from store.schema import catalog, tables
+from store.schema import catalog
+from store.schema.catalog import Table
 from store.schema.clocks import Clock
-from store.schema.tables import Table
 from store.upkeep import integrity, maintenance
 
 ROOT = Path(store.__file__).parents[1]
@@ -226,7 +226,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edit_catalo
     for at in (old, old + 1, snapshot):
         with store.open(url, at) as opened:
             types = opened.sql("SELECT plain, listed, nested FROM kernels").arrow().schema.types
-            assert types == [tables.to_arrow_type(kind) for kind in kinds.values()]
+            assert types == [catalog.to_arrow_type(kind) for kind in kinds.values()]
             assert opened.sql("FROM notes").arrow().num_rows == (at == snapshot)
     maintenance.compact(location.Location.of(url))
     for at in (old, snapshot):

@@ -18,7 +18,7 @@ from store.errors import FlywheelError
 from store.faults import RESTORE_LAKE
 from store.lake.location import FolderLocation
 from store.upkeep import integrity, maintenance
-from store.writing.rejected import locate_folder
+from store.writing.spool import locate_folder
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
 SIZES = builders.workload(TASK)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import store
+from store.bounds import QueryLimits
 from store.commandline.escape import encode_json
 from store.errors import FlywheelError, SnapshotNotFound
 from store.explore.page.model import REPORT, SQL, order_by
@@ -27,7 +28,6 @@ from store.explore.server.app import build_app, find_pages
 from store.explore.server.readers import Readers
 from store.guard.query_process import QueryProcess
 from store.lake import view_cache
-from store.lake.limits import QueryLimits
 from store.lake.location import Location
 
 # Those of the report have limits of their own.

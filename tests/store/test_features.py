@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store.code import features, minhash
+from store.code import features
 from store.code.cuda_facts import read_cuda
 from store.code.features import Features, extract, extract_features
 from store.code.techniques import TECHNIQUES
@@ -349,7 +349,7 @@ def test_making_a_tensor_is_not_in_place(line: str) -> None:
 def test_hostile_text_is_described_not_raised(code: str) -> None:
     seen, tokens = extract(code)
     assert seen.language in {"unknown", "pytorch"}
-    assert minhash.compute_bands([tokens]).shape == (1, minhash.BANDS)
+    assert features.compute_bands([tokens]).shape == (1, features.BANDS)
 
 
 def test_a_text_too_long_to_be_a_kernel_is_measured_but_not_parsed() -> None:
@@ -388,14 +388,14 @@ def test_table_has_the_columns_of_the_catalog_and_keeps_order() -> None:
 
 
 def shared_bands(one: str, other: str) -> int:
-    first, second = minhash.compute_bands([extract(one)[1], extract(other)[1]])
+    first, second = features.compute_bands([extract(one)[1], extract(other)[1]])
     return len(set(first.tolist()) & set(second.tolist()))
 
 
 def test_comments_docstrings_and_layout_do_not_change_the_signature() -> None:
     code = "import torch\n" + "".join(f"a{i} = torch.relu(b{i})\n" for i in range(60))
     noisy = '"""About this."""\n' + code.replace("\n", "  # why\n").replace(" = ", "  =  ")
-    assert shared_bands(code, noisy) == minhash.BANDS
+    assert shared_bands(code, noisy) == features.BANDS
 
 
 def test_bands_find_near_copies_and_not_strangers() -> None:
@@ -409,7 +409,7 @@ def test_bands_find_near_copies_and_not_strangers() -> None:
 
 def test_embedded_cuda_takes_part_in_the_signature() -> None:
     other = LOADED.replace("tile", "cells").replace("float", "double").replace("second", "third")
-    assert shared_bands(LOADED, other) < minhash.BANDS
+    assert shared_bands(LOADED, other) < features.BANDS
 
 
 def test_bands_follow_their_probability() -> None:
@@ -420,7 +420,7 @@ def test_bands_follow_their_probability() -> None:
     ]
     for share, low, high in ((0.9, 198, 200), (0.7, 100, 140), (0.4, 0, 8)):
         # A run of a text of distinct words has that share of its 1,000 shingles.
-        signatures = minhash.compute_bands(
+        signatures = features.compute_bands(
             [one for text in words for one in (text, text[: int(1000 * share) + 4])]
         )
         pairs = zip(signatures[::2].tolist(), signatures[1::2].tolist(), strict=True)
@@ -429,6 +429,6 @@ def test_bands_follow_their_probability() -> None:
 
 def test_signature_is_the_same_everywhere() -> None:
     """Stored bands stay comparable: a new rensa or lexer has to raise EXTRACTOR_VERSION."""
-    bands = minhash.compute_bands([[b"a", b"b", b"c", b"d", b"e", b"f"], []])
+    bands = features.compute_bands([[b"a", b"b", b"c", b"d", b"e", b"f"], []])
     assert bands[0, :2].tolist() == [-3363048384346790321, -5186370345763401307]
     assert bands.dtype == np.int64

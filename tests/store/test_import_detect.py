@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from store.errors import ImportFailed
-from store.importers.reading import detection
+from store.importers.reading import sources
 
 LINE = {"level_id": 1, "task_id": 1, "ref_code": "class Model: pass", "custom_code": "None"}
 DEFINITION = {"name": "gemm", "op_type": "gemm", "axes": {}, "reference": "def run(): pass"}
@@ -55,18 +55,18 @@ LAYOUTS: dict[str, tuple[Callable[[Path], None], ...]] = {
 def test_a_layout_is_that_of_its_importer_alone(name: str, tmp_path: Path) -> None:
     for write in LAYOUTS[name]:
         write(tmp_path)
-    assert [one.importer for one in detection.detect(tmp_path)] == [name]
+    assert [one.importer for one in sources.detect(tmp_path)] == [name]
 
 
 def test_a_path_of_no_format_or_of_two_is_refused(tmp_path: Path) -> None:
     write_text("notes.txt", "nothing")(tmp_path)
     with pytest.raises(ImportFailed, match="no importer recognizes"):
-        detection.choose(tmp_path, detection.detect(tmp_path))
+        sources.choose(tmp_path, sources.detect(tmp_path))
     for name in ("kernels", "kernelbench-run"):
         for write in LAYOUTS[name]:
             write(tmp_path)
     with pytest.raises(ImportFailed, match="2 importers recognize") as told:
-        detection.choose(tmp_path, detection.detect(tmp_path))
+        sources.choose(tmp_path, sources.detect(tmp_path))
     assert "kernelbench-run: level_1" in str(told.value)
     with pytest.raises(ImportFailed, match="does not exist"):
-        detection.detect(tmp_path / "nowhere")
+        sources.detect(tmp_path / "nowhere")

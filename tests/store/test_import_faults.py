@@ -13,7 +13,7 @@ import store
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import json_text, parquet
 from store.importers import openevolve
-from store.importers.reading import detection, pieces, run
+from store.importers.reading import pieces, run, sources
 from store.importers.reading.run import run_import
 
 BY_NAME = {layout.name: layout for layout in LAYOUTS}
@@ -56,7 +56,7 @@ def test_a_malformed_file_leaves_nothing_and_an_import_resumes(
         assert count(lake, table) == 0
 
     source = write(layout, tmp_path / "source")
-    assert [one.importer for one in detection.detect(source)] == [name]
+    assert [one.importer for one in sources.detect(source)] == [name]
     config = layout.importer.Config(**layout.options)
     with store.writer(str(lake), author="tests") as writer:
         with pytest.raises(Interrupted):

@@ -10,7 +10,7 @@ from import_sources import add_task, count, import_source, kernel, query, write_
 
 from store.errors import ImportFailed
 from store.importers import kernelbench_samples
-from store.importers.reading import detection
+from store.importers.reading import sources
 
 JUDGED = {
     "compiled": True,
@@ -149,5 +149,5 @@ def test_the_layout_is_recognized(tmp_path: Path) -> None:
     root = tmp_path / "kernelbench-samples"
     write_sample(root, "baseline_eval/level1/openai-o1/problem_19/sample_0", kernel())
     for path in (root, root / "baseline_eval", root / "baseline_eval/level1/openai-o1"):
-        found = detection.detect(path)
+        found = sources.detect(path)
         assert [one.importer for one in found] == ["kernelbench-samples"], path

@@ -15,7 +15,7 @@ import store
 from store.errors import ImportFailed, RowsRejected
 from store.hub import licenses
 from store.importers import kernelbot
-from store.importers.reading import detection
+from store.importers.reading import sources
 
 SCHEMA = pa.schema(
     [
@@ -153,5 +153,5 @@ def test_a_malformed_row_at_the_end_leaves_nothing_of_its_file(
 
 def test_the_export_is_recognized_by_its_columns(tmp_path: Path) -> None:
     file = write_export(tmp_path / "data" / "s.parquet", submission())
-    assert [one.importer for one in detection.detect(file)] == ["kernelbot"]
-    assert [one.importer for one in detection.detect(tmp_path)] == ["kernelbot"]
+    assert [one.importer for one in sources.detect(file)] == ["kernelbot"]
+    assert [one.importer for one in sources.detect(tmp_path)] == ["kernelbot"]

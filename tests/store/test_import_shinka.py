@@ -11,7 +11,7 @@ from import_sources import count, import_source, kernel, query
 
 from store.errors import ImportFailed
 from store.importers import shinka
-from store.importers.reading import detection
+from store.importers.reading import sources
 
 SCHEMA = """CREATE TABLE programs (id TEXT PRIMARY KEY, code TEXT NOT NULL, language TEXT NOT NULL,
 parent_id TEXT, generation INTEGER NOT NULL, timestamp REAL NOT NULL, combined_score REAL,
@@ -52,7 +52,7 @@ def test_programs_have_their_parents_and_scores_are_claims(tmp_path: Path) -> No
         ("reported_time_ms", 2.0),
     ]
     assert import_source(lake, shinka, file).rows == {}
-    assert [one.importer for one in detection.detect(file)] == ["shinka"]
+    assert [one.importer for one in sources.detect(file)] == ["shinka"]
 
 
 def test_databases_made_to_attack_are_refused(tmp_path: Path) -> None:

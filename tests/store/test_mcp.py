@@ -25,11 +25,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_client import Agent, open_http_server, open_process, read_text, run_in_memory
 
 import store
-from store.mcp import reply
-from store.mcp.lake_tools import LakeTools
-from store.mcp.reply import Reply
-from store.mcp.server import READING_ROOMS
-from store.mcp.serving import TOKEN, AgentLimits
+from store.mcp import lake_tools
+from store.mcp.lake_tools import LakeTools, Reply
+from store.mcp.serving import READING_ROOMS, TOKEN, AgentLimits
 
 ENDLESS = "SELECT count(*) FROM range(100000000) AS a, range(100000000) AS b"
 SECRET = "correct horse battery"
@@ -231,20 +229,20 @@ def test_long_answers_are_cut_and_say_so(lake: Path) -> None:
 
 
 def test_a_long_code_is_read_in_parts(hostile_lake: Path) -> None:
-    last = len(HOSTILE_CODE) // reply.CODE_CHARS * reply.CODE_CHARS
+    last = len(HOSTILE_CODE) // lake_tools.CODE_CHARS * lake_tools.CODE_CHARS
 
     async def read(agent: Agent) -> list[tuple[str, list[str]]]:
         rows = await agent.call("query", sql="SELECT kernel_id FROM kernels WHERE len(code) > 9999")
         kernel = rows["data"]["rows"][0]["kernel_id"]
         answers = [
             await agent.call("show_kernel", kernel=kernel, offset=offset)
-            for offset in (0, reply.CODE_CHARS, last)
+            for offset in (0, lake_tools.CODE_CHARS, last)
         ]
         return [(answer["data"]["code"], answer["truncated"]) for answer in answers]
 
     first, second, end = run_in_memory(hostile_lake, read)
     count = len(HOSTILE_CODE)
-    assert first[0] + second[0] == HOSTILE_CODE[: 2 * reply.CODE_CHARS]
+    assert first[0] + second[0] == HOSTILE_CODE[: 2 * lake_tools.CODE_CHARS]
     assert end[0] == HOSTILE_CODE[last:]
     assert first[1] == [f"code: characters 0 to 20000 of {count}; read on with offset=20000"]
     assert end[1] == [f"code: characters {last} to {count} of {count}"]

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import store
+from store.bounds import QueryLimits
 from store.errors import FlywheelError, LakeNotFound, UnknownName, UnsafeSQL
 from store.guard.query_process import QueryProcess
-from store.lake.limits import QueryLimits
 
 CROSS = "SELECT count(*) FROM range(100000000) AS a, range(100000000) AS b"
 DEAF = "SELECT len(list_sort(list_transform(range(100000000), lambda x: hash(x))))"

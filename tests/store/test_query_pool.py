@@ -22,10 +22,10 @@ import pytest
 from explorer_lakes import open_client
 
 import store
+from store.bounds import QueryLimits
 from store.errors import FlywheelError, ServerBusy, UnsafeSQL
 from store.guard.lake_readers import LakeReaders, Turns
 from store.guard.query_process import QueryAnswer, QueryProcess
-from store.lake.limits import QueryLimits
 
 ENDLESS = "SELECT count(*) FROM range(100000000) AS a, range(100000000) AS b"
 POLICIES = 5

@@ -22,7 +22,7 @@ import yaml
 
 import store
 from store.dossier import pages
-from store.dossier.run_states import find_state
+from store.dossier.pages import find_state
 from store.errors import FlywheelError
 from store.explore.page.view import View
 from store.explore.pages import run as run_page

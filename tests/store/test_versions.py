@@ -29,7 +29,7 @@ VERSIONS = Path(__file__).with_name("versions.json")
 FORMATS = {
     "record in the spool": "store/writing/spool.py:encode",
     "suffixes of the spool": "store/writing/spool.py:OPEN, SEALED",
-    "rejected bundle": "store/writing/rejected.py:_keep, locate_file",
+    "rejected bundle": "store/writing/spool.py:_keep, locate_file",
     "record of a move": "store/lake/location.py:Move",
     "tables of a lake on a server": "store/lake/sql/server/committer.sql",
     "record of a move on a server": "store/lake/sql/server/create_move.sql",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, urlencode
 
 import store
+from store.bounds import QueryLimits
 from store.commandline import echo
 from store.commandline.escape import encode_json
 from store.commandline.listening import LOOPBACK, AccessToken, listen, make_server
@@ -32,7 +33,6 @@ from store.explore.server.protection import Protection, is_own_origin
 from store.explore.server.readers import Readers
 from store.lake import sql_files
 from store.lake.host import name_user
-from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,11 +16,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
+from store.bounds import QueryLimits
 from store.commandline import echo
 from store.errors import FlywheelError, summarize_error
 from store.explore.page.view import EXPORTED_ROWS
 from store.guard.lake_readers import LakeReaders, Turns
-from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +94,7 @@ class Readers(LakeReaders):
 
     async def find_run_state(self, run: Mapping[str, Any]) -> str:
         """Return the state of a run, for which the lease of an open one is asked."""
-        from store.dossier.run_states import find_state
+        from store.dossier.pages import find_state
 
         return await asyncio.to_thread(find_state, self.location, run)
 
