@@ -269,7 +269,11 @@ class Client:
                     except _TemporaryFailure as error:
                         failed = error.failed
                         pause_s = _choose_pause_s(attempt, error.retry_after)
-                    if attempt == self._retries or self._is_beyond(deadline, pause_s):
+                    ends = deadline.when()
+                    now = asyncio.get_running_loop().time()
+                    if attempt == self._retries or (
+                        pause_s > _LONGEST_PAUSE_S or (ends is not None and now + pause_s >= ends)
+                    ):
                         break
                     await asyncio.sleep(pause_s)
         except TimeoutError:
@@ -282,12 +286,6 @@ class Client:
         if self._key is None or len(self._key) < _SHORTEST_SECRET:
             return text
         return text.replace(self._key, "***")
-
-    @staticmethod
-    def _is_beyond(deadline: asyncio.Timeout, pause_s: float) -> bool:
-        ends = deadline.when()
-        now = asyncio.get_running_loop().time()
-        return pause_s > _LONGEST_PAUSE_S or (ends is not None and now + pause_s >= ends)
 
     async def _try_once(self, body: bytes, read: Callable[[Any], T]) -> T:
         import httpx2

@@ -176,102 +176,80 @@ FAULTS: dict[str, tuple[str, str]] = {
 }
 """What happened and what to do next, by the kind of the fault."""
 _ERRNOS = {
-    errno.ENOSPC: "full",
-    errno.EDQUOT: "quota",
-    errno.EFBIG: "large",
-    errno.EACCES: "denied",
-    errno.EPERM: "denied",
-    errno.EROFS: "read-only",
-    errno.EIO: "device",
-    errno.EMFILE: "files",
-    errno.ENFILE: "files",
-    errno.EAGAIN: "processes",
-    errno.ENOMEM: "memory",
-    errno.ENAMETOOLONG: "name",
-    errno.ENOENT: "missing",
-    errno.EISDIR: "folder",
-    errno.ENOTDIR: "file",
-    errno.EEXIST: "exists",
-    errno.ENOTEMPTY: "exists",
-    errno.ELOOP: "links",
-    errno.ESTALE: "stale",
-    errno.ETXTBSY: "in use",
-    errno.EBUSY: "in use",
-    errno.ECONNREFUSED: "network",
-    errno.EPIPE: "broken",
-    errno.ECONNRESET: "broken",
-    errno.ECONNABORTED: "broken",
-    errno.EHOSTUNREACH: "network",
-    errno.ENETUNREACH: "network",
-    errno.ENETDOWN: "network",
-    errno.ETIMEDOUT: "timeout",
+    getattr(errno, name): kind
+    for kind, names in {
+        "full": "ENOSPC",
+        "quota": "EDQUOT",
+        "large": "EFBIG",
+        "denied": "EACCES EPERM",
+        "read-only": "EROFS",
+        "device": "EIO",
+        "files": "EMFILE ENFILE",
+        "processes": "EAGAIN",
+        "memory": "ENOMEM",
+        "name": "ENAMETOOLONG",
+        "missing": "ENOENT",
+        "folder": "EISDIR",
+        "file": "ENOTDIR",
+        "exists": "EEXIST ENOTEMPTY",
+        "links": "ELOOP",
+        "stale": "ESTALE",
+        "in use": "ETXTBSY EBUSY",
+        "network": "ECONNREFUSED EHOSTUNREACH ENETUNREACH ENETDOWN",
+        "broken": "EPIPE ECONNRESET ECONNABORTED",
+        "timeout": "ETIMEDOUT",
+    }.items()
+    for name in names.split()
 }
 _STORAGE_WORDS = (
-    ("expired", ("expiredtoken", "token has expired", "tokenrefreshrequired")),
-    ("clock", ("requesttimetooskewed", "difference between the request time")),
+    ("expired", "expiredtoken|token has expired|tokenrefreshrequired"),
+    ("clock", "requesttimetooskewed|difference between the request time"),
     (
         "credentials",
-        (
-            "http code 403",
-            "forbidden",
-            "accessdenied",
-            "access_denied",
-            "access denied",
-            "invalidaccesskeyid",
-            "signaturedoesnotmatch",
-        ),
+        "http code 403|forbidden|accessdenied|access_denied|access denied|invalidaccesskeyid"
+        "|signaturedoesnotmatch",
     ),
     (
         "storage",
-        (
-            "could not connect to server",
-            "could not resolve host",
-            "couldn't resolve host",
-            "network_connection",
-        ),
+        "could not connect to server|could not resolve host|couldn't resolve host"
+        "|network_connection",
     ),
-    ("bucket", ("aws error",)),
+    ("bucket", "aws error"),
 )
 """Words of servers with S3's protocol, which DuckDB and Arrow pass on."""
 _LOST = (
-    "server closed the connection",
-    "terminating connection",
-    "no connection to the server",
-    "connection to server",
-    "connection has been closed",
-    "connection is closed",
-    "the connection is lost",
-    "could not receive data from server",
-    "could not send data to server",
-    "another process has taken the lock",
+    "server closed the connection|terminating connection|no connection to the server"
+    "|connection to server|connection has been closed|connection is closed|the connection is lost"
+    "|could not receive data from server|could not send data to server"
+    "|another process has taken the lock"
 )
 """Words of PostgreSQL's client and of our own fence."""
 _WORDS = (
-    ("spill", ("max_temp_directory_size", "failed to offload")),
-    ("full", ("no space left", "disk is full", "could not extend file")),
-    ("quota", ("disk quota",)),
-    ("large", ("file too large",)),
-    ("read-only", ("read-only file system",)),
-    ("denied", ("permission denied", "operation not permitted", "attempt to write a readonly")),
-    ("device", ("disk i/o error", "input/output error")),
-    ("files", ("too many open files",)),
-    ("conflict", ("transaction conflict",)),
-    ("locked", ("database is locked", "database table is locked", "could not set lock on file")),
-    ("damaged", ("is not a database", "image is malformed", "corrupt database file")),
-    ("unopened", ("unable to open database",)),
-    ("data file", ("to be a parquet file", "no magic bytes", "equal to footer length")),
-    ("folder", (": is a directory",)),
-    ("file", (": not a directory", "it exists and is a file")),
-    ("forbidden", ("authentication failed", "no password supplied", "no pg_hba.conf entry")),
-    ("connections", ("too many connections", "too many clients", "remaining connection slots")),
-    ("absent", ('" does not exist',)),
-    ("network", ("connection refused", "could not translate host", "failed: no such file")),
-    ("timeout", ("timeout expired", "timed out")),
-    ("tls", ("certificate",)),
+    ("spill", "max_temp_directory_size|failed to offload"),
+    ("full", "no space left|disk is full|could not extend file"),
+    ("quota", "disk quota"),
+    ("large", "file too large"),
+    ("read-only", "read-only file system"),
+    ("denied", "permission denied|operation not permitted|attempt to write a readonly"),
+    ("device", "disk i/o error|input/output error"),
+    ("files", "too many open files"),
+    ("conflict", "transaction conflict"),
+    ("locked", "database is locked|database table is locked|could not set lock on file"),
+    ("damaged", "is not a database|image is malformed|corrupt database file"),
+    ("unopened", "unable to open database"),
+    ("data file", "to be a parquet file|no magic bytes|equal to footer length"),
+    ("folder", ": is a directory"),
+    ("file", ": not a directory|it exists and is a file"),
+    ("forbidden", "authentication failed|no password supplied|no pg_hba.conf entry"),
+    ("connections", "too many connections|too many clients|remaining connection slots"),
+    ("absent", '" does not exist'),
+    ("network", "connection refused|could not translate host|failed: no such file"),
+    ("timeout", "timeout expired|timed out"),
+    ("tls", "certificate"),
     ("lost", _LOST),
-    ("memory", ("bad allocation", "bad_alloc", "cannot allocate memory", "malloc of size")),
-    ("processes", ("resource temporarily unavailable",)),
-    ("engine", ("database has been invalidated", "internal error")),
+    ("memory", "bad allocation|bad_alloc|cannot allocate memory|malloc of size"),
+    ("processes", "resource temporarily unavailable"),
+    ("engine", "database has been invalidated|internal error"),
 )
 """Words by which texts of DuckDB, SQLite, Arrow and PostgreSQL tell a kind; the first that fits."""
 _BOUND = re.compile(r"/([\d.]+ \wiB) used\)")
@@ -455,7 +433,7 @@ def classify(error: BaseException) -> str | None:
 
 def is_disconnected(error: BaseException) -> bool:
     """Return whether the connection to a PostgreSQL server is lost, or may not commit any more."""
-    return any(words in str(error) for words in _LOST)
+    return any(words in str(error) for words in _LOST.split("|"))
 
 
 def _describe(
@@ -468,7 +446,8 @@ def _describe(
     if not (isinstance(error, OSError) and error.errno):
         fault = _test_place(fault, where)
     if fault == "full" and named is None and not _is_scarce(where):
-        where = _find_full_place() or where
+        folders = (tempfile.gettempdir(), os.getcwd(), os.path.expanduser("~"))
+        where = next((folder for folder in folders if _is_scarce(folder)), None) or where
     scratch = None if fault != "full" or where is None else _SCRATCH.search(where)
     if scratch is not None or (fault == "full" and where == tempfile.gettempdir()):
         fault = "temporary"
@@ -577,12 +556,6 @@ def _find_obstacle(fault: str, path: Path) -> tuple[str, str]:
     return "unusable" if fault == "missing" else fault, str(path)
 
 
-def _find_full_place() -> str | None:
-    """Return the first of the folders that every command uses whose disk is full."""
-    folders = (tempfile.gettempdir(), os.getcwd(), os.path.expanduser("~"))
-    return next((folder for folder in folders if _is_scarce(folder)), None)
-
-
 def _is_scarce(place: str | None) -> bool:
     folder = _find_folder(place)
     if folder is None:
@@ -599,5 +572,7 @@ def _find_folder(place: str | None) -> Path | None:
     return next((folder for folder in (path, *path.parents) if os.path.isdir(folder)), None)
 
 
-def _find_words(text: str, table: tuple[tuple[str, tuple[str, ...]], ...]) -> str | None:
-    return next((kind for kind, words in table if any(one in text for one in words)), None)
+def _find_words(text: str, table: tuple[tuple[str, str], ...]) -> str | None:
+    return next(
+        (kind for kind, words in table if any(map(text.__contains__, words.split("|")))), None
+    )

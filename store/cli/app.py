@@ -90,11 +90,11 @@ def locate_lake(common: Common) -> Location:
     return Location.of(common.lake)
 
 
-def print_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
+def print_rows(rows: pa.Table, form: str) -> None:
     """Print rows in the form that the options name."""
     from store.commandline import display
 
-    display.write_rows(rows, form, out)
+    display.write_rows(rows, form)
 
 
 @app.command
@@ -157,20 +157,19 @@ def query(
         left_out = describe_left_out(answer.left_out)
         if left_out and not common.quiet:
             echo.print_note(f"left out: {left_out}")
-        uncommon = _count_uncommon(answer.rows)
+        # Rows of stage_table whose tasks are not those of all.
+        uncommon = 0
+        if {"n", "common"} <= {*answer.rows.column_names}:
+            pairs = (answer.rows[name].to_pylist() for name in ("n", "common"))
+            uncommon = sum(
+                isinstance(n, int) and isinstance(shared, int) and n > shared
+                for n, shared in zip(*pairs, strict=True)
+            )
         if uncommon and not common.quiet:
             echo.print_note(
                 f"{uncommon} rows have figures over more tasks (n) than all rows have in common "
                 "(common): they compare different tasks"
             )
-
-
-def _count_uncommon(rows: pa.Table) -> int:
-    """Return the number of rows of stage_table whose tasks are not those of all."""
-    if not {"n", "common"} <= {*rows.column_names}:
-        return 0
-    pairs = zip(rows["n"].to_pylist(), rows["common"].to_pylist(), strict=True)
-    return sum(isinstance(n, int) and isinstance(shared, int) and n > shared for n, shared in pairs)
 
 
 @app.command
@@ -656,25 +655,27 @@ def detect(path: Path, /, *, format: Format = "table", common: Common = COMMON) 
     """
     import pyarrow as pa
 
-    from store.commandline import display
     from store.importers.reading import sources
 
-    one = sources.choose(path, sources.detect(path))
-    row = {"importer": one.importer, "recognizes": one.seen}
-    display.write_rows(pa.Table.from_pylist([row]), format)
+    importer, seen = sources.choose(path, sources.detect(path))
+    print_rows(pa.Table.from_pylist([{"importer": importer, "recognizes": seen}]), format)
 
 
 def _import_command(importer: Member) -> Callable[..., None]:
     module = importer.load()
 
     def command(
-        path: Path | None = None,
+        path: Annotated[Path | None, Parameter(help="File or folder to read.")] = None,
         /,
         *,
         config: Any = None,
-        tag: str | None = None,
-        max_file_gb: float = 1.0,
-        max_total_gb: float = 16.0,
+        tag: Annotated[str | None, Parameter(help="Name the snapshot after the import.")] = None,
+        max_file_gb: Annotated[
+            float, Parameter(help="Refuse a Parquet file that decodes to more than N GB.")
+        ] = 1.0,
+        max_total_gb: Annotated[
+            float, Parameter(help="Refuse Parquet files that decode to more than N GB together.")
+        ] = 16.0,
         common: Common = COMMON,
     ) -> None:
         from store.foreign import parquet
@@ -684,18 +685,7 @@ def _import_command(importer: Member) -> Callable[..., None]:
         with parquet.use_limits(limits):
             importing.run_command(importer, module, path, config or module.Config(), tag, common)
 
-    command.__annotations__ |= {
-        "path": Annotated[Path | None, Parameter(help="File or folder to read.")],
-        "config": annotate_config(module.Config),
-        "tag": Annotated[str | None, Parameter(help="Name the snapshot after the import.")],
-        "max_file_gb": Annotated[
-            float, Parameter(help="Refuse a Parquet file that decodes to more than N GB.")
-        ],
-        "max_total_gb": Annotated[
-            float, Parameter(help="Refuse Parquet files that decode to more than N GB together.")
-        ],
-        "common": Common,
-    }
+    command.__annotations__["config"] = annotate_config(module.Config)
     return command
 
 
@@ -703,7 +693,7 @@ def _export_command(exporter: Member) -> Callable[..., None]:
     module = exporter.load()
 
     def command(
-        folder: Path,
+        folder: Annotated[Path, Parameter(help="Folder to write; a repeated export replaces it.")],
         /,
         *,
         config: Any = None,
@@ -718,15 +708,7 @@ def _export_command(exporter: Member) -> Callable[..., None]:
             counts = exporting.export(lake, module, folder, config or module.Config())
             echo.print_result(exporting.summarize(exporter, counts, folder, lake.snapshot))
 
-    command.__annotations__ |= {
-        "folder": Annotated[
-            Path, Parameter(help="Folder to write; a repeated export replaces it.")
-        ],
-        "config": annotate_config(module.Config),
-        "at": At,
-        "including": Include,
-        "common": Common,
-    }
+    command.__annotations__["config"] = annotate_config(module.Config)
     return command
 
 

@@ -41,7 +41,16 @@ def interact(lake: QueryProcess) -> None:
         if not pending and line.strip().startswith("."):
             if line.strip() in (".quit", ".exit"):
                 return
-            _run_command(line.strip())
+            word, _, argument = line.strip().partition(" ")
+            if word == ".tables":
+                echo.print_lines("\n".join([*catalog.load().tables, *list_views()]))
+            elif word == ".views" and argument:
+                try:
+                    echo.print_lines(read_view(argument.strip()))
+                except FlywheelError as error:
+                    echo.print_error(error)
+            else:
+                sys.stderr.write(_HELP)
             continue
         pending.append(line)
         if line.rstrip().endswith(";"):
@@ -63,16 +72,3 @@ def _run_statement(lake: QueryProcess, statement: str) -> None:
     else:
         if answer.cut:
             echo.print_note(f"cut after {answer.rows.num_rows} rows")
-
-
-def _run_command(line: str) -> None:
-    word, _, argument = line.partition(" ")
-    if word == ".tables":
-        echo.print_lines("\n".join([*catalog.load().tables, *list_views()]))
-    elif word == ".views" and argument:
-        try:
-            echo.print_lines(read_view(argument.strip()))
-        except FlywheelError as error:
-            echo.print_error(error)
-    else:
-        sys.stderr.write(_HELP)

@@ -58,26 +58,22 @@ def print_page(page: Page | Ancestry, form: str) -> None:
     elif page.kind == "run":
         _print_run(page)
     else:
-        _print_kernel(page)
+        from rich.syntax import Syntax
+        from rich.text import Text
 
-
-def _print_kernel(page: Page) -> None:
-    from rich.syntax import Syntax
-    from rich.text import Text
-
-    console = echo.open_console()
-    row = page.row
-    console.print(Text(f"kernel {row['kernel_id']}", style="bold"))
-    facts = [row["language"], *(row["techniques"] or []), row["license"] or "no license stated"]
-    console.print(Text(escape_terminal(", ".join(str(fact) for fact in facts if fact))))
-    _print_sections(console, page.sections, _EMPTY_KERNEL)
-    for path, code in [(row["path"], row["code"])] + [
-        (file["path"], file["code"]) for file in row["other_files"] or []
-    ]:
-        console.print(Text(f"\nfile {quote_name(path)}", style="bold"))
-        language = find_fence(path) or "python"
-        shown = "\n".join(escape_lines(code, prefix=""))
-        console.print(Syntax(shown, language, line_numbers=True, background_color="default"))
+        console = echo.open_console()
+        row = page.row
+        console.print(Text(f"kernel {row['kernel_id']}", style="bold"))
+        facts = [row["language"], *(row["techniques"] or []), row["license"] or "no license stated"]
+        console.print(Text(escape_terminal(", ".join(str(fact) for fact in facts if fact))))
+        _print_sections(console, page.sections, _EMPTY_KERNEL)
+        for path, code in [(row["path"], row["code"])] + [
+            (file["path"], file["code"]) for file in row["other_files"] or []
+        ]:
+            console.print(Text(f"\nfile {quote_name(path)}", style="bold"))
+            language = find_fence(path) or "python"
+            shown = "\n".join(escape_lines(code, prefix=""))
+            console.print(Syntax(shown, language, line_numbers=True, background_color="default"))
 
 
 def _print_ancestry(page: Ancestry) -> None:

@@ -79,67 +79,65 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
         author = _name(row["policy_id"])
         solution = f"{name}_{row['kernel_id'][:16]}"
         place = folder / "solutions" / author / family / name
-        _add(place / f"{solution}.json", _solution(row, name, solution, author), 2)
+        main = (
+            "from kernel import ModelNew\nfrom reference import get_init_inputs, get_inputs\n"
+            + _RUN.format(model="ModelNew")
+        )
+        _add(
+            place / f"{solution}.json",
+            {
+                "name": solution,
+                "definition": name,
+                "author": author,
+                "description": f"kernel {row['kernel_id']}, from {row['source']}, "
+                f"license {row['license'] or 'not stated'}",
+                "spec": {
+                    "language": "python",
+                    "target_hardware": ["cpu", "cuda"],
+                    "entry_point": "main.py::run",
+                    "dependencies": ["torch"],
+                    "destination_passing_style": False,
+                },
+                "sources": [
+                    {"path": "main.py", "content": main},
+                    {"path": "kernel.py", "content": row["code"]},
+                    {"path": "reference.py", "content": row["reference"]},
+                ],
+            },
+            2,
+        )
         # A trace of a solution that passed has to have a time.
         timed = row["samples_ms"] is not None and row["eager_ms"] is not None
         if row["status"] is not None and (timed or row["status"] != "correct"):
             traces += 1
-            evaluation = _evaluation(row, str(device))
+            status = _STATUSES.get((row["status"], row["reason"])) or _BY_STATUS.get(
+                row["status"], "RUNTIME_ERROR"
+            )
+            evaluation: dict[str, Any] = {
+                "status": status,
+                "environment": {"hardware": str(device), "libs": {}},
+                "timestamp": row["last_judged_at"].isoformat(),
+                "log": "" if row["reason"] is None else f"{row['status']}: {row['reason']}",
+                "correctness": None,
+                "performance": None,
+            }
+            if status in ("PASSED", "INCORRECT_NUMERICAL"):
+                # Errors follow our rules, not theirs; infinities and unknown values are texts.
+                evaluation["correctness"] = {
+                    "max_relative_error": "NaN",
+                    "max_absolute_error": "NaN",
+                }
+            if status == "PASSED":
+                evaluation["performance"] = {
+                    "latency_ms": statistics.median(row["samples_ms"]),
+                    "reference_latency_ms": row["eager_ms"],
+                    "speedup_factor": dict(row["speedups"])["eager"],
+                }
             _add(
                 folder / "traces" / family / f"{name}.jsonl",
                 common | {"solution": solution, "evaluation": evaluation},
             )
     return {"definitions": len(known), "solutions": len(rows), "traces": traces}
-
-
-def _solution(row: dict[str, Any], name: str, solution: str, author: str) -> dict[str, Any]:
-    main = (
-        "from kernel import ModelNew\nfrom reference import get_init_inputs, get_inputs\n"
-        + _RUN.format(model="ModelNew")
-    )
-    return {
-        "name": solution,
-        "definition": name,
-        "author": author,
-        "description": f"kernel {row['kernel_id']}, from {row['source']}, "
-        f"license {row['license'] or 'not stated'}",
-        "spec": {
-            "language": "python",
-            "target_hardware": ["cpu", "cuda"],
-            "entry_point": "main.py::run",
-            "dependencies": ["torch"],
-            "destination_passing_style": False,
-        },
-        "sources": [
-            {"path": "main.py", "content": main},
-            {"path": "kernel.py", "content": row["code"]},
-            {"path": "reference.py", "content": row["reference"]},
-        ],
-    }
-
-
-def _evaluation(row: dict[str, Any], device: str) -> dict[str, Any]:
-    status = _STATUSES.get((row["status"], row["reason"])) or _BY_STATUS.get(
-        row["status"], "RUNTIME_ERROR"
-    )
-    found: dict[str, Any] = {
-        "status": status,
-        "environment": {"hardware": device, "libs": {}},
-        "timestamp": row["last_judged_at"].isoformat(),
-        "log": "" if row["reason"] is None else f"{row['status']}: {row['reason']}",
-        "correctness": None,
-        "performance": None,
-    }
-    if status in ("PASSED", "INCORRECT_NUMERICAL"):
-        # Errors follow our rules, not theirs; infinities and unknown values are texts there.
-        found["correctness"] = {"max_relative_error": "NaN", "max_absolute_error": "NaN"}
-    if status == "PASSED":
-        found["performance"] = {
-            "latency_ms": statistics.median(row["samples_ms"]),
-            "reference_latency_ms": row["eager_ms"],
-            "speedup_factor": dict(row["speedups"])["eager"],
-        }
-    return found
 
 
 def _add(file: Path, value: dict[str, Any], indent: int | None = None) -> None:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from store.exporters.writing.run import Tables, stream_tables
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from store.lake.reader import Lake
 
 Config = Tables
@@ -24,38 +22,33 @@ def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
     It is a file, or, above FILE_ROWS rows, a folder of part-00000.parquet and so on, as Spark, Ray
     Data and Polars read it.
     """
-    rows = files = 0
-    for name, stream in stream_tables(lake, config):
-        parts, count = _write_parts(stream, folder / f"{name}.parquet")
-        files += parts
-        rows += count
-    return {"files": files, "rows": rows}
-
-
-def _write_parts(stream: pa.RecordBatchReader, target: Path) -> tuple[int, int]:
-    """Write the rows; return the number of files and of rows."""
     import pyarrow.parquet as pq
 
-    target.mkdir()
-    total = 0
-    parts: list[Path] = []
-    with ExitStack() as stack:
-        sink: pq.ParquetWriter | None = None
-        for batch in stream:
-            if sink is None or total >= len(parts) * FILE_ROWS:
-                stack.close()
-                parts.append(target / f"part-{len(parts):05}.parquet")
-                sink = stack.enter_context(
-                    pq.ParquetWriter(
-                        parts[-1], stream.schema, compression="zstd", write_page_index=True
+    rows = files = 0
+    for name, stream in stream_tables(lake, config):
+        target = folder / f"{name}.parquet"
+        target.mkdir()
+        count = 0
+        parts: list[Path] = []
+        with ExitStack() as stack:
+            sink: pq.ParquetWriter | None = None
+            for batch in stream:
+                if sink is None or count >= len(parts) * FILE_ROWS:
+                    stack.close()
+                    parts.append(target / f"part-{len(parts):05}.parquet")
+                    sink = stack.enter_context(
+                        pq.ParquetWriter(
+                            parts[-1], stream.schema, compression="zstd", write_page_index=True
+                        )
                     )
-                )
-            sink.write_batch(batch)
-            total += batch.num_rows
-    if len(parts) == 1:
-        # A folder cannot be replaced by the file in it in one step.
-        whole = target.with_name(f"{target.name}.whole")
-        parts[0].rename(whole)
-        target.rmdir()
-        whole.rename(target)
-    return len(parts), total
+                sink.write_batch(batch)
+                count += batch.num_rows
+        if len(parts) == 1:
+            # A folder cannot be replaced by the file in it in one step.
+            whole = target.with_name(f"{target.name}.whole")
+            parts[0].rename(whole)
+            target.rmdir()
+            whole.rename(target)
+        files += len(parts)
+        rows += count
+    return {"files": files, "rows": rows}

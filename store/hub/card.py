@@ -90,9 +90,25 @@ def render_card(lake: Lake, made: Edition) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["inert"] = neutralize
-    configs = _list_configs(made)
+    configs: list[dict[str, Any]] = []
+    for name in (*made.datasets, *made.tables):
+        files = made.shards(name)
+        if not files:
+            continue
+        configs.append(
+            {
+                "name": name,
+                "split": made.split(name),
+                "rows": sum(one.rows for one in files),
+                "bytes": sum(one.bytes for one in files),
+                "raw_bytes": sum(one.raw_bytes for one in files),
+                "files": len(files),
+                "dataset": made.datasets.get(name),
+            }
+        )
     most = max((one["rows"] for one in configs), default=0)
-    default = _choose_default(made, configs)
+    named = [str(one["name"]) for one in configs]
+    default = next((name for name in named if name in (*made.datasets, "kernels")), named[0])
     names = sorted({license for _, license, _ in made.licenses})
     head = yaml.dump(
         {
@@ -142,7 +158,7 @@ def render_card(lake: Lake, made: Edition) -> str:
     body = environment.get_template("card.md.j2").render(
         made=made,
         configs=configs,
-        example=_choose_default(made, configs),
+        example=default,
         empty=[name for name, files in made.tables.items() if not files],
         evaluators=lake.run(read_sql(__file__, "card_evaluators")).rows(),
         spreads=lake.run(read_sql(__file__, "card_spreads")).rows(),
@@ -174,28 +190,3 @@ def neutralize(value: object) -> str:
     plain = plain.replace("www.", "www&#46;")
     # At the start of a line these would begin a list, a heading or a rule.
     return f"&#{ord(plain[0])};{plain[1:]}" if plain[:1] in ("-", " ") else plain
-
-
-def _list_configs(made: Edition) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for name in (*made.datasets, *made.tables):
-        files = made.shards(name)
-        if not files:
-            continue
-        found.append(
-            {
-                "name": name,
-                "split": made.split(name),
-                "rows": sum(one.rows for one in files),
-                "bytes": sum(one.bytes for one in files),
-                "raw_bytes": sum(one.raw_bytes for one in files),
-                "files": len(files),
-                "dataset": made.datasets.get(name),
-            }
-        )
-    return found
-
-
-def _choose_default(made: Edition, configs: list[dict[str, Any]]) -> str:
-    named = [str(one["name"]) for one in configs]
-    return next((name for name in named if name in (*made.datasets, "kernels")), named[0])

@@ -151,7 +151,26 @@ def write_edition(
         snapshot=lake.snapshot,
         moment=datetime.fromisoformat(moment) if isinstance(moment, str) else moment,
     )
-    chosen = _choose_tables(lake, options, made.notices)
+    # The requested tables and those they refer to, in the catalog's order.
+    known = [name for name in lake.catalog.tables if name not in LOCAL]
+    asked = options.tables
+    if asked is None:
+        asked = ("datasets", "dataset_rows") if options.datasets else tuple(known)
+    for name in asked:
+        if name not in known:
+            raise UnknownName.among("table to publish", name, known)
+    wanted, more = set(asked), set(asked)
+    while more:
+        more = {
+            target.name
+            for name in more
+            for _, target in lake.catalog.references(lake.catalog.table(name))
+        } - wanted
+        wanted |= more
+    added = [name for name in known if name in wanted - set(asked)]
+    if added:
+        made.notices.append(f"also published, since rows refer to them: {', '.join(added)}")
+    chosen = [name for name in known if name in wanted | set(ALWAYS)]
     # Also files of unpublished tables, because licenses and quarantine are read from them.
     files = checksums.list_files(lake.location)
     read = [file for file in files if file.is_read_at(lake.snapshot)]
@@ -248,34 +267,6 @@ def _keep_later_rows(
             lake.register(f"_later_{name}", kept)
             counts[name] = kept.num_rows
     return counts
-
-
-def list_references(catalog: catalog.Catalog, table: Table) -> set[str]:
-    """Return the tables that a table's columns refer to."""
-    return {target.name for _, target in catalog.references(table)}
-
-
-def _choose_tables(lake: Lake, options: Options, notices: list[str]) -> list[str]:
-    """Return the requested tables and those they refer to, in the catalog's order."""
-    known = [name for name in lake.catalog.tables if name not in LOCAL]
-    asked = options.tables
-    if asked is None:
-        asked = ("datasets", "dataset_rows") if options.datasets else tuple(known)
-    for name in asked:
-        if name not in known:
-            raise UnknownName.among("table to publish", name, known)
-    wanted, more = set(asked), set(asked)
-    while more:
-        more = {
-            target
-            for name in more
-            for target in list_references(lake.catalog, lake.catalog.table(name))
-        } - wanted
-        wanted |= more
-    added = [name for name in known if name in wanted - set(asked)]
-    if added:
-        notices.append(f"also published, since rows refer to them: {', '.join(added)}")
-    return [name for name in known if name in wanted | set(ALWAYS)]
 
 
 def _merge_keys(parts: list[pa.Table | None]) -> pa.Table:

@@ -86,29 +86,18 @@ def write_catalog(
         "UPDATE ducklake_data_file SET path_is_relative = 1, "
         "path = replace(path, rtrim(path, replace(path, '/', '')), '')"
     )
-    content = _read_tables(made)
+    made.row_factory = sqlite3.Row
+    listed = [row[0] for row in made.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    content: dict[str, list[dict[str, Any]]] = {
+        name: [dict(row) for row in made.execute(f'SELECT * FROM "{name}"')]
+        for name in sorted(listed)
+    }
     statements = [
         str(row[0])
         for row in made.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
     ]
     made.close()
-    _renumber(content, lake_id, snapshot)
-    _write(target, statements, content)
-    return target
-
-
-def _read_tables(made: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
-    """Return every table of a catalog as rows."""
-    made.row_factory = sqlite3.Row
-    names = [row[0] for row in made.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    return {
-        name: [dict(row) for row in made.execute(f'SELECT * FROM "{name}"')]
-        for name in sorted(names)
-    }
-
-
-def _renumber(content: dict[str, list[dict[str, Any]]], lake_id: str, snapshot: int) -> None:
-    """Number tables by name and files by path, because DuckLake's order is not fixed."""
+    # Number tables by name and files by path, because DuckLake's order is not fixed.
     tables = sorted(content["ducklake_table"], key=lambda row: str(row["table_name"]))
     table_ids = {row["table_id"]: number for number, row in enumerate(tables, start=1)}
     names = {row["table_id"]: str(row["table_name"]) for row in tables}
@@ -136,12 +125,7 @@ def _renumber(content: dict[str, list[dict[str, Any]]], lake_id: str, snapshot: 
             if "schema_uuid" in row:
                 row["schema_uuid"] = _derive_uuid(lake_id, "")
         content[table] = sorted(rows, key=lambda row: repr(list(row.values())))
-
-
-def _write(
-    file: Path, statements: Sequence[str], content: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> None:
-    """Replace the catalog that DuckLake created by one that SQLite never writes to."""
+    # Replace the catalog that DuckLake created by one that SQLite never writes to.
     fresh = sqlite3.connect(":memory:")
     for statement in statements:
         fresh.execute(statement)
@@ -152,16 +136,17 @@ def _write(
                 f'INSERT INTO "{table}" VALUES ({marks})', [tuple(row.values()) for row in rows]
             )
     fresh.commit()
-    partial = file.with_suffix(".partial")
+    partial = target.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     fresh.execute("VACUUM INTO ?", [str(partial)])
     fresh.close()
     with open(partial, "r+b") as handle:
         handle.seek(_WRITE_VERSION)
         handle.write(bytes([_NO_WRITE_VERSION]))
-    for journal in file.parent.glob(f"{CATALOG}-*"):
+    for journal in target.parent.glob(f"{CATALOG}-*"):
         journal.unlink()
-    partial.replace(file)
+    partial.replace(target)
+    return target
 
 
 def _derive_uuid(lake_id: str, name: str) -> str:

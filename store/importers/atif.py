@@ -95,6 +95,20 @@ def _read_trajectory(
         if source not in _ROLES:
             raise step.refuse("source", " or ".join(_ROLES))
         metrics = step.inner("metrics")
+        calls: dict[str, dict[str, Any]] = {}
+        for call in step.list("tool_calls"):
+            calls[call.require_text("tool_call_id")] = {
+                "tool": call.text("function_name"),
+                "arguments": call.values.get("arguments"),
+            }
+        loose: list[dict[str, Any]] = []
+        for result in step.inner("observation").list("results"):
+            text = read_content(result.values.get("content"))
+            call = calls.get(result.text("source_call_id") or "")
+            if call is None:
+                loose.append({"tool": "observation", "result": text})
+            else:
+                call["result"] = text
         values: dict[str, Any] = {
             "session": about,
             "step": number,
@@ -105,29 +119,10 @@ def _read_trajectory(
             "at": step.values.get("timestamp"),
             "prompt_tokens": metrics.values.get("prompt_tokens"),
             "completion_tokens": metrics.values.get("completion_tokens"),
-            "calls": _read_calls(step),
+            "calls": [*calls.values(), *loose],
         }
         yield type(step)(values=values, where=step.where)
         number += 1
     for inner in document.list("subagent_trajectories"):
         identity = f"{name}/{inner.require_text('trajectory_id')}"
         yield from _read_trajectory(inner, identity, name, problem)
-
-
-def _read_calls(step: Fields) -> list[dict[str, Any]]:
-    """Return the calls of a step with their results; a result without a call is one of its own."""
-    calls: dict[str, dict[str, Any]] = {}
-    for call in step.list("tool_calls"):
-        calls[call.require_text("tool_call_id")] = {
-            "tool": call.text("function_name"),
-            "arguments": call.values.get("arguments"),
-        }
-    loose: list[dict[str, Any]] = []
-    for result in step.inner("observation").list("results"):
-        text = read_content(result.values.get("content"))
-        call = calls.get(result.text("source_call_id") or "")
-        if call is None:
-            loose.append({"tool": "observation", "result": text})
-        else:
-            call["result"] = text
-    return [*calls.values(), *loose]

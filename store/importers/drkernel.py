@@ -25,15 +25,10 @@ from store.importers.reading.rows import Attempt, BundleRows
 NAME = "drkernel"
 POLICY = "drkernel-coldstart"
 PROMPTS = {"prompt": True, "reward_model": True, "extra_info": True, "data_source": False}
-DIALOGUES = {
-    "messages": True,
-    "uuid": True,
-    "original_python_code": True,
-    "final_speedup": False,
-    "num_rounds": False,
-    "best_round": False,
-    "timestamp": False,
-}
+DIALOGUES = pieces.name_columns(
+    required="messages uuid original_python_code",
+    optional="final_speedup num_rounds best_round timestamp",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

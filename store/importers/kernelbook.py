@@ -26,17 +26,10 @@ from store.importers.reading.rows import BundleRows
 
 NAME = "kernelbook"
 POLICY = "torch-inductor"
-COLUMNS = {
-    "entry_point": True,
-    "python_code": True,
-    "triton_code": True,
-    "repo_name": False,
-    "module_name": False,
-    "synthetic": False,
-    "uuid": False,
-    "licenses": False,
-    "sha": False,
-}
+COLUMNS = pieces.name_columns(
+    required="entry_point python_code triton_code",
+    optional="repo_name module_name synthetic uuid licenses sha",
+)
 _ADAPTER = """
 
 _{name} = {name}

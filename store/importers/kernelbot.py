@@ -27,21 +27,13 @@ from store.importers.reading.rows import BundleRows
 
 NAME = "kernelbot"
 RECIPROCITY = "LicenseRef-GPU-MODE-Researcher-Reciprocity-2026-06-09"
-COLUMNS = {
-    "submission_id": True,
-    "leaderboard_id": False,
-    "problem_name": False,
-    "user_id": False,
-    "code_id": False,
-    "file_name": False,
-    "submission_time": False,
-    "status": False,
-    "score": False,
-    "passed": False,
-    "mode": False,
-    "runner": False,
-    "code": True,
-}
+COLUMNS = pieces.name_columns(
+    required="submission_id code",
+    optional=(
+        "leaderboard_id problem_name user_id code_id file_name submission_time status score "
+        "passed mode runner"
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,24 +42,14 @@ PROFILERS = {
 """Columns with profiles, and what wrote them."""
 _ABSENT = ("", "None", "nan")
 """What the archive writes for a missing value."""
-COLUMNS = {
-    "PyTorch_Code_Module": True,
-    "CUDA_Code": True,
-    "Level_ID": False,
-    "Task_ID": False,
-    "Op_Name": False,
-    "Kernel_Name": False,
-    "PyTorch_Code_Functional": False,
-    "CUDA_Runtime": False,
-    "CUDA_Speedup_Native": False,
-    "CUDA_Speedup_Compile": False,
-    "Correct": False,
-    "Max_Diff": False,
-    "Error": False,
-    "NCU_Profile": False,
-    "Torch_Profile": False,
-    "Clang_Tidy": False,
-}
+COLUMNS = pieces.name_columns(
+    required="PyTorch_Code_Module CUDA_Code",
+    optional=(
+        "Level_ID Task_ID Op_Name Kernel_Name PyTorch_Code_Functional CUDA_Runtime "
+        "CUDA_Speedup_Native CUDA_Speedup_Compile Correct Max_Diff Error NCU_Profile "
+        "Torch_Profile Clang_Tidy"
+    ),
+)
 """Columns of the archive, and whether each is required."""
 
 

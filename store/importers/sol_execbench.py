@@ -31,15 +31,10 @@ log = logging.getLogger(__name__)
 
 NAME = "sol-execbench"
 EVALUATION_LICENSE = "LicenseRef-NVIDIA-Evaluation-Dataset"
-COLUMNS = {
-    "name": True,
-    "axes": True,
-    "inputs": True,
-    "outputs": False,
-    "reference": True,
-    "workloads": True,
-    "custom_inputs_entrypoint": False,
-}
+COLUMNS = pieces.name_columns(
+    required="name axes inputs reference workloads",
+    optional="outputs custom_inputs_entrypoint",
+)
 _LEVEL = re.compile(r"L([0-9])(?:-.*)?")
 """Name of a folder or file with the problems of one level."""
 

@@ -142,18 +142,15 @@ class FolderFiles(DataFiles):
 
     @property
     def url(self) -> str:
-        """The folder."""
         return str(self.folder)
 
     @property
     def filesystem(self) -> pyarrow.fs.FileSystem:
-        """Arrow's file system of the folder."""
         from pyarrow import fs
 
         return fs.SubTreeFileSystem(str(self.folder), fs.LocalFileSystem())
 
     def create(self) -> None:
-        """Make the folder."""
         with faults.at(self.folder, LakeUnreachable):
             self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -185,7 +182,6 @@ class FolderFiles(DataFiles):
         since_s: float,
         tables: Collection[str],
     ) -> list[str]:
-        """Return the paths of new files."""
         oldest = name_file(since_s)
         found: list[str] = []
         for table in tables:
@@ -201,7 +197,6 @@ class FolderFiles(DataFiles):
         return found
 
     def sync(self, paths: Collection[str]) -> None:
-        """Force files, and the folders that name them, to disk; DuckDB leaves it to the system."""
         files = [self.folder / path for path in paths]
         folders = [folder for file in files for folder in (file.parent, *file.parents[1:3])]
         # All at once, so that the file system writes its journal once instead of for each file.
@@ -283,12 +278,10 @@ class BucketFiles(DataFiles):
 
     @property
     def url(self) -> str:
-        """The prefix as s3://BUCKET/PREFIX."""
         return f"s3://{self.bucket}/{self.prefix}"
 
     @property
     def filesystem(self) -> pyarrow.fs.FileSystem:
-        """Arrow's file system of the prefix."""
         from pyarrow import fs
 
         return fs.SubTreeFileSystem(f"{self.bucket}/{self.prefix}", self._store)
@@ -302,7 +295,6 @@ class BucketFiles(DataFiles):
         return fs.S3FileSystem(**options)
 
     def create(self) -> None:
-        """Test that the bucket is there."""
         from pyarrow import fs
 
         with faults.at(self.url, LakeUnreachable):
@@ -314,7 +306,6 @@ class BucketFiles(DataFiles):
             )
 
     def authorize(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Give the connection a secret for this prefix only, which it can use and not show."""
         import duckdb
 
         # The extension copies credentials of the environment into settings, which any query could
@@ -364,7 +355,6 @@ class BucketFiles(DataFiles):
         since_s: float,
         tables: Collection[str],
     ) -> list[str]:
-        """Return the paths of new files."""
         oldest = name_file(since_s)
         # Listing by what the names of old and future files have in common takes one request for
         # each table, however many files it has. (In a folder, DuckDB's glob takes 18 times as long

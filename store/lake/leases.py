@@ -63,7 +63,6 @@ class FolderLeases(Leases):
             self._locks = _share_locks(file, os.O_RDWR | os.O_CREAT)
 
     def take(self, names: Sequence[str]) -> set[str]:
-        """Return those of the names that are held here now."""
         holders = self._locks.holders
         with _mutex:
             for name in names:
@@ -72,7 +71,6 @@ class FolderLeases(Leases):
             return {name for name in names if holders.get(name) is self}
 
     def release(self, names: Iterable[str]) -> None:
-        """Unlock the bytes of the names."""
         with _mutex:
             for name in names:
                 if self._locks.holders.get(name) is self:
@@ -80,7 +78,6 @@ class FolderLeases(Leases):
                     del self._locks.holders[name]
 
     def close(self) -> None:
-        """Release every name."""
         with _mutex:
             self.release(list(self._locks.holders))
             self._locks.leave()
@@ -182,7 +179,6 @@ class ServerLeases(Leases):
         self._held: set[str] = set()
 
     def take(self, names: Sequence[str]) -> set[str]:
-        """Return those of the names that this session holds now. Raises LakeUnreachable."""
         import psycopg
 
         wanted = {hash_name(f"{self._schema} {name}"): name for name in names}
@@ -220,7 +216,6 @@ class ServerLeases(Leases):
         return {keys[key] for (key,) in rows if key in keys}
 
     def release(self, names: Iterable[str]) -> None:
-        """Unlock the names; a session that is lost holds none."""
         import psycopg
 
         gone = self._held.intersection(names)
@@ -232,5 +227,4 @@ class ServerLeases(Leases):
             )
 
     def close(self) -> None:
-        """End the session, which releases every name."""
         self._session.close()

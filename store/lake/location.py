@@ -320,7 +320,6 @@ class FolderLocation(Location):
 
     @property
     def url(self) -> str:
-        """The folder."""
         return str(self.root)
 
     @property
@@ -330,7 +329,6 @@ class FolderLocation(Location):
 
     @property
     def catalog_name(self) -> str:
-        """The catalog in messages."""
         return str(self.catalog)
 
     @property
@@ -340,7 +338,6 @@ class FolderLocation(Location):
 
     @property
     def files(self) -> DataFiles:
-        """The Parquet files."""
         return FolderFiles(self.data)
 
     @property
@@ -353,13 +350,11 @@ class FolderLocation(Location):
 
     @property
     def is_edition(self) -> bool:
-        """Whether this is a published edition, which has a manifest and a read-only catalog."""
         # This does not open the catalog: closing it would drop the locks that DuckDB's SQLite holds
         # on it in this process.
         return (self.root / EDITION_MANIFEST).is_file()
 
     def build_attachment(self, *, writable: bool) -> tuple[str, list[str]]:
-        """Return what DuckDB's ATTACH names, and its options."""
         options = [f"META_BUSY_TIMEOUT {LOCK_WAIT_MS}"]
         if self.exists and not self.catalog.is_file():  # such as a pipe, which would never answer
             raise LakeUnreachable(
@@ -390,7 +385,6 @@ class FolderLocation(Location):
                 return copy / self.catalog_file
 
     def describe_absence(self) -> FlywheelError:
-        """Return LakeUnreachable if the folder has what a lake without its catalog has."""
         files = sum(1 for _ in self.data.glob("**/*.parquet"))
         others = (self.root / f"{self.catalog_file}-wal", self.data / MARKER)
         rest = next((file.name for file in others if _is_there(file)), None)
@@ -432,7 +426,6 @@ class FolderLocation(Location):
             (self.root / f"{self.catalog_file}{suffix}").unlink(missing_ok=True)
 
     def prepare(self) -> None:
-        """Make the folder of the data files, and the file that queries lock."""
         # A new lake would take the files for those of failed commits, and delete them. A move
         # copies files before their catalog.
         if not self.exists and self.read_move() is None:
@@ -443,7 +436,6 @@ class FolderLocation(Location):
         (self.root / _READERS).touch()
 
     def require_own_folder(self) -> None:
-        """Raise LakeUnreachable if a lake made here would be among files of somebody else."""
         foreign = self._find_foreign_file()
         if foreign is not None:
             raise LakeUnreachable(
@@ -508,11 +500,9 @@ class FolderLocation(Location):
         return salt
 
     def write_salt(self, salt: bytes) -> None:
-        """Write the salt into the file, readable by its owner only."""
         write_durably(self.root / SALT, salt)
 
     def read_move(self) -> Move | None:
-        """Return what a file beside the catalog says."""
         try:
             return Move(**json.loads((self.root / _MOVE).read_text("utf-8")))
         except (FileNotFoundError, NotADirectoryError):
@@ -525,11 +515,9 @@ class FolderLocation(Location):
 
     @property
     def how_to_return(self) -> str:
-        """Delete the record."""
         return f"delete {self.root / _MOVE}"
 
     def write_move(self, move: Move | None) -> None:
-        """Write the file, or delete it."""
         if move is None:
             (self.root / _MOVE).unlink(missing_ok=True)
         else:
@@ -537,7 +525,6 @@ class FolderLocation(Location):
 
     @contextmanager
     def lock(self, author: str = "a program", *, moving: bool = False) -> Generator[None]:
-        """Hold the lock of the folder, which the kernel releases when the process ends."""
         require_local(self.root)
         file = self.root / "lock"
         with faults.at(self.root, LakeUnreachable):
@@ -555,7 +542,6 @@ class FolderLocation(Location):
 
     @contextmanager
     def hold_inlined_rows(self) -> Generator[None]:
-        """Share the lock of a file."""
         try:
             descriptor = os.open(self.root / _READERS, os.O_RDONLY)
         except FileNotFoundError:  # nothing has written to the lake since this lock exists
@@ -584,11 +570,9 @@ class FolderLocation(Location):
             os.close(descriptor)
 
     def open_leases(self) -> Leases:
-        """Return leases among the processes of this host, which lock bytes of a file."""
         return FolderLeases(self.root / _LEASES)
 
     def find_held(self, names: Sequence[str]) -> set[str]:
-        """Ask the kernel who locks bytes of the file."""
         return find_held(self.root / _LEASES, names)
 
 
@@ -699,7 +683,6 @@ class ServerLocation(Location):
 
     @property
     def url(self) -> str:
-        """The server, database, schema and place of the data files."""
         named = {name: quote(value, safe="") for name, value in self._connection.items()}
         host, port, user = (named.pop(name, "") for name in ("host", "port", "user"))
         server = f"{user}@{host}" if user else host
@@ -710,13 +693,11 @@ class ServerLocation(Location):
 
     @property
     def exists(self) -> bool:
-        """Whether the schema contains a lake. Raises LakeUnreachable."""
         with self._connect() as session:
             return self._has_table(session, "ducklake_metadata")
 
     @property
     def files(self) -> DataFiles:
-        """The Parquet files. Raises LakeUnreachable where they are unknown or elsewhere."""
         return self._found_files
 
     @functools.cached_property
@@ -742,7 +723,6 @@ class ServerLocation(Location):
         return found
 
     def build_attachment(self, *, writable: bool) -> tuple[str, list[str]]:
-        """Return what DuckDB's ATTACH names, and its options."""
         from psycopg.conninfo import make_conninfo
 
         # The trigger knows a committing session by this name.
@@ -756,7 +736,6 @@ class ServerLocation(Location):
         return nullcontext(self)
 
     def prepare(self) -> None:
-        """Test that the data files' place can be used, and mark it as this lake's."""
         self.files.create()
         with self._connect() as session:
             own = str(self._run(session, "identity")[0])
@@ -792,12 +771,10 @@ class ServerLocation(Location):
             return bytes(self._run(session, "salt")[0])
 
     def write_salt(self, salt: bytes) -> None:
-        """Replace the salt in the database."""
         with self._connect() as session:
             self._run(session, "write_salt", salt=salt)
 
     def read_move(self) -> Move | None:
-        """Return what the table of moves says."""
         with self._connect() as session:
             return self._read_move(session)
 
@@ -809,11 +786,9 @@ class ServerLocation(Location):
 
     @property
     def how_to_return(self) -> str:
-        """Delete the record."""
         return f'DELETE FROM "{self._schema}".flywheel_move on the server'
 
     def write_move(self, move: Move | None) -> None:
-        """Replace the row of the table of moves."""
         with self._connect() as session:
             text = None if move is None else json.dumps(asdict(move))
             self._run(session, "create_move")
@@ -833,7 +808,6 @@ class ServerLocation(Location):
 
     @contextmanager
     def lock(self, author: str = "a program", *, moving: bool = False) -> Generator[None]:
-        """Hold the lock of the database, which it releases when this session ends."""
         session, is_unlocked = self._open_locked_session(), False
         try:
             if not moving:
@@ -883,7 +857,6 @@ class ServerLocation(Location):
         return f"{escape_terminal(str(name))} at {host or 'the same host'}"
 
     def holds_lock(self) -> bool:
-        """Whether the session with the lock lives, and nobody has taken over."""
         if self._session is None:
             return False
         try:
@@ -892,11 +865,9 @@ class ServerLocation(Location):
             return False
 
     def open_leases(self) -> Leases:
-        """Return leases among the processes of all hosts, which are locks of the database."""
         return ServerLeases(self._connect(), self._schema)
 
     def find_held(self, names: Sequence[str]) -> set[str]:
-        """Ask the database, which knows the sessions of all hosts."""
         with closing(ServerLeases(self._connect(), self._schema)) as leases:
             return leases.find_held(names)
 

@@ -148,44 +148,34 @@ def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
         query = query[word.end() :] if word else query
         kinds = [statement.type for statement in connection.extract_statements(query)]
     if kinds[:-1] and {*kinds[:-1]} == {duckdb.StatementType.CREATE}:
-        return _parse_pivots(connection, query, len(kinds) - 1)
+        count = len(kinds) - 1
+        value = secrets.token_hex(16)
+        places = _find_open_pivots(query)
+        text = query
+        for place in reversed(places):
+            text = f"{text[:place]} IN ('{value}'){text[place:]}"
+        if len(places) != count or len(connection.extract_statements(text)) != 1:
+            raise UnsafeSQL(
+                f"{count + 1} statements, but a query is one statement",
+                "A PIVOT of a JOIN lists its values: PIVOT … ON kind IN ('a', 'b') USING count(*).",
+            )
+        tree = _serialize(connection, text)
+        filled = [
+            pivot
+            for node, _ in _walk_nodes(tree)
+            if node.get("type") == "PIVOT"
+            for pivot in node.get("pivots", [])
+            if [one["value"] for entry in pivot["entries"] for one in entry["values"]] == [value]
+        ]
+        if len(filled) != count:
+            raise UnsafeSQL(f"{count + 1} statements, but a query is one statement", _HINT)
+        return tree
     if len(kinds) != 1:
         raise UnsafeSQL(f"{len(kinds)} statements, but a query is one statement", _HINT)
     if kinds[0] != duckdb.StatementType.SELECT:
         kind = str(kinds[0]).rpartition(".")[2]
         raise UnsafeSQL(f"a {kind} statement cannot be run here", _HINT)
     return _serialize(connection, query)
-
-
-def _parse_pivots(connection: duckdb.DuckDBPyConnection, query: str, count: int) -> dict[str, Any]:
-    """Return the parsed form of a SELECT with PIVOTs that do not list their values.
-
-    DuckDB makes several statements of it: the first ones collect the values of each PIVOT in a
-    temporary type. It has no parsed form for them, so the parsed text is another one, with a value
-    for each PIVOT. A value that nobody could foresee shows that each of them stands where the
-    values of a PIVOT do, so that the two texts differ in nothing else.
-    """
-    value = secrets.token_hex(16)
-    places = _find_open_pivots(query)
-    text = query
-    for place in reversed(places):
-        text = f"{text[:place]} IN ('{value}'){text[place:]}"
-    if len(places) != count or len(connection.extract_statements(text)) != 1:
-        raise UnsafeSQL(
-            f"{count + 1} statements, but a query is one statement",
-            "A PIVOT of a JOIN lists its values: PIVOT … ON kind IN ('a', 'b') USING count(*).",
-        )
-    tree = _serialize(connection, text)
-    filled = [
-        pivot
-        for node, _ in _walk_nodes(tree)
-        if node.get("type") == "PIVOT"
-        for pivot in node.get("pivots", [])
-        if [one["value"] for entry in pivot["entries"] for one in entry["values"]] == [value]
-    ]
-    if len(filled) != count:
-        raise UnsafeSQL(f"{count + 1} statements, but a query is one statement", _HINT)
-    return tree
 
 
 def _find_open_pivots(query: str) -> list[int]:

@@ -50,7 +50,17 @@ def check_relation(
     for (name, rule), count in zip(rules.items(), row, strict=True):
         if count:
             broken = f"NOT coalesce(TRY({rule}), false)"
-            examples = _find_examples(connection, table, relation, rule, broken)
+            mentioned = [name for name in table.columns if re.search(rf"\b{name}\b", rule)]
+            names = tuple(dict.fromkeys([*table.key, *mentioned]))
+            # Python cannot represent every time.
+            values = ", ".join(
+                f'"{name}"::VARCHAR' if table.columns[name].type in TIME_RANGES else f'"{name}"'
+                for name in names
+            )
+            rows = connection.execute(
+                f"SELECT {values} FROM {relation} WHERE {broken} LIMIT {EXAMPLES}"
+            ).fetchall()
+            examples = describe_rows(names, rows)
             raise RowsRejected(table.name, name, int(count), examples)
 
 
@@ -172,22 +182,6 @@ def describe_rows(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> lis
         ", ".join(f"{name}={str(value)!a:.90}" for name, value in zip(names, row, strict=True))
         for row in rows
     ]
-
-
-def _find_examples(
-    connection: duckdb.DuckDBPyConnection, table: Table, relation: str, rule: str, broken: str
-) -> list[str]:
-    mentioned = [name for name in table.columns if re.search(rf"\b{name}\b", rule)]
-    names = tuple(dict.fromkeys([*table.key, *mentioned]))
-    # Python cannot represent every time.
-    values = ", ".join(
-        f'"{name}"::VARCHAR' if table.columns[name].type in TIME_RANGES else f'"{name}"'
-        for name in names
-    )
-    rows = connection.execute(
-        f"SELECT {values} FROM {relation} WHERE {broken} LIMIT {EXAMPLES}"
-    ).fetchall()
-    return describe_rows(names, rows)
 
 
 def is_bound(table: Table) -> bool:

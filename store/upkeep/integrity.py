@@ -205,7 +205,25 @@ def _check_lake(
 
     compared, checked = known
     catalog = _read_rules(connection)
-    tables = _list_tables(connection, catalog)
+    there = {
+        f"{table}.{column}"
+        for table, column in connection.execute(
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'lake'"
+        ).fetchall()
+    }
+    # A lake of an earlier version has no checksums, which is no reason not to check it.
+    tables = [
+        table
+        for table in catalog.tables.values()
+        if table.name != checksums.TABLE or f"{table.name}.path" in there
+    ]
+    # What rows of several tables say together is tested by the rules of this version.
+    installed = catalogs.load().tables
+    needed = [installed[name] for name in sorted(_SESSION_TABLES) if name in installed]
+    wanted = [f"{table.name}.{one}" for table in (*tables, *needed) for one in table.columns]
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise FlywheelError(f"the lake has no {missing[0]} yet", "Run `store init` to migrate it.")
     # One transaction; otherwise DuckLake would read its catalog again for every query.
     connection.execute("BEGIN")
     files = checksums.list_attached_files(connection, location, with_checksums=False)
@@ -295,30 +313,6 @@ def _check_lake(
             location.spool,
             waiting,
         )
-
-
-def _list_tables(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Table]:
-    """Return the tables of the catalog; raise FlywheelError if the attached lake lacks a column."""
-    there = {
-        f"{table}.{column}"
-        for table, column in connection.execute(
-            "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'lake'"
-        ).fetchall()
-    }
-    # A lake of an earlier version has no checksums, which is no reason not to check it.
-    tables = [
-        table
-        for table in catalog.tables.values()
-        if table.name != checksums.TABLE or f"{table.name}.path" in there
-    ]
-    # What rows of several tables say together is tested by the rules of this version.
-    installed = catalogs.load().tables
-    needed = [installed[name] for name in sorted(_SESSION_TABLES) if name in installed]
-    wanted = [f"{table.name}.{one}" for table in (*tables, *needed) for one in table.columns]
-    missing = [name for name in wanted if name not in there]
-    if missing:
-        raise FlywheelError(f"the lake has no {missing[0]} yet", "Run `store init` to migrate it.")
-    return tables
 
 
 class _SmallCopies:

@@ -61,7 +61,10 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
     if away is not None and (not away.is_away or away.url != target.url):
         source.refuse_move(away)
     if away is not None and target.read_move() is None:
-        return _forward_spool(source, target)
+        files = spool.forward(source.spool, target.spool)
+        with Writer(target, AUTHOR) as writer:
+            writer.flush()
+        return files
     if away is None:
         source.require()
         with Writer(source, AUTHOR) as writer:
@@ -101,13 +104,6 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
                 source.write_move(Move(lake_id=lake_id, url=target.url, is_away=True))
                 target.write_move(None)
                 return Summary(snapshots=snapshots, rows=rows, files=len(files), copied=copied)
-
-
-def _forward_spool(source: Location, target: Location) -> int:
-    files = spool.forward(source.spool, target.spool)
-    with Writer(target, AUTHOR) as writer:
-        writer.flush()
-    return files
 
 
 def _read_lake_id(location: Location) -> str:

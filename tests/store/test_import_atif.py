@@ -66,7 +66,7 @@ def test_a_trajectory_is_a_session_with_steps_calls_and_attempts(
     assert query(lake, "SELECT DISTINCT tool, result FROM tool_calls") == [("write_file", "ok")]
     assert count(lake, "generations") == 2
     assert import_source(lake, atif, tmp_path / "job", problem="relu").rows == {}
-    assert [one.importer for one in sources.detect(tmp_path / "job")] == ["atif"]
+    assert list(sources.detect(tmp_path / "job")) == ["atif"]
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ LAYOUTS: dict[str, tuple[Callable[[Path], None], ...]] = {
 def test_a_layout_is_that_of_its_importer_alone(name: str, tmp_path: Path) -> None:
     for write in LAYOUTS[name]:
         write(tmp_path)
-    assert [one.importer for one in sources.detect(tmp_path)] == [name]
+    assert list(sources.detect(tmp_path)) == [name]
 
 
 def test_a_path_of_no_format_or_of_two_is_refused(tmp_path: Path) -> None:

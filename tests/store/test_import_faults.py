@@ -56,7 +56,7 @@ def test_a_malformed_file_leaves_nothing_and_an_import_resumes(
         assert count(lake, table) == 0
 
     source = write(layout, tmp_path / "source")
-    assert [one.importer for one in sources.detect(source)] == [name]
+    assert list(sources.detect(source)) == [name]
     config = layout.importer.Config(**layout.options)
     with store.writer(str(lake), author="tests") as writer:
         with pytest.raises(Interrupted):

@@ -85,7 +85,7 @@ def test_v3_rows_become_attempts_and_claims_of_their_gpu(tmp_path: Path) -> None
     ]
     again = import_source(lake, kernelbench_v3_runs, root, suite_revision="v3")
     assert again.rows == {}
-    assert [one.importer for one in sources.detect(root)] == ["kernelbench-v3-runs"]
+    assert list(sources.detect(root)) == ["kernelbench-v3-runs"]
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ def test_a_session_becomes_steps_calls_and_a_chain_of_attempts(tmp_path: Path) -
         lake, claude_code, tmp_path / "traces/s-1.jsonl", task="level1/19", license="MIT"
     )
     assert again.rows == {}
-    assert [one.importer for one in sources.detect(file)] == ["claude-code"]
+    assert list(sources.detect(file)) == ["claude-code"]
 
 
 def test_a_line_that_is_cut_off_is_named(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_hard_runs_have_sessions_and_annotations_become_findings(tmp_path: Path)
     # The transcript of codex has another form.
     assert query(lake, "SELECT name FROM sessions ORDER BY ALL") == [("r1",), ("run2",)]
     assert import_source(lake, kernelbench_hard_runs, root).rows == {}
-    assert [one.importer for one in sources.detect(root)] == ["kernelbench-hard-runs"]
+    assert list(sources.detect(root)) == ["kernelbench-hard-runs"]
     (root / "annotations/r1.yaml").write_text("verdict: [")
     with pytest.raises(ImportFailed, match=r"r1\.yaml is not YAML"):
         import_source(lake, kernelbench_hard_runs, root)

@@ -153,5 +153,5 @@ def test_a_malformed_row_at_the_end_leaves_nothing_of_its_file(
 
 def test_the_export_is_recognized_by_its_columns(tmp_path: Path) -> None:
     file = write_export(tmp_path / "data" / "s.parquet", submission())
-    assert [one.importer for one in sources.detect(file)] == ["kernelbot"]
-    assert [one.importer for one in sources.detect(tmp_path)] == ["kernelbot"]
+    assert list(sources.detect(file)) == ["kernelbot"]
+    assert list(sources.detect(tmp_path)) == ["kernelbot"]

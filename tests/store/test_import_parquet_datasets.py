@@ -48,7 +48,7 @@ def test_kernelbook_rows_are_tasks_under_their_own_license(tmp_path: Path) -> No
     assert query(lake, "SELECT entry_point FROM kernels") == [("GetMaskNew",)]
     assert count(lake, "splits") == 1
     assert import_source(lake, kernelbook, file).rows == {}
-    assert [one.importer for one in sources.detect(file)] == ["kernelbook"]
+    assert list(sources.detect(file)) == ["kernelbook"]
 
 
 OWN_MODEL = """
@@ -121,7 +121,7 @@ def test_drkernel_dialogues_are_trajectories_and_prompts_are_for_training(tmp_pa
         ("train",)
     ]
     assert count(lake, "tasks") == 1
-    assert [one.importer for one in sources.detect(file)] == ["drkernel"]
+    assert list(sources.detect(file)) == ["drkernel"]
 
 
 def test_makora_programs_are_split_and_a_missing_latency_is_no_claim(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_makora_programs_are_split_and_a_missing_latency_is_no_claim(tmp_path: P
     ]
     [(code,)] = query(lake, "SELECT code FROM tasks")
     assert code == RELU
-    assert [one.importer for one in sources.detect(file)] == ["triton-gpu-latency"]
+    assert list(sources.detect(file)) == ["triton-gpu-latency"]
     with pytest.raises(ImportFailed, match=r"test\.parquet, row 0: y is str"):
         import_source(lake, triton_gpu_latency, write_rows(file, {"x": "a", "y": "fast"}))
 
@@ -181,4 +181,4 @@ def test_robust_kbench_results_are_claims_with_profiles(tmp_path: Path) -> None:
         ("speedup", "eager", 165.7),
     ]
     assert query(lake, "SELECT author FROM analyses") == [("Nsight Compute (robust-kbench)",)]
-    assert [one.importer for one in sources.detect(tmp_path)] == ["robust-kbench"]
+    assert list(sources.detect(tmp_path)) == ["robust-kbench"]

@@ -90,7 +90,7 @@ def test_a_trace_is_a_session_and_its_rewards_are_claims(tmp_path: Path) -> None
         (2,)
     ]
     assert import_source(lake, verifiers, file.parent, license="Apache-2.0").rows == {}
-    assert [one.importer for one in sources.detect(file)] == ["verifiers"]
+    assert list(sources.detect(file)) == ["verifiers"]
 
 
 def test_answers_in_a_prompt_are_no_attempts_and_other_versions_are_refused(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_result_has_the_kernel_of_its_workspace(tmp_path: Path) -> None:
         ("speedup_over_original", 1.58, "MI300", True),
     ]
     assert import_source(lake, agent_kernel_arena, root).rows == {}
-    assert [one.importer for one in sources.detect(root)] == ["agent-kernel-arena"]
+    assert list(sources.detect(root)) == ["agent-kernel-arena"]
 
 
 def test_a_missing_time_is_no_claim(tmp_path: Path) -> None:

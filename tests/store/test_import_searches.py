@@ -93,7 +93,7 @@ def test_openevolve_traces_take_their_code_from_checkpoints(tmp_path: Path) -> N
     ]
     assert count(lake, "timings") == 0
     assert import_source(lake, openevolve, root, license="MIT").rows == {}
-    assert [one.importer for one in sources.detect(root)] == ["openevolve"]
+    assert list(sources.detect(root)) == ["openevolve"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_openevolve_traces_alone_and_in_other_forms(tmp_path: Path, form: str) -
     import_source(lake, openevolve, file)
     assert query(lake, LINEAGE) == [(1, kernel(1), kernel(0)), (None, kernel(0), None)]
     assert count(lake, "generations") == 3
-    assert [one.importer for one in sources.detect(file)] == ["openevolve"]
+    assert list(sources.detect(file)) == ["openevolve"]
     # A checkpoint that comes later brings the code that the trace lacks.
     import_source(lake, openevolve, write_openevolve(tmp_path / "openevolve_output"))
     assert count(lake, "kernels") == 3
@@ -181,7 +181,7 @@ def test_k_search_solutions_follow_the_world_model(tmp_path: Path) -> None:
         ("speedup", "eager", 3.0, "H100"),
     ]
     assert import_source(lake, k_search, root, gpu="NVIDIA H100").rows == {}
-    assert [one.importer for one in sources.detect(root)] == ["k-search"]
+    assert list(sources.detect(root)) == ["k-search"]
 
 
 def write_accelopt(root: Path) -> Path:
@@ -250,7 +250,7 @@ def test_accelopt_candidates_continue_the_kernel_with_their_baseline(tmp_path: P
         ("speedup_over_parent", 3.0),
     ]
     assert import_source(lake, accelopt, root, gpu="Trainium 1").rows == {}
-    assert [one.importer for one in sources.detect(root)] == ["accelopt"]
+    assert list(sources.detect(root)) == ["accelopt"]
 
 
 def test_accelopt_candidates_of_flashinfer_bench_are_files(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_kernelagent_programs_and_sessions(tmp_path: Path) -> None:
     ]
     assert import_source(lake, kernelagent, root).rows == {}
     for part in ("opt", "session_20260504_101010_1"):
-        assert [one.importer for one in sources.detect(root / part)] == ["kernelagent"]
+        assert list(sources.detect(root / part)) == ["kernelagent"]
 
 
 def test_an_empty_folder_is_told_what_it_lacks(tmp_path: Path) -> None:

@@ -224,6 +224,11 @@ def open_json_lines(file: Path, root: Path) -> SourceFile:
     )
 
 
+def name_columns(required: str, optional: str) -> dict[str, bool]:
+    """Return the columns of two lists of words, and whether each is required."""
+    return dict.fromkeys(required.split(), True) | dict.fromkeys(optional.split(), False)
+
+
 def open_parquet(file: Path, root: Path, columns: dict[str, bool]) -> SourceFile:
     """Return a Parquet file whose size `parquet.find` has checked; True marks needed columns."""
 

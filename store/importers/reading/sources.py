@@ -14,8 +14,7 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -226,23 +225,14 @@ SEARCHED_FILES = 2_000
 """How many entries of a folder are looked at."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Match:
-    """One importer that fits a path."""
-
-    importer: str
-    seen: str
-    """What it recognizes."""
-
-
-def detect(path: Path) -> list[Match]:
-    """Return the importers that recognize a path, in order of their names.
+def detect(path: Path) -> dict[str, str]:
+    """Return the importers that recognize a path, in order of their names, and what they saw.
 
     Raises ImportFailed if the path does not exist.
     """
     if not path.exists():
         raise ImportFailed(f"{path} does not exist", "Check the path.")
-    found: list[Match] = []
+    found: dict[str, str] = {}
     for name, member in sorted(find_members("store.importers").items()):
         # An importer of the user that fails is reported and skipped.
         try:
@@ -255,12 +245,12 @@ def detect(path: Path) -> list[Match]:
             log.warning("%s cannot read %s: %s", member.name, path, error)
             continue
         if seen is not None:
-            found.append(Match(importer=name, seen=seen))
+            found[name] = seen
     return found
 
 
-def choose(path: Path, found: Sequence[Match]) -> Match:
-    """Return the one match; raises ImportFailed if there is none or more than one."""
+def choose(path: Path, found: Mapping[str, str]) -> tuple[str, str]:
+    """Return the one match of `detect`; raises ImportFailed if there is none or more than one."""
     if not found:
         raise ImportFailed(
             f"no importer recognizes {path}",
@@ -268,12 +258,12 @@ def choose(path: Path, found: Sequence[Match]) -> Match:
             "one format, or the file itself.",
         )
     if len(found) > 1:
-        listed = "\n".join(f"  {one.importer}: {one.seen}" for one in found)
+        listed = "\n".join(f"  {importer}: {seen}" for importer, seen in found.items())
         raise ImportFailed(
             f"{len(found)} importers recognize {path}:\n{listed}",
             "Name the importer yourself, or a path with the files of one format.",
         )
-    return found[0]
+    return next(iter(found.items()))
 
 
 def list_files(path: Path, *patterns: str) -> list[Path]:
