@@ -10,6 +10,10 @@
 [{'name': 'me', 'kind': 'person'}]
 """
 
+# What is imported for type checkers is what the room exports.
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
 from __future__ import annotations
 
 import functools
@@ -43,44 +47,6 @@ if TYPE_CHECKING:
     from store.writing.writer import Writer
 
 __version__ = "0.6.0"
-
-__all__ = [
-    "Bundle",
-    "Lake",
-    "Location",
-    "ParsedCompletion",
-    "QueryLimits",
-    "Result",
-    "RunRecord",
-    "Writer",
-    "catalog",
-    "clean_text",
-    "conform",
-    "constant_answers",
-    "cuda_facts",
-    "describe_version",
-    "errors",
-    "extract_features",
-    "faults",
-    "find_kernel",
-    "find_task",
-    "ids",
-    "languages",
-    "list_views",
-    "make_end",
-    "make_run",
-    "open",
-    "parse_completion",
-    "python_syntax",
-    "read_description",
-    "read_sql",
-    "read_statement",
-    "read_view",
-    "record_run",
-    "run_import",
-    "viewer",
-    "writer",
-]
 
 _HOMES = {
     "store.code": ("constant_answers", "cuda_facts", "languages", "python_syntax"),

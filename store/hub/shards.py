@@ -46,10 +46,13 @@ def write_shards(
     import pyarrow.parquet as pq
 
     made: list[Shard] = []
-    for rows_of_file in _cut_files(_cut_groups(_cut_blocks(schema, batches))):
+    groups = _cut_groups(schema, batches)
+    group, total = next(groups, None), 0
+    while group is not None:
         path = f"{prefix}-{len(made):05d}.parquet"
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
+        limit = max(SHARD_BYTES, total // SHARE)
         rows = raw = 0
         with pq.ParquetWriter(
             file,
@@ -58,10 +61,13 @@ def write_shards(
             write_page_index=True,
             use_content_defined_chunking=True,
         ) as writer:
-            for group, size in rows_of_file:
-                writer.write_table(group, row_group_size=group.num_rows)
-                rows += group.num_rows
+            while group is not None and raw < limit:
+                whole, size = group
+                writer.write_table(whole, row_group_size=whole.num_rows)
+                rows += whole.num_rows
                 raw += size
+                group = next(groups, None)
+        total += raw
         made.append(
             Shard(
                 path=path,
@@ -74,69 +80,28 @@ def write_shards(
     return made
 
 
-def _cut_blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of exactly BLOCK_ROWS rows from any batches; the last one has the rest."""
+def _cut_groups(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[pa.Table, int]]:
+    """Yield row groups of about GROUP_BYTES, each with its size.
+
+    A group consists of blocks of BLOCK_ROWS rows, wherever batches end; the last one has the rest.
+    """
     import pyarrow as pa
 
-    waiting = schema.empty_table()
+    waiting, blocks, size = schema.empty_table(), list[pa.Table](), 0
     for batch in batches:
         waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
-        whole = waiting.num_rows // BLOCK_ROWS * BLOCK_ROWS
-        for start in range(0, whole, BLOCK_ROWS):
-            yield waiting.slice(start, BLOCK_ROWS)
-        waiting = waiting.slice(whole)
-    if waiting.num_rows:
-        yield waiting
-
-
-def _cut_groups(blocks: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
-    """Join blocks to row groups of about GROUP_BYTES; yield each with its size."""
-    import pyarrow as pa
-
-    parts: list[pa.Table] = []
-    size = 0
-    for block in blocks:
-        parts.append(block)
-        size += sum(_count_bytes(column) for column in block.columns)
-        if size >= GROUP_BYTES:
-            yield pa.concat_tables(parts).combine_chunks(), size
-            parts, size = [], 0
-    if parts:
-        yield pa.concat_tables(parts).combine_chunks(), size
-
-
-def _cut_files(
-    groups: Iterator[tuple[pa.Table, int]],
-) -> Iterator[Iterator[tuple[pa.Table, int]]]:
-    """Yield one iterator of row groups per file; read each to its end before the next one."""
-    first = next(groups, None)
-    total = 0
-    while first is not None:
-        limit = max(SHARD_BYTES, total // SHARE)
-        following: list[tuple[pa.Table, int]] = []
-
-        def iterate_file(
-            start: tuple[pa.Table, int] = first,
-            rest: list[tuple[pa.Table, int]] = following,
-            limit: int = limit,
-        ) -> Iterator[tuple[pa.Table, int]]:
-            nonlocal total
-            size = start[1]
-            total += size
-            yield start
-            while size < limit:
-                more = next(groups, None)
-                if more is None:
-                    return
-                size += more[1]
-                total += more[1]
-                yield more
-            after = next(groups, None)
-            if after is not None:
-                rest.append(after)
-
-        yield iterate_file()
-        first = following[0] if following else None
+        while waiting.num_rows >= BLOCK_ROWS:
+            block, waiting = waiting.slice(0, BLOCK_ROWS), waiting.slice(BLOCK_ROWS)
+            blocks.append(block)
+            size += sum(map(_count_bytes, block.columns))
+            if size >= GROUP_BYTES:
+                yield pa.concat_tables(blocks).combine_chunks(), size
+                blocks, size = [], 0
+    if blocks or waiting.num_rows:
+        size += sum(map(_count_bytes, waiting.columns))
+        yield pa.concat_tables([*blocks, waiting]).combine_chunks(), size
 
 
 def _count_bytes(values: Any) -> int:

@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, cast
@@ -436,7 +437,13 @@ class FolderLocation(Location):
         (self.root / _READERS).touch()
 
     def require_own_folder(self) -> None:
-        foreign = self._find_foreign_file()
+        # A file that no lake has, and no process that was killed while it made one.
+        entries = sorted(self.root.iterdir()) if self.root.is_dir() else []
+        named = (entry.name for entry in entries if not _OWN_FILES.fullmatch(entry.name))
+        suffixes = (".parquet", ".partial", ".lake")
+        data = (file for file in self.data.rglob("*") if not file.is_dir())
+        others = (str(file.relative_to(self.root)) for file in data if file.suffix not in suffixes)
+        foreign = next(chain(named, others), None)
         if foreign is not None:
             raise LakeUnreachable(
                 f"no lake can be made in {self.root}: it has other files, such as "
@@ -454,18 +461,6 @@ class FolderLocation(Location):
         return all(early.fullmatch(entry.name) for entry in self.root.iterdir()) and not any(
             not file.is_dir() for file in self.data.rglob("*")
         )
-
-    def _find_foreign_file(self) -> str | None:
-        """Return a file that no lake has, and no process that was killed while it made one."""
-        if not self.root.is_dir():
-            return None
-        for entry in sorted(self.root.iterdir()):
-            if not _OWN_FILES.fullmatch(entry.name):
-                return entry.name
-        for file in self.data.rglob("*"):
-            if not file.is_dir() and file.suffix not in (".parquet", ".partial", ".lake"):
-                return str(file.relative_to(self.root))
-        return None
 
     def read_marker(self) -> str | None:
         """Return the identity of the catalog to which the data files belong, if they are marked."""
