@@ -104,8 +104,7 @@ def writer(url: str | None = None, *, author: str) -> Writer:
         url: Folder or URL of the lake; None means FLYWHEEL_LAKE, else ./lake.
         author: Command or member that writes; recorded in every commit.
 
-    Raises:
-        CatalogError: the lake cannot follow catalog.yaml.
+    Raises CatalogError if the lake cannot follow catalog.yaml.
     """
     from store.lake.location import Location
     from store.writing.writer import Writer

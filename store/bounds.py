@@ -88,8 +88,7 @@ def read_bounds(folder: Path | None) -> Bounds:
     Args:
         folder: Where they spill; None is nowhere.
 
-    Raises:
-        FlywheelError: a variable is not a positive number.
+    Raises FlywheelError if a variable is not a positive number.
     """
     memory = _read_bytes(_MEMORY_VARIABLE)
     spill = _read_bytes(_SPILL_VARIABLE)

@@ -47,8 +47,7 @@ class Address:
         >>> str(Address.of("https://api.example.com/v1")), str(Address.of("http://[::1]:8000/v1"))
         ('api.example.com:443', '[::1]:8000')
 
-        Raises:
-            FlywheelError: it is not an http or https URL, or it contains what may be a secret.
+        Raises FlywheelError if it is not an http or https URL, or it contains what may be a secret.
         """
         hint = "Write http(s)://HOST/v1."
         try:
@@ -77,8 +76,7 @@ class Keys:
     def __init__(self, named: Sequence[str] = ()) -> None:
         """Read HOST=NAME and HOST:PORT=NAME.
 
-        Raises:
-            FlywheelError: one has another form, or two are for the same host and port.
+        Raises FlywheelError if one has another form, or two are for the same host and port.
         """
         self._names: dict[tuple[str, int | None], str] = {}
         for given in named:
@@ -105,8 +103,7 @@ class Keys:
         A host without a port means the default port of the URL's scheme. OPENAI_API_KEY goes to
         https://api.openai.com, and to another host only if --key-env names that host.
 
-        Raises:
-            FlywheelError: the variable is not set, or its value cannot be a key.
+        Raises FlywheelError if the variable is not set, or its value cannot be a key.
         """
         name = self._names.get(self._match(url), None)
         if name is None:
@@ -194,8 +191,7 @@ class Client:
         timeout_s: Deadline of an answer in seconds, including all tries and pauses.
         retries: Number of further tries after a temporary failure.
 
-    Raises:
-        FlywheelError: the URL cannot be used, or the timeout is not positive.
+    Raises FlywheelError if the URL cannot be used, or the timeout is not positive.
     """
 
     def __init__(self, url: str, key: str | None, *, timeout_s: float, retries: int) -> None:
@@ -254,8 +250,7 @@ class Client:
             read: Takes the JSON of an answer; raises ValueError if it is malformed.
             admit: Called before every try; False ends the tries.
 
-        Raises:
-            AnswerFailed: no try got an answer.
+        Raises AnswerFailed if no try got an answer.
         """
         body = json.dumps(payload).encode()
         failed: AnswerFailed | None = None

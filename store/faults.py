@@ -475,7 +475,6 @@ def _describe(
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, what it groups, and its causes."""
     waiting, seen = [error], set[int]()
     while waiting:
         cause = waiting.pop(0)
@@ -499,7 +498,6 @@ def _find_module(error: BaseException) -> str:
 
 
 def _find_place(error: BaseException) -> str | None:
-    """Return the path or the address that an error names."""
     if isinstance(error, OSError) and error.filename is not None:
         # Of a copy, the second file is the one that is written.
         named = error.filename if error.filename2 is None else error.filename2

@@ -173,7 +173,6 @@ def _is_in_sentence(function: tree_sitter.Node) -> bool:
 
 
 def _holds_arrays(functions: list[tree_sitter.Node], arrays: list[tree_sitter.Node]) -> bool:
-    """Return whether an array is local to a function of the device."""
     bodies = sorted(
         (body.start_byte, body.end_byte)
         for function in functions

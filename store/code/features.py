@@ -100,7 +100,6 @@ def compute_bands(texts: Sequence[Sequence[bytes]]) -> NDArray[np.int64]:
 
 
 def _hash_shingles(tokens: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Hash every run of SHINGLE tokens into 64 bits, distinct and sorted."""
     codes: dict[bytes, int] = {token: zlib.crc32(token) for token in set(tokens)}
     values = np.array([codes[token] for token in tokens], dtype=np.uint64)
     count = max(len(values) - SHINGLE + 1, 1)

@@ -152,7 +152,6 @@ def _strip_reshape(node: ast.expr) -> tuple[ast.expr, bool]:
 
 
 def _prefix_words(names: str, *prefixes: str) -> frozenset[str]:
-    """Return the words of a text, each with every prefix."""
     return frozenset(f"{prefix}{name}" for prefix in prefixes or ("",) for name in names.split())
 
 
@@ -270,7 +269,6 @@ def read_python(code: str) -> PythonFacts:
 
 
 def _collect_ids(found: SyntaxParts, name: str) -> set[int]:
-    """Return the ids of the nodes in functions of a name."""
     functions = [function for function in found.functions if function.name == name]
     return {id(node) for function in functions for node in ast.walk(function)}
 

@@ -183,7 +183,6 @@ def _fold(node: ast.expr) -> str | None:
 
 
 def _format_call(call: ast.Call) -> str | None:
-    """Return the text of a literal's `.format(...)`, its fields replaced by `0`."""
     if not (isinstance(call.func, ast.Attribute) and call.func.attr == "format"):
         return None
     template = _fold(call.func.value)

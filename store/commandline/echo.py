@@ -146,7 +146,6 @@ class EscapingStream:
 
     @contextmanager
     def _name_errors(self) -> Generator[None]:
-        """Name the stream in an error such as that of a full disk."""
         try:
             yield
         except BrokenPipeError:

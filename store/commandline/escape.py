@@ -155,7 +155,6 @@ def _escape_char(char: str) -> str:
 
 
 def _fold(line: str, width: int | None, taken: int) -> list[str]:
-    """Return a line in parts that fit beside a prefix; wide characters take two columns."""
     room = None if width is None else max(width - taken, 8)
     if room is None or len(line) * 2 <= room:
         return [line]

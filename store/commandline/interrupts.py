@@ -219,7 +219,6 @@ def _write_line(text: str) -> None:
 
 
 def _end_children() -> None:
-    """Kill the descendants of this process in its session; others notice its end themselves."""
     parents: list[int | str] = ["self"]
     for parent in parents:  # grows: a shell is killed before what it has started
         for file in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -232,7 +231,6 @@ def _end_children() -> None:
 
 
 def _forget(*_: Any) -> None:
-    """Leave signals of a forked child to the child."""
     global _watch
     if _watch is not None:
         _watch = None

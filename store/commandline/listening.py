@@ -44,8 +44,7 @@ def is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> Generator[socket.socket]:
     """Yield a listening socket; connections wait until a server accepts them.
 
-    Raises:
-        FlywheelError: the port is taken, or the address is not one of this machine.
+    Raises FlywheelError if the port is taken, or the address is not one of this machine.
     """
     try:
         [family, _, _, _, address], *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -269,7 +269,6 @@ def doc_lines(file: Path) -> Iterator[str]:
 
 
 def _noun(room: str) -> str:
-    """Return what a member of a room is: `importer` for `store.importers`."""
     return room.rpartition(".")[2].removesuffix("s")
 
 
@@ -413,7 +412,6 @@ def _mark_examples(text: str) -> str:
 
 
 def _read_plain_text(text: Any) -> str:
-    """Return the text of a help text that cyclopts has made renderable."""
     return str(getattr(text, "primary_renderable", text) or "")
 
 

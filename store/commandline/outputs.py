@@ -207,7 +207,6 @@ def _mark(command: str, file: Path) -> bytes:
 
 
 def _read_record(folder: Path) -> tuple[str | None, dict[str, str]]:
-    """Return the command that wrote a folder and the hashes of its files; None if it has none."""
     try:
         record = json.loads((folder / RECORD).read_text("utf-8"))
         return str(record["command"]), dict(record["files"])

@@ -92,8 +92,7 @@ class TaskNames:
 def expand_name(wanted: str) -> str:
     """Return the name level1/9 for its short form L1-9, and any other text as it is.
 
-    Raises:
-        UnknownName: the text has bytes or surrogates that no name has.
+    Raises UnknownName if the text has bytes or surrogates that no name has.
     """
     try:
         wanted.encode()
@@ -124,8 +123,7 @@ def find_task(lake: Lake, wanted: str) -> dict[str, Any]:
             edition (kernelbench@v0.1/level1/9), its id, or at least 6 characters that the id
             begins with.
 
-    Raises:
-        UnknownName: no such task, with near names, or several, with their names and ids.
+    Raises UnknownName if no such task, with near names, or several, with their names and ids.
     """
     return read_task_names(lake, wanted).find(wanted)
 
@@ -158,7 +156,6 @@ def choose_id(kind: str, wanted: str, ids: Sequence[str], hint: str) -> str:
 
 
 def _list_names(row: Mapping[str, Any]) -> list[str]:
-    """Return the names of a label, the most precise one last."""
     name, suite = str(row["name"]), row.get("suite")
     return [name, f"{suite}/{name}", f"{suite}@{row['suite_revision']}/{name}"] if suite else [name]
 

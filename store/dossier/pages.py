@@ -140,8 +140,7 @@ def find_state(location: Location, run: Mapping[str, Any]) -> str:
     Args:
         run: run_id, and the state and host that the view run_states has at some snapshot.
 
-    Raises:
-        LakeUnreachable: the server that keeps the leases does not answer.
+    Raises LakeUnreachable if the server that keeps the leases does not answer.
     """
     if run["state"] != "open":
         return str(run["state"])

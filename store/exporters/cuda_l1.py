@@ -88,7 +88,6 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
 def _measured_lines(
     lake: Lake, tasks: list[dict[str, Any]], config: Which
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the lines of the measured device; none if no kernel was judged."""
     device, rows = read_attempts(lake, config)
     if not tasks or device is None or all(row["status"] is None for row in rows):
         return {}
@@ -109,7 +108,6 @@ def _measured_lines(
 def _published_lines(
     lake: Lake, tasks: list[dict[str, Any]], config: Which, revision: str
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the lines of every GPU with published scores."""
     asked = {
         "suite": config.suite,
         "suite_revision": revision,
@@ -144,7 +142,6 @@ def _line(
 
 
 def _score(row: dict[str, Any], baseline: str) -> float:
-    """Return the speedup if there is one, otherwise 0."""
     if row["quarantined"] or not row["equivalent"] or row["status"] != "correct":
         return 0.0
     return float(dict(row["speedups"] or ()).get(baseline) or 0.0)

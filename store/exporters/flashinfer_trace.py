@@ -141,12 +141,10 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
 
 
 def _add(file: Path, value: dict[str, Any], indent: int | None = None) -> None:
-    """Append an object to a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "a", encoding="utf-8") as handle:
         handle.write(json.dumps(value, indent=indent) + "\n")
 
 
 def _name(text: str) -> str:
-    """Return a text as a file name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:80] or "unnamed"

@@ -31,7 +31,6 @@ def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
 
 
 def _make_plain(value: Any) -> Any:
-    """Return a value for JSON; numbers that JSON lacks become null."""
     if isinstance(value, dict):
         return {key: _make_plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

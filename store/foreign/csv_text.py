@@ -27,9 +27,8 @@ def read_rows(
     Values are texts, and empty ones are None. `numbers` and `flags` name columns that are numbers
     (NaN is None) and truth values.
 
-    Raises:
-        ImportFailed: a required column is missing, a row has too many fields, or a value is not of
-            its column's type; the message has the line.
+    Raises ImportFailed if a required column is missing, a row has too many fields, or a value is
+    not of its column's type; the message has the line.
     """
     csv.field_size_limit(MAX_FIELD)
     try:

@@ -66,8 +66,7 @@ def read_lines(file: Path) -> Iterator[tuple[dict[str, Any], str, int]]:
 
     A name that ends in .gz is decompressed while it is read. Blank lines are skipped.
 
-    Raises:
-        ImportFailed: a line is no JSON object, is not UTF-8, or exceeds MAX_LINE_BYTES.
+    Raises ImportFailed if a line is no JSON object, is not UTF-8, or exceeds MAX_LINE_BYTES.
     """
     with open_bytes(file) as handle:
         number = 0

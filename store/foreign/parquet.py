@@ -71,8 +71,7 @@ def get_limits() -> ParquetLimits:
 def check_files(files: Sequence[Path]) -> None:
     """Decode files in a child process and raise ImportFailed for the first that expands too far.
 
-    Raises:
-        ImportFailed: a file is no Parquet, or expands beyond the limits in force.
+    Raises ImportFailed if a file is no Parquet, or expands beyond the limits in force.
     """
     if not files:
         return

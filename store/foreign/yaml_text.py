@@ -15,9 +15,8 @@ MAX_CHARACTERS = 4 << 20
 def parse(text: str, where: str) -> dict[str, Any]:
     """Return the mapping of a YAML text.
 
-    Raises:
-        ImportFailed: the text is no YAML or no mapping, has an alias or a tag of its own, is nested
-            too deeply, or is longer than MAX_CHARACTERS; `where` is in the message.
+    Raises ImportFailed if the text is no YAML or no mapping, has an alias or a tag of its own, is
+    nested too deeply, or is longer than MAX_CHARACTERS; `where` is in the message.
     """
     if len(text) > MAX_CHARACTERS:
         raise ImportFailed(

@@ -179,7 +179,6 @@ class QueryProcess:
             return  # it has ended, which the next `_receive` explains
 
     def _receive(self, within_s: float) -> dict[str, Any]:
-        """Return the next reply; raises the error that it contains."""
         assert self._child is not None
         assert self._child.stdout is not None
         stream = self._child.stdout.fileno()

@@ -170,7 +170,6 @@ class Hub:
         return Path(str(folder))
 
     def _retry(self, ask: Callable[[], _T]) -> _T:
-        """Retry after a temporary failure: a server error, a timeout, or a lost connection."""
         for number in range(TRIES):
             try:
                 return ask()

@@ -542,7 +542,6 @@ def _check_folder(
 
 
 def _write_manifest(made: Edition, options: Options) -> None:
-    """Write flywheel.json: content, origin, and the sha256 of every data file."""
     text = json.dumps(
         {
             "format": FORMAT,

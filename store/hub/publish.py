@@ -189,7 +189,6 @@ def _choose_snapshot(now: Lake, tag: str, at: str | None) -> str:
 
 
 def _check_owner(made: Edition, hub: Hub, there: RepositoryState, private: bool) -> None:
-    """Refuse to overwrite another lake, or to make private data public."""
     if private and not there.private:
         raise FlywheelError(
             f"{made.repo} is public", "Make it private on the Hub first, or leave --private out."
@@ -229,7 +228,6 @@ def _list_changes(made: Edition, there: RepositoryState | None) -> list[Change]:
 
 
 def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> str:
-    """Make the commit, then verify the content of the repository."""
 
     def is_complete(found: RepositoryState) -> bool:
         return all(one.what == "same" for one in _list_changes(made, found))

@@ -118,8 +118,7 @@ class IncomingTable:
     def batches(self) -> Iterator[pa.Table]:
         """Yield the rows with the columns of the catalog, in the same batches every time.
 
-        Raises:
-            ImportFailed: a file lacks a column that the catalog requires, or has one twice.
+        Raises ImportFailed if a file lacks a column that the catalog requires, or has one twice.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq

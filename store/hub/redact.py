@@ -254,7 +254,6 @@ def _find_matching(values: Any, pattern: str) -> list[int]:
 
 
 def _map_values(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
-    """Return texts (or lists of them) with a function applied once to each that looks suspect."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

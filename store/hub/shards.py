@@ -105,7 +105,6 @@ def _cut_groups(
 
 
 def _count_bytes(values: Any) -> int:
-    """Return the size of values by their content, not by their layout in memory."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

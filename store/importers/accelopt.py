@@ -95,7 +95,6 @@ def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fie
 
 
 def _read_plans(file: Path, folder: Path) -> dict[tuple[str, int], str]:
-    """Return the plans of each service by their numbers; empty without the file."""
     if not file.is_file():
         return {}
     value = json_text.parse(sources.read_text(file, folder), str(file))
@@ -112,7 +111,6 @@ def _read_plans(file: Path, folder: Path) -> dict[tuple[str, int], str]:
 def _load(
     candidate: Fields, name: str, solutions: dict[str, Path], folder: Path
 ) -> flashinfer.Solution | None:
-    """Return the solution that a candidate names, or None if its file is not there."""
     file = solutions.get(PurePosixPath(candidate.text(name) or "").name)
     if file is None:
         return None

@@ -175,7 +175,6 @@ def _read_levels(file: Path, root: Path) -> Iterator[Fields]:
 
 
 def _add(rows: BundleRows, row: Fields, families: dict[str, str], gpu: str) -> None:
-    """Add a task, its kernel with its origin, the code of the baselines, and a claim per score."""
     reference, level = row.require_code("ref_code"), row.require_whole("level_id")
     problem_id, code = row.require_whole("task_id"), row.code("custom_code")
     numbers = {baseline: row.number(name) for name, baseline in SCORES.items()}

@@ -119,7 +119,6 @@ def _add_dialogue(config: Config, rows: BundleRows, row: Fields) -> None:
 
 
 def _read_messages(row: Fields, name: str) -> Sequence[dict[str, str]]:
-    """Return messages with role and content; a text is one message of the user."""
     if isinstance(row.values.get(name), str):
         text = row.prose(name)
         return [] if text is None else [{"role": "user", "content": text}]

@@ -90,7 +90,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _read_dataset(root: Path) -> dict[str, _Parts]:
-    """Return the parts of each definition of a folder; raises ImportFailed with file and line."""
     dataset: dict[str, _Parts] = {}
     for text, fields in _read_objects(root, "definitions"):
         definition = flashinfer.parse_definition(fields)

@@ -81,7 +81,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _read_world_model(file: Path) -> dict[str, _Node]:
-    """Return the parent and the action of each solution; empty without the file."""
     if not file.is_file():
         return {}
     tree = pieces.parse_document(file, file.parent).inner("decision_tree")

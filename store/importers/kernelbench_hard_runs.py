@@ -139,7 +139,6 @@ def _add(
 
 
 def _annotate(rows: BundleRows, attempt: Attempt, note: Fields) -> None:
-    """Add a person's annotation: an analysis, and findings if it names a fault."""
     verdict = note.text("verdict")
     if verdict not in _VERDICTS:
         raise note.refuse("verdict", " or ".join(_VERDICTS))

@@ -245,7 +245,6 @@ def _add_verdict(
 def _assign_verdicts(
     verdicts: bytes, samples: list[_Sample], file: Path
 ) -> dict[_Sample, list[Entry]]:
-    """Return the verdicts of each kernel; the file states problem and sample, but not the level."""
     assigned: dict[_Sample, list[Entry]] = {sample: [] for sample in samples}
     entries = parse_entries(sources.decode(verdicts, file), file) if verdicts else []
     by_place: dict[tuple[int, int], list[_Sample]] = {}

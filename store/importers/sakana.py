@@ -82,7 +82,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 @lru_cache(maxsize=4096)
 def _classify(task_code: str, where: str) -> str:
-    """Return the family of a task; rows repeat their tasks. Raises ImportFailed if it is none."""
     sources.check_task(task_code, where)
     return task_families.classify_family(task_code)
 

@@ -72,7 +72,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _open_folders(root: Path) -> Iterator[pieces.SourceFile]:
-    """Yield each problem's files: its own, and the solutions and traces that name it."""
     others: dict[str, list[Path]] = {}
     for file in sorted({*root.rglob("solution*.json"), *root.rglob("trace*.json*")}):
         for name in sorted({one.require_text("definition") for one in _read_objects(file, root)}):

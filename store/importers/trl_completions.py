@@ -191,7 +191,6 @@ def _messages(value: Any, place: str) -> list[dict[str, str]]:
 
 
 def _content(value: Any) -> str:
-    """Return the text of a message; several parts become JSON."""
     if value is None:
         return ""
     return clean(value if isinstance(value, str) else json.dumps(value, default=str))

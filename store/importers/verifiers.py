@@ -159,7 +159,6 @@ def _sum(usages: list[Fields], *names: str) -> int | None:
 
 
 def _read_call(call: Fields, answers: dict[str, str | None]) -> dict[str, Any]:
-    """Return a call with its result; arguments that are no JSON object stay a text."""
     arguments = call.values.get("arguments")
     if isinstance(arguments, str) and arguments.lstrip().startswith("{"):
         # What the model wrote need not be JSON.

@@ -175,7 +175,6 @@ def mark_files(connection: duckdb.DuckDBPyConnection, location: Location) -> Non
 
 
 def _read_identity(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """Return the identity of an attached catalog, which its copies keep."""
     row = connection.execute(
         f"SELECT schema_uuid FROM __ducklake_metadata_{name}.ducklake_schema "
         "ORDER BY schema_id LIMIT 1"

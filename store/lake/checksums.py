@@ -237,7 +237,6 @@ def _find_stamp(one: DataFile) -> Stamp | None:
 
 
 def _test_file(one: DataFile) -> str | None:
-    """Return the damage of a file, or None."""
     try:
         size = one.files.measure(one.path)
         if size != one.bytes:

@@ -867,7 +867,6 @@ class ServerLocation(Location):
             return leases.find_held(names)
 
     def _connect(self) -> Session:
-        """Return a session of the database. Raises LakeUnreachable."""
         with faults.at(self.url, LakeUnreachable):
             import psycopg
         own = {"application_name": f"{SESSION}{os.getpid()}"}

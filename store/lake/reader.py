@@ -343,7 +343,6 @@ class Lake:
         return "TABLE" if stored.is_small else "VIEW", f"SELECT {listed} FROM lake.main.{name}"
 
     def _build_query(self, name: str) -> str:
-        """Return SQL that computes a view from the tables, and prepare what it reads."""
         self._prepare(user_sql.list_names(self._connection, read_view(name)))
 
         def read_rows(mention: re.Match[str]) -> str:
@@ -356,7 +355,6 @@ class Lake:
         return _LAKE_TABLE.sub(read_rows, read_view(name))
 
     def _build_question(self, name: str) -> ViewQuestion:
-        """Return a view as the cache asks for it."""
         dependencies = self._list_dependencies(name)
         defining_texts = [
             f"{one} {[(c.name, c.type) for c in self.catalog.tables[one].columns.values()]}"

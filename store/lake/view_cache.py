@@ -229,7 +229,6 @@ class ViewCache:
         return int(row[0]), int(row[1])
 
     def _build_later(self, table: str, since: int) -> str:
-        """Return SQL for the rows of a table that are newer than a snapshot."""
         if since == self._snapshot:
             return f"lake.main.{table} WHERE false"
         if table not in OWN_SNAPSHOT_ID:
@@ -238,7 +237,6 @@ class ViewCache:
         return f"ducklake_table_insertions({place}, {since + 1}, {self._snapshot})"
 
     def _list_files(self, question: ViewQuestion) -> dict[int, Path]:
-        """Return the files of this view and lake, by their snapshots."""
         names = {file.name: file for file in self._folder.glob(f"{question.view}-*.parquet")}
         parts = [name.removesuffix(".parquet").split("-") for name in names]
         snapshots = [int(part[2]) for part in parts if len(part) == 4 and part[2].isdecimal()]
@@ -358,7 +356,6 @@ def _match_keys(rows: str, kind: Literal["SEMI", "ANTI"], keys: str) -> str:
 
 
 def _scan(file: Path) -> str:
-    """Return SQL that reads a file, to follow FROM."""
     return f"read_parquet({quote_values((str(file),))})"
 
 
@@ -381,7 +378,6 @@ def _lock_folder(folder: Path) -> Generator[None]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder unless it is in use."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -400,7 +400,6 @@ def _build_catalog(document: Any, origin: str) -> Catalog:
 
 
 def _read_part(part: object, kind: type[_T], place: str) -> _T:
-    """Return a part of the file as its class; raises ValueError, which says what is wrong where."""
     try:
         return msgspec.convert(part, kind)
     except msgspec.ValidationError as error:

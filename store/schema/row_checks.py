@@ -230,7 +230,6 @@ def check_ids(table: Table, rows: pa.Table) -> None:
 
 
 def _read_values(rows: pa.Table, name: str) -> Any:
-    """Return a column as Python values."""
     if name not in rows.column_names:
         return repeat(None)
     column = rows.column(name)

@@ -28,8 +28,7 @@ def widen(connection: duckdb.DuckDBPyConnection, held: Catalog, wanted: Catalog)
     pass it. Columns that are new, gone or of another type are compared with the lake itself
     (`store.schema.migrate`).
 
-    Raises:
-        CatalogError: a change is not a widening; the message names table, column and change.
+    Raises CatalogError if a change is not a widening; the message names table, column and change.
     """
     lines: dict[str, None] = {}
     is_later = wanted.schema > held.schema

@@ -443,7 +443,6 @@ def _find_problems(
 
 
 def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> list[Problem]:
-    """Compute the ids of rows again, a batch at a time."""
     import pyarrow as pa
 
     if not row_checks.is_bound(table):
@@ -512,7 +511,6 @@ def _check_sessions(
 
 
 def _check_view_cache(location: Location) -> list[Problem]:
-    """Compare the cached views with the tables."""
     advice = f"Delete {location.derived}; it is made anew."
     problems: list[Problem] = []
     with Lake(location) as reader:

@@ -137,7 +137,6 @@ def _locate_record(location: Location) -> Path:
 def _describe_state(
     connection: duckdb.DuckDBPyConnection, location: Location, catalog: Catalog, snapshot: int
 ) -> list[str]:
-    """Return what tells a lake, its snapshot and the rules from others."""
     row = connection.execute(
         location.qualify(
             f"SELECT snapshot_time::VARCHAR FROM {METADATA}.ducklake_snapshot WHERE snapshot_id = ?"
@@ -411,7 +410,6 @@ def restore(location: Location, source: Path) -> tuple[int, int]:
 
 
 def _is_foreign(there: FolderLocation) -> bool:
-    """Return whether a folder without a lake has more than an interrupted first backup leaves."""
     if not there.root.exists():
         return False
     for one in there.root.iterdir():

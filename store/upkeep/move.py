@@ -150,13 +150,11 @@ def _require_room(source: Location, target: Location, lake_id: str) -> None:
 
 
 def _list_places(location: Location) -> list[str]:
-    """Return the folders and prefixes that are deleted together with a lake."""
     folders = [str(location.root)] if isinstance(location, FolderLocation) else []
     return [*folders, location.files.url]
 
 
 def _copy_files(files: Sequence[DataFile], to: DataFiles, progress: Progress | None) -> int:
-    """Copy the files that are missing or incomplete; return how many."""
     there = to.list_sizes()
     missing = [one for one in files if there.get(one.path) != one.bytes]
     megabytes = sum(one.bytes for one in missing) // 1_000_000
@@ -299,7 +297,6 @@ def copy_catalog(source: Catalog, target: Catalog, data_path: str) -> None:
 
 
 def _convert(column: str, source: str, target: str) -> str:
-    """Return the SQL that converts a column from its type in one database to that in another."""
     name = quote_names((column,))
     if (source, target) == ("BLOB", "VARCHAR"):
         return f"decode({name})"

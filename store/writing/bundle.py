@@ -109,7 +109,6 @@ def _parse_time(value: object, kind: pa.DataType) -> object:
 def _cast(
     table: Table, column: pa.ChunkedArray | list[Any], arrow_field: pa.Field
 ) -> pa.ChunkedArray | pa.Array:
-    """Return a column, given in Arrow or as Python values, with its type of the catalog."""
     import pyarrow as pa
 
     kind = table.columns[arrow_field.name].type

@@ -143,7 +143,6 @@ class KeyIndex:
         table: Table,
         rows: str,
     ) -> None:
-        """Add the keys of stored rows, sorted by digest, which SQLite inserts faster."""
         key = _build_key_sql(table)
         # Measuring texts is faster than matching them.
         timed = f"length({key}) = {_UUID_LENGTH} AND regexp_full_match({key}, '{_UUID7}')"
@@ -184,7 +183,6 @@ class KeyIndex:
     def _repair(
         self, connection: duckdb.DuckDBPyConnection, work: Callable[[sqlite3.Connection], _T]
     ) -> _T:
-        """Use the index; rebuild it first if it cannot be read."""
         try:
             return work(self._open())
         except sqlite3.DatabaseError:
@@ -265,7 +263,6 @@ def _insert(index: sqlite3.Connection, name: str, digests: Iterable[bytes]) -> N
 
 
 def _raise_highest(index: sqlite3.Connection, name: str, ids: Iterable[str]) -> None:
-    """Record the highest of some UUIDv7 ids of a table."""
     highest = max(ids, default=None)
     if highest is not None:
         index.execute(

@@ -91,8 +91,7 @@ def record_run(
         writer: Where to append. It must be open until the run has ended.
         resumed: Whether the lake may have the run already.
 
-    Raises:
-        FlywheelError: another process runs this run.
+    Raises FlywheelError if another process runs this run.
     """
     run_id = str(run["run_id"])
     with writer.location.open_leases() as leases:
@@ -133,7 +132,6 @@ def record_run(
 
 
 def _describe_end(error: BaseException) -> tuple[str, str | None]:
-    """Return the outcome of a run that an error ended, and the first line of the error."""
     if isinstance(error, KeyboardInterrupt | CancelledError) or interrupts.is_pending():
         return "interrupted", None
     kind = None if isinstance(error, FlywheelError) else type(error).__name__

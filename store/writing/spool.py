@@ -143,7 +143,6 @@ class Spool:
 
     @contextmanager
     def _lock_file(self) -> Generator[tuple[Path, BinaryIO]]:
-        """Hold the lock of this writer's file, which keeps the committer from sealing it."""
         while True:
             if self._file is None or self._handle is None:
                 # The names sort in order of arrival.

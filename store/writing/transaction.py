@@ -255,7 +255,6 @@ def _refuse_repeats(staged: StagedRows, repeats: Mask) -> dict[int, RowsRejected
 
 
 def _refuse_referring(missing: Missing, staged: StagedRows, alive: Mask) -> dict[int, RowsRejected]:
-    """Refuse the remaining bundles in which a reference has one of the missing values."""
     column = missing.column
     unknown = set(missing.values.to_pylist())
     bad: dict[int, list[tuple[object, ...]]] = defaultdict(list)

@@ -29,8 +29,7 @@ class Exporter(Protocol):
     def write(self, lake: Lake, folder: Path, config: Any, /) -> dict[str, int]:
         """Write to an empty folder; return a count for each kind of item, such as {"kernels": 12}.
 
-        Raises:
-            ExportRefused: there is nothing to write; the hint says what would help.
+        Raises ExportRefused if there is nothing to write; the hint says what would help.
         """
         ...
 
@@ -40,9 +39,8 @@ def export(lake: Lake, module: ModuleType, target: Path, config: Any) -> dict[st
 
     A folder that the same exporter has written is replaced.
 
-    Raises:
-        ExportRefused: the folder has something else, it cannot be made, or there is nothing to
-            write.
+    Raises ExportRefused if the folder has something else, it cannot be made, or there is nothing to
+    write.
     """
     name = module.__name__.rpartition(".")[2].replace("_", "-")
     with write_folder(target, f"store export {name}") as folder:
@@ -68,8 +66,7 @@ def stream_tables(lake: Lake, config: Tables) -> Iterator[tuple[str, pa.RecordBa
 
     Private columns are left out. Read each stream to its end before the next one.
 
-    Raises:
-        UnknownName: unknown table or view.
+    Raises UnknownName: unknown table or view.
     """
     known = {**lake.catalog.tables, **dict.fromkeys(lake.views())}
     for name in config.tables:

@@ -248,9 +248,8 @@ def expand_axes(expressions: Mapping[str, str], known: Set[str], where: str) -> 
     >>> expand_axes({"pairs": "tokens // 2", "tokens": "batch * 8"}, {"batch"}, "definition.json")
     {'pairs': '(batch * 8) // 2', 'tokens': 'batch * 8'}
 
-    Raises:
-        ImportFailed: an expression is not arithmetic, names an unknown axis or itself, or is longer
-            than MAX_CHARACTERS.
+    Raises ImportFailed if an expression is not arithmetic, names an unknown axis or itself, or is
+    longer than MAX_CHARACTERS.
     """
     parsed: dict[str, str] = {}
     for name, text in expressions.items():
@@ -324,7 +323,6 @@ def task_text(definition: Definition, first: Workload | None) -> str:
 
 
 def _write_size(definition: Definition, axis: str) -> str:
-    """Return the size of an axis as Python; one that follows from others is computed anew."""
     expression = definition.expressions.get(axis)
     return axis if expression is None else f"int({expression})"
 

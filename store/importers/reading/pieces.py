@@ -143,8 +143,7 @@ class Import:
         Args:
             start: Returns a new function that adds records, called once per pass over a file.
 
-        Raises:
-            ImportFailed: a record is malformed; nothing of its file is stored.
+        Raises ImportFailed if a record is malformed; nothing of its file is stored.
         """
         for file in files:
             splits: list[dict[str, str]] = []

@@ -490,7 +490,6 @@ def gpu_name(model: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _classify(code: str) -> str | None:
-    """Return the family of a task, or None if the text is no task. Sources repeat their tasks."""
     try:
         sources.check_task(code, "the text")
     except ImportFailed:

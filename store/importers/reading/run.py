@@ -193,7 +193,6 @@ def _collect_groups(bundles: Iterator[Bundle]) -> Iterator[list[Bundle]]:
 
 
 def _store_group(writer: store.Writer, bundles: list[Bundle]) -> dict[str, RowsRejected]:
-    """Store bundles together; return the error of each bundle that is refused."""
     if len(bundles) > 1:
         try:
             writer.append_all(bundles)

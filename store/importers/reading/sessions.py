@@ -239,7 +239,6 @@ def _follow(texts: dict[str, str], tool: str, arguments: Mapping[str, Any]) -> s
 
 
 def _edit(text: str, arguments: Mapping[str, Any]) -> str | None:
-    """Return the text after one or several replacements, or None if one does not apply."""
     several = arguments.get("edits")
     listed = cast("Sequence[Any]", several) if isinstance(several, list) else [arguments]
     for one in listed:

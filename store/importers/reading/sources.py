@@ -182,8 +182,7 @@ def read_batches(
 
     `columns` states for each column whether it is required; other missing columns are None.
 
-    Raises:
-        ImportFailed: the file is not Parquet or truncated, or a required column is missing.
+    Raises ImportFailed if the file is not Parquet or truncated, or a required column is missing.
     """
     import pyarrow as pa
 

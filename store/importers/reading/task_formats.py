@@ -178,7 +178,6 @@ def _read_kernelbench_hard(folder: Path) -> TaskFile:
 
 
 def _read_shapes(folder: Path) -> list[dict[str, Any]]:
-    """Return the literal SHAPES of shapes.py."""
     file = folder / "shapes.py"
     if not file.is_file():
         return []
@@ -509,7 +508,6 @@ def _list_objects(fields: Fields, name: str) -> list[dict[str, Any]]:
 
 
 def _list_defined(code: str, file: Path) -> set[str]:
-    """Return the names that a Python file binds at its top level."""
     try:
         compile(code, f"{file}", "exec", ast.PyCF_ONLY_AST)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
