@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import store
 from store.errors import ImportFailed
-from store.foreign import json_text
+from store.foreign import text_files
 from store.foreign.fields import Fields
 from store.importers.reading import flashinfer, pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
@@ -97,7 +97,7 @@ def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fie
 def _read_plans(file: Path, folder: Path) -> dict[tuple[str, int], str]:
     if not file.is_file():
         return {}
-    value = json_text.parse(sources.read_text(file, folder), str(file))
+    value = text_files.parse_json(sources.read_text(file, folder), str(file))
     by_number: dict[tuple[str, int], str] = {}
     for one in Fields(values={"plans": value}, where=str(file)).list("plans"):
         name = one.text("service_name") or one.text("baseline_solution_path")

@@ -21,7 +21,7 @@ from typing import Any, cast
 import store
 from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
-from store.foreign import yaml_text
+from store.foreign import text_files
 from store.foreign.fields import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
@@ -72,7 +72,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 def _list_sources(task: Path, folder: Path) -> list[Path]:
     """Return the source files of a task that are in its workspace, the target first."""
-    about = yaml_text.parse(sources.read_text(task, folder), str(task))
+    about = text_files.parse_yaml(sources.read_text(task, folder), str(task))
     fields = Fields(values=about, where=str(task))
     names: list[Any] = [fields.values.get("target_file_path")]
     others = fields.values.get("source_file_path")
@@ -94,7 +94,7 @@ def _list_sources(task: Path, folder: Path) -> list[Path]:
 def _parse(file: Path, folder: Path) -> Iterator[Fields]:
     if file.name != RESULT:
         return
-    about = yaml_text.parse(sources.read_text(file, folder), str(file))
+    about = text_files.parse_yaml(sources.read_text(file, folder), str(file))
     task = file.with_name(TASK)
     parts = _list_sources(task, folder) if task.is_file() else []
     code = {

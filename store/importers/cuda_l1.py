@@ -25,7 +25,7 @@ import store
 from store.code import task_families
 from store.code.python_syntax import parse_python
 from store.errors import ImportFailed
-from store.foreign import json_text
+from store.foreign import text_files
 from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
@@ -156,7 +156,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _read_lines(file: Path) -> Iterator[Fields]:
-    for values, where, _ in json_text.read_lines(file):
+    for values, where, _ in text_files.read_lines(file):
         yield Fields(values=values, where=where).without("", "None")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import store
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
-from store.foreign import json_text
+from store.foreign import text_files
 from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import flashinfer, pieces, sources
@@ -116,4 +116,4 @@ def _read_dataset(root: Path) -> dict[str, _Parts]:
 def _read_objects(root: Path, folder: str) -> Iterator[tuple[str, Fields]]:
     for file in sorted((root / folder).rglob("*.json")):
         text = sources.read_text(file, root)
-        yield text, Fields(values=json_text.parse_object(text, str(file)), where=str(file))
+        yield text, Fields(values=text_files.parse_object(text, str(file)), where=str(file))

@@ -20,7 +20,7 @@ from typing import Any
 import store
 from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
-from store.foreign import yaml_text
+from store.foreign import text_files
 from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
@@ -97,7 +97,7 @@ def _parse(file: Path, root: Path, annotation: Path) -> Iterator[Fields]:
         solution = file.with_name("solution.py")
         note = None
         if annotation.is_file():
-            note = yaml_text.parse(sources.read_text(annotation, root), str(annotation))
+            note = text_files.parse_yaml(sources.read_text(annotation, root), str(annotation))
         values = {
             **about.values,
             "run": file.parent.name,

@@ -18,7 +18,7 @@ from typing import Any
 
 import store
 from store.errors import ImportFailed
-from store.foreign import csv_text
+from store.foreign import text_files
 from store.foreign.fields import Fields
 from store.importers.kernelbench import split_stem
 from store.importers.reading import pieces, sources
@@ -70,7 +70,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 def _parse(file: Path, root: Path) -> Iterator[Fields]:
     if file.name != RESULTS:
         return
-    for row in csv_text.read_rows(file, _REQUIRED, numbers=_NUMBERS, flags=("correct", "compiled")):
+    for row in text_files.read_csv(
+        file, _REQUIRED, numbers=_NUMBERS, flags=("correct", "compiled")
+    ):
         link = row.text("solution_link")
         code = None
         if link is not None:

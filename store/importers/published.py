@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import store
 from store.errors import ImportFailed
-from store.foreign import yaml_text
+from store.foreign import text_files
 from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
@@ -41,7 +41,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     """Yield one bundle for the file of figures."""
     file = path or BUILT_IN
     data = sources.read_bytes(file, file.parent)
-    values = yaml_text.parse(sources.decode(data, file), str(file))
+    values = text_files.parse_yaml(sources.decode(data, file), str(file))
     document = Fields(values=values, where=str(file))
 
     def add(rows: BundleRows) -> str:

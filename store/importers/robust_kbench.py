@@ -17,7 +17,7 @@ from pathlib import Path
 import store
 from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
-from store.foreign import csv_text
+from store.foreign import text_files
 from store.foreign.fields import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
@@ -60,7 +60,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     files = sources.list_files(root, "results.csv", "highlighted/results.csv")
     if not files:
         raise ImportFailed(f"{root} holds no highlighted/results.csv", "Name the checkout.")
-    parse = partial(csv_text.read_rows, required=_REQUIRED, numbers=_NUMBERS, flags=_FLAGS)
+    parse = partial(text_files.read_csv, required=_REQUIRED, numbers=_NUMBERS, flags=_FLAGS)
     reading = pieces.Import(
         *(lake, NAME, config),
         source="SakanaAI/robust-kbench",

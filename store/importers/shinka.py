@@ -15,7 +15,7 @@ from pathlib import Path
 
 import store
 from store.errors import ImportFailed
-from store.foreign import json_text, sqlite
+from store.foreign import sqlite, text_files
 from store.foreign.fields import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.programs import SCORE, ProgramOrigin, ProgramRows
@@ -69,7 +69,7 @@ def _parse(file: Path) -> Iterator[Fields]:
     for number, row in enumerate(rows):
         where = f"{file}, program {number}"
         text = row["public_metrics"]
-        parsed = json_text.parse(text, f"{where}, public_metrics") if text else None
+        parsed = text_files.parse_json(text, f"{where}, public_metrics") if text else None
         row["public_metrics"] = parsed
         yield Fields(values=row, where=where)
 

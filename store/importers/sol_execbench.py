@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import store
 from store.errors import ImportFailed
-from store.foreign import json_text
+from store.foreign import text_files
 from store.foreign.fields import NOTHING_STORED, Fields
 from store.importers.reading import flashinfer, pieces, sources
 from store.importers.reading.rows import BundleRows
@@ -109,11 +109,11 @@ def _read_objects(file: Path, root: Path) -> Iterator[Fields]:
     """Yield the objects of a JSON Lines file, of a JSON list, or the one object of a file."""
     if file.suffix == ".jsonl":
         sources.resolve_regular(file, root)
-        for values, where, size in json_text.read_lines(file):
+        for values, where, size in text_files.read_lines(file):
             yield Fields(values=values, where=where, size=size)
         return
     data = sources.read_bytes(file, root)
-    value = json_text.parse(sources.decode(data, file), str(file))
+    value = text_files.parse_json(sources.decode(data, file), str(file))
     listed = cast("list[Any]", value) if isinstance(value, list) else [value]
     yield from Fields(values={"list": listed}, where=str(file)).list("list")
 
@@ -125,7 +125,7 @@ def _read_rows(file: Path) -> Iterator[Fields]:
             where = f"{file.name}, row {number}"
             texts = ("axes", "inputs", "outputs", "workloads")
             parsed = {
-                name: json_text.parse(row[name], f"{where}, {name}")
+                name: text_files.parse_json(row[name], f"{where}, {name}")
                 for name in texts
                 if isinstance(row[name], str)
             }

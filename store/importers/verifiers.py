@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import store
 from store.errors import ImportFailed
-from store.foreign import json_text
+from store.foreign import text_files
 from store.foreign.fields import NOTHING_STORED, Fields, clean
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
@@ -64,7 +64,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _read_episodes(file: Path) -> Iterator[Fields]:
-    for values, where, size in json_text.read_lines(file):
+    for values, where, size in text_files.read_lines(file):
         episode = Fields(values=values, where=where)
         for trace in episode.list("traces"):
             yield from _read_trace(trace, episode, size)
@@ -163,7 +163,7 @@ def _read_call(call: Fields, answers: dict[str, str | None]) -> dict[str, Any]:
     if isinstance(arguments, str) and arguments.lstrip().startswith("{"):
         # What the model wrote need not be JSON.
         with suppress(ImportFailed):
-            arguments = json_text.parse(arguments, call.where)
+            arguments = text_files.parse_json(arguments, call.where)
     return {
         "tool": call.text("name"),
         "arguments": arguments,

@@ -11,7 +11,7 @@ from import_sources import count, import_source, kernel, query, write_lines
 
 import store
 from store.errors import FlywheelError, ImportFailed
-from store.foreign import json_text, parquet
+from store.foreign import parquet, text_files
 from store.importers import openevolve
 from store.importers.reading import pieces, run, sources
 from store.importers.reading.run import run_import
@@ -73,7 +73,7 @@ def test_a_malformed_file_leaves_nothing_and_an_import_resumes(
 
 
 def test_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_text, "MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 1 << 20)
     lake, file = tmp_path / "lake", tmp_path / "evolution_trace.jsonl"
     first = '{"child_id": "a", "parent_id": "b", "child_metrics": {}}\n'
     for line, message in (

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
-from store.foreign import json_text
+from store.foreign import text_files
 from store.foreign.fields import NOTHING_STORED, Fields, read_figure
 from store.ids import content_id
 from store.importers.reading.rows import Attempt, BundleRows
@@ -116,7 +116,7 @@ def read_lines(text: str, file: Path) -> Iterator[tuple[Fields, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             where = f"{file}, line {number}"
-            yield Fields(values=json_text.parse_object(line, where), where=where), line
+            yield Fields(values=text_files.parse_object(line, where), where=where), line
 
 
 def parse_definition(fields: Fields) -> Definition:

@@ -19,7 +19,7 @@ import store
 from store import faults
 from store.dossier.names import find_task
 from store.errors import ImportFailed
-from store.foreign import json_text
+from store.foreign import text_files
 from store.foreign.fields import Fields, measure
 from store.ids import content_id
 from store.importers.reading import sources
@@ -215,7 +215,7 @@ def open_json_lines(file: Path, root: Path) -> SourceFile:
     sources.resolve_regular(file, root)
 
     def records() -> Iterator[Fields]:
-        for values, where, size in json_text.read_lines(file):
+        for values, where, size in text_files.read_lines(file):
             yield Fields(values=values, where=where, size=size)
 
     return SourceFile(
@@ -267,7 +267,7 @@ def parse_document(file: Path, root: Path) -> Fields:
     Raises ImportFailed if the file is larger or holds anything else.
     """
     data = sources.read_bytes(file, root, MAX_DOCUMENT_BYTES)
-    values = json_text.parse_object(sources.decode(data, file), str(file))
+    values = text_files.parse_object(sources.decode(data, file), str(file))
     return Fields(values=values, where=str(file), size=len(data))
 
 

@@ -31,7 +31,7 @@ from typing import Any, cast
 
 from store.code.completion import ENTRY_POINT
 from store.code.languages import find_language
-from store.foreign import json_text
+from store.foreign import text_files
 from store.foreign.fields import Fields, clean
 from store.ids import content_id
 from store.importers.reading.pieces import TaskOrigin
@@ -280,7 +280,7 @@ def read_claude_code(file: Path, **known: Any) -> Iterator[Fields]:
     held = number = 0
     number_of: dict[str, int] = {}
     message_id = None
-    for values, where, size in json_text.read_lines(file):
+    for values, where, size in text_files.read_lines(file):
         line = Fields(values=values, where=where)
         role = line.text("type")
         message = line.inner("message")
@@ -363,7 +363,7 @@ def read_claude_code(file: Path, **known: Any) -> Iterator[Fields]:
 def _read_session(file: Path) -> dict[str, Any]:
     """Return what the first lines and the last line of a file state about its session."""
     about: dict[str, Any] = {"name": file.stem, "harness": HARNESS}
-    for count, (values, where, _) in enumerate(json_text.read_lines(file)):
+    for count, (values, where, _) in enumerate(text_files.read_lines(file)):
         line = Fields(values=values, where=where)
         about["name"] = line.text("sessionId") or line.text("session_id") or about["name"]
         version = line.text("version") or line.text("claude_code_version")

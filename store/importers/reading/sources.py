@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from store import faults
 from store.commandline.members import find_members
 from store.errors import FlywheelError, ImportFailed
-from store.foreign import json_text, parquet
+from store.foreign import parquet, text_files
 from store.ids import content_id
 
 if TYPE_CHECKING:
@@ -283,9 +283,9 @@ def list_below(path: Path, pattern: str) -> list[Path]:
 def read_first_object(file: Path) -> dict[str, Any]:
     """Return the object in the first line of a file, empty if there is none."""
     try:
-        with json_text.open_bytes(file) as handle:
+        with text_files.open_bytes(file) as handle:
             line = handle.readline(FIRST_LINE_BYTES)
-        value = json_text.parse(line.decode("utf-8-sig"), file.name)
+        value = text_files.parse_json(line.decode("utf-8-sig"), file.name)
     except (ImportFailed, OSError, EOFError, UnicodeDecodeError):
         return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
@@ -294,7 +294,7 @@ def read_first_object(file: Path) -> dict[str, Any]:
 def read_head(file: Path) -> str:
     """Return the first characters of a file."""
     try:
-        with json_text.open_bytes(file) as handle:
+        with text_files.open_bytes(file) as handle:
             return handle.read(HEAD_BYTES).decode("utf-8", "replace")
     except (ImportFailed, OSError, EOFError):
         return ""

@@ -23,7 +23,7 @@ from typing import Any, cast
 from store.code.entry_points import count_arguments, count_parameters
 from store.code.python_syntax import parse_python
 from store.errors import FlywheelError
-from store.foreign import json_text, yaml_text
+from store.foreign import text_files
 from store.foreign.fields import Fields, read_figure
 from store.importers.reading import flashinfer, sources
 from store.importers.reading.flashinfer import TORCH_NAMES, scalar_name, task_text
@@ -160,7 +160,7 @@ def _read_kernelbench_hard(folder: Path) -> TaskFile:
     code, rule = task.code, None
     about = folder / "problem.yaml"
     if about.is_file():
-        stated = yaml_text.parse(_read_text(about, folder), f"{about}").get("tolerance")
+        stated = text_files.parse_yaml(_read_text(about, folder), f"{about}").get("tolerance")
         if isinstance(stated, dict):
             limits = [read_figure(value, 0) for value in cast("dict[str, Any]", stated).values()]
             # One for each element type, of outputs that have only one in practice.
@@ -291,7 +291,7 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
     tolerance = dict(_ROBUST_TOLERANCE)
     config = folder / "config_forward.json"
     if config.is_file():
-        values = json_text.parse_object(_read_text(config, folder), f"{config}")
+        values = text_files.parse_object(_read_text(config, folder), f"{config}")
         fields = Fields(values=values, where=f"{config}")
         for kind in ("single", "multi"):
             parts = [
@@ -371,7 +371,7 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
     about = folder / "task.yml"
     listed = {"task.py": folder / "task.py", "utils.py": folder / "utils.py"}
     if about.is_file():
-        values = yaml_text.parse(_read_text(about, folder), f"{about}")
+        values = text_files.parse_yaml(_read_text(about, folder), f"{about}")
         fields = Fields(values=values, where=f"{about}")
         if values.get("multi_gpu"):
             raise FlywheelError(
@@ -410,7 +410,7 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
 
 def _read_flashinfer(file: Path) -> TaskFile:
     """Read a definition, and its workloads in workload.jsonl, NAME.jsonl or workloads/."""
-    value = json_text.parse(_read_text(file, file.parent), f"{file}")
+    value = text_files.parse_json(_read_text(file, file.parent), f"{file}")
     if not isinstance(value, dict) or not {"axes", "inputs", "reference"} <= value.keys():
         raise UnknownFormat(file, "a definition has axes, inputs and reference")
     fields = Fields(values=value, where=f"{file}")
