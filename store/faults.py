@@ -297,7 +297,7 @@ def explain(
     A fault among the causes of an error counts, and one in a group. `place` is for errors that name
     none.
     """
-    for cause in _list_causes(error):
+    for cause in list_causes(error):
         if isinstance(cause, FlywheelError):
             return cause
         if isinstance(cause, ModuleNotFoundError):
@@ -474,7 +474,8 @@ def _describe(
     )
 
 
-def _list_causes(error: BaseException) -> Iterator[BaseException]:
+def list_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, what it groups, and its causes."""
     waiting, seen = [error], set[int]()
     while waiting:
         cause = waiting.pop(0)

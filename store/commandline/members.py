@@ -40,8 +40,6 @@ DeviceOption: TypeAlias = Annotated[str, Parameter(name="--on")]
 """The devices of this host that judge or train: cpu, cuda, cuda:0,cuda:1 or auto."""
 DeviceModel: TypeAlias = Annotated[str, Parameter(name="--device")]
 """The device model that figures of a publication are of, such as H100."""
-_RENAMED = {"--device": "--on", "--model-device": "--model-on", "--gpu": "--device"}
-"""Options by their former names, which commands without an option of that name still take."""
 
 _DEFECT = "This is a bug. The lines above show where it happened."
 
@@ -203,7 +201,7 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                     group.fill(arguments)
                 try:
                     app(
-                        rename_options(app, _move_common_options(app, arguments)),
+                        _move_common_options(app, arguments),
                         console=echo.open_console(),
                         error_console=echo.open_console(stderr=True),
                     )
@@ -227,31 +225,6 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
             echo.print_error(fault)
             sys.exit(fault.exit_code)
-
-
-def rename_options(app: App, arguments: Sequence[str]) -> list[str]:
-    """Replace former names of options in arguments, and print a note about each on stderr.
-
-    A former name stays as it is where the command has an option of that name, such as
-    `pipelines run contrastive-batch --device`, or lacks the new one.
-    """
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    renamed = list(arguments)
-    for position, word in enumerate(arguments[:end]):
-        option, has_value, value = word.partition("=")
-        if option not in _RENAMED:
-            continue
-        command = app.parse_commands(arguments)[1][-1]
-        names = {
-            name for argument in command.assemble_argument_collection() for name in argument.names
-        }
-        if option in names or _RENAMED[option] not in names:
-            continue
-        renamed[position] = _RENAMED[option] + has_value + value
-        echo.print_note(
-            f"{option} is now {_RENAMED[option]}; the old name is accepted until version 0.6"
-        )
-    return renamed
 
 
 def annotate_config(config: type) -> Any:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from store import __version__
+from store import __version__, faults
 from store.errors import FlywheelError
 from store.hub.redact import REMOVED, SECRETS
 
@@ -174,7 +174,16 @@ class Hub:
             try:
                 return ask()
             except Exception as error:
-                if number == TRIES - 1 or not _is_temporary(error):
+                # A server error, a timeout, or a lost connection.
+                status, causes = _find_status(error), list(faults.list_causes(error))
+                is_temporary = any(
+                    _find_library(cause) in _HTTP
+                    or isinstance(cause, ConnectionError | TimeoutError)
+                    for cause in causes
+                )
+                if status is not None:
+                    is_temporary = status in (408, 429) or status >= 500
+                if number == TRIES - 1 or not is_temporary:
                     raise
                 log.info("the Hub did not answer (%s); trying again", self.describe_error(error))
                 time.sleep(PAUSE_S * 2**number)
@@ -193,15 +202,23 @@ class Hub:
         except Exception as error:
             is_of_client = any(
                 _find_library(cause) in ("huggingface_hub", *_HTTP) or isinstance(cause, OSError)
-                for cause in _list_causes(error)
+                for cause in faults.list_causes(error)
             )
             if not is_of_client and not (isinstance(error, ValueError) and "LFS" in str(error)):
                 raise
-            raise FlywheelError(f"{what}: {self.describe_error(error)}", _suggest(error)) from None
+            hint = "Run it again: what the Hub has already is not sent twice, and half is never "
+            hint += "published."
+            status = _find_status(error)
+            if status in (401, 403):
+                hint = "The Hub does not accept the token, or it may not do this: `hf auth login`, "
+                hint += "or set HF_TOKEN to one that may write there."
+            elif status in (409, 412):
+                hint = "Somebody else has changed the repository meanwhile: run it again."
+            raise FlywheelError(f"{what}: {self.describe_error(error)}", hint) from None
 
     def describe_error(self, error: BaseException) -> str:
         """Return the message of an error in one line, without tokens."""
-        causes = [one for one in _list_causes(error) if str(one)]
+        causes = [cause for cause in faults.list_causes(error) if str(cause)]
         text = " ".join(str(causes[-1] if causes else error).split()) or type(error).__name__
         if self._token:
             text = text.replace(self._token, REMOVED)
@@ -220,44 +237,10 @@ def compute_identity(file: Path, known: tuple[str, int] | None) -> tuple[str, in
     return hashlib.sha256(data).hexdigest(), len(data)
 
 
-def _list_causes(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in found:
-        found.append(one)
-        one = one.__cause__
-    return found
-
-
 def _find_status(error: BaseException) -> int | None:
-    for one in _list_causes(error):
-        response: Any = getattr(one, "response", None)
-        if response is not None:
-            return int(response.status_code)
-    return None
-
-
-def _is_temporary(error: BaseException) -> bool:
-    status = _find_status(error)
-    if status is not None:
-        return status in (408, 429) or status >= 500
-    return any(
-        _find_library(cause) in _HTTP or isinstance(cause, ConnectionError | TimeoutError)
-        for cause in _list_causes(error)
-    )
+    responses: list[Any] = [getattr(one, "response", None) for one in faults.list_causes(error)]
+    return next((int(one.status_code) for one in responses if one is not None), None)
 
 
 def _find_library(error: BaseException) -> str:
     return type(error).__module__.partition(".")[0]
-
-
-def _suggest(error: BaseException) -> str:
-    status = _find_status(error)
-    if status in (401, 403):
-        return (
-            "The Hub does not accept the token, or it may not do this: `hf auth login`, or set "
-            "HF_TOKEN to one that may write there."
-        )
-    if status in (409, 412):
-        return "Somebody else has changed the repository meanwhile: run it again."
-    return "Run it again: what the Hub has already is not sent twice, and half is never published."

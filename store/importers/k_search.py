@@ -40,15 +40,6 @@ class Config(SearchOrigin):
     """Function that the solutions define."""
 
 
-@dataclass(frozen=True)
-class _Node:
-    """What the world model states about a solution."""
-
-    parent: str | None = None
-    """Solution that it continues."""
-    action: str | None = None
-
-
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has solutions of K-Search."""
     for file in sources.list_below(path, SOLUTIONS):
@@ -80,7 +71,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         )
 
 
-def _read_world_model(file: Path) -> dict[str, _Node]:
+def _read_world_model(file: Path) -> dict[str, tuple[str | None, str | None]]:
+    # Of each solution: the one that it continues, and the action that led to it.
     if not file.is_file():
         return {}
     tree = pieces.parse_document(file, file.parent).inner("decision_tree")
@@ -88,7 +80,7 @@ def _read_world_model(file: Path) -> dict[str, _Node]:
     solution_of = {
         name: node.inner("solution_ref").text("solution_id") for name, node in steps.items()
     }
-    nodes: dict[str, _Node] = {}
+    nodes: dict[str, tuple[str | None, str | None]] = {}
     for name, node in steps.items():
         solution = solution_of[name]
         if solution is None:
@@ -100,15 +92,21 @@ def _read_world_model(file: Path) -> dict[str, _Node]:
             above = steps[above].text("parent_id")
         action = node.inner("action")
         texts = [action.prose(part) for part in ("title", "description", "rationale")]
-        nodes[solution] = _Node(
-            solution_of.get(above), "\n\n".join(text for text in texts if text) or None
+        nodes[solution] = (
+            solution_of.get(above),
+            "\n\n".join(text for text in texts if text) or None,
         )
     return nodes
 
 
-def _add(programs: ProgramRows, nodes: dict[str, _Node], rows: BundleRows, row: Fields) -> None:
+def _add(
+    programs: ProgramRows,
+    nodes: dict[str, tuple[str | None, str | None]],
+    rows: BundleRows,
+    row: Fields,
+) -> None:
     identity, problem = row.require_text("solution_id"), row.require_text("definition")
-    node = nodes.get(identity, _Node())
+    continued, action = nodes.get(identity, (None, None))
     code = row.code("code")
     matches = {name: pattern.search(code or "") for name, pattern in _CUDA_FILES.items()}
     files = {name: match[1].strip("\n") + "\n" for name, match in matches.items() if match}
@@ -122,8 +120,8 @@ def _add(programs: ProgramRows, nodes: dict[str, _Node], rows: BundleRows, row: 
         [problem, identity],
         problem=problem,
         kernel_id=kernel_id,
-        parent=row.text("parent_solution_id") or node.parent,
-        design=node.action,
+        parent=row.text("parent_solution_id") or continued,
+        design=action,
     )
     quote = f"solution {row.text('solution_name') or identity} of {problem}"
     result, gpu = row.inner("eval_result"), programs.config.gpu

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import store
 from store.code import task_families
@@ -71,16 +71,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             "Name a checkout (KernelBench/level1/*.py), or a folder with data/*.parquet.",
         )
     families: dict[str, str] = {}
-    for group in groups:
-        for task in group.tasks:
+    for _, _, tasks in groups:
+        for task in tasks:
             code = task.require_code("code")
             sources.check_task(code, task.where)
             families[code] = task_families.classify_family(code)
     splits = decide_splits(SUITE, families.values(), lake)
     reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
-    for group in groups:
+    for name, content, tasks in groups:
 
-        def add(rows: BundleRows, tasks: list[Fields] = group.tasks) -> None:
+        def add(rows: BundleRows, tasks: list[Fields] = tasks) -> None:
             for task in tasks:
                 code, level = task.require_code("code"), task.require_whole("level")
                 problem_id = task.require_whole("problem_id")
@@ -98,21 +98,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
         yield reading.make_bundle(
             # A commit read from the checkout is stored too, so that it is part of the identity.
-            f"{group.name} {group.content} {source_revision}",
-            f"{NAME} {revision} {group.name}: {len(group.tasks)} tasks",
-            group.name,
+            f"{name} {content} {source_revision}",
+            f"{NAME} {revision} {name}: {len(tasks)} tasks",
+            name,
             add,
         )
 
 
-@dataclass(frozen=True)
-class _Group:
-    """The tasks of one level folder or Parquet file."""
-
-    name: str
-    content: str
-    tasks: list[Fields]
-    """Each with code, level, problem_id and title."""
+_Group: TypeAlias = "tuple[str, str, list[Fields]]"
+"""Name of a level folder or Parquet file, the hash of its content, and its tasks, each with code,
+level, problem_id and title."""
 
 
 def split_stem(stem: str) -> tuple[int, str] | None:
@@ -144,7 +139,7 @@ def _read_levels(root: Path, folder: Path) -> Iterator[_Group]:
                     task |= {"problem_id": named[0], "title": named[1]}
                     tasks.append(Fields(values=task, where=f"{file}"))
             if tasks:
-                yield _Group(inner.name, sources.digest(contents), tasks)
+                yield inner.name, sources.digest(contents), tasks
 
 
 def _read_parquet(file: Path, root: Path) -> _Group:
@@ -157,4 +152,4 @@ def _read_parquet(file: Path, root: Path) -> _Group:
         named = split_stem(name.removesuffix(".py"))
         task = {**row, "title": named[1] if named else name}
         tasks.append(Fields(values=task, where=fields.where))
-    return _Group(file.stem, content, tasks)
+    return file.stem, content, tasks

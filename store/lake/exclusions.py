@@ -10,22 +10,21 @@ LEFT_OUT = {
     "nonequivalent": (
         "kernel that computes a different function than its task",
         "kernels that compute a different function than their task",
+        "--include-nonequivalent",
     ),
     "weak_tasks": (
         "weak task, which a trivial answer passes",
         "weak tasks, which trivial answers pass",
+        "--include-weak",
     ),
     "unheld": (
         "kernel that fails at another shape, or was tried at none",
         "kernels that fail at another shape, or were tried at none",
+        "--shapes any",
     ),
 }
-"""The views of rows that are left out, with words for one row and for several."""
-_OPTIONS = {
-    "nonequivalent": "--include-nonequivalent",
-    "weak_tasks": "--include-weak",
-    "unheld": "--shapes any",
-}
+"""The views of rows that are left out: words for one row and for several, and the option that
+includes them."""
 EMPTY_BY_DEFAULT = frozenset({"unheld"})
 """Views of `LEFT_OUT` that are read only where they are asked for."""
 
@@ -60,7 +59,7 @@ def describe_left_out(counts: Mapping[str, int]) -> str | None:
     '1 weak task, which a trivial answer passes (--include-weak)'
     """
     parts = [
-        f"{count} {LEFT_OUT[view][count != 1]} ({_OPTIONS[view]})"
+        f"{count} {LEFT_OUT[view][count != 1]} ({LEFT_OUT[view][2]})"
         for view, count in counts.items()
         if count
     ]

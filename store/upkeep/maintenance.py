@@ -73,7 +73,7 @@ def read_checked(
     rules, or if a snapshot since then has expired.
     """
     try:
-        found = json.loads(_locate_record(location).read_text("utf-8"))
+        found = json.loads((location.root / _RECORD).read_text("utf-8"))
         files = {str(path): tuple(stamp) for path, stamp in dict(found["files"]).items()}
         checked = Checked(snapshot=int(found["snapshot"]), files=files)
         same = found["state"] == _describe_state(connection, location, catalog, checked.snapshot)
@@ -96,7 +96,7 @@ def write_checked(
         "snapshot": checked.snapshot,
         "files": dict(sorted(checked.files.items())),
     }
-    _write_record(_locate_record(location), record)
+    _write_record(location.root / _RECORD, record)
 
 
 def require_whole(location: Location, files: Iterable[DataFile], what: str) -> None:
@@ -110,7 +110,7 @@ def distrust(location: Location, paths: Collection[str]) -> None:
     """Make the next check read files that were found damaged, whatever their stamps."""
     if not paths:
         return
-    target = _locate_record(location)
+    target = location.root / _RECORD
     try:
         record = json.loads(target.read_text("utf-8"))
         for path in paths:
@@ -128,10 +128,6 @@ def distrust(location: Location, paths: Collection[str]) -> None:
 def _write_record(target: Path, record: object) -> None:
     with suppress(FlywheelError), replace_file(target) as partial:
         partial.write_text(json.dumps(record), "utf-8")
-
-
-def _locate_record(location: Location) -> Path:
-    return location.root / _RECORD
 
 
 def _describe_state(

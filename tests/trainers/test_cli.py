@@ -102,27 +102,3 @@ def test_refusals_say_what_there_is(trainers: Command, tmp_path: Path) -> None:
         assert all(text in done.stderr for text in texts), done.stderr
         assert "Traceback" not in done.stderr
     assert trainers("run", "my-way", "--stepz", "1").returncode != 0
-
-
-@pytest.mark.parametrize(
-    ("words", "renamed"),
-    [
-        (["trainers", "rollout", "--dataset", "d", "--policy", "p", "--device"], "--on"),
-        (
-            ["trainers", "rollout", "--dataset", "d", "--policy", "p", "--model-device"],
-            "--model-on",
-        ),
-        (["trainers", "run", "contrastive", "--device"], "--on"),
-        (["store", "import", "sakana", "missing", "--gpu"], "--device"),
-    ],
-)
-def test_former_names_of_options_are_accepted_with_a_note(
-    tmp_path: Path, words: list[str], renamed: str
-) -> None:
-    lake = str(tmp_path / "lake")
-    store.writer(lake, author="tests").close()
-    done = commands.run([*words, "cpu", "--lake", lake], cwd=tmp_path)
-    assert done.returncode == 1
-    note = f"{words[-1]} is now {renamed}; the old name is accepted until version 0.6\n"
-    assert done.stderr.startswith(note), done.stderr
-    assert "Traceback" not in done.stderr
