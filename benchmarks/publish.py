@@ -25,7 +25,7 @@ import generate
 from hub.server import TOKEN, HubServer
 
 import store
-from store.hub import frozen_catalog
+from store.hub import edition_writer
 from store.hub.client import Hub
 from store.hub.edition_writer import Options
 from store.hub.publish import Publication, publish
@@ -60,7 +60,7 @@ def main() -> None:
                 f"| {sent / 1e6:.2f} | {done.all_bytes / 1e6:.2f} "
                 f"| {100 * sent / done.all_bytes:.0f} % |"
             )
-        size = len(server.files(REPO)[frozen_catalog.CATALOG])
+        size = len(server.files(REPO)[edition_writer.CATALOG])
         print(f"\nThe frozen catalog is {size / 1e3:.0f} kB.")
 
 

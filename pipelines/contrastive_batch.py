@@ -21,7 +21,7 @@ from pipelines.selection.draws import draw, place
 from pipelines.selection.queries import Relation, query, sql
 from pipelines.selection.scores import Scores, find_device_kind, find_scores, name_clock
 from pipelines.selection.tasks import select_tasks
-from store.dossier.names import find_task
+from store.dossier.pages import find_task
 from store.errors import EmptyDataset
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from store.code import constant_answers, cuda_facts, languages, python_syntax
     from store.code.completion import ParsedCompletion, clean_text, parse_completion
     from store.code.features import extract_features
-    from store.dossier.names import find_kernel, find_task
+    from store.dossier.pages import find_kernel, find_task
     from store.hub import viewer
     from store.importers.reading.run import run_import
     from store.lake.location import Location
@@ -52,7 +52,7 @@ _HOMES = {
     "store.code": ("constant_answers", "cuda_facts", "languages", "python_syntax"),
     "store.code.completion": ("ParsedCompletion", "clean_text", "parse_completion"),
     "store.code.features": ("extract_features",),
-    "store.dossier.names": ("find_kernel", "find_task"),
+    "store.dossier.pages": ("find_kernel", "find_task"),
     "store.hub": ("viewer",),
     "store.importers.reading.run": ("run_import",),
     "store.bounds": ("QueryLimits",),

@@ -16,7 +16,7 @@ from evaluators.scheduling import cases, task_audits
 from evaluators.service.queue import Refused
 from evaluators.service.routes import LakeReads
 from store.dossier import pages
-from store.dossier.names import read_task_names
+from store.dossier.pages import read_task_names
 from store.errors import UnknownName
 from store.importers.reading import pieces, programs
 

@@ -21,7 +21,7 @@ import store
 from pipelines import ExemplarOptions, Strategy
 from store import read_sql
 from store.commandline.members import DeviceOption
-from store.dossier.names import read_task_names
+from store.dossier.pages import read_task_names
 from store.errors import FlywheelError, UnknownName
 from trainers.datasets import records
 from trainers.datasets.records import Dataset

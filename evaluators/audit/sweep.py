@@ -14,8 +14,8 @@ from evaluators.audit import detect
 from evaluators.audit.parser_pool import Kernel, Pool
 from store import read_sql
 from store.bounds import QueryLimits
-from store.commandline.progress import Progress, ignore_progress
-from store.dossier.names import choose_id
+from store.commandline.echo import Progress, ignore_progress
+from store.dossier.pages import choose_id
 from store.errors import FlywheelError
 from store.ids import content_id, uuid7
 from store.lake.host import name_user

@@ -30,8 +30,8 @@ from evaluators.worker.build_cache import Builds, default_root
 from store import read_sql
 from store.bounds import QueryLimits
 from store.commandline import echo, interrupts
+from store.commandline.echo import Progress
 from store.commandline.escape import quote_name
-from store.commandline.progress import Progress
 from store.errors import RowsRejected, UnknownName
 from store.ids import content_id
 

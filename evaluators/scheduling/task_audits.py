@@ -15,7 +15,7 @@ from evaluators.judging.weak_tasks import VERSION
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.worker.fork_server import read_free_memory
 from store import read_sql
-from store.dossier.names import read_task_names
+from store.dossier.pages import read_task_names
 from store.errors import RowsRejected, SandboxFailed
 
 

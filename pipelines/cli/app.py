@@ -15,8 +15,8 @@ from cyclopts import Parameter
 
 from pipelines.contract import Request
 from store.commandline import echo, members
+from store.commandline.echo import show_progress
 from store.commandline.members import CommandApp, Common, Format, Member, make_room_app
-from store.commandline.progress import show_progress
 from store.errors import DatasetError
 
 if TYPE_CHECKING:

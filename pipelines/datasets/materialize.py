@@ -19,7 +19,7 @@ from pipelines.selection.rules import apply_rules
 from pipelines.selection.texts import fetch_texts
 from store import faults
 from store.commandline import outputs
-from store.commandline.progress import Progress, ignore_progress
+from store.commandline.echo import Progress, ignore_progress
 from store.errors import DatasetError, EmptyDataset
 from store.ids import prompt_id
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.contract import Baseline, Evidence, Purpose, Request, Strategy
-from store.dossier.names import find_task
+from store.dossier.pages import find_task
 from store.errors import DatasetError, EmptyDataset
 from store.ids import messages_json
 from store.mcp.lake_tools import IssuedPrompt, LakeTools, Reply

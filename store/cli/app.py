@@ -925,10 +925,9 @@ def check(
     """
     import pyarrow as pa
 
-    from store.commandline import progress
     from store.upkeep import integrity
 
-    with progress.show_progress(quiet=common.quiet) as show:
+    with echo.show_progress(quiet=common.quiet) as show:
         report = integrity.inspect(locate_lake(common), show, full=full)
     if report.problems:
         print_rows(pa.Table.from_pylist([asdict(problem) for problem in report.problems]), format)
@@ -1111,12 +1110,11 @@ def move(source: str, target: str, /, *, common: Common = COMMON) -> None:
     target
         New folder, or URL of a schema and a place for data files that are empty.
     """
-    from store.commandline import progress
     from store.lake.location import Location
     from store.upkeep.move import move as run
 
     old, new = Location.of(source), Location.of(target)
-    with progress.show_progress(quiet=common.quiet) as show:
+    with echo.show_progress(quiet=common.quiet) as show:
         done = run(old, new, show)
     if isinstance(done, int):
         echo.print_result(f"moved before; {done} spooled files were forwarded → {new.url}")

@@ -13,16 +13,18 @@ import os
 import re
 import shutil
 import sys
+import time
 import traceback
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, TypeAlias, cast
 
 from store.commandline.escape import PREFIX, encode_json, escape_lines, escape_terminal, escape_text
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 _PAINT = re.compile(r"(\x1b\[[0-9]+m)")
 _LONGEST_LINE = 1 << 16
@@ -225,3 +227,64 @@ def terminal_width(stream: TextIO) -> int | None:
     if not stream.isatty():
         return None
     return shutil.get_terminal_size((_TERMINALS_WIDTH, 24)).columns
+
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Called with the number done, the total, and what is counted."""
+
+_LINE_EVERY_S = 30.0
+
+
+def ignore_progress(done: int, of: int, what: str) -> None:
+    """Do nothing."""
+
+
+@contextmanager
+def show_progress(*, quiet: bool = False) -> Generator[Progress]:
+    """Yield a function that shows progress on stderr, with the rate and the time left.
+
+    Without a terminal it prints a line every 30 s, so short work prints nothing. While a bar is
+    shown, other output to `sys.stderr` appears above it.
+    """
+    began = last = time.monotonic()
+
+    def rate(done: int) -> str:
+        per_s = done / max(time.monotonic() - began, 1e-9)
+        return f"{per_s:.0f}/s" if per_s >= 10 else f"{per_s * 60:.1f}/min"
+
+    def write(done: int, of: int, what: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _LINE_EVERY_S:
+            last = now
+            left = (of - done) * (now - began) / max(done, 1)
+            time_left = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
+            print_note(f"{what}: {done} of {of}, {rate(done)}, {time_left} left")
+
+    if quiet:
+        yield ignore_progress
+    elif not sys.stderr.isatty():
+        yield write
+    else:
+        from rich import progress as bars
+
+        columns = (
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TextColumn("{task.fields[rate]}"),
+            bars.TimeRemainingColumn(compact=True),
+        )
+        with bars.Progress(*columns, console=open_console(stderr=True), transient=True) as bar:
+            task = bar.add_task("", total=None, rate="")
+
+            def move(done: int, of: int, what: str) -> None:
+                bar.update(
+                    task,
+                    completed=done,
+                    total=of,
+                    description=escape_terminal(what),
+                    rate=rate(done),
+                )
+
+            yield move

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from store.dossier.names import (
-    KERNELS,
-    RUNS,
-    choose_id,
-    expand_name,
-    find_kernel,
-    find_task,
-    read_task_names,
-)
+from store.errors import UnknownName
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 
@@ -25,6 +18,162 @@ if TYPE_CHECKING:
 
     from store.lake.location import Location
     from store.lake.reader import Lake
+
+
+TASKS = Path(__file__).parent / "sql" / "names" / "tasks.sql"
+"""The query for the rows of TaskNames."""
+KERNELS = Path(__file__).parent / "sql" / "names" / "kernels.sql"
+"""The query for the ids of kernels for choose_id."""
+RUNS = Path(__file__).parent / "sql" / "names" / "runs.sql"
+"""The query for the ids of runs for choose_id."""
+MOST_IDS = 6
+"""Number of ids that choose_id needs to see: it lists all but the last one."""
+_SHORT_NAME = re.compile(r"((?:.*/)?)[lL](\d+)-(\d+)", re.DOTALL)
+_SHORTEST_PREFIX = 6
+_LONGEST_SHOWN = 80
+_MOST_COMPARED = 2_000
+"""Number of names up to which a near one is looked for; this takes 0.07 ms for each."""
+_MORE_CHARACTERS = 12
+_HOW_TO_NAME_TASKS = (
+    "Give a name such as level1/9 or L1-9, also with its suite (kernelbench/level1/9) and edition "
+    f"(kernelbench@v0.1/level1/9), or the first {_SHORTEST_PREFIX} characters of an id."
+)
+_HOW_TO_NAME_KERNELS = (
+    "Give the id of a kernel or its first characters. "
+    '`store query "SELECT kernel_id, source FROM kernels LIMIT 5"` lists kernels.'
+)
+
+
+class TaskNames:
+    """The names of some tasks. A task may have several names, and a name several tasks.
+
+    >>> names = TaskNames([
+    ...     {"task_id": "ab12cd34", "suite": "s", "suite_revision": "v1", "name": "level1/9"},
+    ...     {"task_id": "ef56ab78", "suite": "s", "suite_revision": "v2", "name": "level1/9"}])
+    >>> [row["task_id"] for row in names.match("L1-9")]
+    ['ab12cd34', 'ef56ab78']
+    >>> names.find("s@v2/level1/9")["task_id"], names.find("AB12CD")["suite_revision"]
+    ('ef56ab78', 'v1')
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._tasks: dict[str, dict[str, Any]] = {}
+        self._named: dict[str, dict[str, dict[str, Any]]] = {}
+        for row in map(dict, rows):
+            self._tasks[row["task_id"]] = row
+            for name in _list_names(row):
+                self._named.setdefault(name, {})[row["task_id"]] = row
+
+    def match(self, wanted: str) -> list[dict[str, Any]]:
+        """Return a row of each task with this id or name or, without one, with this id prefix."""
+        if wanted in self._tasks:
+            return [self._tasks[wanted]]
+        start = wanted.lower()
+        return list(self._named.get(expand_name(wanted), {}).values()) or [
+            row
+            for task_id, row in self._tasks.items()
+            if len(start) >= _SHORTEST_PREFIX and task_id.startswith(start)
+        ]
+
+    def find(
+        self, wanted: str, kind: str = "task", hint: str = _HOW_TO_NAME_TASKS
+    ) -> dict[str, Any]:
+        """Return the row of the one task with this id, name or id prefix; raises UnknownName."""
+        tasks = self.match(wanted)
+        if not tasks:
+            known = {str(row["name"]) for named in self._named.values() for row in named.values()}
+            if len(known) > _MOST_COMPARED:
+                raise UnknownName(f'no {kind} "{wanted[:_LONGEST_SHOWN]}"', hint)
+            error = UnknownName.among(kind, wanted[:_LONGEST_SHOWN], known)
+            near = str(error.hint)
+            raise UnknownName(
+                error.message, f"{near} {hint}" if near.endswith("?") else f"{hint} {near}"
+            )
+        if len(tasks) > 1:
+            length = max(_MORE_CHARACTERS, len(wanted) + _SHORTEST_PREFIX)
+            listed = [f"{_list_names(row)[-1]} ({row['task_id'][:length]})" for row in tasks]
+            raise _make_ambiguous(wanted, "tasks", listed, "Give one of these names or ids:")
+        return tasks[0]
+
+
+def expand_name(wanted: str) -> str:
+    """Return the name level1/9 for its short form L1-9, and any other text as it is.
+
+    Raises UnknownName if the text has bytes or surrogates that no name has.
+    """
+    try:
+        wanted.encode()
+    except UnicodeEncodeError:
+        raise UnknownName(
+            f"the name {wanted!a:.80} is not UTF-8", "Names and ids are texts in UTF-8."
+        ) from None
+    short = _SHORT_NAME.fullmatch(wanted)
+    return f"{short[1]}level{short[2]}/{short[3]}" if short else wanted
+
+
+def read_task_names(lake: Lake, wanted: str | None = None) -> TaskNames:
+    """Read the names of all tasks, or only of those that a text names if there are any."""
+    sql = read_sql(__file__, "names/tasks")
+    if wanted is not None:
+        names = TaskNames(lake.run(sql, {"wanted": expand_name(wanted)}).rows())
+        if names.match(wanted):
+            return names
+    return TaskNames(lake.run(sql, {"wanted": None}).rows())
+
+
+def find_task(lake: Lake, wanted: str) -> dict[str, Any]:
+    """Return task_id, suite, suite_revision, name and title of the task that a user names.
+
+    Args:
+        lake: Where to look.
+        wanted: Its name (level1/9, L1-9), its name after its suite (kernelbench/level1/9) or
+            edition (kernelbench@v0.1/level1/9), its id, or at least 6 characters that the id
+            begins with.
+
+    Raises UnknownName if no such task, with near names, or several, with their names and ids.
+    """
+    return read_task_names(lake, wanted).find(wanted)
+
+
+def find_kernel(
+    lake: Lake, wanted: str, kind: str = "kernel", hint: str = _HOW_TO_NAME_KERNELS
+) -> str:
+    """Return the one kernel id that begins with a text; raises UnknownName."""
+    start = expand_name(wanted).lower()
+    rows = lake.run(read_sql(__file__, "names/kernels"), {"start": start}).rows()
+    return choose_id(kind, wanted, [row["kernel_id"] for row in rows], hint)
+
+
+def choose_id(kind: str, wanted: str, ids: Sequence[str], hint: str) -> str:
+    """Return the id that is a text, or the only one that begins with it; raises UnknownName.
+
+    Args:
+        kind: What has the ids, such as kernel.
+        wanted: What the user wrote.
+        ids: Ids that begin with it: all of them, or the first MOST_IDS.
+        hint: What to do where there is none.
+    """
+    if not wanted or not ids:
+        raise UnknownName(f'no {kind} "{wanted[:_LONGEST_SHOWN]}"', hint)
+    exact = [one for one in ids if one in (wanted, wanted.lower())]
+    if len(ids) > 1 and not exact:
+        listed = [one[: len(wanted) + _MORE_CHARACTERS] for one in ids]
+        raise _make_ambiguous(wanted, "ids", listed, "Give more characters of an id, such as")
+    return (exact or ids)[0]
+
+
+def _list_names(row: Mapping[str, Any]) -> list[str]:
+    name, suite = str(row["name"]), row.get("suite")
+    return [name, f"{suite}/{name}", f"{suite}@{row['suite_revision']}/{name}"] if suite else [name]
+
+
+def _make_ambiguous(wanted: str, kinds: str, listed: Sequence[str], hint: str) -> UnknownName:
+    shown = MOST_IDS - 1
+    count = f"more than {shown}" if len(listed) > shown else str(len(listed))
+    return UnknownName(
+        f'"{wanted[:_LONGEST_SHOWN]}" is ambiguous: it matches {count} {kinds}',
+        f"{hint} {', '.join(listed[:shown])}{' …' if len(listed) > shown else ''}",
+    )
 
 
 Kind: TypeAlias = Literal["task", "kernel", "run"]

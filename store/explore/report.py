@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import store
 from store.commandline.escape import escape_text
-from store.dossier.names import MOST_IDS, choose_id
+from store.dossier.pages import MOST_IDS, choose_id
 from store.explore.page import charts
 from store.explore.page import texts as text_module
 from store.explore.page.model import SQL, Chart, Page, Panel, Row, Value, bind_question, group_rows

@@ -13,8 +13,7 @@ from typing import Any
 from store import __version__
 from store.commandline.display import format_cell
 from store.hub import licenses, viewer
-from store.hub.edition_writer import MANIFEST, Edition
-from store.hub.frozen_catalog import CATALOG
+from store.hub.edition_writer import CATALOG, MANIFEST, Edition
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 

@@ -1,14 +1,19 @@
 """Write an edition of a lake into a folder: choose tables and rows, redact them, list them.
 
 The same lake, snapshot and options give the same bytes, so that publishing again finds everything
-in place, and an edition with more rows shares its older files with the one before.
+in place, and an edition with more rows shares its older files with the one before: tables are
+Parquet files in order of arrival. A folder with these files and the catalog opens as a lake
+(`store.open`, `store query --lake`). DuckLake creates the catalog. Parts that would differ each time
+(times, random ids, the number of snapshots) are then rewritten.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import sqlite3
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,22 +22,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from store import __version__, ids
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError, RowsRejected, UnknownName
-from store.hub import frozen_catalog, licenses, shards
+from store.hub import licenses
 from store.hub.redact import Redactor, find_secret_holders, find_secret_rows
-from store.hub.shards import Shard
-from store.lake import checksums
+from store.lake import attachment, checksums, location
+from store.lake.checksums import hash_file
 from store.lake.location import EDITION_MANIFEST, METADATA
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.schema import catalog, row_checks
-from store.schema.catalog import Table
+from store.schema.catalog import Catalog, Table
 from store.upkeep.maintenance import require_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 MANIFEST = EDITION_MANIFEST
-TOP = ("README.md", "figure.png", MANIFEST, frozen_catalog.CATALOG)
+CATALOG = "catalog.sqlite"
+TOP = ("README.md", "figure.png", MANIFEST, CATALOG)
 """Files of an edition beside data/."""
 FORMAT = 1
 SPLIT = "train"
@@ -214,7 +221,7 @@ def write_edition(
     made.hashed = {place: count for place, count in sorted(redactor.hashed.items()) if count}
     made.scrubbed = {place: count for place, count in sorted(redactor.scrubbed.items()) if count}
     made.unchanged = {place: count for place, count in redactor.unchanged.items() if count}
-    frozen_catalog.write_catalog(
+    write_catalog(
         folder,
         lake.catalog,
         {name: [one.path for one in files] for name, files in made.tables.items()},
@@ -371,7 +378,7 @@ def _write_table(
             yield from rows.to_batches()
 
     prefix = f"data/{table.name}/{SPLIT}"
-    made.tables[table.name] = shards.write_shards(made.folder, prefix, schema, batches())
+    made.tables[table.name] = write_shards(made.folder, prefix, schema, batches())
     made.schemas[table.name] = schema
 
 
@@ -470,7 +477,7 @@ def _write_dataset(
                     whole = whole.append_column(column, own.column(column))
                 yield from whole.filter(own.column("kept")).cast(schema).to_batches()
 
-    parts = shards.write_shards(made.folder, f"data/{name}/{split}", schema, batches())
+    parts = write_shards(made.folder, f"data/{name}/{split}", schema, batches())
     kept = sum(one.rows for one in parts)
     if kept < rows.num_rows:
         made.left_out[name] = rows.num_rows - kept
@@ -562,3 +569,243 @@ def _write_manifest(made: Edition, options: Options) -> None:
         sort_keys=True,
     )
     (made.folder / MANIFEST).write_text(text + "\n", "utf-8")
+
+
+BLOCK_ROWS = 256
+GROUP_BYTES = 2 << 20
+"""Approximate size of a row group before compression: what the Hub's viewer reads for one page."""
+SHARD_BYTES = 2 << 20
+"""A file ends with the row group that reaches this size, before compression, or …"""
+SHARE = 16
+"""… or 1/SHARE of all earlier bytes, so that a later edition changes only a small part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One Parquet file, identified by its content."""
+
+    path: str
+    """Path in the repository."""
+    sha256: str
+    bytes: int
+    raw_bytes: int
+    """Size of its values before compression."""
+    rows: int
+
+
+def write_shards(
+    folder: Path, prefix: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> list[Shard]:
+    """Write rows as `<prefix>-00000.parquet` and so on below a folder; return the files.
+
+    The end of a file depends only on the rows before it, and names do not contain the number of
+    files. Rows added at the end therefore leave every file except the last one unchanged. Without
+    rows there is no file, because `datasets` cannot read an empty one.
+    """
+    import pyarrow.parquet as pq
+
+    made: list[Shard] = []
+    groups = _cut_groups(schema, batches)
+    group, total = next(groups, None), 0
+    while group is not None:
+        path = f"{prefix}-{len(made):05d}.parquet"
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        limit = max(SHARD_BYTES, total // SHARE)
+        rows = raw = 0
+        with pq.ParquetWriter(
+            file,
+            schema,
+            compression="zstd",
+            write_page_index=True,
+            use_content_defined_chunking=True,
+        ) as writer:
+            while group is not None and raw < limit:
+                whole, size = group
+                writer.write_table(whole, row_group_size=whole.num_rows)
+                rows += whole.num_rows
+                raw += size
+                group = next(groups, None)
+        total += raw
+        made.append(
+            Shard(
+                path=path,
+                sha256=hash_file(file),
+                bytes=file.stat().st_size,
+                raw_bytes=raw,
+                rows=rows,
+            )
+        )
+    return made
+
+
+def _cut_groups(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[pa.Table, int]]:
+    """Yield row groups of about GROUP_BYTES, each with its size.
+
+    A group consists of blocks of BLOCK_ROWS rows, wherever batches end; the last one has the rest.
+    """
+    import pyarrow as pa
+
+    waiting, blocks, size = schema.empty_table(), list[pa.Table](), 0
+    for batch in batches:
+        waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+        while waiting.num_rows >= BLOCK_ROWS:
+            block, waiting = waiting.slice(0, BLOCK_ROWS), waiting.slice(BLOCK_ROWS)
+            blocks.append(block)
+            size += sum(map(_count_bytes, block.columns))
+            if size >= GROUP_BYTES:
+                yield pa.concat_tables(blocks).combine_chunks(), size
+                blocks, size = [], 0
+    if blocks or waiting.num_rows:
+        size += sum(map(_count_bytes, waiting.columns))
+        yield pa.concat_tables([*blocks, waiting]).combine_chunks(), size
+
+
+def _count_bytes(values: Any) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return 4 * len(values) + _count_bytes(pc.list_flatten(values))
+    if pa.types.is_struct(kind):
+        return sum(_count_bytes(pc.struct_field(values, [at])) for at in range(kind.num_fields))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return 4 * len(values) + int(pc.sum(pc.binary_length(values)).as_py() or 0)
+    return len(values) * (kind.bit_width + 7) // 8
+
+
+_WRITE_VERSION = 18
+"""Offset of the write version in an SQLite file (sqlite.org/fileformat2.html, section 1.3)."""
+_NO_WRITE_VERSION = 3
+"""SQLite opens a file with an unknown write version as read-only."""
+
+
+def write_catalog(
+    folder: Path,
+    catalog: Catalog,
+    files: Mapping[str, Sequence[str]],
+    *,
+    lake_id: str,
+    snapshot: int,
+    moment: datetime,
+) -> Path:
+    """Write catalog.sqlite into a folder and return it.
+
+    Args:
+        files: Table to the paths of its shards, relative to the folder: `data/<table>/…`.
+    """
+    target = folder / CATALOG
+    target.unlink(missing_ok=True)
+    # Let DuckLake create the tables and register the files.
+    import duckdb
+
+    connection = attachment.connect()
+    try:
+        attachment.attach(connection, location.FolderLocation(folder), writable=True, create=True)
+        connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+        connection.execute("BEGIN")
+        for table in catalog.tables.values():
+            connection.execute(table.ddl(f"lake.{table.name}"))
+        connection.execute("COMMIT")
+        connection.execute("BEGIN")
+        for name, paths in files.items():
+            for path in paths:
+                literal = str(folder / path).replace("'", "''")
+                connection.execute(
+                    f"CALL ducklake_add_data_files('lake', '{name}', '{literal}', "
+                    "allow_missing => true, ignore_extra_columns => true)"
+                )
+        connection.execute("COMMIT")
+    except duckdb.Error as error:
+        raise FlywheelError(f"the frozen lake cannot be made: {error}") from error
+    finally:
+        connection.close()
+    # Rewrite a catalog as one snapshot, with relative paths and ids that follow from the lake.
+    made = sqlite3.connect(target)
+    (newest,) = made.execute("SELECT max(snapshot_id) FROM ducklake_snapshot").fetchone()
+    made.execute("DELETE FROM ducklake_snapshot WHERE snapshot_id < ?", [newest])
+    made.execute(
+        "UPDATE ducklake_snapshot SET snapshot_id = ?, snapshot_time = ?",
+        [snapshot, moment.strftime("%Y-%m-%d %H:%M:%S.%f+00")],
+    )
+    made.execute("DELETE FROM ducklake_snapshot_changes")
+    made.execute(
+        "INSERT INTO ducklake_snapshot_changes "
+        "VALUES (?, 'created_schema:\"main\"', 'store publish', 'published', NULL)",
+        [snapshot],
+    )
+    # data/ is the lake's own folder; the files of a table are in data/<table>/.
+    made.execute("UPDATE ducklake_metadata SET value = 'data/' WHERE key = 'data_path'")
+    made.execute("UPDATE ducklake_schema SET path = ''")
+    made.execute(
+        "UPDATE ducklake_data_file SET path_is_relative = 1, "
+        "path = replace(path, rtrim(path, replace(path, '/', '')), '')"
+    )
+    made.row_factory = sqlite3.Row
+    listed = [row[0] for row in made.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    content: dict[str, list[dict[str, Any]]] = {
+        name: [dict(row) for row in made.execute(f'SELECT * FROM "{name}"')]
+        for name in sorted(listed)
+    }
+    statements = [
+        str(row[0])
+        for row in made.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
+    ]
+    made.close()
+    # Number tables by name and files by path, because DuckLake's order is not fixed.
+    tables = sorted(content["ducklake_table"], key=lambda row: str(row["table_name"]))
+    table_ids = {row["table_id"]: number for number, row in enumerate(tables, start=1)}
+    names = {row["table_id"]: str(row["table_name"]) for row in tables}
+    files = sorted(
+        content["ducklake_data_file"], key=lambda row: (names[row["table_id"]], str(row["path"]))
+    )
+    ids = {
+        "table_id": table_ids,
+        "data_file_id": {row["data_file_id"]: number for number, row in enumerate(files)},
+        # The columns of files by name; each belongs to the first file that uses it.
+        "mapping_id": {
+            mapping: number
+            for number, mapping in enumerate(dict.fromkeys(row["mapping_id"] for row in files))
+        },
+    }
+    for table, rows in content.items():
+        for row in rows:
+            for column in row:
+                if column == "begin_snapshot":
+                    row[column] = snapshot
+                elif column in ids:
+                    row[column] = ids[column].get(row[column], row[column])
+            if "table_uuid" in row:
+                row["table_uuid"] = _derive_uuid(lake_id, str(row["table_name"]))
+            if "schema_uuid" in row:
+                row["schema_uuid"] = _derive_uuid(lake_id, "")
+        content[table] = sorted(rows, key=lambda row: repr(list(row.values())))
+    # Replace the catalog that DuckLake created by one that SQLite never writes to.
+    fresh = sqlite3.connect(":memory:")
+    for statement in statements:
+        fresh.execute(statement)
+    for table, rows in content.items():
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            fresh.executemany(
+                f'INSERT INTO "{table}" VALUES ({marks})', [tuple(row.values()) for row in rows]
+            )
+    fresh.commit()
+    partial = target.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    fresh.execute("VACUUM INTO ?", [str(partial)])
+    fresh.close()
+    with open(partial, "r+b") as handle:
+        handle.seek(_WRITE_VERSION)
+        handle.write(bytes([_NO_WRITE_VERSION]))
+    for journal in target.parent.glob(f"{CATALOG}-*"):
+        journal.unlink()
+    partial.replace(target)
+    return target
+
+
+def _derive_uuid(lake_id: str, name: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{lake_id}/{name}"))

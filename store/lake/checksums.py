@@ -25,7 +25,7 @@ from store.lake.sql_files import read_sql
 if TYPE_CHECKING:
     import duckdb
 
-    from store.commandline.progress import Progress
+    from store.commandline.echo import Progress
 
 TABLE = "file_checksums"
 RESTORE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from store.dossier.names import find_task
+from store.dossier.pages import find_task
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.mcp.lake_tools import LakeTools, Reply

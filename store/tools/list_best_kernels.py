@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from store.dossier.names import find_task
+from store.dossier.pages import find_task
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 from store.mcp.lake_tools import CODE_CHARS, LakeTools, Reply

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from store import faults
-from store.commandline.progress import Progress, ignore_progress
+from store.commandline.echo import Progress, ignore_progress
 from store.errors import CatalogError, FlywheelError, RowsRejected, summarize_error
 from store.lake import checksums, view_cache
 from store.lake.attachment import find_newest_snapshot, list_filled_tables

@@ -28,7 +28,7 @@ from store.writing.writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.commandline.progress import Progress
+    from store.commandline.echo import Progress
     from store.lake.checksums import DataFile
 
 AUTHOR = "store move"

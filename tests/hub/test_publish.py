@@ -25,7 +25,7 @@ from hub.server import TOKEN, Fault, HubServer, Repo
 import store
 from store.cli import app as store_cli
 from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownName
-from store.hub import card, frozen_catalog, shards
+from store.hub import card, edition_writer
 from store.hub.client import TRIES, Hub
 from store.hub.edition_writer import MANIFEST, Options
 from store.hub.publish import Publication, publish
@@ -210,7 +210,7 @@ def test_the_edition_is_a_lake_that_opens_and_takes_nothing(
         assert (lake.lake_id, lake.snapshot) == identity
         assert lake.sql(question).rows() == expected
         assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 4}
-    before = (local / frozen_catalog.CATALOG).read_bytes()
+    before = (local / edition_writer.CATALOG).read_bytes()
     with pytest.raises(LakeUnreachable, match="published edition"):
         store.writer(str(local), author="tests")
     for maintain in (integrity.check, maintenance.compact):
@@ -218,16 +218,16 @@ def test_the_edition_is_a_lake_that_opens_and_takes_nothing(
             maintain(FolderLocation(local))
         assert "store pull" in str(refused.value.hint)
     assert not FolderLocation(Path(edition.lake)).is_edition
-    assert (local / frozen_catalog.CATALOG).read_bytes() == before
+    assert (local / edition_writer.CATALOG).read_bytes() == before
 
 
 @pytest.mark.slow
 def test_more_rows_leave_older_files_as_they_were(
     rich_url: str, server: HubServer, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "BLOCK_ROWS", 2)
-    monkeypatch.setattr(shards, "GROUP_BYTES", 1)
-    monkeypatch.setattr(shards, "SHARD_BYTES", 1)
+    monkeypatch.setattr(edition_writer, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(edition_writer, "GROUP_BYTES", 1)
+    monkeypatch.setattr(edition_writer, "SHARD_BYTES", 1)
     publish(rich_url, REPO, Options(tag="v1", tables=("kernels",)), hub=hub)
     before = server.files(REPO)
     assert sum(path.startswith("data/kernels/") for path in before) == 2
@@ -240,7 +240,7 @@ def test_more_rows_leave_older_files_as_they_were(
     assert {
         "README.md",
         MANIFEST,
-        frozen_catalog.CATALOG,
+        edition_writer.CATALOG,
         "data/tags/train-00000.parquet",
     } <= changed
     assert not any(path.startswith("data/kernels/") for path in changed)

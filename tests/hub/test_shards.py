@@ -12,7 +12,7 @@ from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.hub import shards
+from store.hub import edition_writer
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string()), ("list", pa.list_(pa.float32()))])
 
@@ -22,8 +22,8 @@ def rows(texts: list[str | None]) -> pa.Table:
     return pa.table([list(range(len(texts))), texts, lists], schema=SCHEMA)
 
 
-def write_table(folder: Path, table: pa.Table, batch: int) -> list[shards.Shard]:
-    return shards.write_shards(
+def write_table(folder: Path, table: pa.Table, batch: int) -> list[edition_writer.Shard]:
+    return edition_writer.write_shards(
         folder, "data/t/train", SCHEMA, table.to_batches(max_chunksize=batch)
     )
 
@@ -39,9 +39,9 @@ def test_more_rows_and_other_batches_leave_all_but_the_last_file(
     texts: list[str | None], fewer: int, batch: int, other: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(shards, "BLOCK_ROWS", 3)
-        patch.setattr(shards, "GROUP_BYTES", 60)
-        patch.setattr(shards, "SHARD_BYTES", 120)
+        patch.setattr(edition_writer, "BLOCK_ROWS", 3)
+        patch.setattr(edition_writer, "GROUP_BYTES", 60)
+        patch.setattr(edition_writer, "SHARD_BYTES", 120)
         whole = write_table(Path(folder) / "whole", rows(texts), batch)
         again = write_table(Path(folder) / "again", rows(texts), other)
         start = write_table(Path(folder) / "start", rows(texts[: len(texts) - fewer]), other)

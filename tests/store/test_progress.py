@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import store
-from store.commandline import progress
+from store.commandline import echo
 
 ROOT = Path(store.__file__).parent.parent
 WORK = """
 import sys, time
-from store.commandline.progress import show_progress
+from store.commandline.echo import show_progress
 with show_progress() as progress:
     progress(3, 10, "[b]rows")
     sys.stderr.write("a line of another\\n")
@@ -27,9 +27,9 @@ with show_progress() as progress:
 def test_a_log_gets_a_line_with_rate_and_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with progress.show_progress() as show:
+    with echo.show_progress() as show:
         show(1, 10, "rows")  # too early to say anything
-        monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.0)
+        monkeypatch.setattr(echo, "_LINE_EVERY_S", 0.0)
         show(5, 10, "rows")
         show(10, 10, "rows")
     first, last = capsys.readouterr().err.splitlines()
@@ -41,8 +41,8 @@ def test_a_log_gets_a_line_with_rate_and_time_left(
 def test_quiet_says_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.0)
-    with progress.show_progress(quiet=True) as show:
+    monkeypatch.setattr(echo, "_LINE_EVERY_S", 0.0)
+    with echo.show_progress(quiet=True) as show:
         show(5, 10, "rows")
     assert capsys.readouterr() == ("", "")
 

@@ -24,7 +24,7 @@ import store
 from evaluators.scheduling.pool import Pair
 from pipelines import ExemplarOptions, Message
 from store import ids
-from store.commandline.progress import Progress, ignore_progress
+from store.commandline.echo import Progress, ignore_progress
 from store.errors import FlywheelError
 from trainers.cli.rollout import rollout
 from trainers.policies.interface import (

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from store.commandline import echo, members
+from store.commandline.echo import show_progress
 from store.commandline.members import CommandApp, Common, Member, make_room_app
-from store.commandline.progress import show_progress
 from store.errors import FlywheelError, UnknownName
 from trainers.cli.rescore import rescore
 from trainers.cli.rollout import rollout

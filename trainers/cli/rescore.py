@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from store.commandline import echo
 from store.commandline.members import Common, Format
-from store.dossier.names import MOST_IDS, choose_id
+from store.dossier.pages import MOST_IDS, choose_id
 from store.errors import FlywheelError
 
 _DEFAULT = Common()

@@ -14,9 +14,9 @@ from evaluators.judge import Config as JudgeConfig
 from evaluators.scheduling.pool import Pool
 from pipelines import ExemplarOptions
 from store.commandline import echo
+from store.commandline.echo import show_progress
 from store.commandline.escape import quote_name
 from store.commandline.members import Common, Count, DeviceOption
-from store.commandline.progress import show_progress
 from store.endpoint import Keys
 from store.errors import FlywheelError
 from trainers.policies import interface

@@ -25,7 +25,7 @@ import store
 from evaluators.scheduling.pool import Pool
 from pipelines import ExemplarOptions
 from store import read_sql
-from store.commandline.progress import Progress
+from store.commandline.echo import Progress
 from store.errors import FlywheelError
 from store.ids import content_id
 from trainers.policies.endpoint import Endpoint

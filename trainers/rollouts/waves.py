@@ -15,7 +15,7 @@ import store
 from evaluators.scheduling.pool import Pool
 from pipelines import Strategy, query
 from store import read_sql
-from store.commandline.progress import Progress
+from store.commandline.echo import Progress
 from store.errors import FlywheelError
 from store.ids import content_id
 from trainers.policies.endpoint import Endpoint

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from store.commandline import echo
-from store.commandline.progress import Progress, ignore_progress
+from store.commandline.echo import Progress, ignore_progress
 from store.errors import FlywheelError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import store
-from store.dossier.names import read_task_names
+from store.dossier.pages import read_task_names
 from store.errors import LakeNotFound
 from trainers.runs.job import Job
 

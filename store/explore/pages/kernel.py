@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import escape
 
-from store.dossier.names import KERNELS, choose_id
+from store.dossier.pages import KERNELS, choose_id
 from store.explore.page import charts
 from store.explore.page.model import Chart, Choice, Fact, Page, Panel, Row, Tab, group_rows
 from store.explore.page.tables import format_value

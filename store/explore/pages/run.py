@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from store.dossier.names import choose_id
+from store.dossier.pages import choose_id
 from store.explore.page import charts
 from store.explore.page.model import (
     CHART_ROWS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from store.dossier.names import TASKS, TaskNames, expand_name
+from store.dossier.pages import TASKS, TaskNames, expand_name
 from store.explore.page import charts
 from store.explore.page.model import (
     CHART_ROWS,

@@ -17,7 +17,7 @@ from typing import Any
 
 import store
 from store import faults
-from store.dossier.names import find_task
+from store.dossier.pages import find_task
 from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.fields import Fields, measure
