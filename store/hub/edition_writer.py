@@ -3,8 +3,8 @@
 The same lake, snapshot and options give the same bytes, so that publishing again finds everything
 in place, and an edition with more rows shares its older files with the one before: tables are
 Parquet files in order of arrival. A folder with these files and the catalog opens as a lake
-(`store.open`, `store query --lake`). DuckLake creates the catalog. Parts that would differ each time
-(times, random ids, the number of snapshots) are then rewritten.
+(`store.open`, `store query --lake`). DuckLake creates the catalog. Parts that would differ each
+time (times, random ids, the number of snapshots) are then rewritten.
 """
 
 from __future__ import annotations
