@@ -107,7 +107,8 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
             2,
         )
         # A trace of a solution that passed has to have a time.
-        timed = row["samples_ms"] is not None and row["eager_ms"] is not None
+        samples_ms: Any = row["samples_ms"]
+        timed = samples_ms is not None and row["eager_ms"] is not None
         if row["status"] is not None and (timed or row["status"] != "correct"):
             traces += 1
             status = _STATUSES.get((row["status"], row["reason"])) or _BY_STATUS.get(
@@ -129,7 +130,7 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
                 }
             if status == "PASSED":
                 evaluation["performance"] = {
-                    "latency_ms": statistics.median(row["samples_ms"]),
+                    "latency_ms": statistics.median(samples_ms),
                     "reference_latency_ms": row["eager_ms"],
                     "speedup_factor": dict(row["speedups"])["eager"],
                 }

@@ -759,16 +759,16 @@ def write_catalog(
     tables = sorted(content["ducklake_table"], key=lambda row: str(row["table_name"]))
     table_ids = {row["table_id"]: number for number, row in enumerate(tables, start=1)}
     names = {row["table_id"]: str(row["table_name"]) for row in tables}
-    files = sorted(
+    numbered = sorted(
         content["ducklake_data_file"], key=lambda row: (names[row["table_id"]], str(row["path"]))
     )
     ids = {
         "table_id": table_ids,
-        "data_file_id": {row["data_file_id"]: number for number, row in enumerate(files)},
+        "data_file_id": {row["data_file_id"]: number for number, row in enumerate(numbered)},
         # The columns of files by name; each belongs to the first file that uses it.
         "mapping_id": {
             mapping: number
-            for number, mapping in enumerate(dict.fromkeys(row["mapping_id"] for row in files))
+            for number, mapping in enumerate(dict.fromkeys(row["mapping_id"] for row in numbered))
         },
     }
     for table, rows in content.items():
