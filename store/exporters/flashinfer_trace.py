@@ -107,8 +107,7 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
             2,
         )
         # A trace of a solution that passed has to have a time.
-        samples_ms: Any = row["samples_ms"]
-        timed = samples_ms is not None and row["eager_ms"] is not None
+        timed = row["samples_ms"] is not None and row["eager_ms"] is not None
         if row["status"] is not None and (timed or row["status"] != "correct"):
             traces += 1
             status = _STATUSES.get((row["status"], row["reason"])) or _BY_STATUS.get(
@@ -130,7 +129,7 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
                 }
             if status == "PASSED":
                 evaluation["performance"] = {
-                    "latency_ms": statistics.median(samples_ms),
+                    "latency_ms": statistics.median(row["samples_ms"] or []),
                     "reference_latency_ms": row["eager_ms"],
                     "speedup_factor": dict(row["speedups"])["eager"],
                 }
