@@ -149,7 +149,6 @@ class Keys:
 
 
 LARGEST_BYTES = 16 << 20
-"""Size limit of an answer."""
 _LARGEST_ERROR_BYTES = 64 << 10
 _LONGEST_PAUSE_S = 60.0
 """Longest pause that Retry-After may request."""

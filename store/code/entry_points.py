@@ -38,7 +38,6 @@ class _Names:
     classes: list[str] = field(default_factory=list[str])
     functions: dict[str, _Function] = field(default_factory=dict[str, _Function])
     others: list[str] = field(default_factory=list[str])
-    """Assigned and imported names."""
 
     def binds(self, name: str) -> bool:
         return name in self.classes or name in self.functions or name in self.others

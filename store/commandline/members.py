@@ -164,9 +164,7 @@ class Group:
     """A command with one subcommand per member of a room, such as `pipelines run`."""
 
     app: App
-    """The command."""
     room: str
-    """Package of the members."""
     command: Callable[[Member], Callable[..., Any]]
     """Returns the function of a member; called only for the member that the arguments name."""
 

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
 
 TASKS = Path(__file__).parent / "sql" / "names" / "tasks.sql"
-"""The query for the rows of TaskNames."""
 KERNELS = Path(__file__).parent / "sql" / "names" / "kernels.sql"
-"""The query for the ids of kernels for choose_id."""
 RUNS = Path(__file__).parent / "sql" / "names" / "runs.sql"
-"""The query for the ids of runs for choose_id."""
 MOST_IDS = 6
 """Number of ids that choose_id needs to see: it lists all but the last one."""
 _SHORT_NAME = re.compile(r"((?:.*/)?)[lL](\d+)-(\d+)", re.DOTALL)

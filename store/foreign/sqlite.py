@@ -18,9 +18,7 @@ from urllib.parse import quote
 from store.errors import ImportFailed
 
 MAX_VALUE_BYTES = 64 << 20
-"""Longest text or blob."""
 MAX_INSTRUCTIONS = 200_000_000
-"""Virtual machine instructions of one query."""
 _STEP = 1_000_000
 _HEADER = b"SQLite format 3\x00"
 

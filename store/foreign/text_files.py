@@ -25,9 +25,7 @@ from store.errors import ImportFailed
 from store.foreign.fields import NOTHING_STORED, Fields
 
 MAX_DEPTH = 100
-"""Deepest nesting of objects and lists."""
 MAX_LINE_BYTES = 64 << 20
-"""Longest line of a JSON Lines file."""
 
 
 def parse_json(text: str, where: str) -> Any:

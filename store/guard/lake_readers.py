@@ -20,9 +20,7 @@ from store.lake.location import Location
 from store.lake.reader import Lake
 
 RUNNING = 2
-"""Number of pieces of work that run at the same time."""
 WAITING = 32
-"""Number of further pieces of work that wait for their turn."""
 _INTERRUPT_S = 0.05
 """Seconds until work that still runs is interrupted again."""
 

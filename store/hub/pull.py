@@ -70,15 +70,6 @@ _MEASURED = {
 _NOT_HASHED = ("origin", "created_at", "license")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnRows:
-    """The rows of one table that this lake did not pull."""
-
-    ids: frozenset[str]
-    by_content: dict[str, str]
-    """Hash of the content to id."""
-
-
 def hash_content(table: Table, row: Mapping[str, Any]) -> str:
     """Return the hash of a row's content, which leaves out its id, origin, time and license.
 
@@ -193,8 +184,10 @@ class Preparation:
     """This lake. It is asked when a batch is prepared for the first time."""
     resplit: int = 0
     """Number of splits that were replaced by fixed ones."""
-    _own: dict[str, OwnRows] = field(default_factory=dict[str, OwnRows])
-    """This lake's own rows of the tables REKEYED."""
+    _own: dict[str, tuple[set[str], dict[str, str]]] = field(
+        default_factory=dict[str, tuple[set[str], dict[str, str]]]
+    )
+    """For each table of REKEYED, the ids of the rows that this lake made, also by their content."""
     _names: defaultdict[str, dict[str, str]] = field(
         default_factory=lambda: defaultdict[str, dict[str, str]](dict)
     )
@@ -215,16 +208,17 @@ class Preparation:
             rows = self._prepare_standings(table, rows)
         elif table.name in REKEYED:
             # Give rows the id of the own row with this id or content, or else the content's hash.
-            key, own, names = table.key[0], self._find_own(table), self._names[table.name]
+            key, names = table.key[0], self._names[table.name]
+            own_ids, by_content = self._find_own(table)
             for row in list_rows(rows):
                 published = cast("str | None", row[key])
-                if published is None or published in own.ids or published in names:
+                if published is None or published in own_ids or published in names:
                     continue
                 content = hash_content(table, row)
                 repeat = self._repeats[content] if table.duplicates == "reject" else 0
                 self._repeats[content] += 1
                 new = ids.content_id("pulled", content, str(repeat)) if repeat else content
-                names[published] = own.by_content.get(content, new)
+                names[published] = by_content.get(content, new)
             rows = _replace_ids(rows, key, names)
         elif table.name == "splits":
             rows = self._prepare_splits(rows)
@@ -246,7 +240,7 @@ class Preparation:
                 rows = rows.append_column("origin", origin)
         return clamp_times(table, rows, self.moment)
 
-    def _find_own(self, table: Table) -> OwnRows:
+    def _find_own(self, table: Table) -> tuple[set[str], dict[str, str]]:
         if table.name not in self._own:
             by_content: dict[str, str] = {}
             own_ids: set[str] = set()
@@ -255,7 +249,7 @@ class Preparation:
                 for row in list_rows(batch):
                     own_ids.add(str(row[table.key[0]]))
                     by_content[hash_content(table, row)] = str(row[table.key[0]])
-            self._own[table.name] = OwnRows(ids=frozenset(own_ids), by_content=by_content)
+            self._own[table.name] = (own_ids, by_content)
         return self._own[table.name]
 
     def _rename(self, table: str, column: str, number: int, rows: pa.Table) -> pa.Table:
@@ -295,7 +289,7 @@ class Preparation:
         if "origin" in rows.column_names:
             rows = rows.filter(pc.is_null(rows.column("origin")))
         given = cast("list[str | None]", rows.column("standing_id").to_pylist())
-        own = self._find_own(table).ids
+        own, _ = self._find_own(table)
         named = [
             one if one is None or one in own else ids.content_id("pulled", one) for one in given
         ]
@@ -317,26 +311,6 @@ class Preparation:
             return rows
         self.resplit += changed
         return pa.Table.from_pylist(listed, schema=rows.schema)
-
-
-def list_tables(
-    manifest: dict[str, Any], folder: Path, incoming: Preparation
-) -> list[IncomingTable]:
-    """Return the tables of an edition that are merged, in the catalog's order."""
-    found: list[IncomingTable] = []
-    known = catalogs.load()
-    for name, table in known.tables.items():
-        if name not in manifest["tables"] or name in STAYS:
-            continue
-        files = [folder / str(one["path"]) for one in manifest["tables"][name]]
-        part = IncomingTable(table=table, files=files, prepare=incoming.prepare)
-        found.append(part)
-        if name == "kernels":
-            table = known.table("kernel_features")
-            found.append(
-                IncomingFeatures(table=table, files=[], prepare=incoming.prepare, kernels=part)
-            )
-    return found
 
 
 def replace_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
@@ -683,7 +657,18 @@ def _merge(
         notices.append(f"tables that this version does not know: {', '.join(unknown)}")
     with writer.reader() as lake:
         incoming = Preparation(origin=repo, moment=started_at, lake=lake)
-        parts = list_tables(manifest, folder, incoming)
+        parts: list[IncomingTable] = []
+        for name, table in known.tables.items():
+            if name not in manifest["tables"] or name in STAYS:
+                continue
+            files = [folder / str(one["path"]) for one in manifest["tables"][name]]
+            part = IncomingTable(table=table, files=files, prepare=incoming.prepare)
+            parts.append(part)
+            if name == "kernels":
+                table = known.table("kernel_features")
+                parts.append(
+                    IncomingFeatures(table=table, files=[], prepare=incoming.prepare, kernels=part)
+                )
         before = _list_quarantined(lake)
         redactor = Redactor(lake.location.read_salt(), known)
         for part in parts:

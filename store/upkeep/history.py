@@ -86,7 +86,6 @@ class Difference:
     new_verdicts: pa.Table
     """Verdicts on what the earlier snapshot has none for."""
     verdicts: pa.Table
-    """Verdicts that changed."""
     best_kernels: pa.Table
     """Best kernels that are new, changed, or measured again."""
 

@@ -86,7 +86,6 @@ class Report:
 
     problems: list[Problem]
     files: int
-    """Number of data files."""
     unread: int
     """Number of data files that were not read, because an earlier check found them whole."""
     is_partial: bool

@@ -42,7 +42,6 @@ class Summary:
     snapshots: int
     rows: int
     files: int
-    """Data files of the lake."""
     copied: int
     """Data files that this run copied; the others were there."""
 

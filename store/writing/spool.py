@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 NOTHING_STORED = "Nothing is stored."
 OPEN = ".open"
-"""Suffix of files that a writer appends to."""
 SEALED = ".bundle"
-"""Suffix of files that are complete."""
 GROUP_BUNDLES = 1024
 GROUP_BYTES = 256 << 20
 CRC_BYTES = 4
@@ -57,7 +55,6 @@ class Place:
     file: Path
     """Its file, without the suffix."""
     number: int
-    """Its position in the file."""
 
     @property
     def is_waiting(self) -> bool:
