@@ -34,10 +34,9 @@ from evaluators.scheduling.judges.process import JudgeProcess, start_judges
 from store import read_sql
 from store.code import entry_points
 from store.commandline import display, echo, members
+from store.commandline.echo import show_progress
 from store.commandline.escape import escape_terminal, quote_name
-from store.commandline.help import make_room_app
-from store.commandline.members import Common, Count, DeviceOption, Format, Member
-from store.commandline.progress import show_progress
+from store.commandline.members import Common, Count, DeviceOption, Format, Member, make_room_app
 from store.errors import (
     DeviceUnavailable,
     FlywheelError,
@@ -505,8 +504,7 @@ def mcp(
     """
     from evaluators.scheduling.pool import Pool
     from evaluators.submissions.attempts import JudgeTools
-    from store.mcp.server import READING_ROOMS, build_server
-    from store.mcp.serving import serve
+    from store.mcp.serving import READING_ROOMS, build_server, serve
 
     def build(desk: LakeTools) -> MCPServer[Any]:
         return build_server(desk, (*READING_ROOMS, contract.ROOM))

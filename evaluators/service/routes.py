@@ -46,9 +46,9 @@ from evaluators.service.queue import (
 from evaluators.service.recorder import Recorder
 from store import read_sql
 from store.commandline.escape import encode_json
-from store.dossier.names import TaskNames, read_task_names
+from store.dossier.pages import TaskNames, read_task_names
 from store.errors import FlywheelError, ImportFailed, UnknownName
-from store.foreign import json_text
+from store.foreign import text_files
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ async def read_json(request: Request, most_bytes: int) -> Any:
     except TimeoutError as error:
         raise Refused(408, "slow", f"the body took more than {_BODY_S:g} s") from error
     try:
-        return json_text.parse(body.decode("utf-8"), "the body")
+        return text_files.parse_json(body.decode("utf-8"), "the body")
     except UnicodeDecodeError as error:
         raise Refused(422, "invalid", "the body is not UTF-8") from error
     except ImportFailed as error:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import store
 from evaluators.scheduling.pool import Pair, Pool, Verdict
 from evaluators.service.queue import extract_row_features
+from store.bounds import QueryLimits
 from store.code.entry_points import choose_stored
 from store.errors import FlywheelError, ServerBusy, UnknownName
 from store.lake.leases import Leases
-from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.mcp.lake_tools import IssuedPrompt, LakeTools
 
