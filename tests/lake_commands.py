@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 import builders
+from new_lakes import copy_starter_lake, give_id
 
 import store
 from store.importers import generated, starter
@@ -91,8 +92,9 @@ def make_lake(folder: Path) -> dict[str, str]:
 
     Returns what the words in capitals stand for.
     """
+    copy_starter_lake(folder)
+    give_id(FolderLocation(folder))
     with store.writer(str(folder), author="tests") as writer:
-        run_import(writer, starter, None, starter.Config())
         maintenance.compact(writer.location)
         run_import(writer, generated, None, generated.Config(count=3))
         maintenance.compact(writer.location)

@@ -3,6 +3,8 @@
 It takes half a second to make a lake, and most tests begin with one. Each copy has its own id, the
 first snapshot of all, and the index of keys that its first append would make. A writer makes a new
 lake itself if the folder exists, if its parent does not, or if the test has a catalog of its own.
+
+Tests that read the starter suite copy one lake that has it; these copies have one id.
 """
 
 from __future__ import annotations
@@ -48,6 +50,24 @@ def make_template() -> Path:
 
 
 @cache
+def make_starter_template() -> Path:
+    """Make a lake with the starter suite, to be copied; return its folder."""
+    from store.importers import starter
+    from store.importers.reading.run import run_import
+
+    folder = Path(tempfile.mkdtemp(prefix="flywheel-starter-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with Writer(FolderLocation(folder / "lake"), "tests") as writer:
+        run_import(writer, starter, None, starter.Config())
+    return folder / "lake"
+
+
+def copy_starter_lake(folder: Path | str) -> str:
+    """Copy the lake with the starter suite; return the path of the copy."""
+    return str(shutil.copytree(make_starter_template(), folder))
+
+
+@cache
 def _read_shipped_definition() -> str:
     return catalog.load().definition
 
@@ -60,11 +80,11 @@ def _start_from_copy(self: Writer, location: Location, author: str) -> None:
         and catalog.load().definition == _read_shipped_definition()
     ):
         shutil.copytree(make_template(), location.root)
-        _give_id(location)
+        give_id(location)
     _make(self, location, author)
 
 
-def _give_id(location: FolderLocation) -> None:
+def give_id(location: FolderLocation) -> None:
     """Give a lake that nobody has open an id of its own, in the one row that has it."""
     lake_id = uuid7()
     with closing(sqlite3.connect(location.key_index)) as index, index:

@@ -21,6 +21,7 @@ import pytest
 pytest.importorskip("mcp", reason="mcp is not installed")
 from mcp import Client
 from mcp_client import Agent, open_http_server, read_text
+from new_lakes import copy_starter_lake
 
 import store
 from evaluators.judge import Config
@@ -51,17 +52,7 @@ CRASHING = KERNEL.format(f"raise ValueError({EVIL!r})")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a lake with the starter tasks."""
-    place = tmp_path_factory.mktemp("submissions") / "lake"
-    import_starter(place)
-    return place
-
-
-def import_starter(place: Path) -> None:
-    from store.importers import starter
-    from store.importers.reading.run import run_import
-
-    with store.writer(str(place), author="tests") as writer:
-        run_import(writer, starter, None, starter.Config())
+    return Path(copy_starter_lake(tmp_path_factory.mktemp("submissions") / "lake"))
 
 
 def make_desk(folder: Path, device: str = "cpu") -> JudgeTools:
@@ -201,7 +192,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     with (place / "searched.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
-            import_starter(lake)
+            copy_starter_lake(lake)
             file.write_text(json.dumps(asyncio.run(run())))
     return lake, json.loads(file.read_text())
 

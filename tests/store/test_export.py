@@ -17,6 +17,7 @@ import pytest
 from example_counts import count_examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from new_lakes import copy_starter_lake
 
 import store
 from store.errors import ExportRefused, UnknownName
@@ -25,7 +26,6 @@ from store.exporters.writing.run import Tables, Which, export
 from store.importers import cuda_l1 as cuda_l1_importer
 from store.importers import flashinfer_trace as flashinfer_importer
 from store.importers import kernelbench_run as results
-from store.importers import starter
 from store.importers.reading.run import run_import
 
 STARTER = Which(suite="starter", device="H200")
@@ -34,10 +34,7 @@ STARTER = Which(suite="starter", device="H200")
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a lake with the starter suite and its rows of an H200."""
-    url = str(tmp_path_factory.mktemp("starter") / "lake")
-    with store.writer(url, author="tests") as writer:
-        run_import(writer, starter, None, starter.Config())
-    return url
+    return copy_starter_lake(tmp_path_factory.mktemp("starter") / "lake")
 
 
 def import_into(tmp_path: Path, module: ModuleType, source: Path, config: Any) -> store.Lake:
