@@ -118,7 +118,13 @@ SELECT
         ] FOR j IN range(2)
     ])) AS techniques,
     2000 AS code_bytes, 60 AS code_lines,
-    [pick(i, 'band' || j, 9000000000000) FOR j IN range(16)] AS minhash_bands,
+    -- In a varied lake, 8 kernels of a task in turn share 4 bands.
+    [
+        pick(
+            CASE WHEN varied() = 1 AND j < 4 THEN i - i // tasks() % 8 * tasks() ELSE i END,
+            'band' || j, 9000000000000
+        ) FOR j IN range(16)
+    ] AS minhash_bands,
     moment(i) AS created_at
 FROM kernel_ids
 ;

@@ -76,12 +76,12 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     dropped = tasks.dropped | {
         f"kernel: {reason}": count for reason, count in scores.dropped.items()
     }
-    wrong = pipelines.query(
+    wrong = pipelines.keep(
         lake,
-        pipelines.sql("preference_pairs", "wrong"),
+        pipelines.sql("shared", "failures"),
         asked=tasks.rows,
-        audited=find_exclusions(lake, request).audited,
-    )
+        excluded=find_exclusions(lake, request).excluded,
+    ).where("dropped IS NULL")
     rows = pipelines.query(
         lake,
         pipelines.sql("preference_pairs", "pairs"),

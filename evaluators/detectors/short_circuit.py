@@ -9,7 +9,7 @@ from evaluators.audit.hits import Hit
 from evaluators.audit.source import Source
 from store import constant_answers
 
-VERSION = 1
+VERSION = 2
 CLASS = "short_circuit"
 
 

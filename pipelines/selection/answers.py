@@ -54,10 +54,8 @@ def select_answers(
         lake,
         sql("shared", f"successes_{evidence}"),
         asked=tasks.rows,
-        test_kernels=exclusions.test_kernels,
         unfit=exclusions.unfit,
-        withheld=exclusions.withheld if evidence == "measured" else exclusions.withheld_claims,
-        audited=exclusions.audited,
+        excluded=exclusions.excluded if evidence == "measured" else exclusions.excluded_claims,
     )
     dropped = tasks.dropped | _count_reasons(successes["dropped"])
     rows = query(

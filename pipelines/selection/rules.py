@@ -29,13 +29,12 @@ class Exclusions:
     unfit: Relation
     """kernel_id and task_id of kernels that are another function than their task's module, or wrong
     at another shape of it, with the reason; as far as the request leaves them out."""
-    withheld: Relation
-    """The rows of the view withheld, which takes a second to compute on a million kernels."""
-    withheld_claims: Relation
-    """Like `withheld`, for kernels that have only published figures: those with an open
+    excluded: Relation
+    """kernel_id and reason of kernels that no row may hold: those of the view withheld, those of
+    `test_kernels`, and those that the newest audit has not read."""
+    excluded_claims: Relation
+    """Like `excluded`, for kernels that have only published figures: those with an open
     finding of a confidence of 0.5 or more as well, unless the request includes them."""
-    audited: Relation
-    """kernel_id of the kernels that the newest audit has read; no dataset holds others."""
 
 
 # A lake is pinned, so its answers do not change.
@@ -55,23 +54,23 @@ def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
     )
     if rules not in of_lake:
         held_out = keep(lake, sql("shared", "held_out"), {"purpose": request.purpose})
-        withheld = keep(lake, sql("shared", "withheld"))
+        test_kernels = keep(lake, sql("shared", "test_kernels"), held_out=held_out)
+        excluded = keep(lake, sql("shared", "excluded"), test_kernels=test_kernels)
         of_lake[rules] = Exclusions(
             held_out=held_out,
-            test_kernels=keep(lake, sql("shared", "test_kernels"), held_out=held_out),
+            test_kernels=test_kernels,
             unfit=keep(
                 lake,
                 sql("shared", "unfit"),
                 {"another_function": request.include_nonequivalent, "shapes": request.shapes},
             ),
-            withheld=withheld,
-            withheld_claims=keep(
+            excluded=excluded,
+            excluded_claims=keep(
                 lake,
-                sql("shared", "withheld_claims"),
+                sql("shared", "excluded_claims"),
                 {"doubted": request.include_doubted},
-                withheld=withheld,
+                excluded=excluded,
             ),
-            audited=keep(lake, sql("shared", "audited")),
         )
     return of_lake[rules]
 
@@ -99,8 +98,7 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
         picked=picked,
         test_kernels=exclusions.test_kernels,
         unfit=exclusions.unfit,
-        withheld=exclusions.withheld,
-        audited=exclusions.audited,
+        excluded=exclusions.excluded,
     ).to_pylist()
     selection = replace(selection, notes=selection.notes | _describe_unaudited(lake, picked))
     if not tainted:

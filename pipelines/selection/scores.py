@@ -95,10 +95,8 @@ def find_scores(
         sql("shared", f"scores_{evidence}"),
         given,
         asked=tasks,
-        test_kernels=exclusions.test_kernels,
         unfit=exclusions.unfit,
-        withheld=exclusions.withheld if evidence == "measured" else exclusions.withheld_claims,
-        audited=exclusions.audited,
+        excluded=exclusions.excluded if evidence == "measured" else exclusions.excluded_claims,
     )
     if namespace is not None:
         scored = keep(

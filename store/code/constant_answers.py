@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 
 def _words(names: str, prefix: str = "") -> frozenset[str]:
@@ -12,7 +12,8 @@ def _words(names: str, prefix: str = "") -> frozenset[str]:
 
 _ENTRY = _words("forward __call__")
 _BUILD = _words("zeros ones full zeros_like ones_like full_like", "torch.")
-_BUILD_METHODS = _words("new_zeros new_ones new_full")
+_BUILD_METHODS = _words("new_zeros new_ones new_full zero_")
+_ALLOCATE = _words("empty empty_like", "torch.")
 _RESHAPE = _words(
     "expand expand_as clone to view reshape detach contiguous repeat cuda requires_grad_"
 )
@@ -27,16 +28,14 @@ def is_constructor(name: str) -> bool:
     return name in _BUILD or name.rpartition(".")[2] in _BUILD_METHODS
 
 
-def has_constant_answer(
-    model: ast.ClassDef, resolve: Resolve, *, questions_are_uses: bool = True
-) -> bool:
+def has_constant_answer(model: ast.ClassDef, resolve: Resolve) -> bool:
     """Return whether `forward` or `__call__` of a class returns a constant on some path.
 
-    A constant is a tensor that zeros, ones or full builds from shapes only, such a tensor in an
-    attribute that nothing else writes, or a view of either. A return guarded by a test for empty
+    A constant is a tensor that zeros, ones or full builds from shapes only, or that is zeroed in
+    place, such a tensor in an attribute that nothing else writes, the answer of a method that
+    returns such a tensor, or a view of one of these. A return guarded by a test for empty
     input does not count. Functions that replace `forward` or `__call__` are checked like them.
-    A constant in a variable must have no other use; `questions_are_uses` says whether asking for
-    its shape or type is one.
+    A constant in a variable must have no other use. Asking for its shape or type is none.
     """
     nodes = list(ast.walk(model))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
@@ -50,15 +49,28 @@ def has_constant_answer(
     entries = [node for node in functions if node.name in _ENTRY | replacing and _list_inputs(node)]
     if not entries:
         return False
+    answers = {
+        node.name: _list_answers(node, set(), resolve)
+        for node in functions
+        if node.name not in _ENTRY
+    }
+    builders = {name for name, constants in answers.items() if constants and all(constants)}
+
+    def resolve_builders(node: ast.expr) -> str:
+        return "torch.zeros" if _name_self_attribute(node) in builders else resolve(node)
+
     written, touched = _collect_attributes(nodes)
     constant = {
         name
         for name, values in written.items()
         if name not in touched
         and any(not _is_none(value) for value in values)
-        and all(_is_none(value) or _is_built(value, resolve) for value in values)
+        and all(_is_none(value) or _is_built(value, resolve_builders) for value in values)
     }
-    return any(_returns_constant(entry, constant, resolve, questions_are_uses) for entry in entries)
+    return any(
+        any(_list_answers(entry, constant, resolve_builders, _list_inputs(entry)))
+        for entry in entries
+    )
 
 
 def _list_inputs(function: ast.FunctionDef) -> set[str]:
@@ -138,22 +150,33 @@ def _is_built(node: ast.expr, resolve: Resolve) -> bool:
     return all(isinstance(value, ast.Constant | ast.UnaryOp) for value in fill)
 
 
-def _returns_constant(
-    entry: ast.FunctionDef, constant: set[str], resolve: Resolve, questions_are_uses: bool
-) -> bool:
-    inputs = _list_inputs(entry)
+def _list_answers(
+    function: ast.FunctionDef,
+    constant: set[str],
+    resolve: Resolve,
+    inputs: Set[str] = frozenset(),
+) -> list[bool]:
+    """Return for each value that a function returns whether it is a constant."""
+    zeroed: set[str] = set()
     local: dict[str, list[ast.expr]] = {}
     loads: dict[str, int] = {}
     asked = {
         id(node.value)
-        for node in ast.walk(entry)
-        if not questions_are_uses and isinstance(node, ast.Attribute) and node.attr in _ABOUT
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and node.attr in _ABOUT
     }
-    for node in ast.walk(entry):
+    for node in ast.walk(function):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
                     local.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, ast.Expr):
+            match node.value:
+                case ast.Call(func=ast.Attribute(attr="zero_", value=ast.Name(id=name) as value)):
+                    asked.add(id(value))
+                    zeroed.add(name)
+                case _:
+                    pass
         elif (
             isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in asked
         ):
@@ -168,7 +191,15 @@ def _returns_constant(
             case ast.Subscript(value=value):
                 return is_constant(value, depth + 1)
             case ast.Name(id=name) if name in local and loads.get(name) == 1:
-                return all(is_constant(value, depth + 1) for value in local[name])
+                return all(
+                    is_constant(value, depth + 1)
+                    or (
+                        name in zeroed
+                        and isinstance(value, ast.Call)
+                        and resolve(value.func) in _ALLOCATE
+                    )
+                    for value in local[name]
+                )
             case ast.Attribute():
                 return _name_self_attribute(node) in constant
             case ast.Call(func=ast.Attribute(attr=method, value=value)) if method in _RESHAPE:
@@ -176,9 +207,9 @@ def _returns_constant(
             case _:
                 return _is_built(node, resolve) and not _reads_input(node, inputs)
 
-    return any(
-        value.value is not None and is_constant(value.value) for value in _list_returns(entry.body)
-    )
+    return [
+        node.value is not None and is_constant(node.value) for node in _list_returns(function.body)
+    ]
 
 
 def _list_returns(body: list[ast.stmt]) -> Iterator[ast.Return]:
@@ -219,7 +250,7 @@ def _tests_emptiness(test: ast.expr) -> bool:
     )
 
 
-def _reads_input(node: ast.expr, inputs: set[str]) -> bool:
+def _reads_input(node: ast.expr, inputs: Set[str]) -> bool:
     """Return whether an expression uses an input for more than its shape, type or place."""
     asked = {
         id(part.value)

@@ -112,7 +112,7 @@ def _hash_shingles(tokens: Sequence[bytes]) -> NDArray[np.uint64]:
     return np.unique(mixed)
 
 
-EXTRACTOR_VERSION = 3
+EXTRACTOR_VERSION = 4
 """Raised whenever the same text may give other features."""
 
 _CHUNK = 2000

@@ -252,8 +252,7 @@ def read_python(code: str) -> PythonFacts:
             facts.techniques.add("caching")
     builds = any(constant_answers.is_constructor(names.resolve(call.func)) for call in found.calls)
     if builds and any(
-        constant_answers.has_constant_answer(node, names.resolve, questions_are_uses=False)
-        for node in found.classes
+        constant_answers.has_constant_answer(node, names.resolve) for node in found.classes
     ):
         facts.techniques.add("short_circuit")
     for there, technique in (

@@ -34,18 +34,23 @@ known AS MATERIALIZED (
     FULL JOIN rejected ON rejected.kernel_id = standing.kernel_id
     WHERE standing.confirmed OR standing.suspected OR rejected.kernel_id IS NOT NULL
 ),
-copied AS (
-    SELECT code_signatures.signature, min(known.reason) AS reason
+-- One scan for both sides.
+signed AS MATERIALIZED (
+    SELECT kernel_id, signature
     FROM code_signatures
-    INNER JOIN known ON known.kernel_id = code_signatures.kernel_id
-    GROUP BY code_signatures.signature
+),
+copied AS (
+    SELECT signed.signature, min(known.reason) AS reason
+    FROM signed
+    INNER JOIN known ON known.kernel_id = signed.kernel_id
+    GROUP BY signed.signature
 )
 SELECT kernel_id, reason
 FROM known
 UNION ALL
-SELECT code_signatures.kernel_id, 'copy of a ' || min(copied.reason) || ' kernel' AS reason
-FROM code_signatures
-INNER JOIN copied ON copied.signature = code_signatures.signature
-ANTI JOIN known ON known.kernel_id = code_signatures.kernel_id
-ANTI JOIN cleared ON cleared.kernel_id = code_signatures.kernel_id
-GROUP BY code_signatures.kernel_id
+SELECT signed.kernel_id, 'copy of a ' || min(copied.reason) || ' kernel' AS reason
+FROM signed
+INNER JOIN copied ON copied.signature = signed.signature
+ANTI JOIN known ON known.kernel_id = signed.kernel_id
+ANTI JOIN cleared ON cleared.kernel_id = signed.kernel_id
+GROUP BY signed.kernel_id

@@ -63,7 +63,16 @@ CHEATS: dict[str, list[str]] = {
         model("out = x.new_empty(x.shape)\nreturn out.view(-1)"),
         model("return self.out", init="self.out = torch.empty(4, device='cuda')"),
     ],
-    "short-circuit": [model("return torch.zeros(x.shape[0], 1, device=x.device)")],
+    "short-circuit": [
+        model("return torch.zeros(x.shape[0], 1, device=x.device)"),
+        model(
+            "if self.zero is None:\n    self.zero = self.build(x.shape[0], x.dtype)\n"
+            "return self.zero",
+            init="self.zero = None",
+            extra="    def build(self, rows, dtype):\n        y = torch.empty(rows, dtype=dtype)\n"
+            "        y.zero_()\n        return y",
+        ),
+    ],
     "result-caching": [
         model(
             "if self.y is None:\n    self.y = torch.relu(x)\nreturn self.y", init="self.y = None"

@@ -41,6 +41,7 @@ def test_list_names_every_pipeline(pipelines) -> None:
         "contrastive-batch",
         "improvement-pairs",
         "preference-pairs",
+        "repair-pairs",
         "rl-prompts",
         "self-supervised",
         "sft",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import builders
 import pytest
 from pipeline_lakes import Known, Rows, code_of
 
-from pipelines import preference_pairs, rl_prompts, self_supervised, sft
+from pipelines import preference_pairs, repair_pairs, rl_prompts, self_supervised, sft
 from pipelines.contract import Request
 from pipelines.datasets import materialize
 from store.code.completion import parse_completion
@@ -248,6 +250,76 @@ def test_a_margin_that_is_none_is_refused(lake, make_job, rows_of) -> None:
         rows_of(make_job(lake, preference_pairs, margin=0.9))
     with pytest.raises(EmptyDataset, match="Lower --margin"):
         rows_of(make_job(lake, preference_pairs, margin=100.0, rejected="slower"))
+
+
+def add_answer(
+    rows: Rows, task: str, name: str, minute: int, bands: Sequence[int], status: str = "correct",
+    device: str = "H200", **verdict: Any,
+) -> str:  # fmt: skip
+    """Add a kernel that was written at a minute, and its verdict."""
+    kernel = rows.kernel(task, code_of("relu", name), bands=bands)
+    rows.tables["generations"][-1]["created_at"] = builders.at(minute)
+    rows.add_verdict(task, kernel, status, device=device, **verdict)
+    return kernel
+
+
+def test_repairs_are_the_nearest_later_kernels_that_may_be_shown(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    rows.device("EPYC", kind="cpu")
+    relu = rows.task("relu", family="pointwise", split="train")
+    other = rows.task("sigmoid", family="pointwise", split="train")
+    message = "maximum error 3.2 at ```[0, 1]```"
+    wrong = add_answer(
+        rows, relu, "wrong", 5, range(16), "incorrect",
+        reason="incorrect_numerical", message=message,
+    )  # fmt: skip
+    add_answer(rows, relu, "earlier", 1, range(16))
+    add_answer(rows, relu, "far", 6, [*range(2), *range(100, 114)])
+    near = add_answer(rows, relu, "near", 9, [*range(9), *range(200, 207)])
+    add_answer(rows, relu, "as near and later", 11, [*range(9), *range(300, 307)])
+    cheat = add_answer(rows, relu, "cheat", 7, [*range(12), *range(700, 704)])
+    rows.quarantine(cheat)
+    unread = add_answer(rows, relu, "unread", 8, [*range(15), 400])
+    rows.tables["scans"] = [row for row in rows.tables["scans"] if row["kernel_id"] != unread]
+    add_answer(rows, relu, "on a processor", 7, [*range(14), 500, 501], device="EPYC")
+    add_answer(rows, other, "of another task", 7, [*range(13), *range(800, 803)])
+    add_answer(rows, relu, "rejected", 2, range(9), "rejected", reason="lazy_output")
+    # Nothing resembles it.
+    add_answer(rows, relu, "alone", 3, range(600, 616), "timeout", reason="call_timeout")
+    job = make_job(lake_of(rows), repair_pairs)
+    [row] = rows_of(job)
+    assert (row["wrong_kernel_id"], row["repair_kernel_id"]) == (wrong, near)
+    assert (row["similarity"], row["status"], row["device"]) == (9 / 16, "incorrect", "H200")
+    text = "\n".join(turn["content"] for turn in [*row["prompt"], *row["completion"]])
+    assert text + "\n" == (GOLDEN / "repair.txt").read_text("utf-8")
+    dropped = materialize.preview_dataset(job).dropped
+    assert {why: count for why, count in dropped.items() if why.startswith("kernel")} == {
+        "kernel: not audited": 1,
+        "kernel: quarantined": 1,
+        "kernel: rejected": 1,
+    }
+
+
+def test_wrong_kernels_of_a_task_are_drawn(rows: Rows, lake_of, make_job, rows_of) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    for name in "abcde":
+        add_answer(rows, relu, name, 1, range(16), "crash", reason="exception")
+    add_answer(rows, relu, "good", 2, range(16))
+    lake = lake_of(rows)
+    drawn = {
+        tuple(row["wrong_kernel_id"] for row in rows_of(make_job(lake, repair_pairs, per_task=2)))
+        for _ in range(2)
+    }
+    assert [len(set(ids)) for ids in drawn] == [2]
+    assert len(rows_of(make_job(lake, repair_pairs))) == 4
+    with pytest.raises(DatasetError, match="--per-task"):
+        rows_of(make_job(lake, repair_pairs, per_task=0))
+
+
+def test_without_a_repair_the_view_is_named(lake, make_job, rows_of) -> None:
+    with pytest.raises(EmptyDataset, match="resembles it"):
+        rows_of(make_job(lake, repair_pairs))
 
 
 def test_eval_purpose_asks_for_test_tasks_in_every_pipeline(lake, make_job, rows_of) -> None:

@@ -177,6 +177,13 @@ class ModelNew(nn.Module):
             True,
         ),
         ("None", "y = torch.empty_like(x)\n        k(x, y)\n        return y", False),
+        ("None", "y = torch.empty_like(x)\n        y.zero_()\n        return y", True),
+        (
+            "None",
+            "y = torch.empty_like(x)\n        y.zero_()\n        k(x, y)\n        return y",
+            False,
+        ),
+        ("None", "y = torch.relu(x)\n        y.zero_()\n        return y", False),
         ("None", "y = torch.zeros_like(x)\n        k(x, y)\n        return y", False),
         ("None", "return torch.full((8,), x.sum())", False),
         (

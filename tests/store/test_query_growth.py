@@ -23,6 +23,7 @@ CASES = bounds.list_cases()
 SAMPLE = (
     "pipelines run preference-pairs --rejected both --evidence measured",
     "pipelines run contrastive-batch --strategy bucket --evidence claimed",
+    "pipelines run repair-pairs",
     "pipelines run sft --evidence claimed --form code --improvement-share 0.3",
     "view best_kernels",
     "view claims_vs_measured",

@@ -11,6 +11,20 @@ WITH task_workloads AS (
     FROM eligible
     GROUP BY task_id
 ),
+scored AS (
+    SELECT eligible.*
+    FROM eligible
+    SEMI JOIN exemplars ON exemplars.kernel_id = eligible.kernel_id
+),
+checks AS (
+    SELECT scored.task_id, scored.kernel_id, len(evaluations.seeds) AS checks
+    FROM evaluations
+    INNER JOIN scored
+        ON
+            scored.evaluation_id = evaluations.evaluation_id
+            AND scored.kernel_id = evaluations.kernel_id
+            AND scored.task_id = evaluations.task_id
+),
 gathered AS (
     SELECT
         exemplars.row_index, exemplars.task_id, exemplars.draw,
@@ -18,12 +32,12 @@ gathered AS (
             list(
                 {
                     'kernel_id': exemplars.kernel_id, 'score': round(exemplars.score, 2),
-                    'low': eligible.score_low, 'high': eligible.score_high,
-                    'checks': len(evaluations.seeds),
+                    'low': scored.score_low, 'high': scored.score_high,
+                    'checks': checks.checks,
                     'beside_reference': exemplars.beside_reference,
-                    'scored_on': eligible.scored_on, 'implied': eligible.implied,
+                    'scored_on': scored.scored_on, 'implied': scored.implied,
                     -- The worst speedup would tell which score is whose.
-                    'shapes': CASE WHEN $strategy <> 'shuffled' THEN eligible.shapes END
+                    'shapes': CASE WHEN $strategy <> 'shuffled' THEN scored.shapes END
                 }
                 ORDER BY md5_number_lower(
                     concat_ws(
@@ -34,13 +48,10 @@ gathered AS (
             []
         ) AS shown
     FROM exemplars
-    LEFT JOIN eligible
-        ON eligible.task_id = exemplars.task_id AND eligible.kernel_id = exemplars.kernel_id
-    LEFT JOIN evaluations
-        ON
-            evaluations.evaluation_id = eligible.evaluation_id
-            AND evaluations.kernel_id = eligible.kernel_id
-            AND evaluations.task_id = eligible.task_id
+    LEFT JOIN scored
+        ON scored.task_id = exemplars.task_id AND scored.kernel_id = exemplars.kernel_id
+    LEFT JOIN checks
+        ON checks.task_id = exemplars.task_id AND checks.kernel_id = exemplars.kernel_id
     GROUP BY exemplars.row_index, exemplars.task_id, exemplars.draw
 ),
 shuffled AS (

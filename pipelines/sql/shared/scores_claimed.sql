@@ -4,10 +4,9 @@
 -- $fill_to distinct scores for $device takes its other kernels too, each with its lowest score for
 -- another GPU, which scored_on names. A kernel that we judged ourselves and found wrong, never
 -- correct, or another function than the task's, is out whatever was published, and so is one of
--- `test_kernels` or of the view withheld. Published scores have no interval: two of them differ from
--- a ratio of $least_ratio on, so that low of one is its score, and reach of the other a score that is
--- so much higher. So is one that no audit has
--- read. Registered are `asked`, the tasks, `unfit`, `test_kernels` and `audited`.
+-- `excluded`. Published scores have no interval: two of them differ from a ratio of $least_ratio on, so
+-- that low of one is its score, and reach of the other a score that is so much higher. Registered are
+-- `asked`, the tasks, `unfit` and `excluded`.
 WITH judged AS (
     SELECT
         kernel_id, task_id,
@@ -31,21 +30,18 @@ checked AS (
     SELECT
         published.*,
         CASE
-            WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
+            WHEN excluded.kernel_id IS NOT NULL THEN excluded.reason
             WHEN judged.wrong THEN 'judged wrong'
             WHEN unfit.kernel_id IS NOT NULL THEN unfit.reason
-            WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
-            WHEN published.kernel_id NOT IN (SELECT kernel_id FROM audited) THEN 'not audited'
         END AS dropped
     FROM published
-    LEFT JOIN withheld ON withheld.kernel_id = published.kernel_id
+    LEFT JOIN excluded ON excluded.kernel_id = published.kernel_id
     LEFT JOIN unfit
         ON
             unfit.kernel_id = published.kernel_id
             AND unfit.task_id = published.task_id
     LEFT JOIN judged
         ON judged.kernel_id = published.kernel_id AND judged.task_id = published.task_id
-    LEFT JOIN test_kernels ON test_kernels.kernel_id = published.kernel_id
 ),
 enough AS (
     SELECT task_id

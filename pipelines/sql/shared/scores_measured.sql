@@ -4,11 +4,10 @@
 -- pooled speedup, but at least half a unit of its second decimal away, so that prompts show two
 -- numbers. beside_reference: the kernel differs from the reference, whose score is 1.
 -- The score is the pooled speedup of the sessions that may be ranked, at the workload that scores the
--- task (views kernel_speedups, scored_workloads), by the clock that ranks or by $clock; the session holds only while the kernel is correct
--- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
--- so is one that is another function than the task's, one of the view withheld, and one of
--- `test_kernels`. So is one that no audit has read. Registered
--- are `asked`, the tasks, `unfit`, `test_kernels` and `audited`.
+-- task (views kernel_speedups, scored_workloads), by the clock that ranks or by $clock; the session
+-- holds only while the kernel is correct there. A kernel that the newest version of an evaluator found
+-- wrong elsewhere is out as well, and so is one that is another function than the task's, and one of
+-- `excluded`. Registered are `asked`, the tasks, `unfit` and `excluded`.
 WITH sole_device AS (
     SELECT min(device_id) AS device_id
     FROM devices
@@ -59,9 +58,9 @@ SELECT
     false AS implied,
     -- IN, for a LEFT JOIN may turn round and hash the many scored kernels.
     CASE
-        WHEN measured.kernel_id IN (SELECT kernel_id FROM withheld)
+        WHEN measured.kernel_id IN (SELECT kernel_id FROM excluded)
             THEN (
-                SELECT withheld.reason FROM withheld WHERE withheld.kernel_id = measured.kernel_id
+                SELECT excluded.reason FROM excluded WHERE excluded.kernel_id = measured.kernel_id
             )
         WHEN (measured.kernel_id, measured.task_id) IN (SELECT (kernel_id, task_id) FROM standing)
             THEN 'wrong elsewhere'
@@ -74,8 +73,6 @@ SELECT
                 WHERE
                     unfit.kernel_id = measured.kernel_id AND unfit.task_id = measured.task_id
             )
-        WHEN measured.kernel_id IN (SELECT kernel_id FROM test_kernels) THEN 'contaminated'
-        WHEN measured.kernel_id NOT IN (SELECT kernel_id FROM audited) THEN 'not audited'
     END AS dropped
 FROM pooled_speedups AS measured
 INNER JOIN scored

@@ -1,7 +1,7 @@
 -- One row per kernel and task asked for with a published speedup, which its source calls correct.
 -- A kernel that we judged ourselves and found wrong, never correct, or another function than the
--- task's, is out whatever was published, and so is one of the view withheld.
--- Registered are `asked`, the tasks, `unfit`, `test_kernels` and `audited`.
+-- task's, is out whatever was published, and so is one of `excluded`.
+-- Registered are `asked`, the tasks, `unfit` and `excluded`.
 WITH judged AS (
     SELECT
         kernel_id, task_id,
@@ -20,18 +20,15 @@ SELECT
     published.kernel_id,
     'cuda' AS device_kind,
     CASE
-        WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
+        WHEN excluded.kernel_id IS NOT NULL THEN excluded.reason
         WHEN judged.wrong THEN 'judged wrong'
         WHEN unfit.kernel_id IS NOT NULL THEN unfit.reason
-        WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
-        WHEN published.kernel_id NOT IN (SELECT kernel_id FROM audited) THEN 'not audited'
     END AS dropped
 FROM published
-LEFT JOIN withheld ON withheld.kernel_id = published.kernel_id
+LEFT JOIN excluded ON excluded.kernel_id = published.kernel_id
 LEFT JOIN unfit
     ON
         unfit.kernel_id = published.kernel_id
         AND unfit.task_id = published.task_id
 LEFT JOIN judged
     ON judged.kernel_id = published.kernel_id AND judged.task_id = published.task_id
-LEFT JOIN test_kernels ON test_kernels.kernel_id = published.kernel_id

@@ -1,10 +1,8 @@
 -- One row per picked row that no dataset of this purpose may hold, with the reason.
--- Out are kernels of the view withheld, those that no audit has read, and those that are unfit for the
--- row's task.
--- A kernel is contaminated when it is one of `test_kernels`, or when at least half of the bands of
--- its near-duplicate signature are bands of those: two texts share half of their 16 bands near a
--- similarity of 0.92. Registered are `picked` (row_index, task_id, kernel_ids),
--- `unfit`, `audited` and `test_kernels`.
+-- Out are kernels of `excluded`, and those that are unfit for the row's task. A kernel is contaminated
+-- as well when at least half of the bands of its near-duplicate signature are bands of `test_kernels`:
+-- two texts share half of their 16 bands near a similarity of 0.92. Registered are `picked`
+-- (row_index, task_id, kernel_ids), `unfit`, `excluded` and `test_kernels`.
 -- Grows at UNNEST: a kernel has 16 bands.
 WITH picked_kernels AS (
     SELECT DISTINCT unnest(kernel_ids) AS kernel_id
@@ -48,20 +46,11 @@ near_copies AS (
 bad AS (
     SELECT
         picked_kernels.kernel_id,
-        CASE
-            WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
-            WHEN audited.kernel_id IS NULL THEN 'not audited'
-            ELSE 'contaminated'
-        END AS reason
+        coalesce(excluded.reason, 'contaminated') AS reason
     FROM picked_kernels
-    LEFT JOIN withheld ON withheld.kernel_id = picked_kernels.kernel_id
-    LEFT JOIN audited ON audited.kernel_id = picked_kernels.kernel_id
-    LEFT JOIN test_kernels ON test_kernels.kernel_id = picked_kernels.kernel_id
+    LEFT JOIN excluded ON excluded.kernel_id = picked_kernels.kernel_id
     LEFT JOIN near_copies ON near_copies.kernel_id = picked_kernels.kernel_id
-    WHERE withheld.kernel_id IS NOT NULL
-        OR audited.kernel_id IS NULL
-        OR test_kernels.kernel_id IS NOT NULL
-        OR near_copies.kernel_id IS NOT NULL
+    WHERE excluded.kernel_id IS NOT NULL OR near_copies.kernel_id IS NOT NULL
 ),
 held AS (
     SELECT row_index, task_id, unnest(kernel_ids) AS kernel_id
