@@ -54,10 +54,13 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         )
         for name, file in (("failures", "failures"), ("successes", "successes_measured"))
     }
-    counts: Counter[str] = Counter()
-    for side in sides.values():
-        reasons = "SELECT dropped FROM side WHERE dropped IS NOT NULL"
-        counts.update(pipelines.query(lake, reasons, side=side)["dropped"].to_pylist())
+    counts = Counter(
+        str(reason)
+        for side in sides.values()
+        for reason in pipelines.query(
+            lake, "SELECT dropped FROM side WHERE dropped IS NOT NULL", side=side
+        )["dropped"].to_pylist()
+    )
     rows = pipelines.query(
         lake,
         pipelines.sql("repair_pairs", "pairs"),
