@@ -355,7 +355,7 @@ def test_a_task_that_overwrites_its_own_answer_is_copied_too(judge_code: Judged)
         pytest.param(
             "out.bfloat16().float()", ("rejected", "memorised_output"), marks=pytest.mark.slow
         ),
-        ("self.out", ("rejected", "memorised_output")),
+        pytest.param("self.out", ("rejected", "memorised_output"), marks=pytest.mark.slow),
     ],
 )
 def test_a_timed_answer_with_rounding_errors_is_not_called_memorised(

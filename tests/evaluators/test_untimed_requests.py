@@ -113,6 +113,7 @@ replace("time", lambda worker: TIMING.clear(), lambda worker: TIMING.append(1))
 )
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("task", TASKS)
 def test_inputs_of_a_timed_call_are_seen_in_no_other_request(judge_code: Judged, task: str) -> None:
     row = judge_code(AHEAD, TASKS[task], timing_limit_s=2.0)
@@ -148,6 +149,7 @@ replace("time", lambda worker: TIMING.clear(), lambda worker: TIMING.append(1))
     assert "timed_outputs_unverified" in row["flags"]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("kept", ["x", "x.clone()"])
 def test_answers_that_other_requests_finish_do_not_count(judge_code: Judged, kept: str) -> None:
     row = judge_code(LATE.replace("KEPT", kept), TASKS["state"], timing_limit_s=2.0)

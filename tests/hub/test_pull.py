@@ -354,6 +354,7 @@ def test_a_file_with_other_columns_than_its_table_is_refused(
     assert counts(str(tmp_path / "mine"))["kernels"] == 0
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("table", ["kernels", "findings"])
 def test_a_row_with_a_time_that_nobody_can_read_is_refused(
     table: str, published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path

@@ -67,6 +67,7 @@ def ask(writer: store.Writer, lake_url: str) -> Ask:
     return one
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("speedup", [None, 1e6], ids=["crash", "timed"])
 def test_a_pulled_verdict_does_not_choose_the_precision_of_own_ones(
     ask: Ask, speedup: float | None
@@ -111,6 +112,7 @@ def test_a_pulled_audit_of_another_workload_makes_no_audited_task_weak(ask: Ask)
     assert ask("FROM weak_tasks", {"task_audits": [own]}) == []
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("view", "status", "columns"),
     [

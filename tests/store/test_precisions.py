@@ -202,6 +202,7 @@ def test_a_disturbed_session_does_not_make_way_for_another_precision(ask: Ask) -
     assert ask("FROM best_kernels", disturbed, judge(STRICT, "fp32_strict", 4.0, minute=2)) == []
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("policy", ["torch_default_ x", "", "bfloat16", " torch_default"])
 def test_a_precision_that_no_policy_has_does_not_rank(ask: Ask, policy: str) -> None:
     assert ask("FROM best_kernels", judge(BOTH, policy, 5.0, minute=1)) == []

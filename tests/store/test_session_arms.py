@@ -67,6 +67,7 @@ def list_rules(writer: store.Writer) -> list[str]:
     return [problem.rule for problem in integrity.check(writer.location, full=False)]
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -169,7 +170,7 @@ def time_twice(changed: str, changes: dict[str, Any]) -> list[b.Row]:
     ] + [arm | {"session_id": "session"} for arm in calls]
 
 
-@pytest.mark.repeats(run=4)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("changed", "changes", "rule"),
     [

@@ -417,6 +417,7 @@ def test_a_killed_rollout_goes_on_where_it_was(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.clock
 def test_a_rollout_over_prompts_without_a_snapshot_goes_on_where_it_was(
     lake: str, made_lake: Made, tmp_path: Path, slow_server: ChatServer
