@@ -343,6 +343,34 @@ def test_only_surprising_wins_are_asked_about_with_their_nearest_cases(
     assert ask(lake_url, model).calls == 0
 
 
+def test_cases_are_those_that_resemble_the_kernel(writer: store.Writer, lake_url: str) -> None:
+    texts = {
+        "softmax": "class ModelNew:\n    def forward(self, x):\n        return x.softmax(-1)",
+        "norm": "class ModelNew:\n    def forward(self, rows):\n        return self.norm(rows)",
+        "matmul": "import torch\nout = torch.matmul(left, right)",
+        "conv": "import torch\nimage = torch.conv2d(image, weight, bias)",
+    }
+    known = {name: b.kernel(code=f"# decided\n{text}") for name, text in texts.items()}
+    kernels = {name: b.kernel(code=text) for name, text in texts.items()}
+    findings = [b.finding(kernel) for kernel in known.values()]
+    writer.append(
+        {
+            "kernels": [*known.values(), *kernels.values()],
+            "kernel_features": [
+                b.features(kernel) for kernel in (*known.values(), *kernels.values())
+            ],
+            "findings": findings, "standings": [b.standing(finding) for finding in findings],
+        },
+        "cases",
+    )  # fmt: skip
+    with store.open(lake_url) as lake:
+        for name, kernel in kernels.items():
+            cases = lake.run(
+                sweep.read_query("similar_cases"), {"kernel_id": kernel["kernel_id"]}
+            ).rows()
+            assert (len(cases), cases[0]["code"]) == (3, known[name]["code"])
+
+
 def test_the_key_is_sent_and_never_stored(
     writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
 ) -> None:

@@ -209,6 +209,25 @@ def test_pulled_verdicts_of_another_device_take_no_reward_from_kernels_judged_he
         assert score_rule(lake, "success", None, names).raw == [1.0, 0.0]
 
 
+def test_a_doubt_holds_a_surprising_win_back_until_somebody_decides(lake_url: str) -> None:
+    names = ["cheat", "slow", "fastest"]
+    rows = world() | {"generations": [attempt(name, group_id="g") for name in names]}
+    doubts = [b.finding(b.kernel(name), confidence=0.6) for name in ("cheat", "slow")]
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(rows | {"findings": doubts, "standings": []}, "doubted kernels")
+    with store.open(lake_url) as lake:
+        for doubt, raw in ((None, 9.0), (0.7, 9.0), (0.6, NONE)):
+            scored = score_rule(lake, "cuda-l1", cuda_l1.Config(doubt=doubt), names)
+            # The slow one has the same finding, and is no surprise.
+            assert scored.raw == [raw, 0.5, 1.5]
+        assert (scored.counts["correct"], scored.counts["discarded"]) == (3, 1)
+    with store.writer(lake_url, author="tests") as writer:
+        dismissed = b.standing(doubts[0], decision="dismissed")
+        writer.append({"standings": [dismissed]}, "a decision")
+    with store.open(lake_url) as lake:
+        assert score_rule(lake, "cuda-l1", cuda_l1.Config(doubt=0.6), names).raw[0] == 9.0
+
+
 def test_a_discarded_measurement_can_count_as_a_failure(judged_lake: store.Lake) -> None:
     names = ["erratic", "noisy", "untimed", "not judged", "fastest"]
     config = cuda_l1.Config(discarded="failure", failure=-0.25)

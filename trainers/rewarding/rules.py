@@ -38,6 +38,11 @@ class Terms:
     """Raw reward of no kernel, a failing verdict, a quarantined kernel, or another function."""
     discarded: Literal["skip", "failure"] = "skip"
     """A correct kernel without a figure: no reward at all, or that of a failure."""
+    doubt: float | None = None
+    """Confidence from which an undecided finding, such as one of `evaluators audit --llm`, holds a
+    surprising win back: a speedup over eager above 3, or above twice the best other kernel of the
+    task, gets no reward until somebody decides (default: only withheld kernels count as failures).
+    """
     include_nonequivalent: bool = False
     """Reward correct kernels, too, that are another function than their task's module."""
     clip: float | None = None

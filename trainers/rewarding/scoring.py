@@ -48,7 +48,8 @@ class Scored:
     """Rows of table `rewards`: one per attempt that has a reward."""
     counts: dict[str, int]
     """attempts, rewarded, correct, failures, withheld, nonequivalent (another function than the
-    task's), discarded (correct, without a figure), unjudged, groups, zero_variance_groups."""
+    task's), discarded (correct, without a figure or held back), unjudged, groups,
+    zero_variance_groups."""
 
 
 # --- the rewards of a step, and of a run ---
@@ -144,7 +145,7 @@ def _score(
     Without `earlier`, the raw rewards themselves are those of the earlier steps.
     """
     inputs = read_inputs(lake, terms, generation_ids)
-    raw = rule.raw(inputs, terms)
+    raw = np.where(read_figures(inputs, "held_back") == 1, np.nan, rule.raw(inputs, terms))
     if earlier is None:
         order = np.lexsort((raw, steps))
         known = order[~np.isnan(raw[order])]
@@ -222,6 +223,7 @@ def read_inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -
         "clock": terms.clock,
         "kernels": kernels,
         "include_nonequivalent": terms.include_nonequivalent,
+        "doubt": terms.doubt,
     }
     baselines = quote_values(list_baselines())
     sql = read_sql(__file__, "reward_inputs").replace("($baselines)", f"({baselines})")

@@ -11,6 +11,8 @@
 -- that found the kernel wrong on another device, else the newest pass on the device.
 -- Where the full protocol has not judged a kernel on the device, its verdict and speedups are those
 -- of the protocol training.
+-- held_back: the kernel is a surprising win, as in surprising_wins.sql of the audit, and has an undecided
+-- finding with a confidence of $doubt or more.
 -- $kernels says again which kernels these are, comma-separated, where they are few: a condition on
 -- a constant reaches the tables below views, which a join does not. $baselines is replaced by the
 -- catalog's baselines, as literals.
@@ -125,6 +127,29 @@ measured AS (
         FOR baseline IN ($baselines)
         GROUP BY kernel_id, task_id
     )
+),
+-- The two fastest kernels of each task over eager, so that each kernel has a best other one.
+fastest AS (
+    SELECT speeds.task_id, speeds.kernel_id, speeds.speedup
+    FROM kernel_speedups AS speeds
+    SEMI JOIN made ON made.task_id = speeds.task_id
+    WHERE speeds.device = $device AND speeds.baseline = 'eager' AND $doubt IS NOT NULL
+    QUALIFY row_number() OVER (
+        PARTITION BY speeds.task_id ORDER BY speeds.speedup DESC, speeds.kernel_id
+    ) <= 2
+),
+doubted AS (
+    SELECT measured.kernel_id, measured.task_id
+    FROM measured
+    LEFT JOIN fastest
+        ON fastest.task_id = measured.task_id AND fastest.kernel_id <> measured.kernel_id
+    SEMI JOIN (
+        SELECT kernel_id
+        FROM finding_standings
+        WHERE decision IS NULL AND coalesce(confidence, 1) >= $doubt
+    ) AS doubts ON doubts.kernel_id = measured.kernel_id
+    GROUP BY measured.kernel_id, measured.task_id, measured.eager_speedup
+    HAVING measured.eager_speedup > 3 OR measured.eager_speedup > 2 * max(fastest.speedup)
 )
 SELECT
     attempts.generation_id,
@@ -144,6 +169,7 @@ SELECT
             THEN false
         ELSE judged.correct
     END AS correct,
+    doubted.kernel_id IS NOT NULL AS held_back,
     measured.* EXCLUDE (kernel_id, task_id)
 FROM attempts
 LEFT JOIN withheld ON withheld.kernel_id = attempts.kernel_id
@@ -151,6 +177,8 @@ LEFT JOIN another_function AS nonequivalent
     ON
         nonequivalent.kernel_id = attempts.kernel_id
         AND nonequivalent.task_id = attempts.task_id
+LEFT JOIN doubted
+    ON doubted.kernel_id = attempts.kernel_id AND doubted.task_id = attempts.task_id
 LEFT JOIN judged
     ON judged.kernel_id = attempts.kernel_id AND judged.task_id = attempts.task_id
 LEFT JOIN measured
