@@ -46,7 +46,12 @@ def write_lake(folder: Path) -> str:
         b.claim(tasks[1], older, 2.0, gpu="A100", **COMMON),
         b.claim(tasks[2], None, 64.0, gpu="L40", **COMMON),
         b.claim(
-            metric="mean_speedup", value=9.5, speedup=None, gpu="H100", source="CUDA-L1 README"
+            metric="mean_speedup",
+            value=9.5,
+            speedup=None,
+            gpu="H100",
+            source="CUDA-L1 README",
+            source_revision="51e8356",
         ),
     ]
     features = [

@@ -7,10 +7,10 @@ suite AS (
     FROM task_labels WHERE suite = 'kernelbench' AND suite_revision = 'v0'
 ),
 published AS (
-    -- Two revisions of the README state the mean on the A100.
-    SELECT DISTINCT gpu, value FROM current_claims
+    SELECT gpu, value FROM current_claims
     WHERE metric = 'mean_speedup' AND baseline = 'eager' AND level IS NULL
-        AND source = 'CUDA-L1 README'
+        -- The README of July 2025 has other means.
+        AND source = 'CUDA-L1 README' AND source_revision = '51e8356'
 )
 SELECT
     gpu,
