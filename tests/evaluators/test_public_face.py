@@ -29,10 +29,7 @@ def test_importing_the_room_loads_neither_torch_nor_the_store() -> None:
         "import sys\nbefore = set(sys.modules)\nimport evaluators\n"
         "print([n for n in set(sys.modules) - before if n.split('.')[0] in ('torch', 'store')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert run(script) == "[]"
 
 
 def test_a_worker_imports_nothing_of_the_store() -> None:
@@ -40,7 +37,4 @@ def test_a_worker_imports_nothing_of_the_store() -> None:
         "import sys\nimport evaluators.worker.fork_server\nimport evaluators.worker.replay\n"
         "print(sorted(n for n in sys.modules if n.split('.')[0] == 'store'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert run(script) == "[]"

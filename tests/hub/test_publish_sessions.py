@@ -101,6 +101,7 @@ def test_sessions_without_a_fitting_license_stop_or_stay(
         assert set(ids) == {allowed}
 
 
+@pytest.mark.slow
 def test_licenses_that_forbid_redistribution_stop_a_publication(
     tmp_path: Path, server: HubServer, hub: Hub
 ) -> None:

@@ -67,7 +67,7 @@ def read_figures(url: str) -> tuple[dict[str, int], list[Any], list[Any]]:
     return counted, steps, exhibits
 
 
-@pytest.mark.repeats(run=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("ours", "theirs"), [("GPL-3.0-only", "MIT"), ("MIT", "GPL-3.0-only")])
 def test_a_release_that_both_lakes_imported_under_another_license_counts_once(
     ours: str, theirs: str, server: HubServer, hub: Hub, tmp_path: Path

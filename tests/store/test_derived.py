@@ -17,6 +17,7 @@ from typing import Any
 import builders as b
 import duckdb
 import pytest
+from example_counts import is_thorough
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lake_places import LakePlaces
@@ -32,10 +33,8 @@ CACHED = tuple(view_cache.SOURCES)
 VIEWS = (
     *CACHED,
     *view_cache.STORED_VIEWS,
-    "kernel_speedups",
     "best_kernels",
-    "task_results",
-    "leaderboard",
+    *(("kernel_speedups", "task_results", "leaderboard") if is_thorough() else ()),
 )
 NEVER = 10**9
 CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
