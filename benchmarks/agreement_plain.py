@@ -276,7 +276,7 @@ def time_judged(pair: Pair, judge: JudgeProcess) -> list[dict[str, Any]]:
     file = pair.kernel.parent if pair.is_folder else pair.kernel
     entry_point = f"{pair.kernel.stem}:{pair.entry_point}" if pair.is_folder else pair.entry_point
     kernel = read_kernel(file, entry_point, task)
-    case = replace(task.make_case(kernel, judge.row["kind"], None), policy="torch_default")
+    case = replace(task.make_case(kernel, judge.row["kind"], None), precision="torch_default")
     tables = judge.judge(case)
     [evaluation] = tables["evaluations"]
     if evaluation["status"] != "correct":

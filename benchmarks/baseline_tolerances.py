@@ -33,7 +33,7 @@ import torch
 from torch import multiprocessing
 
 import store
-from evaluators.judging.case import Policy
+from evaluators.judging.case import Precision
 from evaluators.judging.comparison import Comparison, compare, is_same_answer, merge_comparisons
 from evaluators.judging.tolerance import TOLERANCE, get_tolerance, is_below
 from evaluators.memory.cuda_driver import release_unused_memory
@@ -68,16 +68,16 @@ def read_tasks(source: Path) -> Iterator[tuple[str, str]]:
     yield from ((row["name"], row["code"]) for row in rows)
 
 
-def set_flags(policy: str, *, is_reference: bool) -> None:
-    """Set the flags of a policy, as the workers of the judge do."""
+def set_flags(precision: str, *, is_reference: bool) -> None:
+    """Set the flags of a precision, as the workers of the judge do."""
     allowing = ("torch_default",) if is_reference else ("torch_default", "allow_tf32")
-    torch.backends.cudnn.allow_tf32 = policy in allowing
-    torch.backends.cuda.matmul.allow_tf32 = policy == "allow_tf32" and not is_reference
+    torch.backends.cudnn.allow_tf32 = precision in allowing
+    torch.backends.cuda.matmul.allow_tf32 = precision == "allow_tf32" and not is_reference
 
 
-def run_baseline(connection: Any, device: str, policy: str, baseline: str) -> None:
+def run_baseline(connection: Any, device: str, precision: str, baseline: str) -> None:
     """Answer the calls of tasks by a baseline, until the parent closes the connection."""
-    set_flags(policy, is_reference=False)
+    set_flags(precision, is_reference=False)
     task: TaskModule | None = None
     call: Any = None
     while True:
@@ -106,11 +106,11 @@ def run_baseline(connection: Any, device: str, policy: str, baseline: str) -> No
 class Baseline:
     """The process of a baseline."""
 
-    def __init__(self, device: str, policy: str, name: str) -> None:
+    def __init__(self, device: str, precision: str, name: str) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
         self._process = context.Process(
-            target=run_baseline, args=(other, device, policy, name), daemon=True
+            target=run_baseline, args=(other, device, precision, name), daemon=True
         )
         self._process.start()
         other.close()
@@ -133,17 +133,17 @@ class Baseline:
 
 
 def judge(
-    path: str, baseline: Baseline, device: str, policy: Policy, calls: int, task_s: float
+    path: str, baseline: Baseline, device: str, precision: Precision, calls: int, task_s: float
 ) -> dict[str, Any]:
     """Return the figures of a baseline on a task. Raises LeftOut, TaskFailed."""
     begin = time.perf_counter()
-    limits = {str(dtype): get_tolerance(dtype, policy) for dtype in TOLERANCE}
+    limits = {str(dtype): get_tolerance(dtype, precision) for dtype in TOLERANCE}
     task = TaskModule(path, {}, device)
     errors: list[EagerError | None] = []
     rounds = False
     for _ in range(2):
         seed = secrets.randbits(48)
-        found = task.measure_algorithms(task.inputs(seed), call_seed(seed), policy, limits)
+        found = task.measure_algorithms(task.inputs(seed), call_seed(seed), precision, limits)
         errors = list(map(EagerError.merge, found.largest, errors or found.largest))
         rounds = found.rounds
     total, own = Comparison(), Comparison()
@@ -175,9 +175,9 @@ def judge(
         def read_choices(inputs: list[Any] = inputs, seed: int = seed) -> Any:
             return task.choices(inputs, seed)
 
-        comparison = compare(expected, output, policy, read_choices)
+        comparison = compare(expected, output, precision, read_choices)
         total = comparison if comparison.reason else merge_comparisons(total, comparison)
-        without = compare(own_only, output, policy, read_choices)
+        without = compare(own_only, output, precision, read_choices)
         own = own if own.reason else without if without.reason else merge_comparisons(own, without)
         if total.reason:
             break
@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--baseline", default="cudnn")
-    parser.add_argument("--policy", default="torch_default", choices=get_args(Policy))
+    parser.add_argument("--precision", default="torch_default", choices=get_args(Precision))
     parser.add_argument("--draw", type=int, help="judge as many tasks, drawn at random")
     parser.add_argument("--calls", type=int, default=4)
     parser.add_argument("--task-s", type=float, default=30.0)
@@ -249,8 +249,8 @@ def main() -> None:
     lines = options.out.read_text("utf-8").splitlines() if options.out.exists() else []
     rows = [json.loads(line) for line in lines]
     known = {row["task"] for row in rows}
-    set_flags(options.policy, is_reference=True)
-    start = (options.device, options.policy, options.baseline)
+    set_flags(options.precision, is_reference=True)
+    start = (options.device, options.precision, options.baseline)
     baseline = Baseline(*start)
     with TemporaryDirectory() as folder, options.out.open("a", encoding="utf-8") as out:
         path = Path(folder) / "task.py"
@@ -265,7 +265,7 @@ def main() -> None:
             path.write_text(code, "utf-8")
             try:
                 figures = judge(
-                    str(path), baseline, options.device, options.policy, options.calls,
+                    str(path), baseline, options.device, options.precision, options.calls,
                     options.task_s,
                 )  # fmt: skip
             except (LeftOut, TaskFailed, torch.OutOfMemoryError, EOFError) as error:

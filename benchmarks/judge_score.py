@@ -4,7 +4,7 @@
     python benchmarks/judge_score.py judge --out DIR [--device cpu|cuda] [--processes N]
         [--gpuemu FOLDER] [--liger FOLDER] [--flaggems FOLDER] [--filtered FOLDER]
         [--kernelbench FOLDER] [--most-each 2] [--mutants N] [--honest N] [--only KIND …]
-        [--limit-s S] [--plain-check FOLDER] [--policy torch_default]
+        [--limit-s S] [--plain-check FOLDER] [--precision torch_default]
     python benchmarks/judge_score.py report DIR …
     python benchmarks/judge_score.py detectors [--kernelbench-com FOLDER] [--pygpubench FOLDER]
         [--sol-execbench FOLDER]
@@ -70,7 +70,7 @@ def judge_all(options: argparse.Namespace) -> None:
         options.processes,
         options.limit_s,
         options.plain_check,
-        options.policy,
+        options.precision,
     )
     print_report([out])
 
@@ -218,7 +218,9 @@ def main() -> None:
     judge.add_argument("--honest", type=int, default=10**6, help="honest kernels, at most")
     judge.add_argument("--only", nargs="+", default=[], help="kinds of items")
     judge.add_argument("--limit-s", type=float, default=math.inf, help="begin none after this")
-    judge.add_argument("--policy", default="torch_default", help="of the judge; a folder for each")
+    judge.add_argument(
+        "--precision", default="torch_default", help="of the judge; a folder for each"
+    )
     judge.add_argument("--plain-check", type=Path, help="KernelBench, to run its own check beside")
     for name in corpora.KERNELS:
         judge.add_argument(f"--{name}", type=Path, help="folder of a checkout")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evaluators.judging.case import Case, Config, Policy
+from evaluators.judging.case import Case, Config, Precision
 from evaluators.judging.case_result import (
     CaseResult,
     KnownVerdict,
@@ -45,8 +45,8 @@ READS_TEXTS = True
 """All detectors read the text of each kernel that is judged."""
 _T = TypeVar("_T")
 _MESSAGE_LIMIT = 500
-_ALIKE: frozenset[Policy] = frozenset({"torch_default", "fp32_strict"})
-"""Policies that compare answers by the same rule where eager computes in full float32."""
+_ALIKE: frozenset[Precision] = frozenset({"torch_default", "fp32_strict"})
+"""Precisions that compare answers by the same rule where eager computes in full float32."""
 _MOST_KNOWN = 512
 _REPEATED = frozenset({"lazy_output", "memorised_output", "timer_mismatch"})
 """Reasons for a rejection that count only if a fresh process gives one of them again."""
@@ -62,10 +62,10 @@ _TRAINING_BUILD_S = 90.0
 
 
 def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, Any]]]:
-    """Judge one candidate by one policy; returns rows by table, without their run_id.
+    """Judge one candidate by one precision; returns rows by table, without their run_id.
 
     A failing candidate is a row. So is a fault of our own, with the status evaluator_error. The
-    rows of an earlier verdict by another policy are taken over where its flags change nothing.
+    rows of an earlier verdict by another precision are taken over where its flags change nothing.
     Raises HostUnfit where this host is to blame: the kernel has no verdict then.
     """
     from evaluators.references.task import ReferenceFailed
@@ -82,10 +82,10 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
             if known is not None:
                 # Its rows with what is new; the caller gives them new ids.
                 [evaluation] = known.tables["evaluations"]
-                note = f"judged by {known.policy}, whose flags give the same answers"
+                note = f"judged by {known.precision}, whose flags give the same answers"
                 wall_s = time.perf_counter() - begin
                 own = {
-                    "policy": _name_policy(config),
+                    "precision": config.precision[0],
                     "log": "\n".join(part for part in (note, evaluation["log"]) if part),
                     "wall_s": wall_s,
                     "parts_s": json.dumps({"flags": round(wall_s, 4)}),
@@ -141,7 +141,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     evaluation = {
         "evaluator": "judge",
         "evaluator_version": VERSION,
-        "policy": _name_policy(config),
+        "precision": config.precision[0],
         "protocol": "shape" if case.shape else config.protocol,
         "sandbox_level": bench.sandbox_level,
         "sandbox_missing": bench.sandbox_missing,
@@ -149,7 +149,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     }
     shared = build_shared_columns(case, bench.row["device_id"])
     tables = build_tables(result, evaluation, shared, f"torch.profiler {bench.row['torch']}")
-    # It holds by another policy for equal bits where eager computes in full float32, no session
+    # It holds by another precision for equal bits where eager computes in full float32, no session
     # waits to be measured again, and no baseline failed or was wrong: one that is wrong in TF32 may
     # be right without it.
     if (
@@ -163,8 +163,8 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
         if len(known_verdicts) >= _MOST_KNOWN:
             del known_verdicts[next(iter(known_verdicts))]  # the oldest one
         known_verdicts[_name_known(case)] = KnownVerdict(
-            policy=config.policy[0],
-            options=replace(config, policy=()),
+            precision=config.precision[0],
+            options=replace(config, precision=()),
             tables=tables,
             seeds=result.seeds,
             answers=result.answers,
@@ -263,20 +263,15 @@ def _apply_protocol(config: Config, case: Case) -> Config:
     )
 
 
-def _name_policy(config: Config) -> str:
-    [policy] = config.policy
-    return policy + " custom_required" * (config.kernels == "custom_required")
-
-
 def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None:
-    """Return the verdict on this candidate by another policy that holds for this one, or None.
+    """Return the verdict on this candidate by another precision that holds for this one, or None.
 
-    Policies are alike if they compare answers by the same rule, as torch_default and fp32_strict do
-    where eager computes in full float32. They then differ in one flag of a GPU, TF32 in
+    Precisions are alike if they compare answers by the same rule, as torch_default and fp32_strict
+    do where eager computes in full float32. They then differ in one flag of a GPU, TF32 in
     convolutions. A verdict by one holds for the other if the flag changes neither the answers of
     eager nor those of the candidate, bit by bit.
 
-    Eager tells in its own worker whether the flags of the policy change its answers, and the
+    Eager tells in its own worker whether the flags of the precision change its answers, and the
     candidate in a fresh process under these flags, which answers the first probes again. Where
     either fails, judging it in full says how.
     """
@@ -286,11 +281,15 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     from evaluators.references.task import ReferenceFailed
     from evaluators.worker.handle import Sizes
 
-    [policy] = config.policy
+    [precision] = config.precision
     known = bench.task.known.get(_name_known(case))
-    if known is None or known.policy == policy or known.options != replace(config, policy=()):
+    if (
+        known is None
+        or known.precision == precision
+        or known.options != replace(config, precision=())
+    ):
         return None
-    if not {known.policy, policy} <= _ALIKE:
+    if not {known.precision, precision} <= _ALIKE:
         return None
     limits = _build_limits(config, bench.device)
     deadlines = _build_deadlines(config)
@@ -304,9 +303,9 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
             first, *others = known.seeds[: len(known.answers)]
             probe = repeat_probe(reference, first)
             sizes = Sizes.of(probe.inputs, probe.expected.value, reference.least_bytes)
-            worker = bench.start_candidate(case.files, sizes, limits, patient, policy)
+            worker = bench.start_candidate(case.files, sizes, limits, patient, precision)
             try:
-                candidate = Candidate(worker, reference, CaseResult(), policy)
+                candidate = Candidate(worker, reference, CaseResult(), precision)
                 worker.load(case.path, case.entry_point, {})
                 places = reference.places_tensors
                 parameters = worker.construct(WEIGHT_SEED, reference.arguments, places=places)
@@ -393,8 +392,9 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, result: CaseResult
     options = _build_options(case, config, bench.device, config.calls)
     first = _measure(case, bench, options, result)
     result.timings = first
-    has_own_work = config.kernels == "any" or result.custom_kernel_share
-    if not has_own_work or result.flags & UNRANKED:
+    if config.kernels == "custom_required" and not result.custom_kernel_share:
+        result.flags.add("custom_required")
+    if result.flags & UNRANKED:
         result.timings = mark_disturbed(first)
         return
     if not (bench.freezes or case.trusted or config.rank_unfrozen):
@@ -450,13 +450,13 @@ def _build_options(case: Case, config: Config, device: str, calls: int) -> Optio
     from evaluators.timing.candidate_process import Options
     from evaluators.worker.baselines import list_baselines
 
-    [policy] = config.policy
+    [precision] = config.precision
     baselines = config.baselines
     if baselines is None:
         has_all = device == "cuda" and config.protocol == "full"
         baselines = list_baselines(device) if has_all else ()
     return Options(
-        policy=policy,
+        precision=precision,
         calls=calls,
         robustness=config.robustness,
         profile=config.diagnosis or config.kernels == "custom_required",

@@ -44,7 +44,7 @@ def judge_items(
     processes: int,
     limit_s: float = math.inf,
     plain_check: Path | None = None,
-    policy: str = "torch_default",
+    precision: str = "torch_default",
 ) -> None:
     """Judge the items that the file does not have by these versions; append a line for each.
 
@@ -56,7 +56,7 @@ def judge_items(
         limit_s: Seconds after which no further item begins.
         plain_check: Checkout of KernelBench, whose own check runs beside the judge for published
             solutions of its tasks: in a plain process, without a sandbox.
-        policy: Policy of the judge for items whose head names none.
+        precision: Precision of the judge for items whose head names none.
     """
     begun = time.monotonic()
     versions = read_verdict_versions()
@@ -80,7 +80,7 @@ def judge_items(
             lost: list[list[Item]] = []
             context = multiprocessing.get_context("spawn")
             until = time.time() + limit_s - (time.monotonic() - begun)
-            given = (device, until, plain_check, policy)
+            given = (device, until, plain_check, precision)
             with ProcessPoolExecutor(
                 processes, context, initializer=_begin, initargs=given
             ) as pool:
@@ -118,13 +118,13 @@ _bench: Any = None
 _device = "cpu"
 _until = math.inf
 _plain_check: Path | None = None
-_policy = "torch_default"
+_precision = "torch_default"
 
 
-def _begin(device: str, until: float, plain_check: Path | None, policy: str) -> None:
+def _begin(device: str, until: float, plain_check: Path | None, precision: str) -> None:
     """Set up a process that judges."""
-    global _device, _until, _plain_check, _policy
-    _device, _until, _plain_check, _policy = device, until, plain_check, policy
+    global _device, _until, _plain_check, _precision
+    _device, _until, _plain_check, _precision = device, until, plain_check, precision
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -216,9 +216,9 @@ def _judge(item: Item, bench: Any, *, fully: bool) -> dict[str, Any]:
         options |= {"timing_limit_s": 4.0, "timing_s": 1.0, "baselines": ("eager",)}
     if fully:
         options = {"diagnosis": False}
-    options["policy"] = (_policy,)
+    options["precision"] = (_precision,)
     words = (word.split("=") for word in item.head.get("config", "").split())
-    options |= {n: (v,) if n == "policy" else float(v) for n, v in words}
+    options |= {n: (v,) if n == "precision" else float(v) for n, v in words}
     if not fully and "draw_shapes" in {one.name for one in dataclasses.fields(Config)}:
         options.setdefault("draw_shapes", 0)
     case = Case(

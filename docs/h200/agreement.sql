@@ -1,9 +1,9 @@
--- Whether verdicts on H200s and H100s agree, by policy: kernels that both judged, those with the same verdict,
+-- Whether verdicts on H200s and H100s agree, by precision: kernels that both judged, those with the same verdict,
 -- and the tasks of the others. A kernel with several verdicts on a device is correct if all of them are.
 -- Kernels released for the H100, with those of weak tasks.
 WITH judged AS (
     SELECT
-        evaluations.kernel_id, evaluations.task_id, evaluations."precision" AS policy,
+        evaluations.kernel_id, evaluations.task_id, evaluations."precision",
         bool_and(evaluations.status = 'correct') FILTER (WHERE devices."name" = 'H200') AS on_h200,
         bool_and(evaluations.status = 'correct') FILTER (WHERE devices."name" = 'H100') AS on_h100
     FROM counted_evaluations AS evaluations
@@ -16,7 +16,7 @@ WITH judged AS (
     GROUP BY ALL
 )
 SELECT
-    judged.policy,
+    judged."precision",
     count(*) AS kernels,
     count(*) FILTER (WHERE judged.on_h200 = judged.on_h100) AS same,
     array_to_string(
@@ -25,5 +25,5 @@ SELECT
 FROM judged
 INNER JOIN task_names ON task_names.task_id = judged.task_id
 WHERE judged.on_h200 IS NOT NULL AND judged.on_h100 IS NOT NULL AND task_names.suite = 'kernelbench'
-GROUP BY judged.policy
-ORDER BY judged.policy DESC
+GROUP BY judged."precision"
+ORDER BY judged."precision" DESC

@@ -1,10 +1,10 @@
--- What each clock says, by device and policy: kernels, those without a session that ranks (disturbed, contended or
+-- What each clock says, by device and precision: kernels, those without a session that ranks (disturbed, contended or
 -- too short for the clock), and the speedups over each baseline of the others. A kernel with several sessions has
 -- their geometric mean. fastest is the fastest baseline of each kernel. Kernels released for the H100; weak tasks and
 -- kernels that compute another function are left out, and sessions under allow_tf32 (tf32.sql).
 WITH measured AS (
     SELECT
-        device, "precision" AS policy, clock, baseline, speedups.kernel_id, speedups.task_id,
+        device, "precision", clock, baseline, speedups.kernel_id, speedups.task_id,
         exp(avg(ln(speedup)) FILTER (WHERE NOT disturbed AND NOT unresolved)) AS speedup
     FROM speedups
     ANTI JOIN nonequivalent
@@ -18,13 +18,13 @@ WITH measured AS (
 arms AS (
     FROM measured
     UNION ALL
-    SELECT device, policy, clock, 'fastest' AS baseline, kernel_id, task_id, min(speedup) AS speedup
+    SELECT device, "precision", clock, 'fastest' AS baseline, kernel_id, task_id, min(speedup) AS speedup
     FROM measured
     GROUP BY ALL
 )
 SELECT
     device,
-    policy,
+    "precision",
     clock,
     baseline,
     count(*) AS kernels,

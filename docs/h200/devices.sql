@@ -1,4 +1,4 @@
--- How far the speedups over eager on H200s are from those on H100s, by policy and clock: kernels with a
+-- How far the speedups over eager on H200s are from those on H100s, by precision and clock: kernels with a
 -- quiet session on both. ratio is the speedup on the H200 over that on the H100. Weak tasks and kernels that
 -- compute another function are left out. Kernels released for any GPU.
 WITH measured AS (
@@ -8,7 +8,7 @@ WITH measured AS (
     WHERE baseline = 'eager' AND speeds.task_id NOT IN (FROM weak_tasks)
 )
 SELECT
-    h200."precision" AS policy,
+    h200."precision",
     h200.clock,
     count(*) AS kernels,
     round(median(h200.speedup / h100.speedup), 3) AS median_ratio,
@@ -21,4 +21,4 @@ INNER JOIN measured AS h100
         AND h100."precision" = h200."precision" AND h100.clock = h200.clock
 WHERE h200.device = 'H200' AND h100.device = 'H100'
 GROUP BY h200."precision", h200.clock
-ORDER BY policy DESC, h200.clock
+ORDER BY "precision" DESC, h200.clock

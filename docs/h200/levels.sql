@@ -1,4 +1,4 @@
--- Success and speedup by device, policy and level. Speedups are by the clock gpu and come from quiet
+-- Success and speedup by device, precision and level. Speedups are by the clock gpu and come from quiet
 -- sessions; those of a kernel pool (pooled_speedups). Like quiet, they leave out weak tasks, which trivial
 -- answers pass (docs/weak-tasks), and kernels that compute another function than the task (nonequivalent).
 -- The other counts have both; another_function counts correct kernels. best is the fastest baseline of the
@@ -26,7 +26,7 @@ sessions AS (
 )
 SELECT
     judged.device,
-    judged."precision" AS policy,
+    judged."precision",
     task_names."level",
     count(*) AS kernels,
     count(*) FILTER (WHERE judged.correct) AS correct,

@@ -4,7 +4,7 @@
 -- that reuse one. Kernels released for the H100.
 WITH judged AS (
     SELECT
-        devices."name" AS device, evaluations.evaluation_id, evaluations.policy, evaluations.parts_s,
+        devices."name" AS device, evaluations.evaluation_id, evaluations."precision", evaluations.parts_s,
         evaluations.wall_s, contains(evaluations.parts_s, '"flags"') AS reuses
     FROM evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
@@ -16,7 +16,7 @@ WITH judged AS (
 ),
 counted AS (
     SELECT device, count(*) AS verdicts FROM judged
-    WHERE policy = 'torch_default' AND NOT reuses
+    WHERE "precision" = 'torch_default' AND NOT reuses
     GROUP BY device
 ),
 means AS (
@@ -24,7 +24,7 @@ means AS (
     FROM judged
     INNER JOIN counted ON counted.device = judged.device
     CROSS JOIN json_each(judged.parts_s) AS part
-    WHERE judged.policy = 'torch_default' AND NOT judged.reuses
+    WHERE judged."precision" = 'torch_default' AND NOT judged.reuses
     GROUP BY part."key", judged.device
 ),
 medians AS (
@@ -32,7 +32,7 @@ medians AS (
         CASE WHEN reuses THEN 'whole, reused (median)' ELSE 'whole (median)' END AS part,
         device, median(wall_s) AS seconds
     FROM judged
-    WHERE policy = CASE WHEN reuses THEN 'fp32_strict' ELSE 'torch_default' END
+    WHERE "precision" = CASE WHEN reuses THEN 'fp32_strict' ELSE 'torch_default' END
     GROUP BY reuses, device
 ),
 shown AS (

@@ -1,10 +1,10 @@
--- Speedups over eager of the kernels for level3/35, 41 and 42, by device, policy and clock, beside the
+-- Speedups over eager of the kernels for level3/35, 41 and 42, by device, precision and clock, beside the
 -- claims for the H100. All sessions are listed. ranks is false for disturbed sessions, for both
 -- sessions of a surprising win that the second does not confirm, and where the baseline is too short for the clock.
 SELECT
     names.task,
     devices."name" AS device,
-    evaluations.policy,
+    evaluations."precision",
     sessions.clock,
     round(claims.speedup, 2) AS claimed,
     round(sessions.speedup, 2) AS speedup,
@@ -21,4 +21,4 @@ WHERE
     names.task IN ('level3/35', 'level3/41', 'level3/42')
     AND sessions.baseline = 'eager'
     AND claims.baseline = 'eager' AND claims.gpu = 'H100' AND claims.released
-ORDER BY task, device DESC, evaluations.policy DESC, sessions.clock, sessions.measured_at
+ORDER BY task, device DESC, evaluations."precision" DESC, sessions.clock, sessions.measured_at

@@ -1,5 +1,5 @@
 -- Kernels with two timed verdicts on the same GPU model, here from two machines: how far their speedups over
--- eager are apart, by device, policy and clock. Quiet sessions of kernels released for the H100; weak tasks
+-- eager are apart, by device, precision and clock. Quiet sessions of kernels released for the H100; weak tasks
 -- and kernels that compute another function are left out. ratio is the larger speedup over the smaller one;
 -- apart counts pairs whose intervals do not overlap.
 WITH sessions AS (
@@ -19,7 +19,7 @@ WITH sessions AS (
 )
 SELECT
     one.device,
-    one."precision" AS policy,
+    one."precision",
     one.clock,
     count(*) AS pairs,
     count(*) FILTER (
@@ -34,4 +34,4 @@ INNER JOIN sessions AS other
         AND one."precision" = other."precision" AND one.clock = other.clock
         AND one.evaluation_id <> other.evaluation_id AND one.place < other.place
 GROUP BY one.device, one."precision", one.clock
-ORDER BY one.device, policy, one.clock
+ORDER BY one.device, "precision", one.clock

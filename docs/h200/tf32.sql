@@ -8,7 +8,7 @@ WITH wrong AS (
     FROM counted_evaluations AS evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     WHERE
-        evaluations.evaluator = 'judge' AND evaluations.policy = 'torch_default'
+        evaluations.evaluator = 'judge' AND evaluations."precision" = 'torch_default'
         AND evaluations.reason = 'incorrect_numerical' AND devices."name" = 'H200'
         AND evaluations.kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
     GROUP BY ALL
@@ -21,7 +21,7 @@ again AS (
     FROM counted_evaluations AS evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     WHERE
-        evaluations.evaluator = 'judge' AND evaluations.policy = 'allow_tf32'
+        evaluations.evaluator = 'judge' AND evaluations."precision" = 'allow_tf32'
         AND evaluations.status <> 'evaluator_error' AND devices."name" = 'H200'
     GROUP BY ALL
 ),

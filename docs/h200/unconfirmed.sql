@@ -4,7 +4,7 @@
 -- compute another function are left out.
 SELECT
     devices."name" AS device,
-    evaluations.policy,
+    evaluations."precision",
     task_names.task,
     round(any_value(claims.speedup), 2) AS claimed,
     list(round(sessions.speedup, 2) ORDER BY sessions.session_id) AS speedups
@@ -21,5 +21,5 @@ WHERE
     AND sessions.clock = 'gpu' AND sessions.baseline = 'eager'
     AND claims.gpu = 'H100' AND claims.baseline = 'eager' AND claims.released
     AND evaluations.task_id NOT IN (FROM weak_tasks)
-GROUP BY devices."name", evaluations.policy, evaluations.evaluation_id, task_names.task
-ORDER BY device DESC, evaluations.policy DESC, task
+GROUP BY devices."name", evaluations."precision", evaluations.evaluation_id, task_names.task
+ORDER BY device DESC, evaluations."precision" DESC, task

@@ -1,9 +1,9 @@
--- Correct kernels without the baseline compile, one row per device and policy: kernels, their tasks, and
+-- Correct kernels without the baseline compile, one row per device and precision: kernels, their tasks, and
 -- those among them that lack it under both policies. Verdicts for which the judge left out baselines
 -- for want of memory (fewer_baselines) do not count. Released kernels of all GPUs.
 WITH lacking AS (
     SELECT DISTINCT
-        devices."name" AS device, evaluations.policy, evaluations.kernel_id, evaluations.task_id
+        devices."name" AS device, evaluations."precision", evaluations.kernel_id, evaluations.task_id
     FROM evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     WHERE
@@ -16,7 +16,7 @@ WITH lacking AS (
         )
 )
 SELECT
-    lacking.device, lacking.policy,
+    lacking.device, lacking."precision",
     count(*) AS kernels,
     count(DISTINCT lacking.task_id) AS tasks,
     count(other.kernel_id) AS under_both
@@ -24,7 +24,7 @@ FROM lacking
 LEFT JOIN lacking AS other
     ON
         other.device = lacking.device AND other.kernel_id = lacking.kernel_id
-        AND other.task_id = lacking.task_id AND other.policy <> lacking.policy
-        AND 'allow_tf32' NOT IN (other.policy, lacking.policy)
-GROUP BY lacking.device, lacking.policy
-ORDER BY lacking.device DESC, lacking.policy DESC
+        AND other.task_id = lacking.task_id AND other."precision" <> lacking."precision"
+        AND 'allow_tf32' NOT IN (other."precision", lacking."precision")
+GROUP BY lacking.device, lacking."precision"
+ORDER BY lacking.device DESC, lacking."precision" DESC

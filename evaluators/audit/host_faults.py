@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _SAME = (
     *("kernel_id", "task_id", "workload_id", "device_id", "evaluator", "evaluator_version"),
-    *("policy", "protocol"),
+    *("precision", "protocol"),
 )
 SHOWN = ("kernel_id", "status", "reason", "fault", "quote", "device", "created_at")
 """Columns to show to a person."""

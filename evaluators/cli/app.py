@@ -175,7 +175,7 @@ def run(
 ) -> None:
     """Judge the kernels that have no verdict of this evaluator version on these devices.
 
-    On a GPU, each kernel gets a verdict under each --policy. Verdicts of other hosts with the
+    On a GPU, each kernel gets a verdict under each --precision. Verdicts of other hosts with the
     same GPU model and software count. Each result is appended at once, so an interrupted run
     can be run again.
 
@@ -183,7 +183,7 @@ def run(
       evaluators run
       evaluators run --suite starter --on cuda --limit 100
       evaluators run --on cuda:0 --where "task_name LIKE '%softmax%'"
-      evaluators run --policy torch_default --policy fp32_strict
+      evaluators run --precision torch_default --precision fp32_strict
       evaluators run --contended --dry-run
       evaluators run --suite starter --draw-shapes 5
       evaluators run --kernel 82df3c --axes ROWS=1 --axes ROWS=1000,COLS=77
@@ -194,7 +194,7 @@ def run(
         Judge only the kernel with this id prefix.
     where
         Judge only rows for which this SQL condition is true. Columns: kernel_id, task_id,
-        workload_id, axes, compiles, policy, suite, level, task_name, path.
+        workload_id, axes, compiles, precision, suite, level, task_name, path.
     suite
         Judge only the tasks of this suite (default: every suite of the lake).
     device
@@ -204,7 +204,7 @@ def run(
         Number of judges on the CPU or on each GPU, each with its own cores. Those of a GPU
         share its memory, and only one of them times a kernel at a time.
     limit
-        Give at most N verdicts: one per kernel and policy.
+        Give at most N verdicts: one per kernel and precision.
     contended
         Also judge again the kernels whose timing other work disturbed (flag contended).
     dry_run
@@ -220,7 +220,7 @@ def run(
         kernel=kernel,
         where=where,
         contended=contended,
-        policies=tuple(contract.list_policies(config, "cuda")),
+        precisions=tuple(contract.list_precisions(config, "cuda")),
         protocol=getattr(config, "protocol", None),
         shapes=tuple(name_axes(parse_axes(text)) for text in getattr(config, "axes", ())),
         limit=limit,
@@ -324,9 +324,10 @@ def check(
             spreads = read_spreads(lake, judge.row["name"], contract.load(evaluator).VERSION)
         case = task_text.make_case(kernel, judge.row["kind"], workload)
         case = dataclasses.replace(case, spreads=spreads)
-        policies = contract.list_policies(config, judge.row["kind"])
+        precisions = contract.list_precisions(config, judge.row["kind"])
         answers = [
-            _judge_patiently(judge, dataclasses.replace(case, policy=policy)) for policy in policies
+            _judge_patiently(judge, dataclasses.replace(case, precision=precision))
+            for precision in precisions
         ]
     if format == "json":
         names = dict.fromkeys(name for tables in answers for name in tables)
@@ -337,8 +338,8 @@ def check(
         if judge.row["kind"] == "cpu":
             threads = placement.count_threads(judge.row["cores"])
             device_name += f" with {count_nouns(threads, 'thread')}"
-        for policy, tables in zip(policies, answers, strict=True):
-            by = f" by {policy}" if len(policies) > 1 else ""
+        for precision, tables in zip(precisions, answers, strict=True):
+            by = f" by {precision}" if len(precisions) > 1 else ""
             for line in verdict_text.format_lines(
                 file.name,
                 device_name + by,
@@ -475,7 +476,7 @@ def serve(
         queue=queue,
         drain_s=drain_s,
     )
-    contract.get_policy(config)
+    contract.get_precision(config)
     if getattr(config, "protocol", "full") != "full":
         raise FlywheelError("a judge service judges by the full protocol", "Leave out --protocol.")
     server.serve(store.Location.of(common.lake), contract.load(evaluator), config, options)
@@ -512,7 +513,7 @@ def mcp(
     def make_pool() -> Pool:
         return Pool(common.lake, device, config, evaluator=evaluator, workers=workers)
 
-    contract.get_policy(config)
+    contract.get_precision(config)
     desk = JudgeTools(
         store.Location.of(common.lake),
         AgentLimits(),
@@ -717,7 +718,7 @@ def _describe_clocks(judge: JudgeProcess) -> list[dict[str, Any]]:
     code = _CLOCK_TASK.replace("class Model(", "class ModelNew(")
     kernel = KernelText(code=code, path="kernel.py", entry_point="ModelNew", is_class=True)
     case = TaskText(code=_CLOCK_TASK, axes={}).make_case(kernel, judge.row["kind"], None)
-    tables = judge.judge(dataclasses.replace(case, policy="torch_default"))
+    tables = judge.judge(dataclasses.replace(case, precision="torch_default"))
     [evaluation] = tables["evaluations"]
     by_clock = {row["clock"]: row for row in tables["timings"] if row["arm"] == "kernel"}
     if not by_clock:

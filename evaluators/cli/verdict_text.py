@@ -30,6 +30,7 @@ _FAILED = "31"
 _MEANINGS = {"held": "correct", "raises": "same", "wrong": "incorrect"}
 _SHAPE_NOTES = ("shape ", "shapes left out ", "other shapes: ")
 _UNRANKED = {
+    "custom_required": "it spends no device time outside library kernels (--kernels)",
     "contended": "other work ran on this host",
     "timed_outputs_unverified": "no timed call could be checked, because the task draws random "
     "numbers or keeps state, or answers have another layout in memory in every call",

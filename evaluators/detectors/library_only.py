@@ -13,7 +13,7 @@ from evaluators.audit.source import Source
 VERSION = 1
 CLASS = "library_only"
 _CONFIDENCE = 0.2
-"""A rewrite in PyTorch is a kernel like any other, unless a policy requires custom ones."""
+"""A rewrite in PyTorch is a kernel like any other, unless --kernels requires custom ones."""
 _LOOP = re.compile(r"\bfor \([^()]*;|\bwhile \(|\basm\b")
 _TEMPLATES = re.compile(r"#include\s*[<\"](cutlass|cute|cub|thrust)/")
 _ON_GPU = re.compile(r"#include\s*<(cuda|cublas|cudnn|ATen/cuda|c10/cuda)")

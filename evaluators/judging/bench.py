@@ -26,7 +26,7 @@ from evaluators.device.placement import count_threads
 from evaluators.device.roofline import Floor, compute_floor
 from evaluators.diagnosis.bottleneck import Peaks, measure_peaks
 from evaluators.judging import host
-from evaluators.judging.case import Case, Policy
+from evaluators.judging.case import Case, Precision
 from evaluators.judging.case_result import KnownVerdict, TimePart, hold
 from evaluators.judging.comparison import compare
 from evaluators.references.imported_file import WEIGHT_SEED
@@ -241,7 +241,7 @@ class TaskAtHand:
     known: dict[tuple[str, ...], KnownVerdict] = field(
         default_factory=dict[tuple[str, ...], KnownVerdict]
     )
-    """Verdicts on kernels of the task that may hold by another policy."""
+    """Verdicts on kernels of the task that may hold by another precision."""
     shapes: dict[tuple[int | str, ...], Shapes] = field(
         default_factory=dict[tuple[int | str, ...], Shapes]
     )
@@ -282,8 +282,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             """Number of threads of loops, in the workers and in this process."""
             self._template = template or Template(self._threads)
             """The process that forks the fork servers of the workers."""
-            self._policy: Policy = "torch_default"
-            """Policy that sets the flags of workers started from here on."""
+            self._precision: Precision = "torch_default"
+            """Precision that sets the flags of workers started from here on."""
             torch.set_num_threads(self._threads)
             if device == "cuda":
                 torch.backends.cudnn.allow_tf32 = False
@@ -371,7 +371,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
                 self.device,
                 self.task.server,
                 self._threads,
-                convolution_tf32=self._policy == "torch_default",
+                convolution_tf32=self._precision == "torch_default",
             )
         return self.task.reference
 
@@ -415,14 +415,14 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         if held is not None:
             held.close()
 
-    def set_policy(self, policy: Policy) -> None:
-        """Judge under a policy from here on, which holds for candidates and baselines alike."""
+    def set_precision(self, precision: Precision) -> None:
+        """Judge under a precision from here on, which holds for candidates and baselines alike."""
         # All are the same on a processor.
-        if policy != self._policy and self.device == "cuda":
+        if precision != self._precision and self.device == "cuda":
             self._end_reference()
             self.end_baselines()
             self.task.unavailable = {}
-        self._policy = policy
+        self._precision = precision
 
     def expect_candidate(
         self, code: str, axes: Mapping[str, Any], files: Mapping[str, str], limits: Limits
@@ -463,19 +463,19 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         sizes: Sizes,
         limits: Limits,
         deadlines: Deadlines,
-        policy: Policy | None = None,
+        precision: Precision | None = None,
     ) -> WorkerHandle:
-        """Start a candidate's worker with the flags of a policy, or of the present one.
+        """Start a candidate's worker with the flags of a precision, or of the present one.
 
         Raises SandboxFailed.
         """
         expected, self._expected = self._expected, None
-        if expected is not None and expected[0] == files and policy is None:
+        if expected is not None and expected[0] == files and precision is None:
             started = expected[1]
         else:
             if expected is not None:
                 expected[1].end()
-            started = self._fork_candidate(files, sizes, limits, policy)
+            started = self._fork_candidate(files, sizes, limits, precision)
         return self._prepare_worker(started, sizes, deadlines, trusted=False)
 
     def _fork_candidate(
@@ -483,7 +483,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         files: Mapping[str, str],
         sizes: Sizes | None,
         limits: Limits,
-        policy: Policy | None = None,
+        precision: Precision | None = None,
     ) -> StartedWorker:
         if not self.candidate_server.is_alive:
             self.candidate_server.close()
@@ -491,7 +491,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         build = None
         if self._builds is not None:
             build = self._builds.claim(files, *(self._built_for or self.task.key))
-        return self._start_worker(self.candidate_server, files, limits, sizes, build, policy)
+        return self._start_worker(self.candidate_server, files, limits, sizes, build, precision)
 
     def _start_worker(
         self,
@@ -500,9 +500,9 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         limits: Limits,
         sizes: Sizes | None,
         build: Build | None = None,
-        policy: Policy | None = None,
+        precision: Precision | None = None,
     ) -> StartedWorker:
-        flags = policy or self._policy
+        flags = precision or self._precision
         setting = {
             "device": self.device,
             "threads": self._threads,
@@ -722,8 +722,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         worker.fill(0, inputs)
         worker.time([0], name)
         expected, output = reference.answer(inputs), worker.output(0)
-        policy = self._policy
-        comparison = compare(expected, output, policy, lambda: reference.choices(inputs))
+        precision = self._precision
+        comparison = compare(expected, output, precision, lambda: reference.choices(inputs))
         # A module that draws numbers or remembers calls answers differently in each baseline.
         if comparison.reason is not None and reference.repeatable:
             raise ReferenceFailed(f"its answer is wrong: {comparison.message}")

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 
-from evaluators.judging.case import Policy
+from evaluators.judging.case import Precision
 from evaluators.judging.case_result import CaseResult
 from evaluators.judging.comparison import (
     Comparison,
@@ -54,7 +54,7 @@ from evaluators.judging.input_variations import (
 from evaluators.judging.tolerance import (
     EAGER_ERRORS_ALLOWED,
     compute_rms,
-    explain_policy,
+    explain_precision,
     get_tolerance,
     is_below,
     measure_algorithms,
@@ -116,12 +116,12 @@ class Candidate:
     """Calls a candidate and compares its answers. Methods raise Failed and ReferenceFailed."""
 
     def __init__(
-        self, worker: WorkerHandle, reference: Reference, result: CaseResult, policy: Policy
+        self, worker: WorkerHandle, reference: Reference, result: CaseResult, precision: Precision
     ) -> None:
         self.worker = worker
         self.reference = reference
         self.result = result
-        self.policy: Policy = policy
+        self.precision: Precision = precision
         self.known_state: list[str] = []
         """Parameters and buffers of the task that the candidate has by name and shape."""
         self.missing_parameters: list[str] = []
@@ -200,7 +200,7 @@ class Candidate:
         def read_choices() -> Sequence[Choice]:
             return self.reference.choices(probe.inputs, probe.seed)
 
-        return compare(probe.expected, output, self.policy, read_choices, usual)
+        return compare(probe.expected, output, self.precision, read_choices, usual)
 
     def try_call(self, probe: SeedProbe) -> Comparison | None:
         """Make a call that decides no verdict; None where it fails."""
@@ -278,7 +278,7 @@ class PrecisionRecord:
             self.lowest_class = max(self.lowest_class, comparison.lowest_class, key=rank_class)
             self.eager_class = max(self.eager_class, comparison.eager_class, key=rank_class)
 
-    def classify(self, result: CaseResult, policy: Policy) -> None:
+    def classify(self, result: CaseResult, precision: Precision) -> None:
         """Set the precision class: the middle one of the verdict calls, or a worse one seen later.
 
         A candidate whose answers are wrong for random signs and uneven inputs has no trustworthy
@@ -296,7 +296,9 @@ class PrecisionRecord:
         flag = "precision_below_policy"
         if flag not in result.flags and (is_unknown or is_below(worst, self.lowest_class)):
             result.flags.add(flag)
-            explained = explain_policy(worst, by_tf32=worst == "tf32" and policy != "allow_tf32")
+            explained = explain_precision(
+                worst, by_tf32=worst == "tf32" and precision != "allow_tf32"
+            )
             if explained is not None and not is_unknown:
                 result.notes.append(f"precision: {explained}")
 
@@ -401,10 +403,10 @@ class CorrectnessProtocol(Candidate):
     """
 
     def __init__(
-        self, worker: WorkerHandle, reference: Reference, result: CaseResult, policy: Policy
+        self, worker: WorkerHandle, reference: Reference, result: CaseResult, precision: Precision
     ) -> None:
-        super().__init__(worker, reference, result, policy)
-        self._precision = PrecisionRecord()
+        super().__init__(worker, reference, result, precision)
+        self._classes = PrecisionRecord()
         result.comparison = Comparison()
         self._inputs: dict[int, tuple[list[Any], int]] = {}
         """Inputs and seed of the last verdict call of each slot."""
@@ -442,7 +444,7 @@ class CorrectnessProtocol(Candidate):
         """
         self.usual = [compute_rms(exact) for exact in first.expected.exact]
         elements = [t.numel() for t in tensors_of(first.expected.value) if not is_whole(t)]
-        self._precision.has_few_elements = 0 < sum(elements) < _FEW_ELEMENTS
+        self._classes.has_few_elements = 0 < sum(elements) < _FEW_ELEMENTS
         rules = self.reference.rules
         if rules.tolerance is not None:
             self.result.notes.append(f"tolerance of the task: {rules.tolerance}")
@@ -482,7 +484,7 @@ class CorrectnessProtocol(Candidate):
                 calls = min(calls, _FEWEST_CALLS)
         self._inputs, self._previous, self._repeated = {}, None, None  # timing needs the memory
         self._compare_state()
-        self._precision.classify(self.result, self.policy)
+        self._classes.classify(self.result, self.precision)
 
     def _draw_within(self, corners: list[Any]) -> SeedProbe:
         seed = draw_seed()
@@ -531,8 +533,8 @@ class CorrectnessProtocol(Candidate):
         self.result.comparison = merge_comparisons(self.result.comparison, comparison)
         if number < FINGERPRINTS:
             self.result.answers.append(compute_fingerprint(output))
-        self._precision.verdict_classes.append(comparison.precision_class)
-        self._precision.note_eager(comparison)
+        self._classes.verdict_classes.append(comparison.precision_class)
+        self._classes.note_eager(comparison)
         if is_inspected and not self.reference.rules.scratch:
             now, changed = worker.inputs(slot), probe.expected.changed
             pairs = enumerate(pair_tensors(probe.inputs, now))
@@ -654,7 +656,7 @@ class CorrectnessProtocol(Candidate):
                     }
                 )
                 without = self.reference.answer(probe.inputs, probe.seed)
-                if compare(without, output, self.policy).reason is None:
+                if compare(without, output, self.precision).reason is None:
                     names = ", ".join(missing)
                     message = f"the answer is the one without {names}: {message}"
                     return Failed("incorrect", "parameters_ignored", message)
@@ -760,8 +762,8 @@ class CorrectnessProtocol(Candidate):
             for name, own in self._followed.items() if self._can_follow else ():
                 if _is_counter(name) or is_whole(own):
                     continue
-                before, policy = self._before[name], self.policy
-                if compare(_make_expected(wanted[name]), before, policy).reason is None:
+                before, precision = self._before[name], self.precision
+                if compare(_make_expected(wanted[name]), before, precision).reason is None:
                     wide = _widen(own)
                     distance = (_widen(before) - wide).abs()
                     limit = _FAR * (wide.abs() + compute_rms(wide))
@@ -798,7 +800,7 @@ class CorrectnessProtocol(Candidate):
         for name, value in wanted.items():
             if _is_counter(name):
                 continue
-            comparison = compare(_make_expected(value), given[name], self.policy)
+            comparison = compare(_make_expected(value), given[name], self.precision)
             if comparison.reason is not None:
                 self._note_difference(f"{name}: {comparison.message}", when)
 
@@ -829,10 +831,12 @@ class CorrectnessProtocol(Candidate):
     def _check_timed_answer(self, inputs: list[Any], output: Any) -> None:
         eager = self.reference.value(inputs)
         self.worker.require_room(eager)
-        if is_close(eager, output, self.policy, self.result.comparison.eager_error):
+        if is_close(eager, output, self.precision, self.result.comparison.eager_error):
             return
         expected = self.reference.answer(inputs)
-        comparison = compare(expected, output, self.policy, lambda: self.reference.choices(inputs))
+        comparison = compare(
+            expected, output, self.precision, lambda: self.reference.choices(inputs)
+        )
         if comparison.reason is None:
             return
         # Rounding errors may be beyond the tolerance in one call of many. They are then not much
@@ -842,7 +846,7 @@ class CorrectnessProtocol(Candidate):
         is_rounding = False
         if usual is not None and largest is not None and largest <= max(1.0, _MOST_GROWTH * usual):
             other = draw_probe(self.reference, self.result).expected
-            difference = compare(expected, other.value, self.policy).rel_l2_error
+            difference = compare(expected, other.value, self.precision).rel_l2_error
             error = comparison.rel_l2_error
             if error is not None and difference is not None:
                 is_rounding = error < _MOST_OF_DIFFERENCE * difference
@@ -882,7 +886,7 @@ class CorrectnessProtocol(Candidate):
             return False
         finally:
             self._last_output = None
-            self._precision.classify(self.result, self.policy)
+            self._classes.classify(self.result, self.precision)
         return True
 
     def _make_robustness_calls(self) -> None:
@@ -959,10 +963,10 @@ class CorrectnessProtocol(Candidate):
         if not variation.departs:
             return comparison, None
         # What is left out may look like rounding where inputs are uneven, but not where they are of
-        # one size: the candidate may round more than the policy allows, and the error be that.
+        # one size: the candidate may round more than the precision allows, and the error be that.
         shown = max(self.result.comparison.precision_class, self._class_of_signs, key=rank_class)
         error = comparison.rel_l2_error
-        rounds_more = is_below(shown, self._precision.lowest_class)
+        rounds_more = is_below(shown, self._classes.lowest_class)
         if rounds_more and error is not None and error <= MOST_ROUNDING:
             return comparison, None
         if variation.finite:
@@ -972,17 +976,17 @@ class CorrectnessProtocol(Candidate):
 
     def _find_departure(self, probe: SeedProbe, output: Any) -> str | None:
         """Describe how an answer departs from the reference, if rounding cannot explain it."""
-        policy, expected = self.policy, probe.expected
+        precision, expected = self.precision, probe.expected
         # Rules of the task decide what is right, and a rounding step moves an answer far.
         if expected.rules.tolerance is not None or expected.check is not None or expected.rounds:
             return None
-        departure = find_departure(expected, output, policy)
+        departure = find_departure(expected, output, precision)
         if departure is not None and any(step is not None for step in expected.steps()):
             return None
         if departure is not None:
             noisy = ADD_ROUNDING(probe.inputs, draw_seed())
             moved = self.reference.answer(noisy, probe.seed).exact
-            departure = find_departure(expected, output, policy, moved)
+            departure = find_departure(expected, output, precision, moved)
         return departure
 
     def _departs_again(self, variation: Variation) -> bool:
@@ -1075,7 +1079,7 @@ class CorrectnessProtocol(Candidate):
             if changed is None:
                 return 0.0
             probes[times] = changed
-            return measure_visibility(probe.expected, changed.expected, self.policy)
+            return measure_visibility(probe.expected, changed.expected, self.precision)
 
         times, visibility = amplify(measure, can_amplify=not is_whole(tensor))
         changed = probes.get(times)
@@ -1131,11 +1135,11 @@ class CorrectnessProtocol(Candidate):
     ) -> None:
         """Record the precision that an answer shows; None if the answer is wrong."""
         output = self._last_output
-        few = self._precision.has_few_elements
+        few = self._classes.has_few_elements
         shown = classify_rounding(comparison, typical=variation.widens)
-        self._precision.note_eager(comparison)
+        self._classes.note_eager(comparison)
         # A single sum may be right by chance, or close to zero, where any error is large.
-        if few or is_below(shown, self._precision.lowest_class):
+        if few or is_below(shown, self._classes.lowest_class):
             joint = self._compare_draws(variation, DRAWS_OF_FEW if few else 1)
             repeated = classify_rounding(joint, typical=variation.widens)
             # Of few elements, only the repetition counts, which combines several draws.
@@ -1143,8 +1147,8 @@ class CorrectnessProtocol(Candidate):
             shown = repeated if few else min(classes, key=rank_class, default=None)
         if variation in SIGNS:
             self._class_of_signs = shown
-        self._precision.robustness_classes.append(shown)
-        if is_below(shown, self._precision.lowest_class):
+        self._classes.robustness_classes.append(shown)
+        if is_below(shown, self._classes.lowest_class):
             numbers = pair_outputs(probe.expected, output)
             elements = "; ".join(describe_largest_error(number) for number in numbers[:1])
             self.result.notes.append(f"precision_below_policy: {shown}, such as {elements}")
@@ -1179,7 +1183,7 @@ class CorrectnessProtocol(Candidate):
             for side in (wanted, exact, given)
         )
         expected = Expected(value, list(wide), inputs, algorithms=algorithms)
-        return compare(expected, answers, self.policy)
+        return compare(expected, answers, self.precision)
 
     def _draw_variation(self, variation: Variation) -> SeedProbe | None:
         """Return a probe on varied inputs; None if there is none or it shows nothing."""
@@ -1202,7 +1206,7 @@ class CorrectnessProtocol(Candidate):
             return None
         try:
             probes = [(inputs, call_seed(seed))]
-            measure_algorithms(self.reference, self.policy, variation.flag, probes)
+            measure_algorithms(self.reference, self.precision, variation.flag, probes)
             expected = self.reference.answer(inputs, call_seed(seed), variation.flag)
         except ReferenceFailed:
             return None
@@ -1211,7 +1215,7 @@ class CorrectnessProtocol(Candidate):
         if self.reference.repeatable and any(
             self.compare(probe, output, usual).reason for output in eager_answers
         ):
-            return None  # eager itself is as far off, at the precision that the policy allows
+            return None  # eager itself is as far off, at this precision
         # What can show that a candidate is wrong: the conversion of infinity to a whole number
         # depends on the machine.
         tensors = list(tensors_of(expected.value))
@@ -1335,13 +1339,13 @@ class CorrectnessProtocol(Candidate):
         change: Callable[[float], dict[str, torch.Tensor]],
     ) -> bool:
         """Whether the candidate follows a change of some tensors, if the reference does."""
-        policy = self.policy
+        precision = self.precision
         answers: dict[float, Expected] = {}
 
         def measure(times: float) -> float:
             self.reference.load(self._moving | change(times))
             answers[times] = self.reference.answer(probe.inputs, probe.seed)
-            return measure_visibility(probe.expected, answers[times], policy)
+            return measure_visibility(probe.expected, answers[times], precision)
 
         try:
             times, visibility = amplify(measure, can_amplify=not is_whole(next(iter(own.values()))))
@@ -1420,7 +1424,7 @@ def moves_beyond_rounding(before: Expected, after: Expected) -> bool:
     return False
 
 
-def measure_visibility(before: Expected, after: Expected, policy: Policy) -> float:
+def measure_visibility(before: Expected, after: Expected, precision: Precision) -> float:
     """Return the move of an answer in multiples of its tolerance; 0 where it is not finite.
 
     It is 0 as well for answers of different shapes, in which no element has a pair. A move of whole
@@ -1439,7 +1443,7 @@ def measure_visibility(before: Expected, after: Expected, policy: Policy) -> flo
             continue
         if not (is_finite(own) and is_finite(new)):
             return 0.0
-        limit = get_tolerance(own.dtype, policy)
+        limit = get_tolerance(own.dtype, precision)
         allowed = limit * (new.abs() + compute_rms(new))
         eager_error = float((own.to(new.device, new.dtype) - new).abs().amax())
         others = after.algorithms[index] if after.algorithms else None

@@ -14,7 +14,7 @@ from store.errors import FlywheelError
 from store.schema.baselines import Baseline
 from store.schema.clocks import Clock
 
-Policy: TypeAlias = Literal["torch_default", "fp32_strict", "allow_tf32"]
+Precision: TypeAlias = Literal["torch_default", "fp32_strict", "allow_tf32"]
 """Precision that a kernel and its baselines may compute float32 in.
 
 torch_default: as PyTorch ships, where convolutions use TF32 on a GPU and products do not; a kernel
@@ -41,8 +41,8 @@ class Case:
     task_code: str = ""
     axes: str = "{}"
     """JSON object: module-level names of the task, and the values that replace theirs."""
-    policy: str | None = None
-    """Policy of the verdict; None for that of the evaluator's options."""
+    precision: str | None = None
+    """Precision of the verdict; None for that of the evaluator's options."""
     protocol: str | None = None
     """Protocol of the verdict; None for that of the evaluator's options."""
     best_speedup: float | None = None
@@ -64,7 +64,7 @@ class Case:
     and until then the win is unconfirmed. second: the case is such a follow-up of another judge's
     win, and has a verdict already."""
     earlier: int = 0
-    """Number of the lake's own evaluations of the kernel by this policy on this device model."""
+    """Number of the lake's own evaluations of the kernel by this precision on this device model."""
     request_id: str = ""
     """What the one that asked for the verdict calls it, if anything."""
 
@@ -85,6 +85,8 @@ class Case:
         Other columns are left out, as are fields of other versions. Absent fields have defaults.
         """
         known = {name: fields[name] for name in _FIELDS & fields.keys()}
+        if "policy" in fields:  # of a service's queue, from a version before 0.6.0
+            known.setdefault("precision", fields["policy"])
         files: Sequence[Any] = known.get("other_files") or ()
         known["other_files"] = tuple(
             (file["path"], file["code"]) if isinstance(file, Mapping) else (file[0], file[1])
@@ -125,7 +127,7 @@ def parse_axes(text: str, option: str = "--axes") -> dict[str, Any]:
 class Config:
     """How long to measure, and what a candidate may use."""
 
-    policy: tuple[Policy, ...] = ("torch_default",)
+    precision: tuple[Precision, ...] = ("torch_default",)
     """Precision of float32 for kernel and baselines. torch_default: as PyTorch ships, with TF32 in
     convolutions on a GPU. fp32_strict: no TF32. allow_tf32: TF32 everywhere, with its tolerance.
     Repeat it for a verdict under each; a kernel whose answers do not change is judged once."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from evaluators.device.lock import Hold
-from evaluators.judging.case import Case, Policy
+from evaluators.judging.case import Case, Precision
 from evaluators.judging.flags import CAUSES, NONEQUIVALENT, SUSPECT_CONFIDENCE
 from evaluators.sandbox.launcher import Ended
 from store.ids import content_id, uuid7
@@ -114,9 +114,9 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownVerdict:
-    """A correct verdict, and what tells whether it holds for another policy (`judge`)."""
+    """A correct verdict, and what tells whether it holds for another precision (`judge`)."""
 
-    policy: Policy
+    precision: Precision
     options: Any
     """The evaluator's other options, which have to be the same."""
     tables: Mapping[str, list[dict[str, Any]]]
@@ -133,7 +133,7 @@ def build_tables(
     """Return the rows of a case by table, without their run_id.
 
     evaluation: Columns of the row of `evaluations` that the result does not know: evaluator,
-        evaluator_version, policy, sandbox_level, sandbox_missing, wall_s.
+        evaluator_version, precision, sandbox_level, sandbox_missing, wall_s.
     """
     ended = result.ended
     log = "\n".join(

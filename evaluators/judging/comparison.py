@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy
 import torch
 
-from evaluators.judging.case import Policy
+from evaluators.judging.case import Precision
 from evaluators.judging.tolerance import (
     CHUNK,
     EAGER_ERRORS,
@@ -39,7 +39,7 @@ from evaluators.judging.tolerance import (
     classify_error,
     compute_rms,
     count_terms,
-    explain_policy,
+    explain_precision,
     find_largest_eager_error,
     find_lowest_class,
     flatten,
@@ -350,7 +350,7 @@ _NO_ERROR = EagerError(0.0, (0.0,) * len(RELATIVE_LEVELS))
 
 
 @name_failures()
-def is_close(eager: Any, output: Any, policy: Policy, error: EagerError | None) -> bool:
+def is_close(eager: Any, output: Any, precision: Precision, error: EagerError | None) -> bool:
     """Whether an output is right by its distance to eager's answer to the same inputs alone.
 
     error: Eager's own error in earlier calls; None counts as no error.
@@ -369,7 +369,7 @@ def is_close(eager: Any, output: Any, policy: Policy, error: EagerError | None) 
         rms = compute_rms(wanted)
         if not math.isfinite(rms):
             return False
-        limit = get_tolerance(wanted.dtype, policy) / 2
+        limit = get_tolerance(wanted.dtype, precision) / 2
         margin = limit * rms + EAGER_ERRORS_ALLOWED / 2 * known.scaled * rms
         large = [0] * len(RELATIVE_LEVELS)
         flat = [flatten(tensor) for tensor in (wanted, given)]
@@ -417,7 +417,7 @@ of an ordinary answer. A kernel that cuts infinities off answers far larger ones
 def find_departure(
     expected: Expected,
     output: Any,
-    policy: Policy,
+    precision: Precision,
     moved: Sequence[torch.Tensor | None] | None = None,
 ) -> str | None:
     """Describe the first element that departs from the reference; None if there is none.
@@ -428,7 +428,7 @@ def find_departure(
     if not all(is_finite(t) for o in outputs for t in (o.wanted, o.exact, o.given)):
         return None
     for tensor in outputs:
-        limit = get_tolerance(tensor.wanted.dtype, policy)
+        limit = get_tolerance(tensor.wanted.dtype, precision)
         noisy = None if moved is None else moved[tensor.index]
         flat = [
             torch.view_as_real(t.resolve_conj()).flatten(-2) if t.is_complex() else t
@@ -516,7 +516,7 @@ _QUARTILE = 0.75
 
 
 def compare_numbers(
-    output: OutputTensor, policy: Policy, terms: int, usual: float | None, *, classifies: bool
+    output: OutputTensor, precision: Precision, terms: int, usual: float | None, *, classifies: bool
 ) -> Comparison:
     """Compare a floating tensor with the reference's.
 
@@ -559,18 +559,18 @@ def compare_numbers(
         errors.eager.add_shares(others.shares, finite)
         return errors
 
-    errors = collect(get_tolerance(output.wanted.dtype, policy))
+    errors = collect(get_tolerance(output.wanted.dtype, precision))
     squares, eager_squares = errors.squares, errors.eager_squares
     if errors.has_too_many_steps(finite, STEPS_IN_FULL_PRECISION):
         squares += errors.step_squares
         # The number of steps grows as errors do, and their norm as its root.
-        eager_squares += errors.eager_step_squares / EAGER_ERRORS[policy]
+        eager_squares += errors.eager_step_squares / EAGER_ERRORS[precision]
     relative = math.sqrt(squares / answer_squares) if answer_squares else None
-    precision = typical = eager = lowest = None
+    precision_class = typical = eager = lowest = None
     dtype = output.wanted.dtype
     if classifies and relative is not None:
         eager_relative = math.sqrt(eager_squares / answer_squares)
-        by_norm = classify_error(relative, eager_relative, dtype, policy, terms)
+        by_norm = classify_error(relative, eager_relative, dtype, precision, terms)
         shown, eager_shown = errors.candidate.compute_quartile(), errors.eager.compute_quartile()
         if get_low_class(dtype) is None:
             own = math.sqrt(errors.eager_squares / answer_squares)
@@ -578,17 +578,17 @@ def compare_numbers(
         else:
             # Eager rounds each answer once, in proportion to it; partial sums do not.
             eager_shown = max(eager_shown, QUARTILE_OF_EVEN * eager_relative)
-        typical = classify_error(shown, eager_shown, dtype, policy, terms)
-        precision = max(by_norm, typical, key=rank_class)
-        lowest = find_lowest_class(dtype, policy, eager)
+        typical = classify_error(shown, eager_shown, dtype, precision, terms)
+        precision_class = max(by_norm, typical, key=rank_class)
+        lowest = find_lowest_class(dtype, precision, eager)
     message = _describe_fault(output, errors, finite, is_special=usual is not None)
     if message is not None and typical is not None and is_below(typical, lowest):
         by_tf32 = (
             dtype in SINGLE
-            and policy != "allow_tf32"
+            and precision != "allow_tf32"
             and _describe_fault(output, collect(TF32_TOLERANCE), finite, is_special=False) is None
         )
-        explained = explain_policy(precision or typical, by_tf32=by_tf32)
+        explained = explain_precision(precision_class or typical, by_tf32=by_tf32)
         message += f"; {explained}" if explained else ""
     eager_error = None  # of an answer of zeros
     if answer_squares:
@@ -600,7 +600,7 @@ def compare_numbers(
         errors.largest,
         errors.largest_scaled,
         relative,
-        precision,
+        precision_class,
         typical,
         eager,
         lowest,
@@ -757,7 +757,7 @@ _INDICES = (torch.int64, torch.int32)
 def compare(
     expected: Expected,
     output: Any,
-    policy: Policy = "torch_default",
+    precision: Precision = "torch_default",
     choices: Callable[[], Sequence[Choice]] = tuple,
     usual: Sequence[float] | None = None,
 ) -> Comparison:
@@ -792,7 +792,7 @@ def compare(
             tensor = OutputTensor(index, wanted, exact, given, algorithms, name=names[index])
             compare_tensor = partial(
                 compare_numbers,
-                policy=policy,
+                precision=precision,
                 terms=terms,
                 usual=None if usual is None else usual[index],
                 classifies=_get_step(wanted) == finest < math.inf,
@@ -800,7 +800,7 @@ def compare(
             comparison = compare_tensor(tensor)
             # Eager may be on another step too, and its error would then allow any step everywhere.
             error = comparison.eager_error
-            limit = get_tolerance(wanted.dtype, policy)
+            limit = get_tolerance(wanted.dtype, precision)
             is_wide = expected.rounds and error is not None and error.scaled > limit
             if comparison.reason == "incorrect_numerical" or is_wide:
                 slack = _find_slack(expected.steps(), index, wanted)

@@ -22,10 +22,13 @@ FLAGS = {
     "near_roofline": "near the memory bound, or faster than the reference's operations allow",
     "confirmed_win": "a surprising speedup that a fresh process confirmed",
     "unconfirmed_win": "a surprising speedup that a fresh process did not confirm: ranks nothing",
-    "no_custom_kernel": "library kernels take all device time; ranks nothing under custom_required",
+    "no_custom_kernel": "library kernels take all device time",
+    "custom_required": "no device time outside library kernels was seen, which --kernels "
+    "custom_required asks for: ranks nothing",
     "fewer_baselines": "the memory does not hold all baselines; timed against eager alone: "
     "ranks nothing",
-    "precision_below_policy": "rounds more than the policy allows where sums cancel: ranks nothing",
+    "precision_below_policy": "rounds more than the precision allows where sums cancel: "
+    "ranks nothing",
     "accepted_by_task": "beyond the judge's tolerance, accepted by the task's own rules",
     "state_differs": "parameters or buffers differ from the task's after the calls",
     "another_function": "off by more than rounding on inputs with another sign, mean or scale, or "
@@ -59,7 +62,7 @@ NONEQUIVALENT = frozenset(
 """Flags of kernels that compute a different function from the task's module: their
 `evaluations.equivalent` is false. evaluators/README.md gives the reasons. The view `nonequivalent`
 repeats the rule for rows from before the column existed."""
-UNRANKED = frozenset({"precision_below_policy"})
+UNRANKED = frozenset({"custom_required", "precision_below_policy"})
 """Flags of correct kernels that do not rank: their sessions are stored as disturbed."""
 
 

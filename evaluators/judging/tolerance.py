@@ -12,7 +12,7 @@ answers spread evenly. Answers that are zero or subnormal do not count, so that 
 flush them to zero.
 
 Eager may compute a task by several algorithms. e0, the share and the precision of eager are the
-largest over those that the policy allows (`references.algorithms`), so that a kernel may do what
+largest over those that the precision allows (`references.algorithms`), so that a kernel may do what
 eager may.
 
 A task may round to steps. An element may be on a neighbouring step if the value before the rounding
@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from evaluators.judging.case import Policy
+from evaluators.judging.case import Precision
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.algorithms import RELATIVE_LEVELS as RELATIVE_LEVELS
 from evaluators.references.algorithms import EagerError
@@ -54,7 +54,7 @@ class OutputTensor:
     given: torch.Tensor
     """The candidate's answer."""
     algorithms: EagerError | None = None
-    """Largest error of eager by the other algorithms that the policy allows."""
+    """Largest error of eager by the other algorithms that the precision allows."""
     slack: torch.Tensor | None = None
     """How much another rounding step changes each element: by eager's own error of the value before
     it, and by the tolerance of that value."""
@@ -152,7 +152,7 @@ TOLERANCE = {
 }
 """L by the element type of the task's own answer."""
 TF32_TOLERANCE = 2e-3
-"""L for float32 under the policy allow_tf32."""
+"""L for float32 under the precision allow_tf32."""
 LOW_PRECISION_TOLERANCE = 1e-1
 """L for element types that are not in `TOLERANCE`, such as 8-bit floats."""
 SINGLE = (torch.float32, torch.complex64)
@@ -171,27 +171,27 @@ _SPARED = 1
 """Elements with any relative error that never count: one may be next to zero by chance."""
 
 
-def get_tolerance(dtype: torch.dtype, policy: Policy) -> float:
+def get_tolerance(dtype: torch.dtype, precision: Precision) -> float:
     """Return L of the rule above for answers of an element type."""
-    if policy == "allow_tf32" and dtype in SINGLE:
+    if precision == "allow_tf32" and dtype in SINGLE:
         return TF32_TOLERANCE
     return TOLERANCE.get(dtype, LOW_PRECISION_TOLERANCE)
 
 
 def measure_algorithms(
     reference: Reference,
-    policy: Policy,
+    precision: Precision,
     kind: str = "own",
     probes: Sequence[tuple[list[Any], int]] = (),
 ) -> None:
-    """Measure the reference's errors by every algorithm that a policy allows, once for each kind.
+    """Measure the reference's errors by every algorithm of a precision, once for each kind.
 
     Args:
         kind: What the inputs are; the task's own by default.
         probes: Inputs of that kind, each with the seed of its call.
     """
-    limits = {str(dtype): get_tolerance(dtype, policy) for dtype in TOLERANCE}
-    reference.measure_algorithms(policy, limits, kind, probes)
+    limits = {str(dtype): get_tolerance(dtype, precision) for dtype in TOLERANCE}
+    reference.measure_algorithms(precision, limits, kind, probes)
 
 
 def has_too_many_steps(count: int, eager_count: int, elements: int, *, one_in: int) -> bool:
@@ -238,7 +238,7 @@ def compute_rms(tensor: torch.Tensor | None) -> float:
 # size.
 
 _EPS = torch.finfo(torch.float32).eps
-EAGER_ERRORS: dict[Policy, int] = {"torch_default": 32, "fp32_strict": 32, "allow_tf32": 4}
+EAGER_ERRORS: dict[Precision, int] = {"torch_default": 32, "fp32_strict": 32, "allow_tf32": 4}
 """How many times the eager reference's error still counts as its precision. Another order of
 summation may have 32 times the error of a blocked one. If eager itself rounds to TF32, an error
 that large would mean another format."""
@@ -265,7 +265,7 @@ _SIZES = {
     "bf16": "bf16's",
     "fp8": "fp8's or int8's",
 }
-_LOWEST_ALLOWED: dict[Policy, str] = {
+_LOWEST_ALLOWED: dict[Precision, str] = {
     "torch_default": "fp32",
     "fp32_strict": "fp32",
     "allow_tf32": "tf32",
@@ -284,7 +284,7 @@ def get_low_class(dtype: torch.dtype) -> str | None:
 
 
 def classify_error(
-    error: float, eager_error: float, dtype: torch.dtype, policy: Policy, terms: int
+    error: float, eager_error: float, dtype: torch.dtype, precision: Precision, terms: int
 ) -> str:
     """Return the class of a relative error, given that of the eager reference.
 
@@ -295,9 +295,9 @@ def classify_error(
         full = max(_LOW_EAGER_ERRORS * eager_error, torch.finfo(dtype).eps / 2)
         return _find_class(error, full, low)
     long_sum = _bound_full_precision(terms)
-    if policy == "torch_default" and classify_eager(eager_error, terms) != "fp32":
+    if precision == "torch_default" and classify_eager(eager_error, terms) != "fp32":
         eager_error = 0.0  # Eager rounds more than float32, so its error shows nothing about it.
-    full = max(EAGER_ERRORS[policy] * eager_error, long_sum)
+    full = max(EAGER_ERRORS[precision] * eager_error, long_sum)
     return _find_class(error, full)
 
 
@@ -326,7 +326,7 @@ def count_terms(expected: Expected) -> int:
     return max((max(*t.shape, t.numel() // max(1, answers), 1) for t in inputs), default=1)
 
 
-def find_lowest_class(dtype: torch.dtype, policy: Policy, eager_class: str | None) -> str:
+def find_lowest_class(dtype: torch.dtype, precision: Precision, eager_class: str | None) -> str:
     """Return the lowest class that ranks: under torch_default, eager's own if that is lower.
 
     >>> find_lowest_class(torch.float32, "fp32_strict", "tf32")
@@ -336,8 +336,10 @@ def find_lowest_class(dtype: torch.dtype, policy: Policy, eager_class: str | Non
     >>> find_lowest_class(torch.bfloat16, "fp32_strict", None)
     'bf16'
     """
-    lowest = get_low_class(dtype) or _LOWEST_ALLOWED[policy]
-    return max(lowest, eager_class or "", key=rank_class) if policy == "torch_default" else lowest
+    lowest = get_low_class(dtype) or _LOWEST_ALLOWED[precision]
+    return (
+        max(lowest, eager_class or "", key=rank_class) if precision == "torch_default" else lowest
+    )
 
 
 def is_below(precision_class: str | None, lowest_class: str | None) -> bool:
@@ -345,15 +347,15 @@ def is_below(precision_class: str | None, lowest_class: str | None) -> bool:
     return lowest_class is not None and rank_class(precision_class) > rank_class(lowest_class)
 
 
-def explain_policy(precision_class: str | None, *, by_tf32: bool) -> str | None:
-    """Describe an error by the policy that accepts it; None for one that is not rounding.
+def explain_precision(precision_class: str | None, *, by_tf32: bool) -> str | None:
+    """Describe an error by the precision that accepts it; None for one that is not rounding.
 
-    by_tf32: Whether the policy allow_tf32 accepts it.
+    by_tf32: Whether the precision allow_tf32 accepts it.
     """
     size = _SIZES.get(precision_class or "")
     if size is None:
         return None
-    accepting = "--policy allow_tf32 would accept" if by_tf32 else "no policy accepts"
+    accepting = "--precision allow_tf32 would accept" if by_tf32 else "no precision accepts"
     return f"{accepting} this error: it has the size of {size}"
 
 

@@ -2,7 +2,7 @@
 
 Eager takes one algorithm of several: cuDNN's heuristics choose another one than its benchmark does,
 with TF32 or without, and a library splits a sum where it likes. Which one it takes is no property
-of the task, so the error of a single run is no measure of what the policy allows, and what eager
+of the task, so the error of a single run is no measure of what the precision allows, and what eager
 may do, a kernel may do as well. A task's module therefore runs once under each algorithm that
 concerns its operations. All change flags of this process and put them back, except that cuDNN's
 benchmark may keep a plan.
@@ -158,16 +158,16 @@ def find_kinds(call: Callable[[], Any]) -> set[Kind]:
 
 
 def iterate_algorithms(
-    device: str, policy: str, kinds: set[Kind]
+    device: str, precision: str, kinds: set[Kind]
 ) -> Iterator[AbstractContextManager[Any]]:
-    """Yield the other algorithms that a policy allows for operations of some kinds.
+    """Yield the other algorithms that a precision allows for operations of some kinds.
 
     Those with the largest errors come first, since the time for all of them is limited.
     """
     if device == "cuda":
-        if policy != "fp32_strict" and "convolution" in kinds:
+        if precision != "fp32_strict" and "convolution" in kinds:
             yield RoundedFactors(("convolution",))
-        if policy == "allow_tf32" and kinds & {"product", "convolution"}:
+        if precision == "allow_tf32" and kinds & {"product", "convolution"}:
             yield RoundedFactors(("convolution", *_PRODUCTS))
             yield _allow_tf32()
     if kinds & {"product", "convolution", "sum"}:

@@ -523,9 +523,9 @@ class TaskModule:
         return add_exact_values(own, wide)
 
     def measure_algorithms(
-        self, inputs: list[Any], seed: int, policy: str, limits: Mapping[str, float]
+        self, inputs: list[Any], seed: int, precision: str, limits: Mapping[str, float]
     ) -> AlgorithmErrors:
-        """Return the largest errors of the algorithms that a policy allows."""
+        """Return the largest errors of the algorithms that a precision allows."""
         with torch.no_grad(), _name_failure("forward() failed"):
             model = self._copy(self._model, double=False)
 
@@ -547,7 +547,7 @@ class TaskModule:
         own: list[EagerError | None] = []
         exact: list[torch.Tensor | None] = []
         slack: list[torch.Tensor | None] = []
-        for algorithm in iterate_algorithms(self._device, policy, kinds):
+        for algorithm in iterate_algorithms(self._device, precision, kinds):
             if time.perf_counter() - begin > _ALGORITHMS_LIMIT_S:
                 break
             try:
@@ -904,10 +904,15 @@ class TaskLoop:
         return reply
 
     def algorithms(
-        self, place: str, inputs: dict[str, Any], seed: int, policy: str, limits: dict[str, float]
+        self,
+        place: str,
+        inputs: dict[str, Any],
+        seed: int,
+        precision: str,
+        limits: dict[str, float],
     ) -> dict[str, Any]:
-        """Return the largest errors of the algorithms that a policy allows; see `EagerError`."""
-        errors = self._task.measure_algorithms(self._take(place, inputs), seed, policy, limits)
+        """Return the largest errors of the algorithms that a precision allows; see `EagerError`."""
+        errors = self._task.measure_algorithms(self._take(place, inputs), seed, precision, limits)
         self._release_memory()
         rows = [e and [e.scaled, list(e.shares), e.relative] for e in errors.largest]
         return {"errors": rows, "rounds": errors.rounds, "differ": errors.differ}

@@ -167,7 +167,7 @@ class Expected:
     check: Callable[[Any], tuple[bool, str]] | None = None
     """Asks the task's own checker whether an output is right, and why not."""
     algorithms: Sequence[EagerError | None] = ()
-    """Largest error of other algorithms that the policy allows, by tensor; empty if unknown."""
+    """Largest error of other algorithms that the precision allows, by tensor; empty if unknown."""
     steps: Callable[[], Sequence[torch.Tensor | None]] = tuple
     """Returns how much another rounding step changes each tensor; nothing if no step is near."""
     rounds: bool = False
@@ -406,12 +406,12 @@ class Reference(contextlib.AbstractContextManager["Reference"]):
 
     def measure_algorithms(
         self,
-        policy: str,
+        precision: str,
         limits: Mapping[str, float],
         kind: str = _OWN,
         questions: Sequence[tuple[list[Any], int]] = (),
     ) -> None:
-        """Measure eager's error under each algorithm that a policy allows, once.
+        """Measure eager's error under each algorithm that a precision allows, once.
 
         Later answers have these errors with them. Inputs other than the task's own are measured
         only where the algorithms differ much.
@@ -426,7 +426,11 @@ class Reference(contextlib.AbstractContextManager["Reference"]):
         self._algorithms[kind], self.limits = (), limits
         for inputs, seed in questions or (self._draw() for _ in range(_DRAWS)):
             answer = self.ask(
-                "algorithms", **self._put(inputs), seed=seed, policy=policy, limits=dict(limits)
+                "algorithms",
+                **self._put(inputs),
+                seed=seed,
+                precision=precision,
+                limits=dict(limits),
             )
             self.rounds = answer["rounds"]
             self._algorithms_differ |= answer["differ"]

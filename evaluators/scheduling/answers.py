@@ -267,7 +267,7 @@ def _check(row: Row, about: Mapping[str, Any]) -> None:
 def _select_conforming(name: str, rows: list[Row]) -> list[Row]:
     """Return the rows that set only permitted columns, with values of their types."""
     table = catalog.load().table(name)
-    columns = set(table.columns) - _WITHHELD[name]
+    columns = {*table.columns, *table.renamed} - _WITHHELD[name]
     kept: list[Row] = []
     for row in rows:
         if not set(row) <= columns:

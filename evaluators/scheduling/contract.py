@@ -77,9 +77,9 @@ class Evaluator(Protocol):
         Each field is an option of `evaluators run` and `evaluators check`, and its docstring is the
         help text. Values are JSON values or tuples of them, and are stored with the run. A field
         `total_s` limits the seconds of one case: the judge process has twice that and 15 minutes.
-        A field `policy` names the policy of verdicts, or several as a tuple: on a GPU, each kernel
-        then gets a verdict by each, and `judge` gets a Config with one of them at a time. A field
-        `protocol` is full or training; verdicts by the latter serve rewards and never rank.
+        A field `precision` names the precision of verdicts, or several as a tuple: on a GPU, each
+        kernel then gets a verdict by each, and `judge` gets a Config with one of them at a time. A
+        field `protocol` is full or training; verdicts by the latter serve rewards and never rank.
         """
         ...
 
@@ -169,33 +169,35 @@ def name_of(evaluator: Evaluator) -> str:
     return evaluator.__name__.rpartition(".")[2].replace("_", "-")
 
 
-def list_policies(config: Any, device_kind: str) -> list[str | None]:
-    """Return the policies that a Config asks a verdict by, or [None] where it has none.
+def list_precisions(config: Any, device_kind: str) -> list[str | None]:
+    """Return the precisions that a Config asks a verdict by, or [None] where it has none.
 
-    On a processor policies do not differ, and the first one stands for all.
+    On a processor precisions do not differ, and the first one stands for all.
     """
-    policy = getattr(config, "policy", None)
-    policies = list(dict.fromkeys(policy)) if isinstance(policy, tuple | list) else [policy]
-    return policies if device_kind == "cuda" else policies[:1]
+    precision = getattr(config, "precision", None)
+    precisions = (
+        list(dict.fromkeys(precision)) if isinstance(precision, tuple | list) else [precision]
+    )
+    return precisions if device_kind == "cuda" else precisions[:1]
 
 
-def get_policy(config: Any) -> str | None:
-    """Return the one policy of a Config, or None. Raises FlywheelError where there are several."""
-    policies = list_policies(config, "cuda")
-    if len(policies) != 1:
+def get_precision(config: Any) -> str | None:
+    """Return the one precision of a Config, or None. Raises FlywheelError if it has several."""
+    precisions = list_precisions(config, "cuda")
+    if len(precisions) != 1:
         raise FlywheelError(
-            f"one policy is needed here, and {len(policies)} are given",
+            f"one precision is needed here, and {len(precisions)} are given",
             "`evaluators run` and `evaluators check` take several.",
         )
-    return policies[0]
+    return precisions[0]
 
 
 def adjust_config(config: Any, case: Case) -> Any:
-    """Return a Config that asks for the verdict of a case, by its policy and protocol."""
-    if case.policy is not None:
-        several = isinstance(config.policy, tuple | list)
-        policy = (case.policy,) if several else case.policy
-        config = dataclasses.replace(config, policy=policy)
+    """Return a Config that asks for the verdict of a case, by its precision and protocol."""
+    if case.precision is not None:
+        several = isinstance(config.precision, tuple | list)
+        precision = (case.precision,) if several else case.precision
+        config = dataclasses.replace(config, precision=precision)
     if case.protocol is not None:
         config = dataclasses.replace(config, protocol=case.protocol)
     return config

@@ -97,7 +97,7 @@ class _JobQueue:
     judges: int
     """Number of judges at work."""
     to_build: list[list[_Job]] = field(default_factory=list[list[_Job]])
-    """Cases of one kernel and task, which differ in the policy, share a build."""
+    """Cases of one kernel and task, which differ in the precision, share a build."""
     ready: list[_Job] = field(default_factory=list[_Job])
     complete: bool = False
     """Whether no case will be added."""

@@ -126,7 +126,7 @@ class Pool:
         with ExitStack() as stack:
             self._evaluator = contract.load(self._name)
             config = self._evaluator.Config() if self._config is None else self._config
-            self._policy = contract.get_policy(config)
+            self._precision = contract.get_precision(config)
             self._protocol: str | None = getattr(config, "protocol", None)
             if self._ray is None:
                 layout = self._layout
@@ -278,7 +278,7 @@ class Pool:
             lake,
             self._evaluator,
             list(self._devices.values()),
-            self._policy,
+            self._precision,
             wanted,
             self._protocol,
         )
@@ -297,7 +297,7 @@ def select_verdicts(
     lake: store.Lake,
     evaluator: contract.Evaluator,
     devices: Sequence[Mapping[str, Any]],
-    policy: str | None,
+    precision: str | None,
     wanted: Sequence[Pair],
     protocol: str | None = None,
 ) -> pa.Table:
@@ -307,7 +307,7 @@ def select_verdicts(
 
     Args:
         devices: Rows of devices of one kind; a verdict on any of them, or on one alike, counts.
-        policy: By which verdicts count on a GPU; None for any.
+        precision: By which verdicts count on a GPU; None for any.
         wanted: Distinct kernels and tasks.
         protocol: With training, verdicts by it count where there is no full one.
     """
@@ -324,7 +324,7 @@ def select_verdicts(
         "version": evaluator.VERSION,
         "device_ids": select_alike(lake.run("FROM devices").rows(), devices),
         "device_kind": devices[0]["kind"],
-        "policy": policy,
+        "precision": precision,
         "protocol": protocol,
     }
     return lake.run(read_sql(__file__, "standing_verdicts"), parameters).arrow()

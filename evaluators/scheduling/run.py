@@ -55,8 +55,8 @@ class Selection:
     """SQL over the columns of pending_kernels.sql."""
     contended: bool = False
     """Also those whose every session shared its host with other work."""
-    policies: Sequence[str | None] = (None,)
-    """Policies by which a verdict is wanted; None for any. They do not differ on a processor, where
+    precisions: Sequence[str | None] = (None,)
+    """Precisions by which a verdict is wanted; None for any. They do not differ on a processor:
     only the first one counts."""
     shapes: Sequence[str] = ()
     """Names of other shapes; a correct kernel that was not tried at all of them is judged again."""
@@ -74,7 +74,7 @@ def find_pending(
 ) -> pa.Table:
     """Return the kernels and tasks that this evaluator version has not judged, in judging order.
 
-    There is one row for each policy by which a verdict is missing.
+    There is one row for each precision by which a verdict is missing.
 
     devices: Rows of devices of one kind; a verdict on any of them, or on one alike, is enough.
 
@@ -100,7 +100,7 @@ def find_pending(
         "contended": selection.contended,
         "protocol": selection.protocol,
         "shapes": list(selection.shapes),
-        "policies": list(selection.policies[: None if on_gpu else 1]),
+        "precisions": list(selection.precisions[: None if on_gpu else 1]),
         "limit": selection.limit,
     }
     if selection.where is None:
@@ -123,7 +123,7 @@ def name_verdict(evaluator: Evaluator, device: Mapping[str, Any], case: Case) ->
         "verdict",
         name_of(evaluator),
         str(evaluator.VERSION),
-        case.policy or "",
+        case.precision or "",
         *([case.protocol] if case.protocol == "training" else []),
         compute_class_id(device),
         *(case.kernel_id, case.task_id, case.workload_id),
@@ -185,7 +185,7 @@ class LeasedCases:
                     yield cases
             positions = []
             if skipped and self._left:  # those of them that are still pending now
-                names = ("kernel_id", "task_id", "workload_id", "policy")
+                names = ("kernel_id", "task_id", "workload_id", "precision")
                 before = self._pending.select(names).take(pa.array(skipped, pa.int64()))
                 waiting = {tuple(row.values()) for row in before.to_pylist()}
                 self.commit()
@@ -475,10 +475,12 @@ def _make_bundle(
         row["run_id"] = run_id
     if _reads_texts(evaluator) and tables["evaluations"][0]["status"] != "evaluator_error":
         tables = {**tables, "scans": [{"kernel_id": result.case.kernel_id, "run_id": run_id}]}
-    # A fault is one of the policy that was asked for; the protocol decides what ranks.
-    tables["evaluations"][0].setdefault("policy", result.case.policy)
+    # A fault is one of the precision that was asked for; the protocol decides what ranks.
+    # Evaluators for versions before 0.6.0, and answers in their queues, call the precision policy.
+    evaluation = tables["evaluations"][0]
+    evaluation.setdefault("precision", evaluation.pop("policy", result.case.precision))
     if result.case.protocol is not None:
-        tables["evaluations"][0]["protocol"] = result.case.protocol
+        evaluation["protocol"] = result.case.protocol
     identity = name_verdict(evaluator, result.device, result.case)
     # A fault in one run must not keep out the verdict of another.
     if tables["evaluations"][0]["status"] == "evaluator_error":

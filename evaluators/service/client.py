@@ -90,7 +90,7 @@ class Client:
         url: Of the service, such as http://HOST:8770.
         token: With the scope judge; None reads FLYWHEEL_JUDGE_TOKEN.
         device_class: Name of a device class, or cpu or cuda; None where the service has one.
-        policy: Precision policy; None for the service's.
+        precision: What float32 may be computed in; None for the service's.
         priority: From 0 to 9: order within this client's own work.
         queue_s: Most seconds that a judgment waits in the queue.
         judge_s: Most seconds that judging it takes; None for the judge's own limits.
@@ -105,7 +105,7 @@ class Client:
         token: str | None = None,
         *,
         device_class: str | None = None,
-        policy: str | None = None,
+        precision: str | None = None,
         priority: int = 5,
         queue_s: float = 3600.0,
         judge_s: float | None = None,
@@ -113,7 +113,7 @@ class Client:
     ) -> None:
         self._url = url.rstrip("/")
         self._headers = build_headers(url, token or read_token())
-        given = {"device_class": device_class, "policy": policy, "judge_s": judge_s}
+        given = {"device_class": device_class, "policy": precision, "judge_s": judge_s}
         self._options = {name: value for name, value in given.items() if value is not None} | {
             "priority": priority,
             "queue_s": queue_s,

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import store
-from evaluators.judging.case import Case, Policy
+from evaluators.judging.case import Case, Precision
 from store import faults, read_sql
 from store.code.entry_points import choose_stored
 from store.errors import FlywheelError, UnknownName
@@ -68,7 +68,8 @@ class Submission:
     """Id or name of a task, as the client writes it."""
     kernel: Mapping[str, Any]
     """Row of `kernels`."""
-    policy: str | None
+    precision: str | None
+    """The field `policy`, as precision was called when /v1 began."""
     device_class: str | None
     priority: int
     """Order within the client's own work; higher is sooner."""
@@ -89,16 +90,16 @@ def parse_submission(value: object) -> Submission:
     unknown = sorted(set(given) - _FIELDS)
     if unknown:
         raise _malformed(f"no field {unknown[0]!a:.60}", f"There are {', '.join(sorted(_FIELDS))}.")
-    policy = _read_text(given, "policy", 40, required=False)
-    if policy is not None and policy not in get_args(Policy):
-        raise _malformed("no such policy", f"There are {', '.join(get_args(Policy))}.")
+    precision = _read_text(given, "policy", 40, required=False)
+    if precision is not None and precision not in get_args(Precision):
+        raise _malformed("no such policy", f"There are {', '.join(get_args(Precision))}.")
     priority = given.get("priority", 5)
     if isinstance(priority, bool) or not isinstance(priority, int) or priority not in PRIORITIES:
         raise _malformed(f"priority must be an integer from 0 to {PRIORITIES[-1]}")
     return Submission(
         task=_read_text(given, "task", 500) or "",
         kernel=_read_kernel(given),
-        policy=policy,
+        precision=precision,
         device_class=_read_text(given, "device_class", 200, required=False),
         priority=priority,
         queue_limit_s=_read_seconds(given, "queue_s") or QUEUE_LIMIT_S,
@@ -294,19 +295,19 @@ class Ticket:
     submission: Submission
     task_id: str
     device_class: str
-    policy: str | None
+    precision: str | None
     evaluator: str
     """Name and version."""
     judge_limit_s: float
 
     @property
     def judgement_id(self) -> str:
-        """The same for the same task, kernel bytes, policy, evaluator version and device class."""
+        """The same for the same task, kernel, precision, evaluator version and device class."""
         return content_id(
             "judgement",
             self.task_id,
             self.submission.kernel_id,
-            self.policy,
+            self.precision,
             self.evaluator,
             self.device_class,
         )
@@ -380,7 +381,7 @@ class Queue:
                             ticket.task_id,
                             ticket.submission.kernel_id,
                             ticket.device_class,
-                            ticket.policy,
+                            ticket.precision,
                             json.dumps(ticket.submission.kernel),
                             time.time(),
                             ticket.submission.queue_limit_s,

@@ -4,7 +4,7 @@
                                          └─no──▶ queued … answered ──▶ rows into the lake ──▶ done
 
 One tick appends everything that waits, commits once, and reads all verdicts in one query for each
-device class and policy. A judgment that is queued holds a lease of the lake, as the cases of
+device class and precision. A judgment that is queued holds a lease of the lake, as the cases of
 `evaluators run` do: a run on the same lake leaves it to the service, and the other way round.
 """
 
@@ -130,8 +130,8 @@ class Recorder:
             groups: dict[tuple[str, str | None], list[Row]] = {}
             for row in (*new, *answered, *again):
                 groups.setdefault((row["device_class"], row["policy"]), []).append(row)
-            for (device_class, policy), rows in groups.items():
-                decided = self._decide(lake, device_class, policy, rows, faults)
+            for (device_class, precision), rows in groups.items():
+                decided = self._decide(lake, device_class, precision, rows, faults)
                 updates += self._lease(writer, leases, lake.snapshot, device_class, decided)
         self._queue.record_results(updates)
         for one in updates:
@@ -236,14 +236,14 @@ class Recorder:
         self,
         lake: store.Lake,
         device_class: str,
-        policy: str | None,
+        precision: str | None,
         rows: Sequence[Row],
         faults: Mapping[str, Row],
     ) -> list[QueueUpdate]:
-        """Return what becomes of judgments of one device class and policy."""
+        """Return what becomes of judgments of one device class and precision."""
         devices = self._rows_of(device_class)
         wanted = list(dict.fromkeys((row["kernel_id"], row["task_id"]) for row in rows))
-        verdicts = select_verdicts(lake, self._evaluator, devices, policy, wanted)
+        verdicts = select_verdicts(lake, self._evaluator, devices, precision, wanted)
         standing = {(one["kernel_id"], one["task_id"]): one for one in verdicts.to_pylist()}
         unknown = verdicts.filter([one is None for one in verdicts["evaluation_id"].to_pylist()])
         read = read_cases(lake, unknown, devices[0]["name"])

@@ -62,7 +62,8 @@ _NOBODY = hashlib.sha256(b"").hexdigest()
 _FRESH_S = 1.0
 """Seconds during which a task that is unknown is not looked for again."""
 _ROWS = {
-    "evaluations": "SELECT * EXCLUDE (run_id) FROM evaluations WHERE evaluation_id = $id",
+    "evaluations": 'SELECT * EXCLUDE (run_id) RENAME ("precision" AS policy) FROM evaluations'
+    " WHERE evaluation_id = $id",
     "timings": "SELECT * FROM timings WHERE evaluation_id = $id",
     "findings": "SELECT * EXCLUDE (run_id) FROM findings WHERE evaluation_id = $id",
     "devices": "SELECT * FROM devices WHERE device_id IN"
@@ -434,14 +435,14 @@ class ClientRoutes:
             classes = self.queue.list_classes()
             tickets: list[Ticket] = []
             for submission, task_id in zip(submissions, task_ids, strict=True):
-                if submission.policy is not None and not hasattr(self.config, "policy"):
-                    why = f"{self.evaluator_name} has no policies"
+                if submission.precision is not None and not hasattr(self.config, "precision"):
+                    why = f"{self.evaluator_name} has no precisions"
                     raise Refused(422, "invalid", why, "Leave out the field policy.")
                 ticket = Ticket(
                     submission=submission,
                     task_id=str(task_id),
                     device_class=choose_class(submission.device_class, classes),
-                    policy=submission.policy or contract.get_policy(self.config),
+                    precision=submission.precision or contract.get_precision(self.config),
                     evaluator=self.evaluator_name,
                     judge_limit_s=submission.judge_limit_s or LONGEST_S,
                 )

@@ -18,7 +18,7 @@ from evaluators.device.roofline import Floor
 from evaluators.diagnosis.bottleneck import analysis, share
 from evaluators.judging.bench import BaselineTask, Bench
 from evaluators.judging.calls import CorrectnessProtocol, SeedProbe, draw_probe, repeat_probe
-from evaluators.judging.case import Case, Policy
+from evaluators.judging.case import Case, Precision
 from evaluators.judging.case_result import CaseResult, build_shared_columns
 from evaluators.judging.tolerance import flatten, measure_algorithms, widen
 from evaluators.limits.kinds import refuse_limit
@@ -59,7 +59,7 @@ _MOST_UNLIKE = 0.1
 class Options:
     """Options for judging one process of a candidate."""
 
-    policy: Policy
+    precision: Precision
     calls: int
     """Verdict calls, at most."""
     robustness: bool
@@ -142,7 +142,7 @@ def _measure_process(
         # No other judge times while a worker of this one starts: that uses the device as well.
         starts.enter_context(evidence.hold(bench.lock.hold_shared()))
         starts.callback(bench.await_starts)
-        bench.set_policy(options.policy)
+        bench.set_precision(options.precision)
 
         # The reference answers its first question, which sets sizes and deadlines.
         expect = functools.partial(
@@ -154,7 +154,7 @@ def _measure_process(
                 reference = bench.open_reference(case.task_code, axes)
                 bench.step_aside(expect)
                 try:
-                    measure_algorithms(reference, options.policy)
+                    measure_algorithms(reference, options.precision)
                 except ReferenceFailed:
                     # The first answer tells whether the task fails. If not, eager's own errors
                     # count alone.
@@ -193,7 +193,7 @@ def _measure_process(
 
             with evidence.time_part("verdict", bench.lock.hold_shared()) as held:
                 arm.excuse(held.waited_s)
-                protocol = CorrectnessProtocol(arm, reference, evidence, options.policy)
+                protocol = CorrectnessProtocol(arm, reference, evidence, options.precision)
                 protocol.adopt_weights(parameters)
                 protocol.make_verdict_calls(first, options.calls)
             if case.shape == "answers":

@@ -80,7 +80,7 @@ class GridKernel:
             path=_PATH,
             task_code=self.task.code,
             axes=self.task.axes,
-            policy="torch_default",
+            precision="torch_default",
             protocol="training",
             trusted=True,
         )
@@ -344,7 +344,7 @@ def read_surface(out: Path, evaluator: str = "judge") -> pa.Table:
 
 
 def _name_case(case: Case) -> dict[str, Any]:
-    names = ("kernel_id", "task_id", "workload_id", "policy", "protocol", "earlier")
+    names = ("kernel_id", "task_id", "workload_id", "precision", "protocol", "earlier")
     return {name: getattr(case, name) for name in names}
 
 

@@ -40,6 +40,8 @@ DeviceOption: TypeAlias = Annotated[str, Parameter(name="--on")]
 """The devices of this host that judge or train: cpu, cuda, cuda:0,cuda:1 or auto."""
 DeviceModel: TypeAlias = Annotated[str, Parameter(name="--device")]
 """The device model that figures of a publication are of, such as H100."""
+_RENAMED = {"--policy": "--precision"}
+"""Options by their former names, which commands without an option of that name still take."""
 
 _DEFECT = "This is a bug. The lines above show where it happened."
 
@@ -199,7 +201,7 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                     group.fill(arguments)
                 try:
                     app(
-                        _move_common_options(app, arguments),
+                        rename_options(app, _move_common_options(app, arguments)),
                         console=echo.open_console(),
                         error_console=echo.open_console(stderr=True),
                     )
@@ -223,6 +225,31 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
             echo.print_error(fault)
             sys.exit(fault.exit_code)
+
+
+def rename_options(app: App, arguments: Sequence[str]) -> list[str]:
+    """Replace former names of options in arguments, and print a note about each on stderr.
+
+    A former name stays as it is where the command has an option of that name, such as
+    `trainers rollout --policy`, or lacks the new one.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    renamed = list(arguments)
+    for position, word in enumerate(arguments[:end]):
+        option, has_value, value = word.partition("=")
+        if option not in _RENAMED:
+            continue
+        command = app.parse_commands(arguments)[1][-1]
+        names = {
+            name for argument in command.assemble_argument_collection() for name in argument.names
+        }
+        if option in names or _RENAMED[option] not in names:
+            continue
+        renamed[position] = _RENAMED[option] + has_value + value
+        echo.print_note(
+            f"{option} is now {_RENAMED[option]}; the old name is accepted until version 0.7"
+        )
+    return renamed
 
 
 def annotate_config(config: type) -> Any:

@@ -392,9 +392,9 @@ def _build_query(table: Table, there: set[str], *, left_out: bool, later: bool) 
         extra = ", NULL::BOOLEAN AS quarantined" if table.name == "kernels" else ""
         return f"SELECT {', '.join(columns)}{extra} WHERE false"
     columns = [
-        f't."{c.name}"' if c.name in there else f'NULL::{c.type} AS "{c.name}"'
-        for c in table.columns.values()
-        if c.name != "license"
+        column.build_sql(there, "t.")
+        for column in table.columns.values()
+        if column.name != "license"
     ]
     joins = ""
     if left_out:

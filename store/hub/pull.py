@@ -117,7 +117,7 @@ class IncomingTable:
         number = 0
         for file in self.files:
             opened = pq.ParquetFile(file)
-            names = opened.schema_arrow.names
+            names = [self.table.renamed.get(one, one) for one in opened.schema_arrow.names]
             required = [one.name for one in self.table.columns.values() if one.required]
             needed = dict.fromkeys((*self.table.key, *required))
             wrong = [f"lacks {one}" for one in needed if one not in names]
@@ -128,7 +128,7 @@ class IncomingTable:
                     "Nothing was merged: the file is malformed.",
                 )
             for batch in opened.iter_batches(BATCH_ROWS):
-                rows = pa.Table.from_batches([batch])
+                rows = pa.Table.from_batches([batch]).rename_columns(names)
                 known = [one for one in rows.column_names if one in self.table.columns]
                 rows = cast_null_types(self.table, rows.select(known))
                 yield self.prepare(self.table, number, rows)

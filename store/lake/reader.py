@@ -406,7 +406,4 @@ class Lake:
         """Return a table's columns as SQL, with typed NULLs for columns that the snapshot lacks."""
         table, stored = self.catalog.tables[name], self._stored.get(name)
         there = frozenset[str]() if stored is None else stored.columns
-        return ", ".join(
-            f'"{c.name}"' if c.name in there else f'NULL::{c.type} AS "{c.name}"'
-            for c in table.columns.values()
-        )
+        return ", ".join(column.build_sql(there) for column in table.columns.values())

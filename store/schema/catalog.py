@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +40,8 @@ class ColumnFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     enum: str | None = None
     references: str | None = None
     sensitivity: str = "public"
+    renamed_from: str | None = None
+    """Its name in earlier schemas, which older lakes, editions and bundles have."""
 
 
 class Column(ColumnFields, frozen=True, kw_only=True):
@@ -53,6 +55,16 @@ class Column(ColumnFields, frozen=True, kw_only=True):
     def comment(self) -> str:
         """The description with the unit, as the lake stores it."""
         return self.about if self.unit is None else f"{self.about} [{self.unit}]"
+
+    def build_sql(self, stored: Set[str], of: str = "") -> str:
+        """Return SQL that selects it from a table that is stored with some columns.
+
+        A column that is not among them reads as typed NULLs.
+        """
+        if self.name in stored:
+            return f'{of}"{self.name}"'
+        former = f'{of}"{self.renamed_from}"' if self.renamed_from in stored else None
+        return f'{former or f"NULL::{self.type}"} AS "{self.name}"'
 
 
 class ContentId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,6 +136,11 @@ class Table(TableFields, frozen=True, kw_only=True, dict=True):
         import pyarrow as pa
 
         return pa.schema([column.with_nullable(True) for column in self.arrow_schema])
+
+    @functools.cached_property
+    def renamed(self) -> dict[str, str]:
+        """The names of its renamed columns, by their former names."""
+        return {c.renamed_from: c.name for c in self.columns.values() if c.renamed_from}
 
     @property
     def time_column(self) -> str | None:
@@ -476,6 +493,10 @@ def _check_table(table: Table, catalog: Catalog) -> None:
         check_type(column.type)
         if column.sensitivity not in SENSITIVITIES:
             raise CatalogError(f"column {table.name}.{column.name}: sensitivity is no such word")
+        if column.renamed_from in table.columns:
+            raise CatalogError(
+                f"column {table.name}.{column.name}: renamed_from is another column of the table"
+            )
         if column.enum is not None and column.enum not in catalog.enums:
             raise CatalogError(f"column {table.name}.{column.name}: no enum {column.enum}")
         if column.references is not None and column.references not in catalog.tables:

@@ -190,7 +190,7 @@ def _apply_changes(
 def _widen_table(
     table: Table, stored: dict[str, tuple[str, str | None]], types: dict[str, str]
 ) -> list[tuple[str, str]]:
-    gone = [name for name in stored if name not in table.columns]
+    gone = [name for name in stored if name not in table.columns and name not in table.renamed]
     if gone:
         raise CatalogError(
             f"catalog.yaml no longer has {table.name}.{gone[0]}, which this lake stores",
@@ -198,7 +198,11 @@ def _widen_table(
         )
     steps: list[tuple[str, str]] = []
     for column in table.columns.values():
-        if column.name not in stored:
+        former = column.renamed_from
+        if former in stored:
+            rename = f'ALTER TABLE lake.{table.name} RENAME COLUMN "{former}" TO "{column.name}"'
+            steps.append((f"column {table.name}.{former} is now {column.name}", rename))
+        elif column.name not in stored:
             if column.required:
                 raise CatalogError(
                     f"{table.name}.{column.name} is new and required, but the table has rows",
@@ -208,7 +212,7 @@ def _widen_table(
             steps.append((f"column {table.name}.{column.name}", add))
             steps.append(("", _describe_column(table, column)))
             continue
-        kind, comment = stored[column.name]
+        kind, comment = stored[former if former in stored else column.name]
         if kind != types[column.type]:
             raise CatalogError(
                 f"{table.name}.{column.name} is {kind} in this lake and {column.type} in "

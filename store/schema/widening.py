@@ -7,13 +7,14 @@ be added, and NULL where a value was required.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from store.errors import CatalogError
 from store.schema import row_checks
 from store.schema.catalog import SENSITIVITIES, Catalog, Column, Enum, Table
-from store.schema.sql_text import quote_names
 
 if TYPE_CHECKING:
     import duckdb
@@ -39,10 +40,13 @@ def widen(connection: duckdb.DuckDBPyConnection, held: Catalog, wanted: Catalog)
                 f"catalog.yaml no longer has the table {old.name}, which this lake stores",
                 "Put it back.",
             )
+        # By the names of the wanted catalog; each column itself has the name in the lake.
+        columns = {new.renamed.get(name, name): column for name, column in old.columns.items()}
+        old = msgspec.structs.replace(old, columns=columns)
         _check_table(connection, old, new, is_later=is_later)
         _check_checks(connection, old, new, is_later=is_later)
-        for column in old.columns.values():
-            changed = new.columns[column.name]
+        for name, column in columns.items():
+            changed = new.columns[name]
             _check_column(old, column, changed)
             place = f"{old.name}.{column.name}"
             if column.required and not changed.required:
@@ -79,7 +83,7 @@ def _check_table(
         import pyarrow as pa
 
         names = [name for name in row_checks.list_columns(new) if name in old.columns]
-        answer = connection.execute(f"SELECT {quote_names(tuple(names))} FROM lake.{old.name}")
+        answer = connection.execute(_select_stored(old, [new.columns[name] for name in names]))
         is_new_rule = not any(
             row_checks.find_wrong_ids(new, pa.Table.from_batches([batch]))
             for batch in answer.to_arrow_reader(row_checks.BATCH_ROWS)
@@ -157,7 +161,7 @@ def _check_checks(
         if column.name not in old.columns
     )
     without_rows = f"(SELECT {nulls or 'NULL'})"
-    stored = f"(SELECT *{nulls and ', '}{nulls} FROM lake.{new.name})"
+    stored = f"({_select_stored(old, new.columns.values())})"
     for name, check in new.checks.items():
         if (
             _normalize_check(check) not in before
@@ -168,6 +172,12 @@ def _check_checks(
                 f'the check "{name}" of {old.name} is new, and stored rows may break it: `{check}`',
                 "Check new columns alone, and let it hold where they are NULL, or leave it out.",
             )
+
+
+def _select_stored(old: Table, columns: Iterable[Column]) -> str:
+    """Return SQL for some columns of the wanted catalog, read from the lake as it is."""
+    names = {column.name for column in old.columns.values()}
+    return f"SELECT {', '.join(one.build_sql(names) for one in columns)} FROM lake.{old.name}"
 
 
 def _holds(connection: duckdb.DuckDBPyConnection, check: str, rows: str) -> bool:

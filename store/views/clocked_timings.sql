@@ -35,7 +35,7 @@ WITH early AS (
                 ]
             )
             OR (
-                contains(evaluations.policy, 'custom_required')
+                contains(evaluations."precision", 'custom_required')
                 AND NOT coalesce(evaluations.custom_kernel_share > 0, false)
             )
         ) AS is_flagged,

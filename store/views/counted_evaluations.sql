@@ -7,17 +7,15 @@
 -- failing_verdicts) does not follow from it. An evaluation by the protocol training or shape
 -- never counts, whatever it says: rankings, leaderboards and exemplars start from this view;
 -- rewards read training_evaluations as well, and shape_verdicts has what kernels do at other
--- shapes. Two devices are the same here if they have the same name. precision is the first word
--- of policy: the precision that kernel and baselines may compute float32 in. On a processor the
--- precisions do not differ, and an evaluation that names none ran with PyTorch's own flags:
--- both are torch_default. threads: on a processor, the threads that kernel and baselines had.
+-- shapes. Two devices are the same here if they have the same name. precision is what kernel and
+-- baselines may compute float32 in. On a processor the precisions do not differ, and an evaluation
+-- that names none ran with PyTorch's own flags: both are torch_default. threads: on a processor, the threads that kernel and baselines had.
 -- contended: other work ran on the host during the evaluation (flag contended), so that its
 -- sessions count as disturbed by every clock, also by gpu. unverified: the answers of timed
 -- calls were not checked (flag timed_outputs_unverified), so that a kernel could compute less
 -- in them; it ranks nothing.
 --
 -- contended: whether other work ran on the host
--- policy: precision that the verdict allows, and further conditions such as custom_required
 WITH own AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id,
@@ -44,11 +42,12 @@ counted AS (
         AND NOT coalesce(list_contains(own.devices, devices."name"), false)
 )
 SELECT
-    counted.*,
-    CASE
-        WHEN devices.kind = 'cpu' THEN 'torch_default'
-        ELSE coalesce(split_part(counted.policy, ' ', 1), 'torch_default')
-    END AS "precision",
+    counted.* REPLACE (
+        CASE
+            WHEN devices.kind = 'cpu' THEN 'torch_default'
+            ELSE coalesce(counted."precision", 'torch_default')
+        END AS "precision"
+    ),
     -- evaluators/device/placement.py (count_threads) has the rule.
     CASE
         WHEN devices.kind = 'cpu' THEN greatest(1, least(devices.cores - 1, 4))

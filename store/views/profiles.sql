@@ -106,7 +106,7 @@ SELECT
     CASE
         WHEN devices.kind = 'cpu' THEN 'torch_default'
         WHEN evaluations.evaluation_id IS NOT NULL
-            THEN coalesce(split_part(evaluations.policy, ' ', 1), 'torch_default')
+            THEN coalesce(split_part(evaluations."precision", ' ', 1), 'torch_default')
     END AS "precision",
     named.author AS profiler,
     named.bottleneck,

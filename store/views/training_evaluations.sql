@@ -1,15 +1,14 @@
 -- One row per evaluation by the protocol training of a kernel that no counted evaluation has judged.
 -- Rewards read these rows where the lake has no verdict of the full protocol on the kernel, task,
 -- workload and device. No ranking, table, dataset or exemplar reads this view.
---
--- policy: precision that the verdict allows, and further conditions such as custom_required
 SELECT
-    evaluations.*,
-    devices."name" AS device,
-    CASE
-        WHEN devices.kind = 'cpu' THEN 'torch_default'
-        ELSE coalesce(split_part(evaluations.policy, ' ', 1), 'torch_default')
-    END AS "precision"
+    evaluations.* REPLACE (
+        CASE
+            WHEN devices.kind = 'cpu' THEN 'torch_default'
+            ELSE coalesce(evaluations."precision", 'torch_default')
+        END AS "precision"
+    ),
+    devices."name" AS device
 FROM standing_evaluations AS evaluations
 INNER JOIN devices ON devices.device_id = evaluations.device_id
 ANTI JOIN counted_evaluations AS counted

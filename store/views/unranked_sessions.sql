@@ -39,14 +39,12 @@ judged AS (
             WHEN list_contains(evaluations.flags, 'more_threads')
                 THEN 'uses more CPU time than its threads allow'
             WHEN list_contains(evaluations.flags, 'precision_below_policy')
-                THEN 'rounds more than the policy allows'
+                THEN 'rounds more than the precision allows'
             WHEN list_contains(evaluations.flags, 'fewer_baselines')
                 THEN 'timed against eager alone: the memory did not hold all baselines'
             WHEN list_contains(evaluations.flags, 'not_frozen')
                 THEN 'another author''s kernel on a machine without control groups'
-            WHEN
-                contains(evaluations.policy, 'custom_required')
-                AND NOT coalesce(evaluations.custom_kernel_share > 0, false)
+            WHEN list_contains(evaluations.flags, 'custom_required')
                 THEN 'library kernels take all device time'
             WHEN counted.is_short THEN 'too short for the clock'
             WHEN sessions.impossible IS NOT NULL THEN 'impossible: ' || sessions.impossible

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from store.errors import FlywheelError, RowsRejected
-from store.schema.catalog import Table
+from store.schema.catalog import Catalog, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +43,9 @@ class Bundle:
 def conform(table: Table, rows: Rows) -> pa.Table:
     """Return rows as an Arrow table of the catalog's schema.
 
-    Missing columns become NULL, a missing creation time becomes now. Raises RowsRejected for an
-    unknown column, a value that does not fit its type, or text that is not UTF-8.
+    Missing columns become NULL, a missing creation time becomes now, and columns with a former
+    name get the catalog's. Raises RowsRejected for an unknown column, a value that does not fit
+    its type, or text that is not UTF-8.
     """
     import pyarrow as pa
 
@@ -57,6 +58,9 @@ def conform(table: Table, rows: Rows) -> pa.Table:
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {name: [row.get(name) for row in rows] for name in names}
         count = len(rows) if names else 0
+    for former, name in table.renamed.items():
+        if former in columns and name not in columns:
+            columns[name] = columns.pop(former)
     unknown = [name for name in columns if name not in table.columns]
     if unknown:
         rule = f"columns are {', '.join(table.columns)}"
@@ -190,13 +194,14 @@ def hash_content(author: str, tables: Mapping[str, pa.Table]) -> str:
 
 
 def select_given(
-    tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]
+    catalog: Catalog, tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]
 ) -> dict[str, pa.Table]:
     """Return rows without the columns that the store filled in; a retry fills them in again."""
     given: dict[str, pa.Table] = {}
     for name, rows in tables.items():
-        made = checked[name]
+        made, renamed = checked[name], catalog.table(name).renamed
         columns = set[str]().union(*rows) if isinstance(rows, Sequence) else set(rows.column_names)
+        columns |= {renamed[former] for former in renamed.keys() & columns}
         given[name] = made.select([column for column in made.column_names if column in columns])
     return given
 

@@ -124,7 +124,7 @@ class Writer:
         process stores it.
         """
         (rows,) = transaction.check_bundles(self._stage, [tables])
-        given = bundles.select_given(tables, rows)
+        given = bundles.select_given(self._catalog, tables, rows)
         identity = bundle_id or bundles.hash_content(self.author, given)
         bundle = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(rows))
         return self._store([bundle], wait=wait)

@@ -273,7 +273,7 @@ def check_code(bench: Bench, references: Any) -> Callable[..., CheckOutcome]:
     """Return a function that puts a candidate through the protocol, without timing it."""
 
     def check_one(
-        code: str, task: str, policy: Any = "fp32_strict", calls: int = MOST_CALLS
+        code: str, task: str, precision: Any = "fp32_strict", calls: int = MOST_CALLS
     ) -> CheckOutcome:
         reference, evidence = references(task), CaseResult()
         first = draw_probe(reference, evidence)
@@ -282,7 +282,7 @@ def check_code(bench: Bench, references: Any) -> Callable[..., CheckOutcome]:
         limits = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
         deadlines = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
         arm = bench.start_candidate({"kernel.py": code}, sizes, limits, deadlines)
-        protocol = CorrectnessProtocol(arm, reference, evidence, policy)
+        protocol = CorrectnessProtocol(arm, reference, evidence, precision)
         try:
             arm.load("kernel.py", "ModelNew", {})
             protocol.adopt_weights(arm.construct(WEIGHT_SEED, reference.arguments))

@@ -102,7 +102,7 @@ class Candidate:
     @property
     def config(self) -> dict[str, Any]:
         pairs = (word.split("=") for word in self.words("config"))
-        return {name: (value,) if name == "policy" else float(value) for name, value in pairs}
+        return {name: (value,) if name == "precision" else float(value) for name, value in pairs}
 
     @property
     def other_files(self) -> tuple[tuple[str, str], ...]:

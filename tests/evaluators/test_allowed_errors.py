@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 import torch
 
-from evaluators.judging.case import Policy
+from evaluators.judging.case import Precision
 from evaluators.judging.comparison import compare
 from evaluators.judging.tolerance import (
     TOLERANCE,
@@ -48,14 +48,14 @@ def ask(tmp_path: Path) -> Ask:
     """Return a function that asks a task once and gives its answer with its steps, and inputs."""
 
     def ask_task(
-        body: str, policy: Policy = "torch_default"
+        body: str, precision: Precision = "torch_default"
     ) -> tuple[Expected, list[torch.Tensor]]:
         path = tmp_path / "task.py"
         path.write_text(TASK.format(body=body))
         task = TaskModule(str(path), {}, "cpu")
         inputs = task.inputs(1)
         value, exact = task.answer(inputs, 2)
-        limits = {str(dtype): get_tolerance(dtype, policy) for dtype in TOLERANCE}
+        limits = {str(dtype): get_tolerance(dtype, precision) for dtype in TOLERANCE}
         steps, rounds = task.steps(inputs, 2, limits)
         return Expected(value, exact, inputs, steps=lambda: steps, rounds=rounds), inputs
 

@@ -491,13 +491,18 @@ def test_a_case_is_read_as_it_was_written() -> None:
         build={"seconds": 1.0, "hit": False, "failure": None},
         spreads={"gpu": 0.02},
         earlier=2,
+        precision="fp32_strict",
     )
     assert Case.read(json.loads(json.dumps(whole.write()))) == whole
+    former = {
+        ("policy" if name == "precision" else name): one for name, one in whole.write().items()
+    }
+    assert Case.read(former) == whole  # in a queue of a version before 0.6.0
     # A queue of an earlier version has rows of cases.sql with the spreads of sessions.
     earlier = {
         **dict.fromkeys(("kernel_id", "task_id", "workload_id"), "k"),
         **{"code": "c", "path": "a.py", "entry_point": "ModelNew", "task_code": "t"},
-        **{"axes": "{}", "compiles": True, "policy": None, "protocol": "training", "earlier": 1},
+        **{"axes": "{}", "compiles": True, "precision": None, "protocol": "training", "earlier": 1},
         **{"other_files": [["b.cu", "d"]], "best_speedup": 1.5, "weak": False, "trusted": True},
         **{"spreads": {"gpu": 0.02}, "column_of_another_version": 3},
     }

@@ -519,17 +519,17 @@ def test_tf32_is_judged_by_the_policy(check_code: Checked) -> None:
     strict = check_code(rounded, MATMUL)
     assert (strict.status, strict.reason) == NUMERICAL
     assert strict.evidence.comparison.precision_class == "tf32"
-    allowed = check_code(rounded, MATMUL, policy="allow_tf32")
+    allowed = check_code(rounded, MATMUL, precision="allow_tf32")
     assert allowed.status == "correct", allowed
     assert allowed.evidence.comparison.precision_class == "tf32"
 
 
 def test_the_class_that_a_policy_allows_ranks(check_code: Checked) -> None:
     code = kernel(POSITIVE_WEIGHT, "return x.half().float() @ self.weight.half().float()")
-    allowed = check_code(code, POSITIVE, policy="allow_tf32")
+    allowed = check_code(code, POSITIVE, precision="allow_tf32")
     assert (allowed.status, allowed.flags) == ("correct", [])
     assert allowed.evidence.comparison.precision_class == "tf32"
-    lower = check_code(code.replace("half", "bfloat16"), POSITIVE, policy="allow_tf32")
+    lower = check_code(code.replace("half", "bfloat16"), POSITIVE, precision="allow_tf32")
     assert (lower.status, "precision_below_policy" in lower.flags) == ("correct", True)
     assert lower.evidence.comparison.precision_class == "bf16"
 

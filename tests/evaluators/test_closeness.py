@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.judging.case import Policy
+from evaluators.judging.case import Precision
 from evaluators.judging.comparison import compare, is_close, merge_comparisons
 from evaluators.references.task import Expected
 
-POLICIES: tuple[Policy, ...] = ("torch_default", "fp32_strict", "allow_tf32")
+PRECISIONS: tuple[Precision, ...] = ("torch_default", "fp32_strict", "allow_tf32")
 
 
 def make_answer(seed: int, elements: int, eager_error: float) -> Expected:
@@ -31,20 +31,20 @@ def make_answer(seed: int, elements: int, eager_error: float) -> Expected:
     eager_error=st.sampled_from([1e-7, 1e-5, 1e-3]),
     size=st.floats(-8, -1),
     share=st.sampled_from([0.001, 0.1, 1.0]),
-    policy=st.sampled_from(POLICIES),
+    precision=st.sampled_from(PRECISIONS),
 )
 def test_what_is_close_is_right(
-    seed: int, elements: int, eager_error: float, size: float, share: float, policy: Policy
+    seed: int, elements: int, eager_error: float, size: float, share: float, precision: Precision
 ) -> None:
     before = [make_answer(seed + call, elements, eager_error) for call in range(1, 6)]
-    known = functools.reduce(merge_comparisons, (compare(e, e.value, policy) for e in before))
+    known = functools.reduce(merge_comparisons, (compare(e, e.value, precision) for e in before))
     expected = make_answer(seed, elements, eager_error)
     draw = torch.Generator().manual_seed(seed)
     error = 10**size * torch.randn(elements, generator=draw)
     error[torch.rand(elements, generator=draw) > share] = 0.0
     output = expected.value + error
-    if is_close(expected.value, output, policy, known.eager_error):
-        assert compare(expected, output, policy).reason is None
+    if is_close(expected.value, output, precision, known.eager_error):
+        assert compare(expected, output, precision).reason is None
 
 
 @pytest.mark.parametrize("eager_error", [1e-7, 1e-3])

@@ -15,7 +15,7 @@ from example_counts import count_examples
 from hypothesis import given, settings
 
 from evaluators.judging import tolerance
-from evaluators.judging.case import Policy
+from evaluators.judging.case import Precision
 from evaluators.judging.comparison import compare, is_same_answer
 from evaluators.judging.tolerance import TF32_TOLERANCE, TOLERANCE, is_below
 from evaluators.references.recorded_operations import Choice, add_exact_values, record
@@ -224,10 +224,10 @@ def test_a_sum_in_any_order_has_full_precision_and_rounded_factors_have_not() ->
     assert compare(wanted, one_by_one).precision_class == "fp32"
     for rounded, expected in ((torch.half, "tf32"), (torch.bfloat16, "bf16")):
         product = a.to(rounded).float() @ b.to(rounded).float()
-        for policy in ("fp32_strict", "torch_default", "allow_tf32"):
-            found = compare(wanted, product, policy)
+        for precision in ("fp32_strict", "torch_default", "allow_tf32"):
+            found = compare(wanted, product, precision)
             assert found.precision_class == expected
-            ranks = (policy, expected) == ("allow_tf32", "tf32")
+            ranks = (precision, expected) == ("allow_tf32", "tf32")
             assert is_below(found.precision_class, found.lowest_class) == (not ranks)
     half_of_it = torch.cat([a[:, :2048].half().float(), a[:, 2048:]], 1) @ b
     assert compare(wanted, half_of_it).precision_class == "tf32"
@@ -322,15 +322,15 @@ def test_an_error_of_lower_precision_names_the_policy_that_accepts_it() -> None:
     a, b = torch.randn(64, 512, generator=draw), torch.randn(512, 64, generator=draw)
     wanted = Expected(a @ b, [a.double() @ b.double()], [a, b])
 
-    def explain(output: torch.Tensor, policy: Policy = "torch_default") -> str:
-        found = compare(wanted, output, policy)
+    def explain(output: torch.Tensor, precision: Precision = "torch_default") -> str:
+        found = compare(wanted, output, precision)
         assert found.reason == "incorrect_numerical"
         return (found.message or "").rpartition("; ")[2]
 
     half, short = (a.to(d).float() @ b.to(d).float() for d in (torch.half, torch.bfloat16))
-    accepted = "--policy allow_tf32 would accept this error: it has the size of TF32's or fp16's"
+    accepted = "--precision allow_tf32 would accept this error: it has the size of TF32's or fp16's"
     assert explain(half) == explain(half, "fp32_strict") == accepted
-    none_accepts = "no policy accepts this error: it has the size of bf16's"
+    none_accepts = "no precision accepts this error: it has the size of bf16's"
     assert explain(short) == explain(short, "allow_tf32") == none_accepts
     of_eight_bits = to_floats(a, 1) @ to_floats(b, 0)
     assert explain(of_eight_bits).endswith("it has the size of fp8's or int8's")

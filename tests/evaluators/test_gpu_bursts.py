@@ -116,7 +116,7 @@ def start(gpu_bench: Bench, task: str) -> Iterator[Start]:
     workers: list[WorkerHandle] = []
 
     def start_worker(code: str) -> WorkerHandle:
-        gpu_bench.set_policy("torch_default")
+        gpu_bench.set_precision("torch_default")
         reference = gpu_bench.open_reference(task, {})
         sets = reference.input_sets(range(CALLS + 1))
         sizes = Sizes.of(sets[0], sets[0])

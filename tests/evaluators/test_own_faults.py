@@ -15,7 +15,7 @@ from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging import calls, comparison
 from evaluators.judging.bench import Bench
-from evaluators.judging.case import Case, Policy
+from evaluators.judging.case import Case, Precision
 from evaluators.judging.comparison import ComparisonFailed
 from evaluators.processes.process_tree import MACHINE_IS_SHORT
 from evaluators.references.task import Expected, Reference
@@ -68,9 +68,9 @@ def test_an_error_in_a_robustness_call_ends_that_call_with_a_note(
     genuine = calls.measure_algorithms
     tried: list[str] = []
 
-    def fail_at_first(reference: Reference, policy: Policy, kind: str, probes: Any) -> None:
+    def fail_at_first(reference: Reference, precision: Precision, kind: str, probes: Any) -> None:
         tried.append(kind)
-        return fail() if len(tried) == 1 else genuine(reference, policy, kind, probes)
+        return fail() if len(tried) == 1 else genuine(reference, precision, kind, probes)
 
     monkeypatch.setattr(calls, "measure_algorithms", fail_at_first)
     row = judge_code(right_candidate)

@@ -111,15 +111,17 @@ def case(number: int, task: int = 0, *, compiles: bool = False) -> Case:
 
 
 def test_a_kernel_is_compiled_once_for_all_policies() -> None:
-    policies = ("torch_default", "fp32_strict")
+    precisions = ("torch_default", "fp32_strict")
     cases = [
-        replace(case(n, compiles=True), policy=policy) for policy in policies for n in range(4)
+        replace(case(n, compiles=True), precision=precision)
+        for precision in precisions
+        for n in range(4)
     ]
     builder = Compiling()
     results = list(judge_cases([cases], [Scripted("a")], [builder]))
     assert sorted(builder.seen) == [f"{n}.py" for n in range(4)]
-    assert sorted((r.case.path, r.case.policy) for r in results) == sorted(
-        (each.path, each.policy) for each in cases
+    assert sorted((r.case.path, r.case.precision) for r in results) == sorted(
+        (each.path, each.precision) for each in cases
     )
     assert all(r.case.build is not None for r in results)
 

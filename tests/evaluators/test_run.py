@@ -153,10 +153,10 @@ def list_pending(url: str, device: dict[str, Any], **wanted: Any) -> list[str]:
 
 
 def list_verdicts(url: str, device: dict[str, Any], **wanted: Any) -> list[tuple[str, str | None]]:
-    """Return path and policy of the pending verdicts."""
+    """Return path and precision of the pending verdicts."""
     with store.open(url) as lake:
         rows = find_pending(lake, judge, [device], Selection(**wanted)).to_pylist()
-    return sorted((row["path"], row["policy"]) for row in rows)
+    return sorted((row["path"], row["precision"]) for row in rows)
 
 
 def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None:
@@ -225,7 +225,7 @@ def test_a_gpu_judges_again_by_another_precision(lake_with_kernels: str) -> None
             "device_id": device["device_id"],
             "evaluator": "judge",
             "evaluator_version": judge.VERSION,
-            "policy": "fp32_strict custom_required",
+            "precision": "fp32_strict custom_required",
             "status": "correct",
             "created_at": datetime.now(UTC),
         }
@@ -236,7 +236,7 @@ def test_a_gpu_judges_again_by_another_precision(lake_with_kernels: str) -> None
     with store.writer(lake_with_kernels, author="tests") as writer:
         writer.append({"devices": [CPU | about, CUDA | about], "evaluations": rows}, "verdicts")
     default, strict = "torch_default", "fp32_strict"
-    for device, policies, pending_by in (
+    for device, precisions, pending_by in (
         (CPU, [default], []),
         (CPU, [default, strict], []),
         (CUDA, [default], [default]),
@@ -244,12 +244,12 @@ def test_a_gpu_judges_again_by_another_precision(lake_with_kernels: str) -> None
         (CUDA, [None], []),
         (CUDA, [strict, "allow_tf32", default], ["allow_tf32", default]),
     ):
-        found = list_verdicts(lake_with_kernels, device, policies=policies)
-        of_right = [policy for path, policy in found if path == "right.py"]
-        assert of_right == pending_by, (device, policies)
-        # A kernel without any verdict lacks one by every policy, which differ on a GPU alone.
-        of_foreign = [policy for path, policy in found if path == "foreign.py"]
-        assert of_foreign == sorted(policies[: None if device is CUDA else 1], key=str)
+        found = list_verdicts(lake_with_kernels, device, precisions=precisions)
+        of_right = [precision for path, precision in found if path == "right.py"]
+        assert of_right == pending_by, (device, precisions)
+        # A kernel without any verdict lacks one by every precision, which differ on a GPU alone.
+        of_foreign = [precision for path, precision in found if path == "foreign.py"]
+        assert of_foreign == sorted(precisions[: None if device is CUDA else 1], key=str)
 
 
 def test_a_verdict_on_an_alike_device_of_another_host_counts(lake_with_kernels: str) -> None:
@@ -381,7 +381,12 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
     lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--on", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
-    options += ["--policy", "torch_default", "--policy", "fp32_strict"]  # alike on a processor
+    options += [
+        "--precision",
+        "torch_default",
+        "--precision",
+        "fp32_strict",
+    ]  # alike on a processor
     options += ["--calls", "5", "--no-robustness", "--draw-shapes", "1", "--call-s", "60"]
     done = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert done.returncode == 0, done.stderr

@@ -142,7 +142,7 @@ def test_the_newest_own_estimate_of_the_model_clock_and_version_counts(
         assert read_spreads(lake, "laptop", VERSION) == {}
         kernels = lake.sql(
             "SELECT kernel_id, task_id, workload_id, '{}' AS axes, false AS compiles, "
-            "'torch_default' AS policy, 'full' AS protocol FROM evaluations"
+            "'torch_default' AS precision, 'full' AS protocol FROM evaluations"
         ).arrow()
         assert {(case.spreads or {})["gpu"] for case in read_cases(lake, kernels, "H200")} == {0.02}
     pulled = b.session_spread(GPU, 0.04, minute=9, origin="lab/kernels")

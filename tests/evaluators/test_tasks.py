@@ -110,12 +110,12 @@ def test_tasks_are_audited_once_and_verdicts_on_weak_ones_say_so(lake_with_tasks
     assert done.returncode == 0, done.stderr
     with store.open(lake_with_tasks) as lake:
         [row] = lake.sql(
-            "SELECT status, flags, policy, rel_l2_error FROM evaluations "
+            "SELECT status, flags, precision, rel_l2_error FROM evaluations "
             "WHERE protocol IS DISTINCT FROM 'shape'"
         ).rows()
     assert row["status"] == "correct", row
     assert "weak_task" in row["flags"]
-    assert row["policy"] == "torch_default"
+    assert row["precision"] == "torch_default"
 
 
 STARTS = (

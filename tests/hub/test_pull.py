@@ -335,6 +335,22 @@ def test_what_is_not_there_or_no_edition_is_refused(
         pull(mine, "lab/other@v9", hub=hub)
 
 
+def test_an_edition_with_the_former_name_of_a_column_is_merged(
+    published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    path = json.loads(published_files[MANIFEST])["tables"]["evaluations"][0]["path"]
+    rows = pq.read_table(io.BytesIO(published_files[path]))
+    place = rows.schema.get_field_index("precision")
+    words = pa.array(["fp32_strict"] * rows.num_rows)
+    server.hold(ONE, _forge(published_files, path, rows.set_column(place, "policy", words)))
+    mine = str(tmp_path / "mine")
+    pull(mine, ONE, hub=hub)
+    with store.open(mine) as lake:
+        assert lake.sql('SELECT DISTINCT "precision" FROM evaluations').rows() == [
+            {"precision": "fp32_strict"}
+        ]
+
+
 @pytest.mark.parametrize("wrong", ["lacks kernel_id", "has 'code' twice"])
 def test_a_file_with_other_columns_than_its_table_is_refused(
     wrong: str, published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path

@@ -318,7 +318,7 @@ def test_a_pulled_verdict_on_another_kernel_hides_no_ranking_by_another_precisio
 ) -> None:
     task, kernel = builders.task("fourth", **MIT), builders.kernel("own", **MIT)
     workload = builders.workload(task)
-    verdict = builders.evaluation(kernel, task, workload, pair.device, policy="fp32_strict")
+    verdict = builders.evaluation(kernel, task, workload, pair.device, precision="fp32_strict")
     shared = {"tasks": [task], "workloads": [workload]}
     own = {
         "kernels": [kernel], "evaluations": [verdict],
@@ -330,7 +330,9 @@ def test_a_pulled_verdict_on_another_kernel_hides_no_ranking_by_another_precisio
     before = pair.ask(query, task["task_id"])
     assert [row["precision"] for row in before] == ["fp32_strict"]
     junk = builders.kernel("junk", **MIT)
-    crash = builders.evaluation(junk, task, workload, pair.device, "crash", policy="torch_default")
+    crash = builders.evaluation(
+        junk, task, workload, pair.device, "crash", precision="torch_default"
+    )
     pair.write(shared | {"kernels": [junk], "evaluations": [crash]})
     assert pair.pull().rows["evaluations"] == 1
     assert pair.ask(query, task["task_id"]) == before

@@ -214,7 +214,7 @@ def make_result(kernel: grid.GridKernel, speedup: float | None) -> dict[str, Any
             "evaluations": [
                 shared
                 | status
-                | {"evaluator": "judge", "evaluator_version": 10, "policy": "torch_default"}
+                | {"evaluator": "judge", "evaluator_version": 10, "precision": "torch_default"}
             ],
             "timings": timings if speedup else [],
         },

@@ -241,8 +241,8 @@ def test_verdicts_of_two_precisions_are_compared_each_with_its_own(writer: store
     task, kernel = builders.task(), builders.kernel("fast")
     device, sizes = builders.device("H200", kind="cuda"), builders.workload(task)
     strict, default = (
-        builders.evaluation(kernel, task, sizes, device, status, policy=policy, minute=minute)
-        for minute, (policy, status) in enumerate(
+        builders.evaluation(kernel, task, sizes, device, status, precision=precision, minute=minute)
+        for minute, (precision, status) in enumerate(
             [("fp32_strict", "incorrect"), ("torch_default", "correct")]
         )
     )

@@ -88,7 +88,14 @@ def test_a_lake_of_each_schema_migrates_and_keeps_its_rows(
         assert migrate.migrate(writer._connection, catalog.load()) == []  # nothing is left to do
     maintenance.compact(FolderLocation(lake))
     assert integrity.check(FolderLocation(lake)) == []
-    after = read_rows(lake, {name: names for name, (names, _) in before.items()})
+    renamed = {table.name: table.renamed for table in catalog.load().tables.values()}
+    after = read_rows(
+        lake,
+        {
+            table: [renamed[table].get(name, name) for name in names]
+            for table, (names, _) in before.items()
+        },
+    )
     for name, (_, rows) in before.items():
         added = Counter(map(repr, after[name][1]))
         added.subtract(map(repr, rows))

@@ -73,16 +73,16 @@ def test_a_pulled_verdict_does_not_choose_the_precision_of_own_ones(
     ask: Ask, speedup: float | None
 ) -> None:
     status = "crash" if speedup is None else "correct"
-    best = ask(BEST, judge(OWN, 2.0, policy="fp32_strict"))
+    best = ask(BEST, judge(OWN, 2.0, precision="fp32_strict"))
     assert [(row["speedup"], row["precision"]) for row in best] == [(2.0, "fp32_strict")]
-    assert ask(BEST, pull(judge(JUNK, speedup, status, policy="torch_default"))) == best
+    assert ask(BEST, pull(judge(JUNK, speedup, status, precision="torch_default"))) == best
     # An own verdict by it does, even of a kernel that is wrong.
-    assert ask(BEST, judge(JUNK, None, "crash", policy="torch_default", minute=1)) == []
+    assert ask(BEST, judge(JUNK, None, "crash", precision="torch_default", minute=1)) == []
 
 
 def test_pulled_verdicts_choose_the_precision_where_there_are_no_own_ones(ask: Ask) -> None:
-    strict = pull(judge(OWN, 2.0, policy="fp32_strict"))
-    found = ask(BEST, strict, pull(judge(JUNK, 3.0, policy="torch_default", minute=1)))
+    strict = pull(judge(OWN, 2.0, precision="fp32_strict"))
+    found = ask(BEST, strict, pull(judge(JUNK, 3.0, precision="torch_default", minute=1)))
     assert [(row["speedup"], row["precision"]) for row in found] == [(3.0, "torch_default")]
 
 

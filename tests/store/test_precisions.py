@@ -19,11 +19,11 @@ Ask = Callable[..., list[dict[str, Any]]]
 
 
 def judge(
-    kernel: b.Row, policy: str | None, speedup: float | None = None, **options: Any
+    kernel: b.Row, precision: str | None, speedup: float | None = None, **options: Any
 ) -> dict[str, list[b.Row]]:
-    """Return a verdict by a policy, with a session that shows this speedup over eager."""
+    """Return a verdict by a precision, with a session that shows this speedup over eager."""
     device = options.pop("device", GPU)
-    row = b.evaluation(kernel, TASK, SIZES, device, policy=policy, **options)
+    row = b.evaluation(kernel, TASK, SIZES, device, precision=precision, **options)
     timings = [] if speedup is None else b.session(row, [1.0] * 9, eager=[speedup] * 9)
     return {"evaluations": [row], "timings": timings}
 
@@ -80,7 +80,7 @@ def test_torch_default_ranks_and_nothing_of_another_precision_ranks_beside_it(as
 def test_a_leaderboard_has_one_row_by_the_clock_that_ranks_and_another_view_has_all(
     ask: Ask,
 ) -> None:
-    row = b.evaluation(BOTH, TASK, SIZES, GPU, policy="torch_default")
+    row = b.evaluation(BOTH, TASK, SIZES, GPU, precision="torch_default")
     sessions = [
         timing
         for clock, speedup in (("gpu", 2.0), ("latency", 1.5), ("throughput", 1.25))
@@ -203,9 +203,9 @@ def test_a_disturbed_session_does_not_make_way_for_another_precision(ask: Ask) -
 
 
 @pytest.mark.repeats(run=1)
-@pytest.mark.parametrize("policy", ["torch_default_ x", "", "bfloat16", " torch_default"])
-def test_a_precision_that_no_policy_has_does_not_rank(ask: Ask, policy: str) -> None:
-    assert ask("FROM best_kernels", judge(BOTH, policy, 5.0, minute=1)) == []
+@pytest.mark.parametrize("precision", ["torch_default_ x", "", "bfloat16", " torch_default"])
+def test_a_precision_that_does_not_exist_does_not_rank(ask: Ask, precision: str) -> None:
+    assert ask("FROM best_kernels", judge(BOTH, precision, 5.0, minute=1)) == []
     found = ask(
         'SELECT speedup, "precision" FROM best_kernels',
         judge(STRICT, "allow_tf32", 1.5, minute=2),

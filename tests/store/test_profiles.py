@@ -52,8 +52,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     old = b.kernel("old")
     first = b.evaluation(old, tasks[0], sizes[0], H100, minute=200)
     both = [
-        b.evaluation(old, tasks[0], sizes[0], device, minute=300, policy=policy)
-        for device, policy in ((H100, "fp32_strict"), (H200, "fp32_strict custom_required"))
+        b.evaluation(old, tasks[0], sizes[0], device, minute=300, precision=precision)
+        for device, precision in ((H100, "fp32_strict"), (H200, "fp32_strict custom_required"))
     ]
     later = {"created_at": first["created_at"] + timedelta(milliseconds=2)}
     analyses += [

@@ -402,11 +402,11 @@ def test_a_tasks_page_shows_one_session_of_each_policy_and_clock(lake_url: str) 
             "SELECT DISTINCT left(kernel_id, 12) AS kernel FROM best_kernels "
             "WHERE task = 'diag_matmul' AND baseline = 'eager'"
         ).rows()
-    places = [(row["kernel"], row["device"], row["policy"], row["clock"]) for row in rows]
+    places = [(row["kernel"], row["device"], row["precision"], row["clock"]) for row in rows]
     assert len(set(places)) == len(places)
-    assert {row["policy"] for row in rows} == {"torch_default", "fp32_strict"}
+    assert {row["precision"] for row in rows} == {"torch_default", "fp32_strict"}
     ranked = [row for row in rows if row["ranks_nothing"] is None]
     assert ranked == rows[: len(ranked)]
-    first = next(row for row in rows if row["policy"] == "torch_default")
+    first = next(row for row in rows if row["precision"] == "torch_default")
     assert [first["kernel"]] == [row["kernel"] for row in best]
     assert all(row["over_hardest"] <= row["eager"] for row in rows)

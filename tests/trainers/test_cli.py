@@ -102,3 +102,13 @@ def test_refusals_say_what_there_is(trainers: Command, tmp_path: Path) -> None:
         assert all(text in done.stderr for text in texts), done.stderr
         assert "Traceback" not in done.stderr
     assert trainers("run", "my-way", "--stepz", "1").returncode != 0
+
+
+def test_former_names_of_options_are_accepted_with_a_note(tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    store.writer(lake, author="tests").close()
+    words = ["evaluators", "run", "--policy", "fp32_strict", "--on", "cpu", "--lake", lake]
+    done = commands.run(words, cwd=tmp_path)
+    note = "--policy is now --precision; the old name is accepted until version 0.7\n"
+    assert done.stderr.startswith(note), done.stderr
+    assert "Traceback" not in done.stderr

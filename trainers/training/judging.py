@@ -16,8 +16,10 @@ Protocol: TypeAlias = Literal["full", "training"]
 
 _CLUSTER = "ray:"
 """What a word begins with that names a cluster: ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
-_LISTS = {"baselines": ",", "policy": ",", "axes": ";"}
+_LISTS = {"baselines": ",", "precision": ",", "axes": ";"}
 """Options with several values, and what separates these."""
+_FORMER = {"policy": "precision"}
+"""Former names of options, which runs of versions before 0.6.0 have stored."""
 
 
 def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config:
@@ -36,7 +38,8 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
     known = asdict(Config())
     given: dict[str, Any] = {"baselines": ("eager",), "protocol": protocol}
     options = tuple(word for word in words if not word.startswith(_CLUSTER))
-    for name, value in parse_values("judge", options).items():
+    for word, value in parse_values("judge", options).items():
+        name = _FORMER.get(word, word)
         if name not in known:
             raise UnknownName.among("option of judge", name, known)
         given[name] = tuple(str(value).split(_LISTS[name])) if name in _LISTS else value
@@ -46,7 +49,7 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
 def choose_places(device: str, words: Sequence[str]) -> str:
     """Return where kernels are judged: a Ray cluster that the words name, or devices of this host.
 
-    >>> choose_places("cpu", ("ray:HOST:6379", "policy=fp32_strict"))
+    >>> choose_places("cpu", ("ray:HOST:6379", "precision=fp32_strict"))
     'ray:HOST:6379'
 
     Raises:

@@ -33,7 +33,7 @@ matches AS (
 )
 SELECT
     matches.evaluation_id, matches.kernel_id, matches.task_id, matches.workload_id,
-    matches.device_id, matches.evaluator, matches.evaluator_version, matches.policy,
+    matches.device_id, matches.evaluator, matches.evaluator_version, matches."precision",
     matches.protocol, matches.fault, matches.quote, matches.status, matches.reason,
     devices."name" AS device, matches.created_at
 FROM matches

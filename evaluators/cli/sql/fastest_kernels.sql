@@ -8,7 +8,7 @@ SELECT
     kernel_speedups.evaluation_id,
     workloads.axes,
     false AS compiles,
-    CAST(NULL AS VARCHAR) AS policy,
+    CAST(NULL AS VARCHAR) AS "precision",
     CAST(NULL AS VARCHAR) AS protocol
 FROM kernel_speedups
 INNER JOIN workloads ON workloads.workload_id = kernel_speedups.workload_id

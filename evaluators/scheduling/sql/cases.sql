@@ -1,10 +1,10 @@
 -- Texts of the kernels and tasks to judge; `wanted` is a registered table of kernel_id, task_id,
--- workload_id, axes, compiles, policy and protocol with the order of judging in `position`.
+-- workload_id, axes, compiles, precision and protocol with the order of judging in `position`.
 -- best_speedup is the best that may be ranked on the device of this name so far: what beats it by
 -- far is measured twice.
 -- trusted: the starter suite's, a generated task's teacher's, or one's own files.
 -- earlier: number of this lake's own evaluations of the kernel on devices of this name, on a GPU of
--- those by the policy alone; one that names no policy counts for each.
+-- those by the precision alone; one that names no precision counts for each.
 -- Parameters: device (its name).
 WITH own AS (
     SELECT DISTINCT generations.kernel_id
@@ -22,8 +22,8 @@ best AS (
 before AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
-        list(CASE WHEN devices.kind = 'cuda' THEN split_part(evaluations.policy, ' ', 1) END)
-            AS policies
+        list(CASE WHEN devices.kind = 'cuda' THEN split_part(evaluations."precision", ' ', 1) END)
+            AS precisions
     FROM evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     SEMI JOIN wanted ON wanted.kernel_id = evaluations.kernel_id
@@ -36,7 +36,7 @@ SELECT
     wanted.workload_id,
     wanted.axes,
     wanted.compiles,
-    wanted.policy,
+    wanted."precision",
     wanted.protocol,
     kernels.code,
     kernels.path,
@@ -45,7 +45,7 @@ SELECT
     tasks.code AS task_code,
     best.speedup AS best_speedup,
     len(list_filter(
-        coalesce(before.policies, []), lambda policy: coalesce(policy = wanted.policy, true)
+        coalesce(before.precisions, []), lambda one: coalesce(one = wanted."precision", true)
     )) AS earlier,
     weak_workloads.task_id IS NOT NULL AS weak,
     own.kernel_id IS NOT NULL AS trusted

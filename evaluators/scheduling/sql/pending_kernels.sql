@@ -1,17 +1,17 @@
--- One row per kernel, task and policy that still lacks a verdict of one evaluator version on these
+-- One row per kernel, task and precision that still lacks a verdict of one evaluator version on these
 -- devices. A verdict on any of the devices is enough: they are alike. A task's kernels are judged by
--- one policy after the other, so that its baselines are prepared once for each; texts that a release
+-- one precision after the other, so that its baselines are prepared once for each; texts that a release
 -- contains beside the kernels, such as its own baselines, come after them. Parameters:
 -- evaluator, version, device_ids, device (their name), device_kind (cpu or cuda), suite (NULL for
 -- every suite), kernel (NULL for every kernel), contended (whether a
 -- verdict whose session shared its host with other work counts as none), protocol (training:
--- verdicts by it count as well), policies (by which verdicts count on a GPU; NULL among them for
+-- verdicts by it count as well), precisions (by which verdicts count on a GPU; NULL among them for
 -- any), shapes (names of other shapes; a correct kernel that was not tried at all of them is
 -- judged again). earlier is that of cases.sql.
 WITH asked AS (
     SELECT
-        unnest(CAST($policies AS VARCHAR[])) AS policy,
-        generate_subscripts(CAST($policies AS VARCHAR[]), 1) AS place
+        unnest(CAST($precisions AS VARCHAR[])) AS "precision",
+        generate_subscripts(CAST($precisions AS VARCHAR[]), 1) AS place
 ),
 attempts AS (
     SELECT kernel_id, task_id, bool_and(beside) AS beside
@@ -89,8 +89,8 @@ judged AS (
 before AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
-        list(CASE WHEN devices.kind = 'cuda' THEN split_part(evaluations.policy, ' ', 1) END)
-            AS policies
+        list(CASE WHEN devices.kind = 'cuda' THEN split_part(evaluations."precision", ' ', 1) END)
+            AS precisions
     FROM evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     WHERE evaluations.origin IS NULL AND devices."name" = $device
@@ -102,10 +102,10 @@ SELECT
     settings.chosen.workload_id AS workload_id,
     settings.chosen.axes AS axes,
     runnable.compiles,
-    asked.policy,
+    asked."precision",
     CAST($protocol AS VARCHAR) AS protocol,
     len(list_filter(
-        coalesce(before.policies, []), lambda policy: coalesce(policy = asked.policy, true)
+        coalesce(before.precisions, []), lambda one: coalesce(one = asked."precision", true)
     )) AS earlier,
     task_names.suite,
     task_names."level",
@@ -136,7 +136,7 @@ ANTI JOIN judged
         judged.kernel_id = runnable.kernel_id
         AND judged.task_id = runnable.task_id
         AND judged.workload_id = settings.chosen.workload_id
-        AND ($device_kind = 'cpu' OR asked.policy IS NULL OR judged."precision" = asked.policy)
+        AND ($device_kind = 'cpu' OR asked."precision" IS NULL OR judged."precision" = asked."precision")
 LEFT JOIN before
     ON
         before.kernel_id = runnable.kernel_id

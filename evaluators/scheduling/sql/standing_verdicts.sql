@@ -2,10 +2,10 @@
 -- verdict.
 -- evaluation_id is NULL where this version of the evaluator has no verdict on these devices. Any
 -- failure on any of them wins over a pass, as in the view verdicts. Kernels of every language are
--- included, because a policy writes for this device. speedup is over eager, pooled over the sessions
+-- included, because an author writes for this device. speedup is over eager, pooled over the sessions
 -- that may be ranked. findings are the classes of findings that are not dismissed and have a
 -- confidence of 0.5 or more. `requested` (kernel_id, task_id, position) is registered.
--- Parameters: evaluator, version, device_ids, device_kind, policy (by which verdicts count on a GPU;
+-- Parameters: evaluator, version, device_ids, device_kind, precision (by which verdicts count on a GPU;
 -- NULL for any), protocol (training: verdicts and speedups by it count where there is no full one).
 WITH judged AS (
     SELECT
@@ -35,8 +35,8 @@ WITH judged AS (
         AND evaluations.origin IS NULL
         AND (
             $device_kind = 'cpu'
-            OR CAST($policy AS VARCHAR) IS NULL
-            OR evaluations."precision" = $policy
+            OR CAST($precision AS VARCHAR) IS NULL
+            OR evaluations."precision" = $precision
         )
     GROUP BY evaluations.kernel_id, evaluations.task_id, evaluations.workload_id
 ),
@@ -75,7 +75,7 @@ SELECT
     settings.chosen.workload_id AS workload_id,
     settings.chosen.axes AS axes,
     coalesce(features."language" IN ('cuda', 'cpp', 'mixed'), false) AS compiles,
-    CAST($policy AS VARCHAR) AS policy,
+    CAST($precision AS VARCHAR) AS "precision",
     CAST($protocol AS VARCHAR) AS protocol,
     judged.deciding.evaluation_id AS evaluation_id,
     judged.deciding.device_id AS device_id,

@@ -1,6 +1,6 @@
 -- Tables of the queue. Times are seconds since 1970 by the server's clock.
 
--- One row per distinct request: task, kernel, policy, evaluator version and device class.
+-- One row per distinct request: task, kernel, precision, evaluator version and device class.
 -- state: new (its kernel is not in the lake yet), queued, claimed (by the judges), answered (rows
 -- that are not in the lake yet), done, fault (not judged, for a reason of ours), cancelled.
 CREATE TABLE IF NOT EXISTS judgements (
@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS judgements (
     task_id TEXT NOT NULL,
     kernel_id TEXT NOT NULL,
     device_class TEXT NOT NULL,
-    policy TEXT,
+    policy TEXT, -- the precision, by the name that it has in /v1
     state TEXT NOT NULL,
     kernel TEXT,                 -- JSON row of kernels, until the judgment ends
     "case" TEXT,                 -- JSON case, while it is queued or claimed

@@ -10,4 +10,5 @@ FROM __ducklake_metadata_lake.ducklake_table AS tables
 JOIN __ducklake_metadata_lake.ducklake_table_stats AS stats USING (table_id)
 JOIN __ducklake_metadata_lake.ducklake_column AS columns USING (table_id)
 WHERE stats.record_count > 0 AND columns.parent_column IS NULL AND columns.begin_snapshot <= $snapshot
+    AND coalesce(columns.end_snapshot > $snapshot, true)
 GROUP BY tables.table_name

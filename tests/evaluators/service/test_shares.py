@@ -46,7 +46,7 @@ class Judged:
                 ),
                 task_id="t",
                 device_class=DEVICE["name"],
-                policy=None,
+                precision=None,
                 evaluator="judge 1",
                 judge_limit_s=60.0,
             )

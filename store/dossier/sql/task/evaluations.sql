@@ -4,7 +4,7 @@ SELECT
     left(evaluations.kernel_id, 12) AS kernel,
     devices."name" AS device,
     evaluations.evaluator || ' ' || evaluations.evaluator_version AS evaluator,
-    evaluations.policy,
+    evaluations."precision",
     evaluations.status,
     evaluations.reason,
     evaluations.equivalent,

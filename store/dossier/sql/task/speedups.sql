@@ -1,11 +1,11 @@
--- One session of each kernel, device, workload, policy and clock: the newest one that ranks, or else
+-- One session of each kernel, device, workload, precision and clock: the newest one that ranks, or else
 -- the newest, with the reason in ranks_nothing. Sessions that rank come first, in the order of their
 -- lower bounds over eager. hardest is the baseline over which the speedup is smallest. Kernels that
 -- compute another function are left out. shapes: at how many other shapes a kernel is correct, and
 -- its worst speedup there.
 WITH sessions AS (
     SELECT
-        speedups.kernel_id, speedups.device, threads, workload_id, "precision" AS policy, speedups.clock,
+        speedups.kernel_id, speedups.device, threads, workload_id, "precision", speedups.clock,
         speedups.session_id,
         any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
         any_value(speedup_low) FILTER (WHERE baseline = 'eager') AS low,
@@ -33,7 +33,7 @@ SELECT
     sessions.device,
     threads,
     workloads."name" AS workload,
-    policy,
+    "precision",
     clock,
     round(eager, 3) AS eager,
     round(low, 3) AS low,
@@ -51,10 +51,10 @@ LEFT JOIN shapes
         AND shapes.task_id = $task_id
         AND shapes.device = sessions.device
 QUALIFY row_number() OVER (
-    PARTITION BY sessions.kernel_id, sessions.device, sessions.workload_id, policy, clock
+    PARTITION BY sessions.kernel_id, sessions.device, sessions.workload_id, "precision", clock
     ORDER BY ranks_nothing IS NOT NULL, measured_at DESC, session_id
 ) = 1
 ORDER BY
     ranks_nothing IS NOT NULL, low DESC NULLS LAST, sessions.kernel_id, sessions.device, workload,
-    policy, clock
+    "precision", clock
 LIMIT 20

@@ -8,7 +8,7 @@ SELECT
     CASE WHEN evaluations.status = 'correct' THEN evaluations.equivalent END AS equivalent,
     array_to_string(evaluations.flags, ', ') AS flags,
     evaluations.max_scaled_error AS error_of_tolerance, evaluations.precision_class,
-    evaluations.policy AS "precision",
+    evaluations."precision",
     evaluations.evaluator || ' ' || evaluations.evaluator_version AS evaluator,
     evaluations.created_at AS judged_at
 FROM evaluations

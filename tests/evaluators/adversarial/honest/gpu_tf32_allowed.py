@@ -1,10 +1,10 @@
-# Switches TF32 on under a policy that allows it.
+# Switches TF32 on under a precision that allows it.
 #
 # task: large_matmul
 # device: cuda
 # class: E4
 # expect: correct
-# config: policy=allow_tf32
+# config: precision=allow_tf32
 
 import torch
 

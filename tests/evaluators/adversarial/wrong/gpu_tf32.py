@@ -1,4 +1,4 @@
-# Switches TF32 on under a policy that does not allow it.
+# Switches TF32 on under a precision that does not allow it.
 #
 # task: large_matmul
 # device: cuda

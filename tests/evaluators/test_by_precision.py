@@ -1,4 +1,4 @@
-"""Verdicts by several policies: what the flags do not change is judged once, the rest by each."""
+"""Verdicts by several precisions: what the flags do not change is judged once, the rest by each."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ Judge = Callable[..., Rows]
 
 @pytest.fixture
 def judge_by(bench: Bench, task: str) -> Judge:
-    """Return a function that judges a candidate by a policy on the processor's bench."""
+    """Return a function that judges a candidate by a precision on the processor's bench."""
 
     def judge_one(
-        policy: Any,
+        precision: Any,
         code: str,
         *,
         of_task: str = task,
@@ -70,7 +70,7 @@ def judge_by(bench: Bench, task: str) -> Judge:
         case = Case(
             kernel_id=kernel_id, task_id=task_id, workload_id="w", code=code, task_code=of_task
         )
-        return judge(case, bench, Config(policy=(policy,), **BRIEF, **options))
+        return judge(case, bench, Config(precision=(precision,), **BRIEF, **options))
 
     return judge_one
 
@@ -92,7 +92,7 @@ def test_flags_that_change_nothing_are_judged_once(judge_by: Judge, right_candid
     first = judge_by(DEFAULT, right_candidate)
     second = judge_by(STRICT, right_candidate)
     assert list_parts(second) == {"flags"}
-    assert second["evaluations"][0]["policy"] == STRICT
+    assert second["evaluations"][0]["precision"] == STRICT
     assert "judged by torch_default" in second["evaluations"][0]["log"]
     assert second["timings"] == first["timings"]
     apart = judge_by(STRICT, right_candidate + "\n")
@@ -110,7 +110,7 @@ def test_a_verdict_for_one_task_is_none_for_another(
 
 
 @pytest.mark.slow
-def test_policies_with_other_tolerances_are_judged_each(
+def test_precisions_with_other_tolerances_are_judged_each(
     judge_by: Judge, right_candidate: str
 ) -> None:
     judge_by(STRICT, right_candidate)
@@ -157,9 +157,9 @@ def task_with_rounding_compiler(task: str) -> str:
 def test_a_verdict_without_a_baseline_is_judged_again(
     judge_by: Judge, task_with_rounding_compiler: str, right_candidate: str
 ) -> None:
-    for policy in (DEFAULT, STRICT):
+    for precision in (DEFAULT, STRICT):
         tables = judge_by(
-            policy, right_candidate, of_task=task_with_rounding_compiler, baselines=("compile",)
+            precision, right_candidate, of_task=task_with_rounding_compiler, baselines=("compile",)
         )
         assert "baseline compile: none" in tables["evaluations"][0]["log"]
         assert "timing" in list_parts(tables)
@@ -170,8 +170,8 @@ def test_a_baseline_is_timed_by_the_policy_that_it_is_right_by(
     gpu_bench: Bench, task_with_rounding_compiler: str, right_candidate: str
 ) -> None:
     arms: list[set[str]] = []
-    for policy in (DEFAULT, STRICT):
-        config = Config(policy=(policy,), **BRIEF, baselines=("compile",))
+    for precision in (DEFAULT, STRICT):
+        config = Config(precision=(precision,), **BRIEF, baselines=("compile",))
         case = Case(
             kernel_id="k", task_id="t", workload_id="w", code=right_candidate,
             task_code=task_with_rounding_compiler,
@@ -184,8 +184,8 @@ def test_a_baseline_is_timed_by_the_policy_that_it_is_right_by(
 
 def test_a_failure_is_judged_again(judge_by: Judge, candidate: Callable[[str], str]) -> None:
     wrong = candidate("return x @ self.weight")
-    rows = [judge_by(policy, wrong)["evaluations"][0] for policy in (DEFAULT, STRICT)]
-    assert [(row["status"], row["policy"]) for row in rows] == [
+    rows = [judge_by(precision, wrong)["evaluations"][0] for precision in (DEFAULT, STRICT)]
+    assert [(row["status"], row["precision"]) for row in rows] == [
         ("incorrect", DEFAULT),
         ("incorrect", STRICT),
     ]
@@ -200,14 +200,14 @@ def test_a_gpu_gives_the_verdicts_of_separate_runs(
     code = CONVOLUTION.replace("class Model(", "class ModelNew(") if convolves else right_candidate
     of_task = CONVOLUTION if convolves else task
 
-    def judge_one(policy: Any, kernel_id: str) -> Rows:
+    def judge_one(precision: Any, kernel_id: str) -> Rows:
         case = Case(kernel_id=kernel_id, task_id="t", workload_id="w", code=code, task_code=of_task)
-        return judge(case, gpu_bench, Config(policy=(policy,), baselines=("eager",), **BRIEF))
+        return judge(case, gpu_bench, Config(precision=(precision,), baselines=("eager",), **BRIEF))
 
-    together = [judge_one(policy, "k") for policy in (DEFAULT, STRICT)]
+    together = [judge_one(precision, "k") for precision in (DEFAULT, STRICT)]
     assert ("timing" in list_parts(together[1])) == convolves
-    for policy, tables in zip((DEFAULT, STRICT), together, strict=True):
-        apart = select_verdict(judge_one(policy, f"by {policy}"))
+    for precision, tables in zip((DEFAULT, STRICT), together, strict=True):
+        apart = select_verdict(judge_one(precision, f"by {precision}"))
         assert select_verdict(tables) == apart | {"kernel_id": "k"}
     if convolves:
         classes = [tables["evaluations"][0]["precision_class"] for tables in together]
@@ -229,13 +229,13 @@ def test_a_convolution_may_use_tf32_whichever_algorithm_eager_takes(gpu_bench: B
     # cuDNN does not take TF32 for these shapes, or takes it: the verdict is the same.
     for channels in ("64, 64, 3", "64, 64, 3, groups=64"):
         rows: list[dict[str, Any]] = []
-        for policy in (DEFAULT, STRICT):
+        for precision in (DEFAULT, STRICT):
             case = Case(
                 kernel_id=f"k {channels}", task_id=f"t {channels}", workload_id="w",
                 code=code.replace("64, 64, 3", channels),
                 task_code=CONVOLUTION.replace("64, 64, 3", channels),
             )  # fmt: skip
-            config = Config(policy=(policy,), baselines=("eager", "cudnn"), **BRIEF)
+            config = Config(precision=(precision,), baselines=("eager", "cudnn"), **BRIEF)
             rows += judge(case, gpu_bench, config)["evaluations"]
         default, strict = rows
         assert (default["status"], default["precision_class"]) == ("correct", "tf32"), default
@@ -243,4 +243,4 @@ def test_a_convolution_may_use_tf32_whichever_algorithm_eager_takes(gpu_bench: B
         assert "baseline cudnn: none" not in (default["log"] or "")
         assert strict["status"] == "incorrect" or "precision_below_policy" in strict["flags"]
         if strict["status"] == "incorrect":
-            assert "--policy allow_tf32 would accept this error" in strict["message"]
+            assert "--precision allow_tf32 would accept this error" in strict["message"]
