@@ -14,14 +14,11 @@ import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from store.errors import FlywheelError
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
 
 KEY = "OPENAI_API_KEY"
 """Variable with the key for OpenAI's own host, or for another host that --key-env gives it."""

@@ -18,14 +18,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from store.errors import ExportRefused, UnknownName
 from store.exporters.writing.run import Which, find_revision, read_attempts
+from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-
-if TYPE_CHECKING:
-    from store.lake.reader import Lake
 
 _SCORES = {
     "score_default": "eager",
@@ -38,8 +36,6 @@ _SCORES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Which):
-    """Options of the cuda-l1 exporter."""
-
     scores: Literal["measured", "published"] | None = None
     """Scores to write (default: measured, or published if nothing was judged)."""
 

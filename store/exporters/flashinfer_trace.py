@@ -12,13 +12,11 @@ import json
 import re
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store.exporters.writing.run import Which, read_attempts
 from store.ids import content_id
-
-if TYPE_CHECKING:
-    from store.lake.reader import Lake
+from store.lake.reader import Lake
 
 Config = Which
 

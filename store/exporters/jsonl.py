@@ -6,13 +6,11 @@ import json
 import math
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store.commandline.python_rows import list_rows
 from store.exporters.writing.run import Tables, stream_tables
-
-if TYPE_CHECKING:
-    from store.lake.reader import Lake
+from store.lake.reader import Lake
 
 Config = Tables
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store.errors import ExportRefused
 from store.exporters.writing.run import Which, read_attempts
-
-if TYPE_CHECKING:
-    from store.lake.reader import Lake
+from store.lake.reader import Lake
 
 Config = Which
 

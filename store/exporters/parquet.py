@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from store.exporters.writing.run import Tables, stream_tables
-
-if TYPE_CHECKING:
-    from store.lake.reader import Lake
+from store.lake.reader import Lake
 
 Config = Tables
 FILE_ROWS = 10_000_000

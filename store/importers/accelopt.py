@@ -33,13 +33,10 @@ _PLAN = re.compile(r"plan_([0-9]{1,6})_([0-9]{1,6})")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(SearchOrigin):
-    """Options of the accelopt importer."""
-
     policy: str = NAME
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has results of AccelOpt."""
     for file in sources.list_below(path, RESULTS):
         if sources.has_names(file, "executor_results"):
             return f"{file.name} with executor_results"

@@ -34,14 +34,11 @@ _WORKSPACE = re.compile(r"[^_]+_([^_]+)_(.+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the agent-kernel-arena importer."""
-
     gpu: DeviceModel | None = None
     """GPU of the figures (default: the one in the workspace's name)."""
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has results of AgentKernelArena."""
     for file in sources.list_below(path, RESULT):
         if "pass_compilation:" in sources.read_head(file):
             return f"{file.name} with pass_compilation"

@@ -28,15 +28,12 @@ _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(SessionOrigin):
-    """Options of the atif importer."""
-
     problem: str | None = None
     """Name of the task if the lake does not have it."""
     source: str = NAME
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has trajectories in ATIF."""
     for file in sources.list_files(path, "*.json", "*/trajectory.json", "*/*/trajectory.json"):
         if '"ATIF-v' in sources.read_head(file)[:2000]:
             return f"{file.name} with an ATIF schema_version"

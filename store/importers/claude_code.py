@@ -24,15 +24,12 @@ _TYPES = ("user", "assistant", "system", "summary", "queue-operation", "file-his
 
 @dataclass(frozen=True, kw_only=True)
 class Config(SessionOrigin):
-    """Options of the claude-code importer."""
-
     problem: str | None = None
     """Name of the task if the lake does not have it."""
     source: str = NAME
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has sessions of Claude Code."""
     for file in sources.list_files(path, "*.jsonl", "*/*.jsonl")[:1]:
         first = sources.read_first_object(file)
         named = "sessionId" in first or "session_id" in first or "leafUuid" in first

@@ -51,8 +51,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the cuda-l1 importer."""
-
     source_revision: str | None = None
     """Commit of the release (default: the checkout's HEAD, else "unknown")."""
     license: str | None = "MIT"
@@ -60,7 +58,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path is the release."""
     for file in sources.list_files(path, "*.json", "optimized_cuda_code/*.json", "codes/*.json"):
         if sources.has_names(file, "level_id", "ref_code") and "custom_code" in (
             sources.read_first_object(file)

@@ -33,8 +33,6 @@ DIALOGUES = pieces.name_columns(
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the drkernel importer."""
-
     source_revision: str = "unknown"
     license: str | None = "MIT"
     purpose: str = "train"
@@ -42,7 +40,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path is a dataset of Dr.Kernel."""
     return sources.find_columns(path, "messages", "original_python_code") or (
         sources.find_columns(path, "reward_model", "extra_info", "prompt")
     )

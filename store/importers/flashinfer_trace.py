@@ -28,8 +28,6 @@ EVALUATOR = "flashinfer-bench"
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the flashinfer-trace importer."""
-
     source_revision: str | None = None
     """Commit of the dataset (default: the checkout's HEAD, else "unknown")."""
     license: str | None = "Apache-2.0"
@@ -50,7 +48,6 @@ class _Parts:
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path is a flashinfer-trace dataset."""
     for file in sources.list_files(path, "definitions/*.json", "definitions/*/*.json"):
         if path.is_dir() and sources.has_names(file, "op_type", "axes", "reference"):
             return f"{file.relative_to(path)} with op_type, axes and reference"

@@ -46,8 +46,6 @@ _LANGUAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options of the generated importer."""
-
     families: tuple[str, ...] = ()
     """Family to draw from (default: all). Repeat it for several families, which take turns."""
     count: int = 200

@@ -33,15 +33,12 @@ _CUDA_FILES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config(SearchOrigin):
-    """Options of the k-search importer."""
-
     policy: str = NAME
     entry_point: str = "run"
     """Function that the solutions define."""
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has solutions of K-Search."""
     for file in sources.list_below(path, SOLUTIONS):
         first = sources.read_first_object(file)
         if {"solution_id", "definition", "eval_result"} <= first.keys():

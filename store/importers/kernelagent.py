@@ -32,14 +32,11 @@ _WORKER = re.compile(r"worker_([0-9]{1,6})")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ProgramOrigin):
-    """Options of the kernelagent importer."""
-
     policy: str = NAME
     entry_point: str = "kernel_function"
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has a database or a session of KernelAgent."""
     for file in sources.list_files(path, DATABASE, f"*/{DATABASE}", f"*/*/{DATABASE}"):
         if sources.has_names(file, "programs"):
             return f"{file.name} with programs"

@@ -29,8 +29,6 @@ _COLUMNS = ("code", "level", "name", "problem_id")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the kernelbench importer."""
-
     revision: str | None = None
     """Revision of the suite, such as v0, v0.1 or v0.2; required."""
     source_revision: str | None = None
@@ -39,7 +37,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has the tasks of KernelBench."""
     patterns = "level[1-9]/*.py", "KernelBench/level[1-9]/*.py"
     for file in sources.list_files(path, *patterns):
         if path.is_dir() and split_stem(file.stem):

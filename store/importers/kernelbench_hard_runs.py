@@ -39,8 +39,6 @@ _CLAUDE = ("claude", "ccr-claude", "or-", "cursor")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the kernelbench-hard-runs importer."""
-
     suite: str = "kernelbench-hard"
     """Suite that has the problems as tasks, if they were imported."""
     suite_revision: str | None = None
@@ -52,7 +50,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has runs of KernelBench-Hard."""
     for file in sources.list_files(path, "runs/*/result.json", "*/result.json")[:1]:
         if sources.has_names(file, "peak_fraction", "harness", "problem"):
             return f"{file.relative_to(path)} with harness and peak_fraction"

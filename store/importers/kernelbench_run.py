@@ -50,8 +50,6 @@ _BASELINE_KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the kernelbench-run importer."""
-
     suite_revision: str | None = None
     """Revision of KernelBench that the run used, as it was imported; required."""
     policy: str | None = None
@@ -81,7 +79,6 @@ class _Sample:
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path is a run folder."""
     for file in sources.list_files(path, "level_*_problem_*_sample_*_kernel.py"):
         if path.is_dir() and _KERNEL.fullmatch(file.name):
             return f"{file.name}: a kernel named by level, problem and sample"

@@ -41,8 +41,6 @@ _PLACE = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the kernelbench-samples importer."""
-
     suite_revision: str | None = "v0"
     """Revision of KernelBench that the samples are for, as it was imported."""
     source_revision: str = "unknown"
@@ -50,7 +48,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has samples of this layout."""
     deep = "problem_*/sample_*/kernel.json", "problem_*/sample_*/log.json"
     for above in ("", "*/", "*/*/", "*/*/*/"):
         for file in sources.list_files(path, *(above + one for one in deep))[:1]:

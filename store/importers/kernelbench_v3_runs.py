@@ -33,8 +33,6 @@ _BASELINES = {"eager": "eager", "compiled": "compile", "compile": "compile"}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the kernelbench-v3-runs importer."""
-
     suite_revision: str | None = None
     """Revision of the suite kernelbench under which the v3 problems were imported."""
     source_revision: str = "unknown"
@@ -42,7 +40,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path is the dataset."""
     file = path / RESULTS if path.is_dir() else path
     head = sources.read_head(file).partition("\n")[0] if file.is_file() else ""
     wanted = {"solution_link", "baseline_type", "precision_used"}

@@ -46,15 +46,12 @@ _OWN_MODEL = "OwnModel"
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the kernelbook importer."""
-
     source_revision: str = "unknown"
     license: str | None = None
     """SPDX identifier for rows that state no license of their own."""
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path is KernelBook."""
     return sources.find_columns(path, "python_code", "triton_code", "entry_point")
 
 

@@ -38,15 +38,12 @@ COLUMNS = pieces.name_columns(
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the kernelbot importer."""
-
     source_revision: str = "unknown"
     license: str | None = RECIPROCITY
     """License that your copy came under, such as MIT for a copy from before 2026-02-05."""
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has an export of kernelbot."""
     return sources.find_columns(path, "submission_id", "leaderboard_id", "runner", "code")
 
 

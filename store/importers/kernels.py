@@ -25,8 +25,6 @@ TASK_FILE = "task.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the kernels importer."""
-
     suite: str | None = None
     """Suite of the tasks (default: the folder's name)."""
     suite_revision: str = "local"
@@ -41,7 +39,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path is a folder of tasks and candidates."""
     if (path / TASK_FILE).is_file():
         return f"{TASK_FILE} with candidates beside it"
     if (path / "kernels").is_dir() and sources.list_files(path, "tasks/*.py"):

@@ -50,14 +50,11 @@ _REFERENCES = {"kernel_id": "kernels", "task_id": "tasks", "workload_id": "workl
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options of the measured importer."""
-
     own: bool = False
     """Count the rows as measured by this lake, because your own judges wrote them."""
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has rows of another lake."""
     for table, wanted in _SIGNS.items():
         file = path / f"{table}.parquet"
         if file.is_file() and wanted <= sources.read_columns(file):

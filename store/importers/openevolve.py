@@ -30,13 +30,10 @@ _CHECKPOINT = re.compile(r"checkpoint_([0-9]{1,9})")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ProgramOrigin):
-    """Options of the openevolve importer."""
-
     policy: str = NAME
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has traces or checkpoints of OpenEvolve."""
     for file in sources.list_files(path, *_TRACES, "*/evolution_trace.*"):
         if _is_trace(file):
             return f"{file.name} with child_id and child_metrics"

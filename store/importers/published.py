@@ -31,8 +31,6 @@ TRUST = ("primary", "primary-abstract", "secondary")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options of the published importer."""
-
     trust: Literal["primary", "primary-abstract", "secondary"] = "secondary"
     """Weakest kind of source to import: the authors' text, their abstract, or notes and news."""
 

@@ -36,8 +36,6 @@ _PROFILES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the robust-kbench importer."""
-
     gpu: DeviceModel = "H100"
     """GPU that the kernels were timed on."""
     source_revision: str | None = None
@@ -46,7 +44,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has results of robust-kbench."""
     for file in sources.list_files(path, "results.csv", "highlighted/results.csv"):
         head = sources.read_head(file).partition("\n")[0]
         if "Kernel Name" in head and "Speedup Compile" in head:

@@ -55,8 +55,6 @@ COLUMNS = pieces.name_columns(
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the sakana importer."""
-
     source_revision: str = "unknown"
     license: str | None = "CC-BY-4.0"
     gpu: DeviceModel = "H100"
@@ -64,7 +62,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path is the archive."""
     return sources.find_columns(path, "PyTorch_Code_Module", "CUDA_Code")
 
 

@@ -31,13 +31,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ProgramOrigin):
-    """Options of the shinka importer."""
-
     policy: str = NAME
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has a database of ShinkaEvolve."""
     for file in sources.list_files(path, "*.sqlite", "*.db", "*/*.sqlite"):
         if sqlite.is_sqlite(file) and {"code", "combined_score", "island_idx"} <= set(
             sqlite.list_columns(file, TABLE)

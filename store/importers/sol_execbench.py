@@ -41,8 +41,6 @@ _LEVEL = re.compile(r"L([0-9])(?:-.*)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the sol-execbench importer."""
-
     evaluator_version: int = 0
     """Version of sol-execbench to record; 0 means that it is unknown."""
     source_revision: str = "unknown"
@@ -50,7 +48,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has problems of SOL-ExecBench."""
     for file in sources.list_below(path, "definition.json"):
         if path.is_dir() and file.with_name("workload.jsonl").is_file():
             return f"{file.relative_to(path)} with workload.jsonl"

@@ -31,8 +31,6 @@ _DETECTOR_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options of the starter importer."""
-
     measured: bool = True
     """Also import the rows measured on a GPU machine."""
 

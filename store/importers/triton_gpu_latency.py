@@ -31,8 +31,6 @@ _UNITS_MS = {"s": 1000.0, "ms": 1.0, "us": 0.001}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.Origin):
-    """Options of the triton-gpu-latency importer."""
-
     unit: Literal["s", "ms", "us"] | None = None
     """Unit of the runtimes, if you know it."""
     gpu: DeviceModel | None = None
@@ -42,7 +40,6 @@ class Config(pieces.Origin):
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path is the dataset."""
     columns = sources.read_columns(path)
     allowed = {*COLUMNS, "__index_level_0__"}
     return "columns x and y" if {"x", "y"} <= columns <= allowed else None

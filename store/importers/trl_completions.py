@@ -34,14 +34,11 @@ _NO_REWARDS = {"advantage", "task_id", "completion_id", "finish_reason"}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.TaskOrigin):
-    """Options of the trl-completions importer."""
-
     policy: str | None = None
     """Name of the policy that wrote the completions (default: the name of the run's folder)."""
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has completions that TRL logged."""
     return sources.find_columns(path, "step", "prompt", "completion")
 
 

@@ -32,13 +32,10 @@ TRACES = "traces.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Config(SessionOrigin):
-    """Options of the verifiers importer."""
-
     source: str = NAME
 
 
 def recognize(path: Path) -> str | None:
-    """Return what shows that a path has rollouts of verifiers."""
     for file in sources.list_files(path, "*.jsonl", f"*/{TRACES}", f"*/*/{TRACES}")[:1]:
         if {"env", "task", "traces"} <= sources.read_first_object(file).keys():
             return f"{file.name}: episodes with env, task and traces"

@@ -7,29 +7,24 @@ by the move. An interrupted move is run again: it continues with the files that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from store import faults
+from store.commandline.echo import Progress
 from store.errors import FlywheelError, LakeUnreachable
 from store.lake import checksums
 from store.lake.attachment import attach, connect, list_filled_tables
+from store.lake.checksums import DataFile
 from store.lake.data_files import DataFiles
 from store.lake.location import FolderLocation, Location, Move
 from store.lake.sql_files import read_sql
 from store.schema.sql_text import quote_names
 from store.writing import spool
 from store.writing.writer import Writer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from store.commandline.echo import Progress
-    from store.lake.checksums import DataFile
 
 AUTHOR = "store move"
 _THREADS = 8

@@ -8,20 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from types import ModuleType
+from typing import Any, Protocol, TypeAlias, cast
 
+import store
 from store.commandline import echo
 from store.commandline.escape import escape_terminal
+from store.commandline.members import Common, Member
 from store.errors import ImportFailed, RowsRejected
 from store.foreign.fields import measure
+from store.lake.reader import Lake
 from store.writing.bundle import Bundle
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    import store
-    from store.commandline.members import Common, Member
-    from store.lake.reader import Lake
 
 log = logging.getLogger(__name__)
 
