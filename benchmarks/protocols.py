@@ -20,7 +20,7 @@ from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.run import Selection, find_pending
 from store.importers import starter
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 
 def main() -> None:

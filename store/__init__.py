@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from store.code.features import extract_features
     from store.dossier.pages import find_kernel, find_task
     from store.hub import viewer
-    from store.importers.reading.run import run_import
+    from store.importers.reading.pieces import run_import
     from store.lake.location import Location
     from store.lake.reader import Lake
     from store.lake.result import Result
@@ -54,7 +54,7 @@ _HOMES = {
     "store.code.features": ("extract_features",),
     "store.dossier.pages": ("find_kernel", "find_task"),
     "store.hub": ("viewer",),
-    "store.importers.reading.run": ("run_import",),
+    "store.importers.reading.pieces": ("run_import",),
     "store.bounds": ("QueryLimits",),
     "store.lake.location": ("Location",),
     "store.lake.reader": ("Lake",),

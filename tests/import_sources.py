@@ -10,7 +10,7 @@ from typing import Any
 
 import store
 from store import ids
-from store.importers.reading.run import ImportSummary, run_import
+from store.importers.reading.pieces import ImportSummary, run_import
 
 TASK = '''import torch
 

@@ -13,7 +13,7 @@ from new_lakes import copy_starter_lake, give_id
 
 import store
 from store.importers import generated, starter
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 from store.lake.location import FolderLocation
 from store.upkeep import history, maintenance
 

@@ -38,7 +38,7 @@ from store.ids import content_id
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from store.lake.leases import Leases
+    from store.lake.location import Leases
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from store.errors import RowsRejected
 from store.ids import content_id
 
 if TYPE_CHECKING:
-    from store.lake.leases import Leases
+    from store.lake.location import Leases
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from evaluators.service.queue import extract_row_features
 from store.bounds import QueryLimits
 from store.code.entry_points import choose_stored
 from store.errors import FlywheelError, ServerBusy, UnknownName
-from store.lake.leases import Leases
-from store.lake.location import Location
+from store.lake.location import Leases, Location
 from store.mcp.lake_tools import IssuedPrompt, LakeTools
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from cyclopts.validators import Number
 from store import faults
 from store.bounds import QueryLimits
 from store.commandline import echo, members
+from store.commandline.display import list_rows
 from store.commandline.escape import quote_name
 from store.commandline.members import (
     CommandApp,
@@ -31,7 +32,6 @@ from store.commandline.members import (
     make_room_app,
 )
 from store.commandline.outputs import write_file
-from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 from store.lake.exclusions import Inclusions, describe_left_out
 from store.mcp.serving import Address, AgentLimits
@@ -679,11 +679,11 @@ def _import_command(importer: Member) -> Callable[..., None]:
         common: Common = COMMON,
     ) -> None:
         from store.foreign import parquet
-        from store.importers.reading import run as importing
+        from store.importers.reading import pieces
 
         limits = parquet.ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
         with parquet.use_limits(limits):
-            importing.run_command(importer, module, path, config or module.Config(), tag, common)
+            pieces.run_command(importer, module, path, config or module.Config(), tag, common)
 
     command.__annotations__["config"] = annotate_config(module.Config)
     return command

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from store.code.languages import find_fence
 from store.commandline import display, echo
+from store.commandline.display import list_rows
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
-from store.commandline.python_rows import list_rows
 from store.dossier.pages import Ancestry, Page
 
 if TYPE_CHECKING:

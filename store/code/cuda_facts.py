@@ -108,7 +108,12 @@ def read_cuda(text: str) -> CudaFacts:
     parser, query = _load_parser()
     tree = parser.parse(data)
     found = tree_sitter.QueryCursor(query).captures(tree.root_node)
-    if _count_error_bytes(found.get("error", [])) > _MOST_ERROR_SHARE * len(data.strip()):
+    # Error nodes nest: count the bytes under them once.
+    total, reached = 0, 0
+    for start, end in sorted((node.start_byte, node.end_byte) for node in found.get("error", [])):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    if total > _MOST_ERROR_SHARE * len(data.strip()):
         return CudaFacts()
     functions = [node for node in found.get("function", []) if not _is_in_sentence(node)]
     if not functions:
@@ -184,12 +189,3 @@ def _holds_arrays(functions: list[tree_sitter.Node], arrays: list[tree_sitter.No
         if place >= 0 and array.end_byte <= bodies[place][1]:
             return True
     return False
-
-
-def _count_error_bytes(nodes: list[tree_sitter.Node]) -> int:
-    """Count the bytes under error nodes once, although the nodes nest."""
-    total, reached = 0, 0
-    for start, end in sorted((node.start_byte, node.end_byte) for node in nodes):
-        total += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    return total

@@ -1,4 +1,4 @@
-"""Prints rows: as a table, JSON, CSV or Parquet."""
+"""Rows of Arrow as Python dictionaries, and as tables, JSON, CSV or Parquet to print."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import re
 import sys
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+from zoneinfo import ZoneInfo
 
+from store.bounds import read_bounds
 from store.commandline import echo
 from store.commandline.escape import encode_json, escape_terminal, escape_text, spell_bytes
-from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 SHOWN_ROWS = 100
 SHOWN_CHARACTERS = 60
@@ -170,3 +172,56 @@ def format_cell(value: object, characters: int = SHOWN_CHARACTERS) -> str:
         return text[:12]
     text = escape_terminal(text[: characters * 2])
     return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def list_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows that `to_pylist` returns, whatever times they contain.
+
+    PyArrow imports pandas for a time with a zone, so this function adds the zone UTC itself. A
+    value with a time that Python cannot represent, such as infinity or the year 20000, becomes its
+    text in DuckDB.
+    """
+    import pyarrow as pa
+
+    utc = ZoneInfo("UTC")
+    zoned: dict[str, bool] = {}
+    plain = table
+    for place, field in enumerate(table.schema):
+        kind = field.type
+        zoned[field.name] = pa.types.is_timestamp(kind) and kind.tz == utc.key and kind.unit != "ns"
+        if zoned[field.name]:
+            times: Any = table.column(place).cast(pa.timestamp(kind.unit))
+            plain = plain.set_column(place, field.name, times)
+    try:
+        rows: list[dict[str, Any]] = plain.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [_list_values(table.column(place)) for place in range(table.num_columns)]
+        names = table.schema.names
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    for name in (name for name, is_zoned in zoned.items() if is_zoned):
+        for row in rows:
+            row[name] = row[name] and row[name].replace(tzinfo=utc)
+    return rows
+
+
+def _list_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError):
+        pass
+    import duckdb
+    import pyarrow as pa
+
+    with duckdb.connect() as connection:
+        read_bounds(None).apply(connection, None)
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("spelled", pa.Table.from_arrays([column], ["value"]))
+        rows = connection.execute("SELECT value::VARCHAR FROM spelled").fetchall()
+    texts = [row[0] for row in rows]
+    values = list[Any]()
+    for value, text in zip(column, texts, strict=True):
+        try:
+            values.append(value.as_py())
+        except (OverflowError, ValueError):
+            values.append(text)
+    return values

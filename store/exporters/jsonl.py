@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from store.commandline.python_rows import list_rows
+from store.commandline.display import list_rows
 from store.exporters.writing.run import Tables, stream_tables
 from store.lake.reader import Lake
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.commandline import echo
-from store.commandline.python_rows import list_rows
+from store.commandline.display import list_rows
 from store.errors import UnknownName
 from store.lake import sql_files
 

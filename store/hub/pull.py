@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import store
 from store import ids
 from store.code import features, task_families
+from store.commandline.display import list_rows
 from store.commandline.escape import quote_name
-from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet
 from store.foreign.parquet import ParquetLimits, cast_null_types, clamp_times

@@ -57,7 +57,26 @@ def recognize(path: Path) -> str | None:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield a bundle per definition, with its workloads, solutions and traces."""
     root = sources.require_path(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
-    dataset = _read_dataset(root)
+    dataset: dict[str, _Parts] = {}
+    for text, fields in _read_objects(root, "definitions"):
+        definition = flashinfer.parse_definition(fields)
+        if definition.name in dataset:
+            raise ImportFailed(f"{fields.where}: {quote_name(definition.name)} is defined twice")
+        dataset[definition.name] = _Parts(definition=definition, hashes=[content_id(text)])
+    if not dataset:
+        raise ImportFailed(
+            f"{root} holds no definitions/**/*.json", "Name the folder that has definitions/ in it."
+        )
+    for text, fields in _read_objects(root, "solutions"):
+        parts = dataset[flashinfer.require_known(fields, dataset.keys())]
+        parts.solutions.append(flashinfer.parse_solution(fields))
+        parts.hashes.append(content_id(text))
+    for folder in ("workloads", "traces"):
+        for file in sorted((root / folder).rglob("*.jsonl")):
+            for fields, line in flashinfer.read_lines(sources.read_text(file, root), file):
+                trace = flashinfer.parse_trace(fields, dataset.keys())
+                dataset[trace.definition].traces.append(trace)
+                dataset[trace.definition].hashes.append(content_id(line))
     splits = decide_splits(NAME, [one.definition.op_type for one in dataset.values()], lake)
     reading = pieces.Import(
         *(lake, NAME, config),
@@ -84,30 +103,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             name,
             add,
         )
-
-
-def _read_dataset(root: Path) -> dict[str, _Parts]:
-    dataset: dict[str, _Parts] = {}
-    for text, fields in _read_objects(root, "definitions"):
-        definition = flashinfer.parse_definition(fields)
-        if definition.name in dataset:
-            raise ImportFailed(f"{fields.where}: {quote_name(definition.name)} is defined twice")
-        dataset[definition.name] = _Parts(definition=definition, hashes=[content_id(text)])
-    if not dataset:
-        raise ImportFailed(
-            f"{root} holds no definitions/**/*.json", "Name the folder that has definitions/ in it."
-        )
-    for text, fields in _read_objects(root, "solutions"):
-        parts = dataset[flashinfer.require_known(fields, dataset.keys())]
-        parts.solutions.append(flashinfer.parse_solution(fields))
-        parts.hashes.append(content_id(text))
-    for folder in ("workloads", "traces"):
-        for file in sorted((root / folder).rglob("*.jsonl")):
-            for fields, line in flashinfer.read_lines(sources.read_text(file, root), file):
-                trace = flashinfer.parse_trace(fields, dataset.keys())
-                dataset[trace.definition].traces.append(trace)
-                dataset[trace.definition].hashes.append(content_id(line))
-    return dataset
 
 
 def _read_objects(root: Path, folder: str) -> Iterator[tuple[str, Fields]]:

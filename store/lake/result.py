@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from store import faults
 from store.bounds import GB, Bounds, QueryLimits
+from store.commandline.display import list_rows
 from store.commandline.escape import encode_json
-from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 from store.lake.location import Location
 from store.lake.sql_files import name_query

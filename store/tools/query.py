@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.commandline.python_rows import list_rows
+from store.commandline.display import list_rows
 from store.errors import FlywheelError
 from store.mcp.lake_tools import LakeTools, Reply
 

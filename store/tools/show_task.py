@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from store.commandline.python_rows import list_rows
+from store.commandline.display import list_rows
 from store.dossier.pages import read_task_page
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import store
 from evaluators.audit import detect
 from store.importers import cuda_l1, starter
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 LOOK = 0.5
 HEAD = "import torch, time, os, sys\nimport torch.nn as nn\nimport torch.nn.functional as F\n"

@@ -20,7 +20,7 @@ from evaluators.scheduling.cases import read_cases
 from evaluators.timing.intervals import read_fallback_spreads
 from evaluators.timing.spreads import estimate_spread, read_spreads
 from store.importers import measured
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 TASK, GPU, LAPTOP = b.task(), b.device("H200", kind="cuda"), b.device("laptop")
 SIZES = b.workload(TASK)

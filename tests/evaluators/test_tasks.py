@@ -23,7 +23,7 @@ from evaluators.references.task import ReferenceFailed
 from evaluators.scheduling import task_audits
 from store.errors import SandboxFailed
 from store.importers import measured
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 MODEL = (
     "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return {}\n"

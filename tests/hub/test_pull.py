@@ -23,7 +23,7 @@ from store.hub.edition_writer import MANIFEST, Options
 from store.hub.publish import publish
 from store.hub.pull import pull
 from store.importers import cuda_l1
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 from store.lake.location import Location
 from store.upkeep import integrity
 

@@ -17,7 +17,7 @@ from store.hub.edition_writer import Options
 from store.hub.publish import publish
 from store.hub.pull import pull
 from store.importers import cuda_l1, published
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 TASK = """class Model:

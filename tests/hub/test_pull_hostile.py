@@ -25,7 +25,7 @@ from store.hub.edition_writer import Options
 from store.hub.publish import publish
 from store.hub.pull import PullSummary, pull
 from store.importers import starter
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 from store.lake.location import Location
 from store.upkeep import integrity
 

@@ -30,7 +30,7 @@ from store import ids
 from store.errors import FlywheelError
 from store.generated.writing import families
 from store.importers import generated
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 from store.lake.location import Location
 from store.upkeep import integrity
 from trainers.policies.interface import Sampling, open_policy

@@ -466,7 +466,7 @@ def test_a_release_beside_its_measurements_shows_kernels_that_differ_and_no_know
 ) -> None:
     from evaluators.audit import sweep
     from store.importers import cuda_l1, measured
-    from store.importers.reading.run import run_import
+    from store.importers.reading.pieces import run_import
 
     named = os.environ.get("FLYWHEEL_CUDA_L1")
     folder = Path(named) if named else ROOT.parent / "shared" / "data" / "cuda-l1"

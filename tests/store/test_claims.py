@@ -15,7 +15,7 @@ import pytest
 import store
 from store.headlines import story
 from store.importers import cuda_l1, published
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 TASK = """import torch
 

@@ -101,7 +101,7 @@ def test_pages_are_well_formed_and_their_parts_are_named(answers: dict[str, Any]
 @pytest.mark.slow
 def test_every_page_of_a_starter_lake_answers(tmp_path: Path) -> None:
     from store.importers import starter
-    from store.importers.reading.run import run_import
+    from store.importers.reading.pieces import run_import
 
     with store.writer(str(tmp_path / "lake"), author="tests") as writer:
         run_import(writer, starter, None, starter.Config())

@@ -15,7 +15,7 @@ from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet
 from store.foreign.parquet import ParquetLimits
 from store.importers import measured, sakana
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 MB = 1 << 20
 

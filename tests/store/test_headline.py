@@ -17,7 +17,7 @@ import store
 from store.errors import UnknownName
 from store.headlines import story
 from store.importers import cuda_l1, published
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.importers import cuda_l1, published
-from store.importers.reading.run import ImportSummary, run_import
+from store.importers.reading.pieces import ImportSummary, run_import
 
 ROOT = Path(__file__).parents[2]
 AUDIT = ROOT / "docs" / "audit"

@@ -13,8 +13,8 @@ import store
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet, text_files
 from store.importers import openevolve
-from store.importers.reading import pieces, run, sources
-from store.importers.reading.run import run_import
+from store.importers.reading import pieces, sources
+from store.importers.reading.pieces import run_import
 
 BY_NAME = {layout.name: layout for layout in LAYOUTS}
 QUICK = ("agent-kernel-arena", "claude-code", "kernelbot")
@@ -45,7 +45,7 @@ def test_a_malformed_file_leaves_nothing_and_an_import_resumes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pieces, "PIECE_RECORDS", 1)
-    monkeypatch.setattr(run, "GROUP_BUNDLES", 1)
+    monkeypatch.setattr(pieces, "GROUP_BUNDLES", 1)
     layout, lake = BY_NAME[name], tmp_path / "lake"
     damaged = write(layout, tmp_path / "damaged")
     place = break_record(tmp_path / "damaged" / layout.target)

@@ -13,7 +13,7 @@ import store
 from store.errors import ImportFailed
 from store.importers import flashinfer_trace
 from store.importers.reading.flashinfer import STATUSES
-from store.importers.reading.run import ImportSummary, run_import
+from store.importers.reading.pieces import ImportSummary, run_import
 
 REFERENCE = """import torch
 

@@ -22,7 +22,7 @@ from store.errors import ImportFailed, UnknownName
 from store.generated.writing import families, words
 from store.generated.writing.task import Task
 from store.importers import generated
-from store.importers.reading.run import ImportSummary, run_import
+from store.importers.reading.pieces import ImportSummary, run_import
 
 NAMES = families.family_names()
 

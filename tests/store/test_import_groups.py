@@ -17,7 +17,7 @@ import store
 from store import ids
 from store.errors import ImportFailed, RowsRejected
 from store.importers import kernels
-from store.importers.reading import run
+from store.importers.reading import pieces
 from store.writing.bundle import Bundle
 
 TASKS = 7
@@ -25,11 +25,11 @@ KILLED = """
 import os, pathlib, signal, sys
 import store
 from store.importers import kernels
-from store.importers.reading import run
+from store.importers.reading import pieces
 from store.writing.writer import Writer
 
 lake, source, place = sys.argv[1:]
-run.GROUP_BUNDLES = 2
+pieces.GROUP_BUNDLES = 2
 append_all, stored = Writer.append_all, []
 
 
@@ -48,7 +48,7 @@ def append(writer, bundles, **options):
 Writer.append_all = append
 with store.writer(lake, author="tests") as writer:
     progress = die if place == "committed" else None
-    run.run_import(writer, kernels, pathlib.Path(source), kernels.Config(), progress)
+    pieces.run_import(writer, kernels, pathlib.Path(source), kernels.Config(), progress)
 """
 
 
@@ -75,7 +75,7 @@ def test_bundles_are_committed_in_groups(
     lake = tmp_path / "lake"
     store.writer(str(lake), author="tests").close()
     before = count_snapshots(lake)
-    monkeypatch.setattr(run, "GROUP_BUNDLES", 3)
+    monkeypatch.setattr(pieces, "GROUP_BUNDLES", 3)
     summary = import_source(lake, kernels, folder)
     assert (summary.files, summary.skipped, summary.rows["kernels"]) == (TASKS, 0, TASKS)
     assert count_snapshots(lake) - before == 3
@@ -127,12 +127,12 @@ def test_a_bad_bundle_is_refused_and_the_others_are_stored(
     importer = make_importer(make_bundle(1), make_bundle(2, "0" * 64), make_bundle(3))
     with store.writer(str(lake), author="tests") as writer:
         with pytest.raises(RowsRejected, match="kernel_id is the hash"):
-            run.run_import(writer, importer, None, None, told.__setitem__)
+            pieces.run_import(writer, importer, None, None, told.__setitem__)
         assert told == {"kernel 1": True, "kernel 3": True}
         assert "refused kernel 2: " in caplog.text
         told.clear()
         with pytest.raises(RowsRejected, match="kernel_id is the hash"):
-            run.run_import(writer, importer, None, None, told.__setitem__)
+            pieces.run_import(writer, importer, None, None, told.__setitem__)
         assert told == {"kernel 1": False, "kernel 3": False}
     assert count(lake, "kernels") == 2
     with store.open(str(lake)) as opened:
@@ -146,5 +146,5 @@ def test_bundles_before_a_malformed_file_are_stored(tmp_path: Path) -> None:
         store.writer(str(lake), author="tests") as writer,
         pytest.raises(ImportFailed, match="line 7"),
     ):
-        run.run_import(writer, importer, None, None)
+        pieces.run_import(writer, importer, None, None)
     assert count(lake, "kernels") == 2

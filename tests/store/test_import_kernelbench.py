@@ -17,7 +17,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.importers import kernelbench, kernelbench_run
-from store.importers.reading.run import ImportSummary, run_import
+from store.importers.reading.pieces import ImportSummary, run_import
 
 TASK = '''import torch
 import torch.nn as nn
@@ -152,7 +152,7 @@ def test_a_repeated_import_adds_nothing(writer: store.Writer, checkout: Path) ->
 def test_an_interrupted_import_goes_on(
     writer: store.Writer, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.importers.reading.run.GROUP_BUNDLES", 1)
+    monkeypatch.setattr("store.importers.reading.pieces.GROUP_BUNDLES", 1)
 
     class Stop(Exception):
         pass

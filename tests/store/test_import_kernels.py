@@ -12,7 +12,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.importers import kernels
-from store.importers.reading.run import ImportSummary, run_import
+from store.importers.reading.pieces import ImportSummary, run_import
 
 TASK = """import torch
 

@@ -11,7 +11,7 @@ import pytest
 import store
 from store.errors import ImportFailed
 from store.importers import published
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 
 @pytest.fixture(scope="module")

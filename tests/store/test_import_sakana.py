@@ -13,7 +13,7 @@ import pytest
 import store
 from store.errors import ImportFailed
 from store.importers import sakana
-from store.importers.reading.run import ImportSummary, run_import
+from store.importers.reading.pieces import ImportSummary, run_import
 
 TASK = '''import torch
 

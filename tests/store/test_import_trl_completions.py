@@ -12,7 +12,7 @@ import store
 from store import ids
 from store.errors import ImportFailed, UnknownName
 from store.importers import starter, trl_completions
-from store.importers.reading.run import ImportSummary, run_import
+from store.importers.reading.pieces import ImportSummary, run_import
 
 ANSWER = """### Performance Analysis
 Memory bound.

@@ -13,7 +13,7 @@ from store.cli import show
 from store.dossier import pages
 from store.errors import ImportFailed, UnknownName
 from store.importers import measured, starter
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 DOCS = Path(store.__file__).parent.parent / "docs"
 

@@ -16,7 +16,7 @@ from lake_places import LakePlaces
 import store
 from store.errors import ImportFailed, RowsRejected
 from store.importers import measured
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 from store.lake.location import Location
 from store.upkeep import integrity
 

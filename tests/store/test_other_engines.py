@@ -16,7 +16,7 @@ import store
 from store.exporters import parquet
 from store.exporters.writing.run import Tables, export
 from store.importers import starter
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 PAGE = (Path(store.__file__).parents[1] / "docs" / "cluster.md").read_text("utf-8")
 POLARS, RAY = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 import store
-from store.commandline.python_rows import list_rows
+from store.commandline.display import list_rows
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 

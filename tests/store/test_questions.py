@@ -16,7 +16,7 @@ import store
 from lab.merge import merge
 from store.commandline import display
 from store.importers import starter
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "questions.md"

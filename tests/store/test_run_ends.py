@@ -27,7 +27,7 @@ from store.errors import FlywheelError
 from store.explore.page.view import View
 from store.explore.pages import run as run_page
 from store.explore.server.readers import Readers
-from store.lake.leases import FolderLeases
+from store.lake.location import FolderLeases
 from store.schema import catalog as catalogs
 
 RUN = """

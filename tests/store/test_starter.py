@@ -19,7 +19,7 @@ from store import ids
 from store.dossier import pages
 from store.errors import ImportFailed
 from store.importers import starter
-from store.importers.reading.run import ImportSummary, run_import
+from store.importers.reading.pieces import ImportSummary, run_import
 from store.schema import catalog
 
 SUITE = starter.read_suite()

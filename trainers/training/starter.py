@@ -16,7 +16,7 @@ def import_starter(job: Job, tasks: tuple[str, ...] = ()) -> None:
     Raises LakeNotFound if a lake that --lake or FLYWHEEL_LAKE names is missing.
     """
     from store.importers import starter
-    from store.importers.reading.run import run_import, summarize
+    from store.importers.reading.pieces import run_import, summarize
 
     try:
         with store.open(job.lake_url) as lake:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from store.commandline.python_rows import list_rows
+from store.commandline.display import list_rows
 from store.errors import FlywheelError
 from store.lake.sql_files import SqlQuestion, read_question
 from store.schema.sql_text import quote_values

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from store.commandline.python_rows import list_rows
+from store.commandline.display import list_rows
 from store.errors import FlywheelError, UnknownName
 from store.explore.page.model import (
     SQL,

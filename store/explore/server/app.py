@@ -21,9 +21,9 @@ from urllib.parse import parse_qs, urlencode
 import store
 from store.bounds import QueryLimits
 from store.commandline import echo
+from store.commandline.display import list_rows
 from store.commandline.escape import encode_json
 from store.commandline.listening import LOOPBACK, AccessToken, listen, make_server
-from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError, ServerBusy, SnapshotNotFound, UnknownName
 from store.explore.page import charts, render
 from store.explore.page.model import REPORT, SQL, Page, Panel, Row
