@@ -48,10 +48,7 @@ FAULTS: dict[str, tuple[str, str]] = {
         "a file would be larger than files may be, in {place}",
         f"Raise the limit (`ulimit -f`), or name a place on another disk, {_AGAIN}.",
     ),
-    "denied": (
-        "you have no right to {place}",
-        f"Test its rights with `ls -ld`, {_OWNER}.",
-    ),
+    "denied": ("you have no right to {place}", f"Test its rights with `ls -ld`, {_OWNER}."),
     "read-only": (
         "{place} is on a read-only file system",
         f"Remount it writable, or name a place on another one, {_AGAIN}.",
@@ -106,10 +103,7 @@ FAULTS: dict[str, tuple[str, str]] = {
         "{place} is damaged",
         "`store check --full` names every damaged file. Copy it back from a backup.",
     ),
-    "damaged": (
-        "{place} is damaged, or no database",
-        f"{RESTORE_LAKE} Or name another lake.",
-    ),
+    "damaged": ("{place} is damaged, or no database", f"{RESTORE_LAKE} Or name another lake."),
     "unusable": (
         "{place} cannot be read or written",
         f"Test that place and the network, {_AGAIN}.",
@@ -141,10 +135,7 @@ FAULTS: dict[str, tuple[str, str]] = {
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the host's role; another "
         "server than AWS is named by AWS_ENDPOINT_URL.",
     ),
-    "network": (
-        "no connection to {place}",
-        f"Test the address and the network, {_AGAIN}.",
-    ),
+    "network": ("no connection to {place}", f"Test the address and the network, {_AGAIN}."),
     "timeout": ("{place} did not answer in time", f"Test the network, {_AGAIN} later."),
     "broken": (
         "{place} ended the connection",

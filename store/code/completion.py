@@ -55,26 +55,15 @@ _STARTS = re.compile(r"(?:import |from [\w.]+ import |class |def |@|\"\"\"|#!)")
 
 
 _SECTIONS = {
-    "performance analysis": "analysis",
-    "analysis": "analysis",
-    "analysis of performance": "analysis",
-    "performance": "analysis",
-    "algorithm design": "design",
-    "algorithmic design": "design",
-    "algorithm": "design",
-    "design": "design",
-    "optimization strategy": "design",
-    "optimisation strategy": "design",
-    "strategy": "design",
-    "plan": "design",
-    "code implementation": "code",
-    "implementation": "code",
-    "code": "code",
-    "final code": "code",
-    "final implementation": "code",
-    "complete code": "code",
-    "solution": "code",
-    "answer": "code",
+    name: kind
+    for kind, names in {
+        "analysis": "performance analysis|analysis|analysis of performance|performance",
+        "design": "algorithm design|algorithmic design|algorithm|design|optimization strategy"
+        "|optimisation strategy|strategy|plan",
+        "code": "code implementation|implementation|code|final code|final implementation"
+        "|complete code|solution|answer",
+    }.items()
+    for name in names.split("|")
 }
 _NAME = "|".join(sorted(map(re.escape, _SECTIONS), key=len, reverse=True))
 # Matches one line; only its first 200 characters are examined.
@@ -327,11 +316,7 @@ def _read_heading(line: str) -> tuple[str, str] | None:
 
 
 def _find_code(
-    answer: str,
-    lines: Sequence[str],
-    blocks: Sequence[_Block],
-    code_line: int,
-    finish_reason: str,
+    answer: str, lines: Sequence[str], blocks: Sequence[_Block], code_line: int, finish_reason: str
 ) -> tuple[str, _Block | None] | str:
     """Return the code with its block, or why there is none."""
     cut_off = finish_reason == "length"

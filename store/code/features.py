@@ -138,9 +138,7 @@ class Features:
 
 
 def extract(
-    code: str,
-    other_files: Sequence[Mapping[str, str]] | None = None,
-    path: str = "kernel.py",
+    code: str, other_files: Sequence[Mapping[str, str]] | None = None, path: str = "kernel.py"
 ) -> tuple[Features, list[bytes]]:
     """Return the features of one kernel and its code tokens; never raises for any text.
 

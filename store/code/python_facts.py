@@ -166,11 +166,7 @@ _GRAPHS = _prefix_words(
 _STREAMS = _prefix_words(
     "Stream stream ExternalStream StreamContext set_stream", "torch.cuda.", "torch.cuda.streams."
 ) | _prefix_words("Stream ExternalStream", "cupy.cuda.")
-_FLAGS = (
-    "torch.backends.cudnn.",
-    "torch.backends.cuda.matmul.",
-    "torch.backends.fp32_precision",
-)
+_FLAGS = ("torch.backends.cudnn.", "torch.backends.cuda.matmul.", "torch.backends.fp32_precision")
 _FLAG_CALLS = frozenset(("torch.set_float32_matmul_precision", "torch.backends.cudnn.flags"))
 _LOW_PRECISION = _prefix_words(
     "float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.", "triton.language."

@@ -132,9 +132,7 @@ _KERNELBENCH_TEST = (
 )
 # `choose_test` decided this split once, over the 250 tasks of revision v0. Every lake uses it, also
 # for a part of the suite or for another revision.
-_DECIDED = {
-    "kernelbench": frozenset(_KERNELBENCH_TEST.split()),
-}
+_DECIDED = {"kernelbench": frozenset(_KERNELBENCH_TEST.split())}
 
 EVALUATION_SUITES = frozenset({"sol-execbench"})
 """Suites whose license permits evaluation only: all of their families are on the test side."""
@@ -158,12 +156,7 @@ def split_rows(
     elif test is None:
         test = choose_test(suite, named, [None] * len(named), test_share)
     return [
-        {
-            "suite": suite,
-            "family": name,
-            "split": "test" if name in test else "train",
-            "rule": rule,
-        }
+        {"suite": suite, "family": name, "split": "test" if name in test else "train", "rule": rule}
         for name in sorted(set(named))
     ]
 

@@ -43,8 +43,7 @@ TECHNIQUES = {
         phrase=_words(r"coalesc|vectori[sz]ed (?:load|memory|access)|float4|__ldg"),
     ),
     "cuda_graphs": Technique(
-        syntax="CUDA graph capture, from Python or C++",
-        phrase=_words(r"cuda.?graph"),
+        syntax="CUDA graph capture, from Python or C++", phrase=_words(r"cuda.?graph")
     ),
     "cudnn_flags": Technique(
         syntax="torch.backends.cudnn or matmul precision flags are set",
@@ -56,8 +55,7 @@ TECHNIQUES = {
         phrase=_words(r"\bfus(?:e|es|ed|ing|ion)\b"),
     ),
     "in_place": Technique(
-        syntax="methods such as relu_(), inplace=True, out=",
-        phrase=_words(r"\bin.?place\b"),
+        syntax="methods such as relu_(), inplace=True, out=", phrase=_words(r"\bin.?place\b")
     ),
     "memory_layout": Technique(
         syntax="channels_last, as_strided, copies of transposed weights",
@@ -68,12 +66,10 @@ TECHNIQUES = {
         phrase=_words(r"(?:half|mixed).precision|\b(?:fp|bf|float|bfloat)16\b|\btf32\b"),
     ),
     "register_use": Technique(
-        syntax="arrays that are local to functions of the device",
-        phrase=_words(r"\bregisters?\b"),
+        syntax="arrays that are local to functions of the device", phrase=_words(r"\bregisters?\b")
     ),
     "shared_memory": Technique(
-        syntax="__shared__ arrays",
-        phrase=_words(r"shared.memory|__shared__"),
+        syntax="__shared__ arrays", phrase=_words(r"shared.memory|__shared__")
     ),
     "short_circuit": Technique(
         syntax="returns a constant tensor without reading the input",
@@ -83,18 +79,11 @@ TECHNIQUES = {
         syntax="wmma, mma.sync, triton.language.dot",
         phrase=_words(r"tensor.core|\bwmma\b|mma\.sync"),
     ),
-    "torch_compile": Technique(
-        syntax="torch.compile",
-        phrase=_words(r"torch\.compile"),
-    ),
+    "torch_compile": Technique(syntax="torch.compile", phrase=_words(r"torch\.compile")),
     "torch_jit": Technique(
-        syntax="torch.jit script, trace or freeze",
-        phrase=_words(r"torch\.jit"),
+        syntax="torch.jit script, trace or freeze", phrase=_words(r"torch\.jit")
     ),
-    "unrolling": Technique(
-        syntax="#pragma unroll, triton static_range",
-        phrase=_words(r"unroll"),
-    ),
+    "unrolling": Technique(syntax="#pragma unroll, triton static_range", phrase=_words(r"unroll")),
     "warp_reduction": Technique(
         syntax="__shfl_*_sync, __reduce_*_sync, cub warp primitives",
         phrase=_words(r"warp.{0,12}(?:reduc|shuffle|primitive)|__shfl"),

@@ -171,11 +171,7 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no"
 
 
 def read_csv(
-    file: Path,
-    required: Sequence[str],
-    *,
-    numbers: Sequence[str] = (),
-    flags: Sequence[str] = (),
+    file: Path, required: Sequence[str], *, numbers: Sequence[str] = (), flags: Sequence[str] = ()
 ) -> Iterator[Fields]:
     """Yield the rows of a CSV file with a header.
 

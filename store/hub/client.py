@@ -51,10 +51,7 @@ class Hub:
     """A connection to the Hub."""
 
     def __init__(
-        self,
-        endpoint: str | None = None,
-        token: str | None = None,
-        timeout_s: float = TIMEOUT_S,
+        self, endpoint: str | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
         import huggingface_hub
         from huggingface_hub.utils import disable_progress_bars
@@ -139,11 +136,7 @@ class Hub:
                 *(CommitOperationDelete(path, is_folder=False) for path in gone),
             ]
             made = self.api.create_commit(
-                repo,
-                operations,
-                commit_message=message,
-                repo_type=_KIND,
-                parent_commit=parent,
+                repo, operations, commit_message=message, repo_type=_KIND, parent_commit=parent
             )
             return str(made.oid)
 

@@ -342,21 +342,14 @@ _OWN_IDS = {
 }
 """Records that rows belong to, with the query for the ids of those that this lake made."""
 _ATTACHED = {
-    "policies": {"run_id": "run"},
-    "generations": {"run_id": "run"},
-    "evaluations": {"run_id": "run"},
+    **dict.fromkeys(
+        ("policies", "generations", "evaluations", "rewards", "run_ends", "metrics", "findings")
+        + ("scans", "claims", "datasets", "sessions"),
+        {"run_id": "run"},
+    ),
     "timings": {"evaluation_id": "evaluation", "session_id": "timing session"},
-    "rewards": {"run_id": "run"},
-    "run_ends": {"run_id": "run"},
-    "metrics": {"run_id": "run"},
-    "findings": {"run_id": "run"},
-    "scans": {"run_id": "run"},
-    "claims": {"run_id": "run"},
-    "datasets": {"run_id": "run"},
     "dataset_rows": {"dataset_id": "dataset"},
-    "sessions": {"run_id": "run"},
-    "session_steps": {"session_id": "session"},
-    "tool_calls": {"session_id": "session"},
+    **dict.fromkeys(("session_steps", "tool_calls"), {"session_id": "session"}),
     # An own audit on the device has the key of such a row, and would be dropped as its duplicate.
     "task_audits": {"device_id": "device"},
 }

@@ -82,10 +82,7 @@ def _add_dialogue(config: Config, rows: BundleRows, row: Fields) -> None:
     """Add the attempts of a dialogue, each with the messages before it as its prompt."""
     uuid = f"coldstart-{row.require_whole('uuid')}"
     task_id = rows.add_suite_task(
-        row.code("original_python_code"),
-        suite=NAME,
-        revision=config.source_revision,
-        name=uuid,
+        row.code("original_python_code"), suite=NAME, revision=config.source_revision, name=uuid
     )
     messages = _read_messages(row, "messages")
     attempts: list[Attempt] = []

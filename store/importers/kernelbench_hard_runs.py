@@ -83,8 +83,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     if left_out:
         log.warning("%d transcripts are of a harness whose form is not read", left_out)
     yield from pieces.Import(lake, NAME, config, source="Infatoshi/kernelbench-hard-runs").read(
-        files,
-        lambda: partial(_add, tasks, config.gpu, SessionRows(NAME, kernel_file="solution.*")),
+        files, lambda: partial(_add, tasks, config.gpu, SessionRows(NAME, kernel_file="solution.*"))
     )
 
 

@@ -32,8 +32,7 @@ log = logging.getLogger(__name__)
 NAME = "sol-execbench"
 EVALUATION_LICENSE = "LicenseRef-NVIDIA-Evaluation-Dataset"
 COLUMNS = pieces.name_columns(
-    required="name axes inputs reference workloads",
-    optional="outputs custom_inputs_entrypoint",
+    required="name axes inputs reference workloads", optional="outputs custom_inputs_entrypoint"
 )
 _LEVEL = re.compile(r"L([0-9])(?:-.*)?")
 """Name of a folder or file with the problems of one level."""

@@ -65,10 +65,7 @@ class DataFiles(ABC):
 
     @abstractmethod
     def list_new(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        since_s: float,
-        tables: Collection[str],
+        self, connection: duckdb.DuckDBPyConnection, since_s: float, tables: Collection[str]
     ) -> list[str]:
         """Return the paths of files of these tables that were written since a time.
 
@@ -177,10 +174,7 @@ class FolderFiles(DataFiles):
         sync(target.parent)
 
     def list_new(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        since_s: float,
-        tables: Collection[str],
+        self, connection: duckdb.DuckDBPyConnection, since_s: float, tables: Collection[str]
     ) -> list[str]:
         oldest = name_file(since_s)
         found: list[str] = []
@@ -350,10 +344,7 @@ class BucketFiles(DataFiles):
                 target.write(piece)
 
     def list_new(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        since_s: float,
-        tables: Collection[str],
+        self, connection: duckdb.DuckDBPyConnection, since_s: float, tables: Collection[str]
     ) -> list[str]:
         oldest = name_file(since_s)
         # Listing by what the names of old and future files have in common takes one request for

@@ -405,11 +405,7 @@ def _build_catalog(document: Any, origin: str) -> Catalog:
         # Such as a date among the fields, which YAML has and JSON has not.
         raise CatalogError(f"{origin} is not a catalog: {error}", _SHAPE) from error
     catalog = Catalog(
-        tables=tables,
-        enums=enums,
-        baselines=baselines,
-        schema=file.schema,
-        definition=definition,
+        tables=tables, enums=enums, baselines=baselines, schema=file.schema, definition=definition
     )
     for table in tables.values():
         _check_table(table, catalog)

@@ -159,10 +159,7 @@ def check_keys(table: Table, rows: pa.Table) -> None:
         counts = keys.value_counts().to_pylist()
         repeated = [str(one["values"]) for one in counts if one["counts"] > 1]
         raise RowsRejected(
-            table.name,
-            describe_key(table),
-            len(keys) - distinct,
-            describe_keys(table, repeated),
+            table.name, describe_key(table), len(keys) - distinct, describe_keys(table, repeated)
         )
 
 

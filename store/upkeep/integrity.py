@@ -48,10 +48,7 @@ _RULES = {
         "state of the cache and origin",
         ("session_id", "clock"),
     ),
-    "arms_once": (
-        "a session has every arm once by each clock",
-        ("session_id", "clock", "arm"),
-    ),
+    "arms_once": ("a session has every arm once by each clock", ("session_id", "clock", "arm")),
     "own_evaluation": (
         "a session has the kernel, task and workload of its evaluation, and its device or one of "
         "the same name and kind",

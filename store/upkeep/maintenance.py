@@ -23,13 +23,7 @@ from store import faults
 from store.errors import FlywheelError, LakeUnreachable
 from store.faults import replace_file
 from store.lake import checksums
-from store.lake.attachment import (
-    WRITE_DATA_PATH,
-    attach,
-    connect,
-    list_filled_tables,
-    pin,
-)
+from store.lake.attachment import WRITE_DATA_PATH, attach, connect, list_filled_tables, pin
 from store.lake.checksums import DataFile, hash_file
 from store.lake.data_files import NewFiles, Stamp
 from store.lake.host import rename_durably
@@ -446,10 +440,7 @@ def _record_checksums(connection: duckdb.DuckDBPyConnection, location: Location)
 
 
 def _call(
-    connection: duckdb.DuckDBPyConnection,
-    location: Location,
-    *calls: str,
-    moves_rows: bool = False,
+    connection: duckdb.DuckDBPyConnection, location: Location, *calls: str, moves_rows: bool = False
 ) -> None:
     """Run maintenance calls in a commit that names its author.
 

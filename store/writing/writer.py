@@ -175,11 +175,7 @@ class Writer:
         return self._seen
 
     def load(
-        self,
-        tables: Mapping[str, Rows | pa.RecordBatchReader],
-        message: str,
-        *,
-        bundle_id: str,
+        self, tables: Mapping[str, Rows | pa.RecordBatchReader], message: str, *, bundle_id: str
     ) -> int | None:
         """Store many rows in one transaction, without the spool; return its snapshot.
 
