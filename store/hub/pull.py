@@ -341,18 +341,18 @@ _OWN_IDS = {
     "UNION SELECT device_id FROM task_audits WHERE origin IS NULL",
 }
 """Records that rows belong to, with the query for the ids of those that this lake made."""
-_ATTACHED = {
-    **dict.fromkeys(
-        ("policies", "generations", "evaluations", "rewards", "run_ends", "metrics", "findings")
-        + ("scans", "claims", "datasets", "sessions"),
-        {"run_id": "run"},
-    ),
-    "timings": {"evaluation_id": "evaluation", "session_id": "timing session"},
-    "dataset_rows": {"dataset_id": "dataset"},
-    **dict.fromkeys(("session_steps", "tool_calls"), {"session_id": "session"}),
-    # An own audit on the device has the key of such a row, and would be dropped as its duplicate.
-    "task_audits": {"device_id": "device"},
-}
+_ATTACHED: dict[str, dict[str, str]] = {
+    table: dict([column])
+    for column, tables in {
+        ("run_id", "run"): "policies generations evaluations rewards run_ends metrics findings "
+        "scans claims datasets sessions",
+        ("dataset_id", "dataset"): "dataset_rows",
+        ("session_id", "session"): "session_steps tool_calls",
+        # An own audit on the device has the key of such a row, and would be dropped as its copy.
+        ("device_id", "device"): "task_audits",
+    }.items()
+    for table in tables.split()
+} | {"timings": {"evaluation_id": "evaluation", "session_id": "timing session"}}
 """Tables whose rows add to such a record, by these columns."""
 
 
