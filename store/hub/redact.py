@@ -102,10 +102,16 @@ class Redactor:
             if (table.name, name) in VERBATIM:
                 place = f"{table.name}.{name}"
                 self.unchanged[place] += len(_find_matching(rows.column(name), HOMES))
-        kept = [
-            self._scrub_column(table, column, rows.column(column.name))
-            for column in self.list_columns(table)
-        ]
+        kept: list[pa.ChunkedArray] = []
+        for column in self.list_columns(table):
+            values, place = rows.column(column.name), f"{table.name}.{column.name}"
+            if column.sensitivity == "pseudonymous":
+                self.hashed[place] += len(values) - values.null_count
+                kept.append(_map_values(values, self.hash_name, None))
+                continue
+            kept.append(self.redact_column(table, column, values))
+            if is_scrubbed(table, column):
+                self.scrubbed[place] += _count_differences(values, kept[-1])
         return pa.Table.from_arrays(kept, schema=self.build_schema(table))
 
     def hash_name(self, value: str) -> str:
@@ -152,19 +158,6 @@ class Redactor:
             return self.scrub_text(value)
         clean = self._scrub_value(found, "")
         return value if clean == found else json.dumps(clean, ensure_ascii=False)
-
-    def _scrub_column(
-        self, table: Table, column: Column, values: pa.ChunkedArray
-    ) -> pa.ChunkedArray:
-        place = f"{table.name}.{column.name}"
-        if column.sensitivity == "pseudonymous":
-            self.hashed[place] += len(values) - values.null_count
-            return _map_values(values, self.hash_name, None)
-        if not is_scrubbed(table, column):
-            return values
-        clean = self.redact_column(table, column, values)
-        self.scrubbed[place] += _count_differences(values, clean)
-        return clean
 
     def redact_column(
         self, table: Table, column: Column, values: pa.ChunkedArray

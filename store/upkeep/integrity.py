@@ -237,7 +237,17 @@ def _check_lake(
     filled = list_filled_tables(connection, location)
     counts = {table.name: 0 for table in tables if table.name not in filled}
     newest = find_newest_snapshot(connection)
-    copies = _SmallCopies(connection, location, 0 if checked.snapshot >= 0 else SMALL_ROWS)
+    # DuckLake queries its catalog several times for every scan, and each rule of a table and each
+    # reference to it is a scan. Therefore small tables are copied.
+    most_rows = 0 if checked.snapshot >= 0 else SMALL_ROWS
+    small = connection.execute(
+        location.qualify(
+            f"SELECT table_name FROM {METADATA}.ducklake_table "
+            f"JOIN {METADATA}.ducklake_table_stats USING (table_id) "
+            f"WHERE record_count <= {most_rows}"
+        )
+    ).fetchall()
+    copied: set[str] = set()
     for number, table in enumerate(tables):
         progress(number, len(tables), "tables checked")
         if table.name in filled and table.name not in broken:
@@ -246,14 +256,19 @@ def _check_lake(
             try:
                 row = connection.execute(f"SELECT count(*) FROM lake.{table.name}").fetchone()
                 counts[table.name] = int(row[0]) if row else 0
+                if counts[table.name] and (table.name,) in small:
+                    connection.execute(
+                        f"CREATE TEMP TABLE checked_{table.name} AS FROM lake.{table.name}"
+                    )
+                    copied.add(table.name)
                 if counts[table.name]:
-                    problems += _check_table(connection, catalog, table, later, broken, copies)
+                    problems += _check_table(connection, catalog, table, later, broken, copied)
             except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 faults.raise_unless_damage(error, files[0].files.url if files else "the lake")
                 # The error has ended the transaction.
                 connection.execute("ROLLBACK")
                 connection.execute("BEGIN")
-                copies.forget()
+                copied.clear()
                 counts.pop(table.name, None)
                 broken.add(table.name)
                 mine = [one for one in files if one.table == table.name]
@@ -311,48 +326,13 @@ def _check_lake(
         )
 
 
-class _SmallCopies:
-    """Makes and finds copies of small tables, in the transaction of a check.
+def _name_relation(table: Table, copied: set[str]) -> str:
+    """Return SQL, as a relation, for the rows of a table: its copy, or the table itself.
 
-    DuckLake queries its catalog several times for every scan, and each rule of a table and each
-    reference to it is a scan.
+    A table without a copy is read from the lake in part. A copy reads all of it, and damage of
+    columns that the caller does not ask for would end the check of another table.
     """
-
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, location: Location, most_rows: int
-    ) -> None:
-        """Find the tables of at most `most_rows` rows."""
-        self._connection = connection
-        rows = connection.execute(
-            location.qualify(
-                f"SELECT table_name FROM {METADATA}.ducklake_table "
-                f"JOIN {METADATA}.ducklake_table_stats USING (table_id) "
-                f"WHERE record_count <= {most_rows}"
-            )
-        ).fetchall()
-        self._small = {str(row[0]) for row in rows}
-        self._copied: set[str] = set()
-
-    def add(self, table: Table) -> None:
-        """Copy a table if it is small."""
-        if table.name in self._small:
-            self._connection.execute(
-                f"CREATE TEMP TABLE checked_{table.name} AS FROM lake.{table.name}"
-            )
-            self._copied.add(table.name)
-
-    def find(self, table: Table) -> str:
-        """Return SQL, as a relation, for the rows of a table: its copy, or the table itself.
-
-        A table without a copy is read from the lake in part. A copy reads all of it, and damage of
-        columns that the caller does not ask for would end the check of another table.
-        """
-        copied = table.name in self._copied
-        return f"temp.checked_{table.name}" if copied else f"lake.{table.name}"
-
-    def forget(self) -> None:
-        """Forget the copies, whose transaction has ended."""
-        self._copied.clear()
+    return f"temp.checked_{table.name}" if table.name in copied else f"lake.{table.name}"
 
 
 def _select_later(table: Table, since: int, newest: int) -> str | None:
@@ -381,15 +361,14 @@ def _check_table(
     table: Table,
     later: str | None,
     broken: set[str],
-    copies: _SmallCopies,
+    copied: set[str],
 ) -> list[Problem]:
     """Return the rules that rows break.
 
     `later` selects the rows to test, None all of them. Their keys must be unique in the whole
     table, and they may refer to any row. References to the tables in `broken` are not tested.
     """
-    copies.add(table)
-    whole = copies.find(table)
+    whole = _name_relation(table, copied)
     relation = later or whole
     problems: list[Problem] = []
     try:
@@ -413,7 +392,7 @@ def _check_table(
             listed = f"unnest({value})" if column.type.endswith("[]") else value
             dangling = (
                 f"SELECT v FROM (SELECT DISTINCT {listed} AS v FROM {relation}) "
-                f'ANTI JOIN {copies.find(target)} AS t ON v = t."{target.key[0]}" '
+                f'ANTI JOIN {_name_relation(target, copied)} AS t ON v = t."{target.key[0]}" '
                 "WHERE v IS NOT NULL"
             )
             rule = row_checks.describe_reference(column, target)

@@ -75,15 +75,6 @@ class Record:
     """Why it cannot be read; then it has no bundles."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Records that are committed in one transaction."""
-
-    records: list[Record]
-    finished: list[Path]
-    """Files that have no records after these."""
-
-
 class Spool:
     """Appends records to this writer's file in the spool."""
 
@@ -202,9 +193,12 @@ def _seal_all(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{SEALED}"))
 
 
-def read_groups(catalog: Catalog, folder: Path, own: Sequence[Bundle] = ()) -> Iterator[Group]:
+def read_groups(
+    catalog: Catalog, folder: Path, own: Sequence[Bundle] = ()
+) -> Iterator[tuple[list[Record], list[Path]]]:
     """Seal the files of a spool and yield their records in groups; call it in this host's turn.
 
+    Each group is for one transaction, and comes with the files that have no records after it.
     The caller's own bundles come last. The caller removes the finished files of a group when it
     has committed the group.
     """
@@ -219,7 +213,7 @@ def read_groups(catalog: Catalog, folder: Path, own: Sequence[Bundle] = ()) -> I
         for record in coming:
             full = bundles + len(record.bundles) > GROUP_BUNDLES
             if records and (full or size + len(record.data) > GROUP_BYTES):
-                yield Group(records=records, finished=finished)
+                yield records, finished
                 records, finished, bundles, size = [], [], 0, 0
             records.append(record)
             bundles += len(record.bundles)
@@ -227,7 +221,7 @@ def read_groups(catalog: Catalog, folder: Path, own: Sequence[Bundle] = ()) -> I
         if file is not None:
             finished.append(file)
     if records or finished:
-        yield Group(records=records, finished=finished)
+        yield records, finished
 
 
 def _read_file(catalog: Catalog, file: Path) -> Iterator[Record]:

@@ -141,20 +141,13 @@ def insert_rows(stage: Stage, table: Table, rows: pa.Table) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Missing:
-    """Values of one column that are no key of the table that it refers to."""
-
-    table: Table
-    column: Column
-    target: Table
-    values: pa.Array
-
-
 def find_missing(
     catalog: Catalog, staged: Mapping[str, StagedRows], alive: Mask, lookup: Lookup
-) -> Iterator[Missing]:
-    """Yield the references to rows that neither the lake nor a remaining bundle has."""
+) -> Iterator[tuple[Table, Column, Table, pa.Array]]:
+    """Yield the references to rows that neither the lake nor a remaining bundle has.
+
+    Each is a table and its column, the table that the column refers to, and the missing values.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -175,7 +168,7 @@ def find_missing(
             if len(values):
                 values = _leave_out(values, lookup(target, values))
             if len(values):
-                yield Missing(table=one.table, column=column, target=target, values=values)
+                yield one.table, column, target, values
 
 
 def _leave_out(values: Any, others: pa.Array) -> Any:
@@ -216,7 +209,7 @@ def store_bundles(stage: Stage, lookup: Lookup, given: list[Bundle]) -> CommitRe
     while True:
         refused: dict[int, RowsRejected] = {}
         for missing in find_missing(stage.catalog, staged, alive, lookup):
-            refused |= _refuse_referring(missing, staged[missing.table.name], alive)
+            refused |= _refuse_referring(staged[missing[0].name], missing, alive)
         if not refused:
             for name, one in staged.items():
                 if one.table.duplicates == "reject":
@@ -254,9 +247,11 @@ def _refuse_repeats(staged: StagedRows, repeats: Mask) -> dict[int, RowsRejected
     }
 
 
-def _refuse_referring(missing: Missing, staged: StagedRows, alive: Mask) -> dict[int, RowsRejected]:
-    column = missing.column
-    unknown = set(missing.values.to_pylist())
+def _refuse_referring(
+    staged: StagedRows, missing: tuple[Table, Column, Table, pa.Array], alive: Mask
+) -> dict[int, RowsRejected]:
+    _, column, target, values = missing
+    unknown = set(values.to_pylist())
     bad: dict[int, list[tuple[object, ...]]] = defaultdict(list)
     for place, value in enumerate(staged.rows.column(column.name).to_pylist()):
         number = int(staged.bundles[place])
@@ -264,7 +259,7 @@ def _refuse_referring(missing: Missing, staged: StagedRows, alive: Mask) -> dict
         if alive[number] and shown:
             bad[number].append((*staged.keys[place].as_py().split("\0"), shown[0]))
     return {
-        number: _describe_missing(staged.table, column, missing.target, len(rows), rows)
+        number: _describe_missing(staged.table, column, target, len(rows), rows)
         for number, rows in bad.items()
     }
 
@@ -330,8 +325,9 @@ def load_tables(stage: Stage, tables: Mapping[str, Rows | pa.RecordBatchReader])
         with closing(_read_chunks(stage, table, rows)) as chunks:
             for staged in chunks:
                 repeats = staged.find_repeats(lookup(table, staged.keys), alive)
-                for missing in find_missing(catalog, {name: staged}, alive, lookup_referred):
-                    later.setdefault((name, missing.column.name), []).append(missing.values)
+                missing = find_missing(catalog, {name: staged}, alive, lookup_referred)
+                for _, column, _, values in missing:
+                    later.setdefault((name, column.name), []).append(values)
                 kept = ~repeats
                 if table.duplicates == "reject" and repeats.any():
                     repeated += int(repeats.sum())

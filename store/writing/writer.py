@@ -263,11 +263,11 @@ class Writer:
         errors: list[FlywheelError] = []
         snapshot: int | None = None
         with self._lock():
-            for group in spool.read_groups(self._catalog, self.location.spool, own):
+            for records, finished in spool.read_groups(self._catalog, self.location.spool, own):
                 given: dict[str, Bundle] = {}
                 # A retried bundle is in several records, which are committed or rejected together.
                 copies: dict[str, list[tuple[Record, int]]] = {}
-                for record in group.records:
+                for record in records:
                     if record.damage is not None and record.place == awaited:
                         errors.append(FlywheelError(record.damage))
                     elif record.damage is not None:
@@ -288,7 +288,7 @@ class Writer:
                                 errors.append(error)
                             else:
                                 spool.keep_bundle(record, position, error)
-                for file in group.finished:
+                for file in finished:
                     file.unlink(missing_ok=True)
             self._seen = snapshot or find_newest_snapshot(self._connection)
         return errors

@@ -473,8 +473,8 @@ def test_a_flipped_byte_costs_one_record_and_is_told_of(
     (file,) = spool.list_files(folder)
     whole, known = file.read_bytes(), catalog.load()
     ends = [0]
-    (group,) = spool.read_groups(known, folder)
-    for record in group.records:
+    ((records, _),) = spool.read_groups(known, folder)
+    for record in records:
         ends.append(ends[-1] + len(record.data))
     assert ends[-1] == len(whole)
     sealed = file.with_suffix(spool.SEALED)
@@ -484,11 +484,11 @@ def test_a_flipped_byte_costs_one_record_and_is_told_of(
         for place in [*range(start, start + header), *range(start + header, end, 17), end - 1]:
             flipped = bytes([whole[place] ^ (1 + place % 255)])
             sealed.write_bytes(whole[:place] + flipped + whole[place + 1 :])
-            (group,) = spool.read_groups(known, folder)
-            assert [bool(record.damage) for record in group.records] == [
+            ((records, _),) = spool.read_groups(known, folder)
+            assert [bool(record.damage) for record in records] == [
                 one == number for one in range(3)
             ], place
-            assert group.records[number].data == sealed.read_bytes()[start:end]
+            assert records[number].data == sealed.read_bytes()[start:end]
     sealed.write_bytes(whole[:50] + b"\xff" + whole[51:])
     writer.flush()
     assert _count(writer, "policies") == 2
