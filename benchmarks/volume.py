@@ -29,7 +29,7 @@ from generate import Size, Source
 from hub.server import TOKEN, HubServer
 
 import store
-from store.foreign.parquet import ParquetLimits
+from store.bounds import ParquetLimits
 from store.hub.client import Hub
 from store.hub.edition_writer import Options
 from store.hub.publish import publish
@@ -63,7 +63,7 @@ def send(url: str, hub: str) -> None:
 
 def receive(url: str, hub: str) -> None:
     """Pull what was published."""
-    limits = ParquetLimits(file_gb=4, total_gb=64)
+    limits = ParquetLimits(max_file_gb=4, max_total_gb=64)
     pull(f"{url}-pulled", REPO, hub=Hub(hub, TOKEN), limits=limits)
 
 

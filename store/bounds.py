@@ -127,6 +127,24 @@ def _read_bytes(variable: str) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ParquetLimits:
+    """How large foreign Parquet files may be once they are decoded."""
+
+    max_file_gb: float = 1.0
+    """Refuse a Parquet file that decodes to more than N GB."""
+    max_total_gb: float = 16.0
+    """Refuse Parquet files that decode to more than N GB together."""
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that lets nothing through."""
+        if not (self.max_file_gb > 0 and self.max_total_gb > 0):
+            raise FlywheelError("a limit on Parquet files must be above 0")
+
+
+PARQUET_LIMITS = ParquetLimits()
+
+
+@dataclass(frozen=True, kw_only=True)
 class QueryLimits:
     """Limits on user SQL; the defaults suit a lake on a laptop.
 

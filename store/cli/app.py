@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from store import faults
-from store.bounds import QueryLimits
+from store.bounds import PARQUET_LIMITS, ParquetLimits, QueryLimits
 from store.commandline import echo, members
 from store.commandline.display import list_rows
 from store.commandline.escape import quote_name
@@ -343,27 +343,23 @@ def diff(
         echo.print_json(whole)
         return
     counts = [{"table": name, "rows added": n} for name, n in difference.rows_added.items()]
+    changes = (
+        ("Rows added", "rows added", pa.Table.from_pylist(counts)),
+        ("New verdicts", "new verdict", difference.new_verdicts),
+        ("Verdicts changed", "changed verdict", difference.verdicts),
+        ("Best kernels changed", "changed best kernel", difference.best_kernels),
+    )
     if format == "csv":
         parts = [
             rows.add_column(0, "change", pa.array([change] * rows.num_rows, pa.string()))
-            for change, rows in (
-                ("rows added", pa.Table.from_pylist(counts)),
-                ("new verdict", difference.new_verdicts),
-                ("changed verdict", difference.verdicts),
-                ("changed best kernel", difference.best_kernels),
-            )
+            for _, change, rows in changes
             if rows.num_rows
         ]
         if parts:
             print_rows(pa.concat_tables(parts, promote_options="default"), format)
         return
     echo.print_result(f"snapshot {difference.before} → {difference.after}")
-    for title, rows in (
-        ("Rows added", pa.Table.from_pylist(counts)),
-        ("New verdicts", difference.new_verdicts),
-        ("Verdicts changed", difference.verdicts),
-        ("Best kernels changed", difference.best_kernels),
-    ):
+    for title, _, rows in changes:
         if rows.num_rows:
             display.print_table(rows, title=f"{title} ({rows.num_rows})")
         else:
@@ -670,18 +666,12 @@ def _import_command(importer: Member) -> Callable[..., None]:
         *,
         config: Any = None,
         tag: Annotated[str | None, Parameter(help="Name the snapshot after the import.")] = None,
-        max_file_gb: Annotated[
-            float, Parameter(help="Refuse a Parquet file that decodes to more than N GB.")
-        ] = 1.0,
-        max_total_gb: Annotated[
-            float, Parameter(help="Refuse Parquet files that decode to more than N GB together.")
-        ] = 16.0,
+        limits: Annotated[ParquetLimits, Parameter(name="*")] = PARQUET_LIMITS,
         common: Common = COMMON,
     ) -> None:
         from store.foreign import parquet
         from store.importers.reading import pieces
 
-        limits = parquet.ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
         with parquet.use_limits(limits):
             pieces.run_command(importer, module, path, config or module.Config(), tag, common)
 
@@ -828,8 +818,7 @@ def pull(
     repo: str,
     /,
     *,
-    max_file_gb: float = 1.0,
-    max_total_gb: float = 16.0,
+    limits: Annotated[ParquetLimits, Parameter(name="*")] = PARQUET_LIMITS,
     format: PageFormat = "table",
     common: Common = COMMON,
 ) -> None:
@@ -848,18 +837,12 @@ def pull(
     ----------
     repo
         ORG/NAME, or ORG/NAME@REVISION with a tag, branch or commit (default: main).
-    max_file_gb
-        Refuse a Parquet file that decodes to more than N GB.
-    max_total_gb
-        Refuse files that decode to more than N GB together.
     format
         Format of the result.
     """
     from store.commandline.display import format_cell
-    from store.foreign.parquet import ParquetLimits
     from store.hub.pull import pull as run
 
-    limits = ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
     done = run(common.lake, repo, limits=limits, progress=_print_step)
     if format == "json":
         echo.print_json(asdict(done))

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store import faults
-from store.errors import FlywheelError, ImportFailed
+from store.bounds import GB, PARQUET_LIMITS, ParquetLimits
+from store.errors import ImportFailed
 from store.schema.catalog import Table
 
 if TYPE_CHECKING:
@@ -29,28 +29,11 @@ if TYPE_CHECKING:
 
 
 PROGRAM = Path(__file__).parent / "parquet_size.py"
-GB = 1_000_000_000
+_MOST_ROWS = 100_000_000
+"""Rows of one file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParquetLimits:
-    """How large foreign Parquet files may be once they are decoded."""
-
-    file_gb: float = 1.0
-    """Decoded size of one file, in GB."""
-    total_gb: float = 16.0
-    """Decoded size of all files of one import or pull, in GB."""
-    rows: int = 100_000_000
-    """Rows of one file."""
-
-    def __post_init__(self) -> None:
-        """Refuse a limit that lets nothing through."""
-        if not (self.file_gb > 0 and self.total_gb > 0 and self.rows > 0):
-            raise FlywheelError("a limit on Parquet files must be above 0")
-
-
-DEFAULT = ParquetLimits()
-_LIMITS: ContextVar[ParquetLimits] = ContextVar("parquet_limits", default=DEFAULT)
+_LIMITS: ContextVar[ParquetLimits] = ContextVar("parquet_limits", default=PARQUET_LIMITS)
 
 
 @contextmanager
@@ -78,9 +61,9 @@ def check_files(files: Sequence[Path]) -> None:
     limits = get_limits()
     asked = {
         "files": [str(file.resolve()) for file in files],
-        "file_bytes": int(limits.file_gb * GB),
-        "total_bytes": int(limits.total_gb * GB),
-        "rows": limits.rows,
+        "file_bytes": int(limits.max_file_gb * GB),
+        "total_bytes": int(limits.max_total_gb * GB),
+        "rows": _MOST_ROWS,
     }
     done = subprocess.run(
         [sys.executable, "-I", str(PROGRAM)],
@@ -99,7 +82,7 @@ def check_files(files: Sequence[Path]) -> None:
             raise _refuse_size(file, str(one["error"]))
     if len(found) < len(files):
         # The limits on memory or processor time ended the child in the middle of this file.
-        size = f"{limits.file_gb:g} GB"
+        size = f"{limits.max_file_gb:g} GB"
         raise _refuse_size(
             files[len(found)], f"cannot be decoded in the memory and time that {size} may take"
         )

@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import store
 from store import ids
+from store.bounds import GB, PARQUET_LIMITS, ParquetLimits
 from store.code import features, task_families
 from store.commandline.display import list_rows
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet
-from store.foreign.parquet import ParquetLimits, cast_null_types, clamp_times
+from store.foreign.parquet import cast_null_types, clamp_times
 from store.hub.client import REPO, Hub, RepositoryState
 from store.hub.edition_writer import FORMAT, MANIFEST
 from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, is_scrubbed
@@ -532,7 +533,7 @@ def pull(
     name: str,
     *,
     hub: Hub | None = None,
-    limits: ParquetLimits = parquet.DEFAULT,
+    limits: ParquetLimits = PARQUET_LIMITS,
     progress: Progress | None = None,
 ) -> PullSummary:
     """Merge ORG/NAME or ORG/NAME@REV into a lake; create the lake if there is none.
@@ -569,7 +570,7 @@ def pull(
     stated = [one for files in manifest["tables"].values() for one in files]
     say(f"{repo}: {len(stated)} files, {sum(int(one['bytes']) for one in stated) / 1e6:.1f} MB")
     paths = [str(one["path"]) for one in stated]
-    _check_size(there, paths, int(limits.total_gb * parquet.GB))
+    _check_size(there, paths, int(limits.max_total_gb * GB))
     Location.of(url).announce_lake()
     folder = hub.download(repo, there.revision, paths)
     for one in stated:

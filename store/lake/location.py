@@ -17,16 +17,17 @@ import secrets
 import shlex
 import shutil
 import struct
-import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from io import FileIO
 from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, cast
+from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, TypeAlias, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from store import faults
@@ -50,148 +51,59 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[tuple[Any, ...]]
 
 
-class Leases(ABC):
-    """Names that this process holds and no other process does. Use as a context manager.
+class FolderLeases(AbstractContextManager["FolderLeases"]):
+    """Names that this process holds and no other process of this host does.
 
     A lease ends when it is released or when its holder ends, even if it is killed. It says who
-    works on something; it does not keep anyone from writing.
-    """
-
-    @abstractmethod
-    def take(self, names: Sequence[str]) -> set[str]:
-        """Return those of the names that this process holds now; the others are held elsewhere.
-
-        Raises LakeUnreachable.
-        """
-
-    @abstractmethod
-    def release(self, names: Iterable[str]) -> None:
-        """Let other processes take these names."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release every name."""
-
-    def __enter__(self) -> Leases:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class FolderLeases(Leases):
-    """Locks of single bytes of one file, which the kernel releases when the process ends.
-
-    The file stays empty. The kernel releases all locks of a process on a file as soon as the
-    process closes any descriptor of it. Therefore all leases of a process on one file share a
-    descriptor, and nothing else opens the file.
+    works on something; it does not keep anyone from writing. Each is a lock of one byte of a file,
+    which stays empty. The kernel gives the locks to the open file, not to the process.
     """
 
     def __init__(self, file: Path) -> None:
         """Open the file. Raises LakeUnreachable."""
         with faults.at(file, LakeUnreachable):
-            self._locks = _share_locks(file, os.O_RDWR | os.O_CREAT)
+            self._file = FileIO(file, "a")
+        _open_leases.add(self)
 
     def take(self, names: Sequence[str]) -> set[str]:
-        holders = self._locks.holders
-        with _mutex:
-            for name in names:
-                if name not in holders and self._locks.try_lock(name):
-                    holders[name] = self
-            return {name for name in names if holders.get(name) is self}
+        """Return those of the names that are held here now; the others are held elsewhere."""
+        return {name for name in names if self._try_lock(name)}
 
-    def release(self, names: Iterable[str]) -> None:
-        with _mutex:
-            for name in names:
-                if self._locks.holders.get(name) is self:
-                    self._locks.unlock(name)
-                    del self._locks.holders[name]
-
-    def close(self) -> None:
-        with _mutex:
-            self.release(list(self._locks.holders))
-            self._locks.leave()
-
-
-def find_held(file: Path, names: Iterable[str]) -> set[str]:
-    """Return the names that any process of this host, this one included, has leased in a file.
-
-    No lease changes, and no right to write is needed.
-    """
-    try:
-        with _mutex:
-            locks = _share_locks(file, os.O_RDONLY)
-            try:
-                return {name for name in names if name in locks.holders or locks.is_locked(name)}
-            finally:
-                locks.leave()
-    except FileNotFoundError:  # nobody has taken a lease yet
-        return set()
-
-
-class _Locks:
-    """The descriptor of a file that all leases of this process on it share."""
-
-    def __init__(self, descriptor: int, key: tuple[int, int]) -> None:
-        self._descriptor, self._key = descriptor, key
-        self.users = 0
-        self.holders: dict[str, FolderLeases] = {}
-        """Names that this process has leased."""
-
-    def try_lock(self, name: str) -> bool:
+    def _try_lock(self, name: str) -> bool:
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, hash_name(name))
+            _ask_kernel(self._file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, name)
         except BlockingIOError:
             return False
         return True
 
-    def unlock(self, name: str) -> None:
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, hash_name(name))
+    def release(self, names: Iterable[str]) -> None:
+        """Let other processes take these names."""
+        for name in names:
+            _ask_kernel(self._file, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, name)
 
-    def is_locked(self, name: str) -> bool:
-        """Return whether another process has locked the byte of a name."""
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, hash_name(name), 1, 0)
-        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, asked)
-        return struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK
+    def close(self) -> None:
+        """Release every name."""
+        self._file.close()
 
-    def leave(self) -> None:
-        """Close the descriptor after its last user."""
-        self.users -= 1
-        if not self.users:
-            os.close(self._descriptor)
-            _shared.pop(self._key, None)
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def _share_locks(file: Path, flags: int) -> _Locks:
-    """Return the locks on a file, and count their user. Raises OSError."""
-    with _mutex:
-        with suppress(FileNotFoundError):
-            state = file.stat()
-            locks = _shared.get((state.st_dev, state.st_ino))
-            if locks is not None:
-                locks.users += 1
-                return locks
-        descriptor = os.open(file, flags | os.O_CLOEXEC, 0o644)
-        state = os.fstat(descriptor)
-        key = (state.st_dev, state.st_ino)
-        locks = _shared[key] = _Locks(descriptor, key)
-        locks.users += 1
-        return locks
+def _ask_kernel(file: FileIO, question: int, lock: int, name: str) -> int:
+    """Lock, unlock or test the byte of a name; return the lock in the answer."""
+    flock = "@hhqqi"  # of Linux: type, whence, start, length, process
+    asked = struct.pack(flock, lock, os.SEEK_SET, hash_name(name), 1, 0)
+    return int(struct.unpack(flock, fcntl.fcntl(file, question, asked))[0])
 
 
-def _forget_locks() -> None:
-    """Begin a fork without leases, because it has none of its parent's locks."""
-    global _mutex
-    _mutex = threading.RLock()
-    for locks in _shared.values():
-        locks.holders.clear()
+def _close_leases() -> None:
+    """Begin a fork without its parent's leases, which it would hold as long as it lives."""
+    for leases in _open_leases:
+        leases.close()
 
 
-_FLOCK = "@hhqqi"
-"""The struct flock of Linux: type, whence, start, length, process."""
-_shared: dict[tuple[int, int], _Locks] = {}
-_mutex = threading.RLock()
-os.register_at_fork(after_in_child=_forget_locks)
+_open_leases: weakref.WeakSet[FolderLeases] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_close_leases)
 
 
 def hash_name(name: str) -> int:
@@ -199,8 +111,8 @@ def hash_name(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 2
 
 
-class ServerLeases(Leases):
-    """Advisory locks of one session, which the server releases when the session ends."""
+class ServerLeases(AbstractContextManager["ServerLeases"]):
+    """Leases like `FolderLeases` among all hosts: advisory locks of a session of the server."""
 
     def __init__(self, session: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:
         """Take over an open session."""
@@ -209,6 +121,7 @@ class ServerLeases(Leases):
         self._held: set[str] = set()
 
     def take(self, names: Sequence[str]) -> set[str]:
+        """Return those of the names that are held here now. Raises LakeUnreachable."""
         import psycopg
 
         wanted = {hash_name(f"{self._schema} {name}"): name for name in names}
@@ -258,6 +171,12 @@ class ServerLeases(Leases):
 
     def close(self) -> None:
         self._session.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+Leases: TypeAlias = FolderLeases | ServerLeases
 
 
 log = logging.getLogger(__name__)
@@ -779,7 +698,12 @@ class FolderLocation(Location):
         return FolderLeases(self.root / _LEASES)
 
     def find_held(self, names: Sequence[str]) -> set[str]:
-        return find_held(self.root / _LEASES, names)
+        try:
+            with FileIO(self.root / _LEASES) as file:
+                test = functools.partial(_ask_kernel, file, fcntl.F_OFD_GETLK, fcntl.F_WRLCK)
+                return {name for name in names if test(name) != fcntl.F_UNLCK}
+        except FileNotFoundError:  # nobody has taken a lease yet
+            return set()
 
 
 def _is_there(file: Path) -> bool:

@@ -17,9 +17,9 @@ from hub import lakes
 from hub.server import TOKEN, HubServer
 
 import store
+from store.bounds import ParquetLimits
 from store.code.features import EXTRACTOR_VERSION
 from store.errors import ImportFailed
-from store.foreign.parquet import ParquetLimits
 from store.hub.client import Hub
 from store.hub.edition_writer import Options
 from store.hub.publish import publish
@@ -282,9 +282,9 @@ def test_a_published_file_that_expands_too_far_is_refused(
     publish(both_lakes.theirs, EVIL, Options(tag="v1"), hub=hub)
     mine = str(tmp_path / "empty")
     with pytest.raises(ImportFailed, match=r"allowed.*\n.*raise --max-file-gb"):
-        pull(mine, EVIL, hub=hub, limits=ParquetLimits(file_gb=1e-7))
+        pull(mine, EVIL, hub=hub, limits=ParquetLimits(max_file_gb=1e-7))
     with pytest.raises(ImportFailed, match="Nothing was downloaded"):
-        pull(mine, EVIL, hub=hub, limits=ParquetLimits(total_gb=1e-7))
+        pull(mine, EVIL, hub=hub, limits=ParquetLimits(max_total_gb=1e-7))
     assert not Path(mine).exists()
     assert pull(mine, EVIL, hub=hub).rows["kernels"] > 0
 

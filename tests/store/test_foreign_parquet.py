@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import store
+from store.bounds import ParquetLimits
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet
-from store.foreign.parquet import ParquetLimits
 from store.importers import measured, sakana
 from store.importers.reading.pieces import run_import
 
@@ -49,7 +49,7 @@ def test_a_small_file_that_decodes_to_gigabytes_is_refused_outside_this_process(
     assert file.stat().st_size < 2000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with (
-        parquet.use_limits(ParquetLimits(file_gb=0.3)),
+        parquet.use_limits(ParquetLimits(max_file_gb=0.3)),
         pytest.raises(ImportFailed, match=r"bomb\.parquet \(\d+ bytes\).*\n.*--max-file-gb"),
     ):
         parquet.check_files([file])
@@ -59,18 +59,18 @@ def test_a_small_file_that_decodes_to_gigabytes_is_refused_outside_this_process(
 def test_limits_hold_for_each_file_and_for_all_together(tmp_path: Path) -> None:
     files = [dictionary_bomb(tmp_path / f"{n}.parquet", 10, MB) for n in range(3)]
     parquet.check_files(files)
-    with parquet.use_limits(ParquetLimits(file_gb=0.02, total_gb=0.025)):
+    with parquet.use_limits(ParquetLimits(max_file_gb=0.02, max_total_gb=0.025)):
         parquet.check_files(files[:2])
         with pytest.raises(ImportFailed, match=r"2\.parquet .* all files"):
             parquet.check_files(files)
     with (
-        parquet.use_limits(ParquetLimits(file_gb=0.005)),
+        parquet.use_limits(ParquetLimits(max_file_gb=0.005)),
         pytest.raises(ImportFailed, match=r"0\.parquet .* this file"),
     ):
         parquet.check_files(files)
     assert parquet.get_limits() == ParquetLimits()
     with pytest.raises(FlywheelError, match="above 0"):
-        ParquetLimits(file_gb=0)
+        ParquetLimits(max_file_gb=0)
 
 
 @pytest.mark.repeats(run=2)
@@ -87,7 +87,7 @@ def test_importers_refuse_such_files(lake_url: str, tmp_path: Path) -> None:
     dictionary_bomb(tmp_path / "evaluations.parquet", 400, MB)
     with (
         store.writer(lake_url, author="tests") as writer,
-        parquet.use_limits(ParquetLimits(file_gb=0.3)),
+        parquet.use_limits(ParquetLimits(max_file_gb=0.3)),
     ):
         for module in (sakana, measured):
             with pytest.raises(ImportFailed, match="bytes allowed for this file"):

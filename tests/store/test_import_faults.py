@@ -10,6 +10,7 @@ from import_layouts import LAYOUTS, Layout, break_record
 from import_sources import count, import_source, kernel, query, write_lines
 
 import store
+from store.bounds import ParquetLimits
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet, text_files
 from store.importers import openevolve
@@ -98,7 +99,7 @@ def test_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("name", [one.name for one in LAYOUTS if one.target.endswith(".parquet")])
 def test_parquet_that_expands_is_refused(name: str, tmp_path: Path) -> None:
     source = write(BY_NAME[name], tmp_path / "source")
-    limits = parquet.ParquetLimits(file_gb=1e-7)
+    limits = ParquetLimits(max_file_gb=1e-7)
     with (
         parquet.use_limits(limits),
         pytest.raises(FlywheelError, match="allowed for this file"),
