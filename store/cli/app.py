@@ -919,8 +919,8 @@ def check(
     if report.is_partial:
         echo.print_result(
             "clean: every row and file that is new or changed since the last check holds; "
-            f"{report.unread} of {report.files} data files were not read again "
-            "(`store check --full` reads all rows and files)"
+            f"{len(report.compared.unread)} of {len(report.compared.files)} data files were not read "
+            "again (`store check --full` reads all rows and files)"
         )
     else:
         echo.print_result("clean: every id, key, reference, check, count and file holds")

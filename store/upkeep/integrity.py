@@ -65,7 +65,7 @@ _OF_DEVICES = {
 """The rules about devices, with what a broken one means."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Problem:
     """One defect of a lake."""
 
@@ -77,14 +77,12 @@ class Problem:
     """What to do about it, if that is the same for every lake."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Report:
     """What a check of a lake found, and what it did not read."""
 
     problems: list[Problem]
-    files: int
-    unread: int
-    """Number of data files that were not read, because an earlier check found them whole."""
+    compared: Comparison
     is_partial: bool
     """Whether rows that an earlier check tested were not tested again."""
 
@@ -126,7 +124,7 @@ def inspect(
     compared = Comparison(files=[], damaged=[], stamps={}, unread=frozenset())
     damage = find_catalog_damage(location)
     if damage is not None:
-        return _report(checked, compared, [_report_database(location, damage)])
+        return Report([_report_database(location, damage)], compared, is_partial=False)
     try:
         with open_for_reading(location) as connection:
             files = checksums.list_attached_files(connection, location)
@@ -154,16 +152,8 @@ def inspect(
         problems.append(_report_database(location, summarize_error(error)))
     if not problems and checked is NOTHING:
         problems += _check_view_cache(location)
-    return _report(checked, compared, problems + _check_rejected(location))
-
-
-def _report(checked: Checked, compared: Comparison, problems: list[Problem]) -> Report:
-    return Report(
-        problems=problems,
-        files=len(compared.files),
-        unread=len(compared.unread),
-        is_partial=checked is not NOTHING,
-    )
+    problems += _check_rejected(location)
+    return Report(problems, compared, is_partial=checked is not NOTHING)
 
 
 def _read_rules(connection: duckdb.DuckDBPyConnection) -> Catalog:
@@ -275,15 +265,8 @@ def _check_lake(
                 undecodable = list(checksums.find_undecodable(mine))
                 problems += [_report_damage(one) for one in undecodable]
                 if not undecodable:
-                    problems.append(
-                        Problem(
-                            table=table.name,
-                            rule="its rows can be read",
-                            count=1,
-                            examples=[summarize_error(error)],
-                            advice=RESTORE,
-                        )
-                    )
+                    said = [summarize_error(error)]
+                    problems.append(Problem(table.name, "its rows can be read", 1, said, RESTORE))
     if catalog.tables.keys() - broken >= _SESSION_TABLES:
         problems += _check_sessions(connection, catalog, checked.snapshot, newest)
     if "ingest_log" in counts:
@@ -295,17 +278,12 @@ def _check_lake(
         logged["ingest_log"] = counts.get("ingest_log", 0)
         for name, rows in connection.execute(read_sql(__file__, "logged_rows")).fetchall():
             logged[name] = logged.get(name, 0) + rows
-        problems += [
-            Problem(
-                table=name,
-                rule="rows are those of committed bundles",
-                count=abs(rows - logged[name]),
-                examples=[f"{rows} rows stored, {logged[name]} rows logged"],
-            )
-            for name, rows in counts.items()
+        for name, rows in counts.items():
             # Checksums belong to no bundle: they come with the files that a commit writes.
-            if rows != logged[name] and name != checksums.TABLE
-        ]
+            if rows != logged[name] and name != checksums.TABLE:
+                rule = "rows are those of committed bundles"
+                said = [f"{rows} rows stored, {logged[name]} rows logged"]
+                problems.append(Problem(name, rule, abs(rows - logged[name]), said))
     connection.execute("ROLLBACK")
     orphans = list_orphans(connection, location)
     if orphans:
@@ -374,9 +352,7 @@ def _check_table(
     try:
         row_checks.check_relation(connection, catalog, table, relation)
     except RowsRejected as error:
-        problems.append(
-            Problem(table=error.table, rule=error.rule, count=error.count, examples=error.examples)
-        )
+        problems.append(Problem(error.table, error.rule, error.count, error.examples))
     problems += _check_ids(connection, table, relation)
     key = sql_text.quote_names(table.key)
     among = "" if relation == whole else f"SEMI JOIN {relation} AS later USING ({key})"
@@ -414,7 +390,7 @@ def _find_problems(
         return []
     shown = connection.execute(f"{query} ORDER BY ALL LIMIT {row_checks.EXAMPLES}").fetchall()
     examples = row_checks.describe_rows(names, shown)
-    return [Problem(table=table, rule=rule, count=int(row[0]), examples=examples, advice=advice)]
+    return [Problem(table, rule, int(row[0]), examples, advice)]
 
 
 def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> list[Problem]:
@@ -429,15 +405,9 @@ def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table, relation: st
         wrong += row_checks.find_wrong_ids(table, pa.Table.from_batches([batch]))
     if not wrong:
         return []
-    return [
-        Problem(
-            table=table.name,
-            rule=row_checks.describe_id(table),
-            count=len(wrong),
-            examples=row_checks.describe_rows(table.key, [(one,) for one in sorted(wrong)[:3]]),
-            advice=f"These rows are not what was committed, or were never checked. {RESTORE}",
-        )
-    ]
+    examples = row_checks.describe_rows(table.key, [(one,) for one in sorted(wrong)[:3]])
+    advice = f"These rows are not what was committed, or were never checked. {RESTORE}"
+    return [Problem(table.name, row_checks.describe_id(table), len(wrong), examples, advice)]
 
 
 def _check_sessions(
@@ -497,9 +467,7 @@ def _check_view_cache(location: Location) -> list[Problem]:
             except FlywheelError as error:
                 count, examples = 1, [summarize_error(error)]
             if count:
-                problems.append(
-                    Problem(table=view, rule=rule, count=count, examples=examples, advice=advice)
-                )
+                problems.append(Problem(view, rule, count, examples, advice))
     return problems
 
 
@@ -507,32 +475,17 @@ def _check_rejected(location: Location) -> list[Problem]:
     rejected = list_rejected(catalogs.load(), location.spool)
     if not rejected:
         return []
-    return [
-        Problem(
-            table="spool",
-            rule=f"no bundle was rejected (see {locate_folder(location.spool)})",
-            count=len(rejected),
-            examples=[bundle.reason for bundle in rejected[:3]],
-            advice=NEXT_STEP,
-        )
-    ]
+    rule = f"no bundle was rejected (see {locate_folder(location.spool)})"
+    reasons = [bundle.reason for bundle in rejected[:3]]
+    return [Problem("spool", rule, len(rejected), reasons, NEXT_STEP)]
 
 
 def _report_database(location: Location, said: str) -> Problem:
-    return Problem(
-        table="catalog",
-        rule="the catalog database is whole",
-        count=1,
-        examples=[f"{location.catalog_name}: {said[:200]}"],
-        advice=f"{faults.RESTORE_LAKE} Rows committed since are lost.",
-    )
+    examples = [f"{location.catalog_name}: {said[:200]}"]
+    advice = f"{faults.RESTORE_LAKE} Rows committed since are lost."
+    return Problem("catalog", "the catalog database is whole", 1, examples, advice)
 
 
 def _report_damage(damage: Damage) -> Problem:
-    return Problem(
-        table=damage.file.table,
-        rule="its files are as they were committed",
-        count=1,
-        examples=[str(damage)],
-        advice=RESTORE,
-    )
+    rule = "its files are as they were committed"
+    return Problem(damage.file.table, rule, 1, [str(damage)], RESTORE)
