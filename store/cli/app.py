@@ -917,10 +917,11 @@ def check(
         echo.print_error(FlywheelError(f"rules broken: {len(report.problems)}"))
         sys.exit(3)
     if report.is_partial:
+        unread, files = len(report.compared.unread), len(report.compared.files)
         echo.print_result(
             "clean: every row and file that is new or changed since the last check holds; "
-            f"{len(report.compared.unread)} of {len(report.compared.files)} data files were not read "
-            "again (`store check --full` reads all rows and files)"
+            f"{unread} of {files} data files were not read again "
+            "(`store check --full` reads all rows and files)"
         )
     else:
         echo.print_result("clean: every id, key, reference, check, count and file holds")
