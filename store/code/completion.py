@@ -148,7 +148,7 @@ def parse_completion(text: str, finish_reason: str = "stop") -> ParsedCompletion
         "analysis": analysis,
         "design": design,
         "fastest": int(named[1]) if named else None,
-        "techniques": tuple(name for name, one in TECHNIQUES.items() if one.phrase.search(words)),
+        "techniques": tuple(name for name, one in TECHNIQUES.items() if one.search(words)),
     }
     found = _find_code(answer, lines, blocks, code_line, finish_reason)
     if isinstance(found, str):

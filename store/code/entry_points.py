@@ -23,20 +23,15 @@ _OF_TASKS = ("get_inputs", "get_init_inputs", "main")
 _COMPILERS = ("jit", "autotune", "heuristics", "prim_func", "cute.kernel")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Function:
-    fewest: int
-    """Number of positional arguments without a default."""
-    most: int | None
-    """Number of positional arguments; None with *args."""
-
-
 @dataclass(kw_only=True)
 class _Names:
     """What the top level of a file binds."""
 
     classes: list[str] = field(default_factory=list[str])
-    functions: dict[str, _Function] = field(default_factory=dict[str, _Function])
+    functions: dict[str, tuple[int, int | None]] = field(
+        default_factory=dict[str, tuple[int, int | None]]
+    )
+    """Fewest and most positional arguments of each; the most is None with *args."""
     others: list[str] = field(default_factory=list[str])
 
     def binds(self, name: str) -> bool:
@@ -123,15 +118,12 @@ def count_parameters(code: str, name: str) -> int | None:
     >>> count_parameters("def run(a, b, out): ...", "run")
     3
     """
-    function = _read_names(code).functions.get(name)
-    return None if function is None else function.most
+    return _read_names(code).functions.get(name, (0, None))[1]
 
 
 def _fits(names: _Names, name: str, arguments: int) -> bool:
-    function = names.functions.get(name)
-    if function is None:
-        return True
-    return function.fewest <= arguments and (function.most is None or arguments <= function.most)
+    fewest, most = names.functions.get(name, (0, None))
+    return fewest <= arguments and (most is None or arguments <= most)
 
 
 def _read_names(code: str) -> _Names:
@@ -155,9 +147,9 @@ def _gather(body: list[ast.stmt], names: _Names) -> None:
                 count = len(arguments.posonlyargs) + len(arguments.args)
                 # A keyword argument without a default cannot be given.
                 needed = any(default is None for default in arguments.kw_defaults)
-                names.functions[node.name] = _Function(
-                    fewest=1 << 30 if needed else count - len(arguments.defaults),
-                    most=None if arguments.vararg is not None else count,
+                names.functions[node.name] = (
+                    1 << 30 if needed else count - len(arguments.defaults),
+                    None if arguments.vararg is not None else count,
                 )
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names.others += [one.asname or one.name.partition(".")[0] for one in node.names]
