@@ -221,25 +221,16 @@ def extract_features(kernels: pa.Table) -> pa.Table:
 
 
 def _build_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    ids: list[Any] = batch.column("kernel_id").to_pylist()
-    codes: list[Any] = batch.column("code").to_pylist()
-    others: list[Any] = (
-        batch.column("other_files").to_pylist()
-        if "other_files" in batch.schema.names
-        else [None] * len(ids)
-    )
-    paths: list[Any] = (
-        batch.column("path").to_pylist()
-        if "path" in batch.schema.names
-        else ["kernel.py"] * len(ids)
-    )
+    names = {"kernel_id", "code", "path", "other_files"}.intersection(batch.schema.names)
+    kernels: list[dict[str, Any]] = batch.select([*names]).to_pylist()
     extracted = [
-        extract(code, other, path) for code, other, path in zip(codes, others, paths, strict=True)
+        extract(one["code"], one.get("other_files"), one.get("path", "kernel.py"))
+        for one in kernels
     ]
     signatures = compute_bands([tokens for _, tokens in extracted])
-    for kernel_id, (features, _), signature in zip(ids, extracted, signatures, strict=True):
+    for kernel, (features, _), signature in zip(kernels, extracted, signatures, strict=True):
         yield {
-            "kernel_id": kernel_id,
+            "kernel_id": kernel["kernel_id"],
             "extractor_version": EXTRACTOR_VERSION,
             **vars(features),
             "minhash_bands": signature.tolist(),

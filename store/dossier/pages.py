@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from store.lake.location import Location
-    from store.lake.reader import Lake
 
 
 TASKS = Path(__file__).parent / "sql" / "names" / "tasks.sql"
