@@ -53,7 +53,7 @@ def make_template() -> Path:
 def make_starter_template() -> Path:
     """Make a lake with the starter suite, to be copied; return its folder."""
     from store.importers import starter
-    from store.importers.reading.run import run_import
+    from store.importers.reading.pieces import run_import
 
     folder = Path(tempfile.mkdtemp(prefix="flywheel-starter-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

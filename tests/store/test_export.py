@@ -26,7 +26,7 @@ from store.exporters.writing.run import Tables, Which, export
 from store.importers import cuda_l1 as cuda_l1_importer
 from store.importers import flashinfer_trace as flashinfer_importer
 from store.importers import kernelbench_run as results
-from store.importers.reading.run import run_import
+from store.importers.reading.pieces import run_import
 
 STARTER = Which(suite="starter", device="H200")
 
