@@ -15,6 +15,7 @@ from pipelines.rendering.messages import render_answer, render_improvement
 from pipelines.selection.answers import select_answers
 from pipelines.selection.improvements import mix_improvements
 from pipelines.selection.tasks import select_questions
+from store.commandline.members import AuthorOption
 
 if TYPE_CHECKING:
     import store
@@ -29,8 +30,8 @@ class Config:
 
     select: Literal["prompts", "successes"] = "prompts"
     """prompts: one question per task. successes: correct kernels as training rows."""
-    policy: str | None = None
-    """successes: id or name of the policy that wrote the kernels (default: all)."""
+    policy: AuthorOption | None = None
+    """successes: id or name of the author of the kernels (default: all)."""
     round: int | None = None
     """successes: round in which the policy wrote the kernels (default: all)."""
     per_policy: int = 2

@@ -15,6 +15,7 @@ from pipelines.contract import Evidence, Improvements, Message, Request, Row, Se
 from pipelines.rendering.messages import render_answer, render_improvement
 from pipelines.selection.answers import select_answers
 from pipelines.selection.improvements import mix_improvements
+from store.commandline.members import AuthorOption
 
 if TYPE_CHECKING:
     import store
@@ -29,8 +30,8 @@ class Config:
 
     per_policy: int = 2
     """Maximum number of kernels per task and policy (CUDA-L1: 2)."""
-    policy: str | None = None
-    """Id or name of the policy to learn from (default: all)."""
+    policy: AuthorOption | None = None
+    """Id or name of the author to learn from (default: all)."""
     evidence: Evidence = "measured"
     """measured: use kernels that our verdicts call correct. claimed: released kernels with a
     published speedup are used, and every row records that."""

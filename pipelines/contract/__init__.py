@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
 
 from cyclopts import Parameter
 
+from store.commandline.members import AuthorOption
 from store.errors import DatasetError
 from store.schema.baselines import Baseline, describe_baseline
 from store.schema.clocks import Clock
@@ -106,8 +107,8 @@ class Improvements(ExemplarOptions):
     device: str | None = None
     """Device whose speedups count (default: the one that this lake measured last, else the one
     with the most)."""
-    policy: str | None = None
-    """Id or name of the policy that wrote the answers (default: all)."""
+    policy: AuthorOption | None = None
+    """Id or name of the author of the answers (default: all)."""
     round: int | None = None
     """Round in which the policy wrote the answers (default: all)."""
 

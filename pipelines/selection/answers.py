@@ -75,7 +75,7 @@ def select_answers(
     dropped |= _count_reasons(rows["_dropped"])
     rows = rows.filter(pc.is_null(rows["_dropped"])).drop_columns("_dropped")
     if rows.num_rows == 0:
-        of = f" of policy {policy}" if policy else ""
+        of = f" of author {policy}" if policy else ""
         of += f" of round {round}" if round is not None else ""
         of += " with an analysis and a design" if with_words else ""
         raise EmptyDataset(

@@ -54,7 +54,7 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
         eligible=scores.eligible,
     )
     if winners.num_rows == 0:
-        of = f" of policy {options.policy}" if options.policy else ""
+        of = f" of author {options.policy}" if options.policy else ""
         of += f" of round {options.round}" if options.round is not None else ""
         other = ", choose other attempts" if of else ""
         raise EmptyDataset(

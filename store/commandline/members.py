@@ -40,8 +40,10 @@ DeviceOption: TypeAlias = Annotated[str, Parameter(name="--on")]
 """The devices of this host that judge or train: cpu, cuda, cuda:0,cuda:1 or auto."""
 DeviceModel: TypeAlias = Annotated[str, Parameter(name="--device")]
 """The device model that figures of a publication are of, such as H100."""
-_RENAMED = {"--policy": "--precision"}
-"""Options by their former names, which commands without an option of that name still take."""
+AuthorOption: TypeAlias = Annotated[str, Parameter(name="--author")]
+"""Who wrote kernels: a name or id of table `policies`."""
+_RENAMED = {"--policy": ("--precision", "--author")}
+"""Options by their former names, which commands with one of the new ones still take."""
 
 _DEFECT = "This is a bug. The lines above show where it happened."
 
@@ -231,7 +233,7 @@ def rename_options(app: App, arguments: Sequence[str]) -> list[str]:
     """Replace former names of options in arguments, and print a note about each on stderr.
 
     A former name stays as it is where the command has an option of that name, such as
-    `trainers rollout --policy`, or lacks the new one.
+    `trainers rollout --policy`, or lacks the new ones.
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     renamed = list(arguments)
@@ -243,12 +245,11 @@ def rename_options(app: App, arguments: Sequence[str]) -> list[str]:
         names = {
             name for argument in command.assemble_argument_collection() for name in argument.names
         }
-        if option in names or _RENAMED[option] not in names:
+        new = next((name for name in _RENAMED[option] if name in names), None)
+        if option in names or new is None:
             continue
-        renamed[position] = _RENAMED[option] + has_value + value
-        echo.print_note(
-            f"{option} is now {_RENAMED[option]}; the old name is accepted until version 0.7"
-        )
+        renamed[position] = new + has_value + value
+        echo.print_note(f"{option} is now {new}; the old name is accepted until version 0.7")
     return renamed
 
 

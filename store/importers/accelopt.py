@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import store
+from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.fields import Fields
@@ -33,7 +34,7 @@ _PLAN = re.compile(r"plan_([0-9]{1,6})_([0-9]{1,6})")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(SearchOrigin):
-    policy: str = NAME
+    policy: AuthorOption = NAME
 
 
 def recognize(path: Path) -> str | None:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import store
+from store.commandline.members import AuthorOption
 from store.foreign.fields import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
@@ -33,7 +34,7 @@ _CUDA_FILES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config(SearchOrigin):
-    policy: str = NAME
+    policy: AuthorOption = NAME
     entry_point: str = "run"
     """Function that the solutions define."""
 

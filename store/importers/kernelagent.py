@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import store
+from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import pieces, sources
@@ -32,7 +33,7 @@ _WORKER = re.compile(r"worker_([0-9]{1,6})")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ProgramOrigin):
-    policy: str = NAME
+    policy: AuthorOption = NAME
     entry_point: str = "kernel_function"
 
 

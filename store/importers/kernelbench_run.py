@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import store
+from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.fields import Fields, clean, read_figure
@@ -52,7 +53,7 @@ _BASELINE_KINDS = {
 class Config(pieces.Origin):
     suite_revision: str | None = None
     """Revision of KernelBench that the run used, as it was imported; required."""
-    policy: str | None = None
+    policy: AuthorOption | None = None
     """Who wrote the kernels (default: the folder's name)."""
     baseline: Path | None = None
     """Timing file (results/timing/GPU/baseline_time_*.json) to compute claimed speedups from."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import store
 from store.code import entry_points, task_families
+from store.commandline.members import AuthorOption
 from store.errors import ImportFailed, UnknownName
 from store.ids import content_id
 from store.importers.reading import pieces, sources
@@ -29,8 +30,8 @@ class Config(pieces.Origin):
     """Suite of the tasks (default: the folder's name)."""
     suite_revision: str = "local"
     """Revision of the suite."""
-    policy: str = "local"
-    """Name of the policy that wrote the kernels."""
+    policy: AuthorOption = "local"
+    """Who wrote the kernels."""
     entry_point: str = "ModelNew"
     """Class or function that the candidates define. Without ModelNew, a candidate may also define
     Model, custom_kernel, run, solution, kernel_fn or kernel_function."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import store
+from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign.fields import Fields
 from store.importers.reading import pieces, sources
@@ -30,7 +31,7 @@ _CHECKPOINT = re.compile(r"checkpoint_([0-9]{1,9})")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ProgramOrigin):
-    policy: str = NAME
+    policy: AuthorOption = NAME
 
 
 def recognize(path: Path) -> str | None:

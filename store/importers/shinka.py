@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import store
+from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign import sqlite, text_files
 from store.foreign.fields import Fields
@@ -31,7 +32,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ProgramOrigin):
-    policy: str = NAME
+    policy: AuthorOption = NAME
 
 
 def recognize(path: Path) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import store
 from store import ids
+from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign.fields import clean, read_figure
 from store.importers.reading import pieces, sources
@@ -34,8 +35,8 @@ _NO_REWARDS = {"advantage", "task_id", "completion_id", "finish_reason"}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.TaskOrigin):
-    policy: str | None = None
-    """Name of the policy that wrote the completions (default: the name of the run's folder)."""
+    policy: AuthorOption | None = None
+    """Who wrote the completions (default: the name of the run's folder)."""
 
 
 def recognize(path: Path) -> str | None:

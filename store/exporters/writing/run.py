@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from store.commandline.members import AuthorOption
 from store.commandline.outputs import write_folder
 from store.errors import ExportRefused, UnknownName
 from store.lake.sql_files import read_sql
@@ -92,8 +93,8 @@ class Which:
     """Revision of the suite; required if the lake has several."""
     device: str | None = None
     """Write the verdicts and times of this device (default: the device with most verdicts)."""
-    policy: str | None = None
-    """Id or name of the policy that wrote the kernels (default: all)."""
+    policy: AuthorOption | None = None
+    """Id or name of the author of the kernels (default: all)."""
 
 
 def read_attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]]:

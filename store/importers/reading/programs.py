@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from store.code.python_syntax import parse_python
-from store.commandline.members import DeviceModel
+from store.commandline.members import AuthorOption, DeviceModel
 from store.foreign.fields import Fields, clean
 from store.importers.reading.pieces import Import, TaskOrigin
 from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows
@@ -24,8 +24,8 @@ _PATHS = {
 class SearchOrigin(TaskOrigin):
     """Options of an importer of searches."""
 
-    policy: str = ""
-    """Name of the policy that wrote the programs."""
+    policy: AuthorOption = ""
+    """Who wrote the programs."""
     gpu: DeviceModel | None = None
     """GPU of the figures."""
 
