@@ -14,7 +14,7 @@ from explorer_lakes import open_client
 import store
 from evaluators.scheduling import cases, task_audits
 from evaluators.service.queue import Refused
-from evaluators.service.routes import LakeReads
+from evaluators.service.server import LakeReads
 from store.dossier import pages
 from store.dossier.pages import read_task_names
 from store.errors import UnknownName

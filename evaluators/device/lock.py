@@ -61,7 +61,8 @@ class DeviceLock:
 
         report_wait: Called with True before a wait, and with False after it.
         """
-        self._fds = list(fds)
+        self.fds = list(fds)
+        """Descriptors to pass to another process, which makes a DeviceLock of them."""
         self._report_wait = report_wait
         self._holds: list[Hold] = []
         self._keep_until = 0.0
@@ -95,11 +96,6 @@ class DeviceLock:
         """Open the lock of the memory of a GPU, such as cuda:0, or of this host for cpu."""
         return cls.of([f"{'cpu' if device == 'cpu' else _name_gpu(device)}-memory"])
 
-    @property
-    def fds(self) -> list[tuple[int, int]]:
-        """Descriptors to pass to another process, which makes a DeviceLock of them."""
-        return list(self._fds)
-
     def hold_shared(self) -> AbstractContextManager[Hold]:
         """Hold the device together with others."""
         return self._take(fcntl.LOCK_SH)
@@ -130,7 +126,7 @@ class DeviceLock:
         """Take every lock once those who came before have it; return the seconds of waiting."""
         begin = time.monotonic()
         waits = False
-        for turnstile, lock in self._fds:
+        for turnstile, lock in self.fds:
             for fd, mode in ((turnstile, fcntl.LOCK_EX), (lock, how)):
                 try:
                     fcntl.flock(fd, mode | fcntl.LOCK_NB)
@@ -148,7 +144,7 @@ class DeviceLock:
 
     def _release(self) -> None:
         """Release what this process holds, or one with the same descriptors held when it ended."""
-        for pair in self._fds:
+        for pair in self.fds:
             for fd in pair:
                 fcntl.flock(fd, fcntl.LOCK_UN)
 
@@ -177,7 +173,7 @@ class DeviceLock:
         return self._is_turnstile_taken()
 
     def _is_turnstile_taken(self) -> bool:
-        for turnstile, _ in self._fds:
+        for turnstile, _ in self.fds:
             try:
                 fcntl.flock(turnstile, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -196,10 +192,10 @@ class DeviceLock:
     def close(self) -> None:
         """Release the locks, also those of a process with the same descriptors that has ended."""
         self._release()
-        for pair in self._fds:
+        for pair in self.fds:
             for fd in pair:
                 os.close(fd)
-        self._fds = []
+        self.fds = []
 
 
 def _name_gpu(device: str) -> str:

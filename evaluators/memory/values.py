@@ -130,16 +130,6 @@ def replace_parts(value: Any, parts: Iterable[Any]) -> Any:
     return _make_record(type(value), dict(zip(names, parts, strict=True)))
 
 
-def iterate_leaves(value: Any) -> Iterator[Any]:
-    """Yield what is in a value and is no container, in order."""
-    parts = list_parts(value)
-    if parts is None:
-        yield value
-    else:
-        for part in parts:
-            yield from iterate_leaves(part)
-
-
 def tensors_of(value: Any) -> Iterator[Tensor]:
     """Yield the tensors in a value, in order."""
     if isinstance(value, Tensor):

@@ -1,6 +1,6 @@
 """The judge as a service: clients submit kernels over HTTP, and one engine judges them.
 
-    client ─HTTP─▶ routes ─▶ queue (SQLite) ◀─claims, answers─ judging: this host, or a Ray cluster
+    client ─HTTP─▶ server ─▶ queue (SQLite) ◀─claims, answers─ judging: this host, or a Ray cluster
                                ▲
                                └─cases, verdicts─ recorder ─▶ lake
 

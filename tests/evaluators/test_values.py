@@ -25,7 +25,7 @@ from evaluators.memory.tensors import (
     lay_out,
     read_pending,
 )
-from evaluators.memory.values import DTYPES, Keywords, iterate_leaves, list_arguments, tensors_of
+from evaluators.memory.values import DTYPES, Keywords, list_arguments, tensors_of
 from evaluators.processes import schema
 from evaluators.worker.handle import read_value
 from evaluators.worker.loop import describe
@@ -111,7 +111,9 @@ def describe_layout(value: Any) -> list[Any]:
 
 def describe_leaves(value: Any) -> list[Any]:
     """Return all leaves that are no tensors, with their types."""
-    return [(type(e), e) for e in iterate_leaves(value) if not isinstance(e, torch.Tensor)]
+    if (parts := list_parts(value)) is not None:
+        return [leaf for part in parts for leaf in describe_leaves(part)]
+    return [] if isinstance(value, torch.Tensor) else [(type(value), value)]
 
 
 @settings(deadline=None)
