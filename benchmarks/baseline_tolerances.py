@@ -38,8 +38,8 @@ from evaluators.judging.comparison import Comparison, compare, is_same_answer, m
 from evaluators.judging.tolerance import TOLERANCE, get_tolerance, is_below
 from evaluators.memory.cuda_driver import release_unused_memory
 from evaluators.memory.values import split_arguments
-from evaluators.references.algorithms import EagerError
 from evaluators.references.module import TaskFailed, TaskModule
+from evaluators.references.operations import EagerError
 from evaluators.references.task import Expected, call_seed
 from evaluators.worker.baselines import list_baselines, prepare
 
@@ -143,9 +143,9 @@ def judge(
     rounds = False
     for _ in range(2):
         seed = secrets.randbits(48)
-        found = task.measure_algorithms(task.inputs(seed), call_seed(seed), precision, limits)
-        errors = list(map(EagerError.merge, found.largest, errors or found.largest))
-        rounds = found.rounds
+        inputs = task.inputs(seed)
+        largest, rounds, _ = task.measure_algorithms(inputs, call_seed(seed), precision, limits)
+        errors = list(map(EagerError.merge, largest, errors or largest))
     total, own = Comparison(), Comparison()
     for number in range(calls):
         if time.perf_counter() - begin > task_s:

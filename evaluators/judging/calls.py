@@ -67,8 +67,7 @@ from evaluators.memory.tensors import (
     lay_out,
     tensors_of,
 )
-from evaluators.references.algorithms import EagerError
-from evaluators.references.recorded_operations import Choice
+from evaluators.references.operations import Choice, EagerError
 from evaluators.references.task import Expected, Reference, ReferenceFailed, call_seed, join_answer
 from evaluators.sandbox.failures import Failed
 from evaluators.worker.handle import Parameter, WorkerHandle

@@ -12,11 +12,11 @@ answers spread evenly. Answers that are zero or subnormal do not count, so that 
 flush them to zero.
 
 Eager may compute a task by several algorithms. e0, the share and the precision of eager are the
-largest over those that the precision allows (`references.algorithms`), so that a kernel may do what
+largest over those that the precision allows (`references.operations`), so that a kernel may do what
 eager may.
 
 A task may round to steps. An element may be on a neighbouring step if the value before the rounding
-is within its tolerance of the edge (`recorded_operations`). It may then differ by what that step
+is within its tolerance of the edge (`references.operations`). It may then differ by what that step
 changes, and counts as right. One element in 4 may, where an error of that value of eager's size
 explains it, and one in 16 where only L does, or four times as many as of the eager reference. The
 first count as without error for the precision, the others only if they are fewer than one in 1024.
@@ -33,8 +33,8 @@ import torch
 
 from evaluators.judging.case import Precision
 from evaluators.memory.tensors import tensors_of
-from evaluators.references.algorithms import RELATIVE_LEVELS as RELATIVE_LEVELS
-from evaluators.references.algorithms import EagerError
+from evaluators.references.operations import RELATIVE_LEVELS as RELATIVE_LEVELS
+from evaluators.references.operations import EagerError
 from evaluators.references.task import Expected, Reference
 
 CHUNK = 1 << 23

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,16 +25,6 @@ _TRIALS = 3
 _INPUT_COPIES, _ANSWER_COPIES = 7, 14
 """Bytes that an audit takes for a byte of inputs and of the answer: both processes hold them, in
 double precision as well, and the judge compares them with several weak answers."""
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The result of auditing one task."""
-
-    passes: list[str]
-    """Weak answers that pass every time, sorted."""
-    repeatable: bool
-    """Whether answers depend on the inputs alone."""
 
 
 def build_audit_row(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
@@ -58,21 +47,21 @@ def build_audit_row(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
                 f"too large: {sizes} take about {needed / 1e9:.0f} GB, and"
                 f" {task['free_bytes'] / 1e9:.0f} GB are free"
             )
-    audit = audit_task(reference)
+    passes = audit_task(reference)
     return {
         "task_id": task["task_id"],
         "workload_id": task["workload_id"],
         "auditor_version": VERSION,
         "device_id": bench.row["device_id"],
-        "passes": audit.passes,
-        "weak": bool(audit.passes),
-        "repeatable": audit.repeatable,
+        "passes": passes,
+        "weak": bool(passes),
+        "repeatable": reference.repeatable,  # whether answers depend on the inputs alone
         "created_at": datetime.now(UTC).isoformat(),
     }
 
 
-def audit_task(reference: Reference) -> Audit:
-    """Compare weak answers with the reference. Raises ReferenceFailed.
+def audit_task(reference: Reference) -> list[str]:
+    """Return the weak answers that the reference's task lets pass, sorted. Raises ReferenceFailed.
 
     Weak answers are zeros, ones, the mean of the right answer, each input of the right size
     (input_0 …), the answer to other inputs, and the answer under other parameters. One of them
@@ -101,7 +90,7 @@ def audit_task(reference: Reference) -> Audit:
         if not passes:
             break
     reference.reset()
-    return Audit(sorted(passes or ()), reference.repeatable)
+    return sorted(passes or ())
 
 
 def _iterate_answers(

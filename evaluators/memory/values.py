@@ -96,9 +96,6 @@ def split_arguments(inputs: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any
     return inputs, {}
 
 
-# ---- containers ----------------------------------------------------------------------------------
-
-
 def list_parts(value: Any) -> Sequence[Any] | None:
     """Return what a container contains, in order; None for what is no container."""
     if isinstance(value, list | tuple):
@@ -158,9 +155,6 @@ def _map_tensors(
     if parts is None:
         return value
     return replace_parts(value, [_map_tensors(part, change, changed) for part in parts])
-
-
-# ---- structure -----------------------------------------------------------------------------------
 
 
 def describe_value(value: Any, describe_tensor: Callable[[Tensor], Any], depth: int = 0) -> Spec:
@@ -254,8 +248,6 @@ def iterate_entries(spec: Spec) -> list[Any]:
     build_value(spec, entries.append)
     return entries
 
-
-# ---- named tuples and dataclasses ----------------------------------------------------------------
 
 _imported: dict[tuple[str, str, tuple[str, ...]], type] = {}
 """Classes of the file that this process has imported: by kind, name and fields."""

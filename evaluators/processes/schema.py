@@ -11,7 +11,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeAlias
 
 from evaluators.processes.messages import PACKET_LIMIT_BYTES, Malformed
@@ -51,8 +51,6 @@ _MOST_DIMENSIONS = 1000  # torch has no limit of its own
 _MOST_NS = 10**15
 _MOST_STATE_NAME = 4000
 _PAGE_ENTRIES = 256
-_HANDLE = re.compile(r"[0-9a-f]{128}")
-_DEVICE = re.compile(r"(cpu|cuda)(:\d{1,3})?")
 _UNPRINTABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -77,16 +75,31 @@ def _maybe(form: Form) -> Form:
     return lambda value: value is _ABSENT or form(value)
 
 
+def _kind(*kinds: type) -> Form:
+    return lambda value: type(value) in kinds
+
+
+def _one_of(names: Collection[str]) -> Form:
+    return lambda value: type(value) is str and value in names
+
+
+def _matching(pattern: str) -> Form:
+    return lambda value: type(value) is str and re.fullmatch(pattern, value) is not None
+
+
+_flag, _number = _kind(bool), _kind(int, float)
+_foreign_text = _kind(str)
+"""Any text; `make_readable` comes before it is stored or shown."""
+_dtype, _place = _one_of(ITEM_BYTES), _one_of(("cpu", "cuda"))
+_handle = _matching(r"[0-9a-f]{128}")
+
+
 def _either(form: Form, other: Form) -> Form:
     return lambda value: form(value) or other(value)
 
 
 def _or_none(form: Form) -> Form:
     return lambda value: value is None or form(value)
-
-
-def _flag(value: Any) -> bool:
-    return type(value) is bool
 
 
 def _whole(most: int = _MOST, least: int = 0) -> Form:
@@ -109,17 +122,8 @@ def _text(most: int) -> Form:
     )
 
 
-def _foreign_text(value: Any) -> bool:
-    """Any text; `make_readable` comes before it is stored or shown."""
-    return type(value) is str
-
-
 def _foreign_name(value: Any) -> bool:
     return type(value) is str and len(value) <= MOST_NAME
-
-
-def _handle(value: Any) -> bool:
-    return type(value) is str and _HANDLE.fullmatch(value) is not None
 
 
 def _list(form: Form, most: int = PACKET_LIMIT_BYTES) -> Form:
@@ -149,10 +153,6 @@ def _object(**fields: Form) -> Form:
 
 
 _shape = _list(_whole(), _MOST_DIMENSIONS)
-
-
-def _dtype(value: Any) -> bool:
-    return type(value) is str and value in ITEM_BYTES
 
 
 def _count(shape: list[int]) -> int:
@@ -222,20 +222,12 @@ def _name(value: Any) -> bool:
     )
 
 
-def _number(value: Any) -> bool:
-    return type(value) in (int, float)
-
-
-def _numpy_name(value: Any) -> bool:
-    return type(value) is str and value in NUMPY_NAMES
-
-
 _PLAIN: Mapping[str, Form] = {
     "value": lambda body: body is None or type(body) in (bool, int, float, str),
     "complex": _row(_number, _number),
-    "numpy": _row(_numpy_name, _either(_number, _flag)),
+    "numpy": _row(_one_of(NUMPY_NAMES), _either(_number, _flag)),
     "dtype": _dtype,
-    "device": lambda body: type(body) is str and _DEVICE.fullmatch(body) is not None,
+    "device": _matching(r"(cpu|cuda)(:\d{1,3})?"),
 }
 """Bodies of the kinds of values that have no parts."""
 
@@ -294,10 +286,6 @@ _nothing = _object()
 def _is_located(value: Any) -> bool:
     """Whether an output is located as [addresses of its tensors, their numbers of elements]."""
     return _row(_list(_whole()), _list(_whole()))(value) and len(value[0]) == len(value[1])
-
-
-def _place(value: Any) -> bool:
-    return value in ("cpu", "cuda")
 
 
 def _value_reply(**fields: Form) -> Form:

@@ -20,7 +20,7 @@ import textwrap
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias, cast
 
@@ -44,13 +44,6 @@ from evaluators.memory.tensors import (
 )
 from evaluators.memory.values import call, describe_value, list_arguments, tensors_of
 from evaluators.processes import messages
-from evaluators.references.algorithms import (
-    EagerError,
-    RoundedFactors,
-    find_kinds,
-    iterate_algorithms,
-    measure_errors,
-)
 from evaluators.references.imported_file import (
     GENERATORS,
     WEIGHT_SEED,
@@ -63,12 +56,17 @@ from evaluators.references.imported_file import (
     share_storages,
     widen_module,
 )
-from evaluators.references.recorded_operations import (
+from evaluators.references.operations import (
     Choice,
+    EagerError,
+    RoundedFactors,
     StepRecorder,
     add_exact_values,
+    find_kinds,
     find_margins,
+    iterate_algorithms,
     iterate_moved,
+    measure_errors,
     record,
 )
 
@@ -81,19 +79,6 @@ _MOST_ROUNDING = 0.05
 _MOST_OF_OWN = 10.0
 """An algorithm counts if the norm of its error is below this share of the answer's, or below as
 many times that of eager's error. Otherwise it is no other algorithm but another answer."""
-
-
-@dataclass(frozen=True)
-class AlgorithmErrors:
-    """The errors of the algorithms by which eager may compute an answer."""
-
-    largest: list[EagerError | None]
-    """Largest errors by tensor; none at all where no algorithm changes a bit."""
-    _: KW_ONLY
-    rounds: bool
-    """Whether the module rounds to steps."""
-    differ: bool = False
-    """Whether some are far larger than the error of the usual algorithm."""
 
 
 Size: TypeAlias = "tuple[str, list[int], int | None, list[list[int]]]"
@@ -113,11 +98,8 @@ class TaskFailed(Exception):
     """The task's own code fails; the text says which part."""
 
 
-@dataclass(frozen=True)
-class _Built:
-    module: torch.nn.Module
-    namespace: dict[str, Any]
-    """The names of the Python module of its class, unless other modules share them."""
+_Built: TypeAlias = "tuple[torch.nn.Module, dict[str, Any]]"
+"""A new module, and the names of the Python module of its class unless other modules share them."""
 
 
 class TaskModule:
@@ -163,15 +145,15 @@ class TaskModule:
             )
             lay_out(self.arguments)
             self._first = namespace
-            first, again = _Built(self._construct(namespace), vars(namespace)), self._build()
-            self._initial: dict[str, torch.Tensor] = copy_value(_read_state(first.module))
-            named = first.module.named_parameters(remove_duplicate=False)
+            first, again = (self._construct(namespace), vars(namespace)), self._build()
+            self._initial: dict[str, torch.Tensor] = copy_value(_read_state(first[0]))
+            named = first[0].named_parameters(remove_duplicate=False)
             self.parameters = {name for name, _ in named}
             """Names in the state that are parameters and not buffers."""
-            if _hold_same_tensors(first.module, again.module):
+            if _hold_same_tensors(first[0], again[0]):
                 self._unused = [first, again]
             else:
-                self._pristine = first.module
+                self._pristine = first[0]
             self._is_new = False
             self.reset()
 
@@ -210,7 +192,7 @@ class TaskModule:
             return self._unused.pop(0)
         if self._pristine is not None:
             try:
-                return _Built(copy.deepcopy(self._pristine), {})
+                return copy.deepcopy(self._pristine), {}
             except Exception as error:
                 detail = (
                     "the constructor makes other tensors in every call, and a copy of the module"
@@ -220,23 +202,22 @@ class TaskModule:
         if self._can_import_again:
             try:
                 namespace = self._import()
-                return _Built(self._construct(namespace), vars(namespace))
+                return self._construct(namespace), vars(namespace)
             except (Exception, SystemExit):
                 # For example, a process can define a library of operators once.
                 self._can_import_again = False
-        return _Built(self._construct(self._first), {})
+        return self._construct(self._first), {}
 
     def reset(self) -> None:
         """Forget every call and every weight loaded since the module was made."""
         if self._is_new:
             return
-        own, double = self._build(), self._build()
-        self._model = move_module(own.module, self._device)
-        self._namespace = own.namespace
-        roots = [self._model, own.namespace]
+        (own, self._namespace), (double, self._double_namespace) = self._build(), self._build()
+        self._model = move_module(own, self._device)
+        roots = [self._model, self._namespace]
         self._generators = [held for held in iterate_held(roots) if isinstance(held, GENERATORS)]
-        self._double_namespace, self._double_device = double.namespace, self._device
-        self._double = self._widen(move_module(double.module, self._device))
+        self._double_device = self._device
+        self._double = self._widen(move_module(double, self._device))
         self._is_new = True
 
     def _widen(self, module: torch.nn.Module, device: str | None = None) -> torch.nn.Module:
@@ -246,7 +227,7 @@ class TaskModule:
 
     def module(self) -> torch.nn.Module:
         """Return the module as it was made, on the device."""
-        return move_module(self._build().module, self._device)
+        return move_module(self._build()[0], self._device)
 
     def _copy(self, module: torch.nn.Module, *, double: bool) -> torch.nn.Module:
         try:
@@ -383,7 +364,7 @@ class TaskModule:
         Nothing is computed: the module is called on the meta device.
         """
         try:
-            model = self._build().module.to("meta")
+            model = self._build()[0].to("meta")
             seed_generators(seed, self._device)
             with torch.device("meta"), torch.no_grad():
                 made = list_arguments(self._get_inputs(), model.forward)
@@ -524,8 +505,12 @@ class TaskModule:
 
     def measure_algorithms(
         self, inputs: list[Any], seed: int, precision: str, limits: Mapping[str, float]
-    ) -> AlgorithmErrors:
-        """Return the largest errors of the algorithms that a precision allows."""
+    ) -> tuple[list[EagerError | None], bool, bool]:
+        """Return the largest errors of the algorithms that a precision allows.
+
+        They are by tensor; there are none where no algorithm changes a bit. After them come whether
+        the module rounds to steps, and whether an error is far larger than the usual algorithm's.
+        """
         with torch.no_grad(), _name_failure("forward() failed"):
             model = self._copy(self._model, double=False)
 
@@ -539,7 +524,7 @@ class TaskModule:
             value = answer()
             draws = before != read_generators(self._device, [])
             if not all(map(has_same_bits, value, answer())):
-                return AlgorithmErrors([], rounds="step" in kinds)
+                return [], "step" in kinds, False
         if draws:
             # Another number of threads, or another way to attend, may draw other numbers.
             kinds -= {"attention"} if self._device == "cuda" else kinds - {"step"}
@@ -574,7 +559,7 @@ class TaskModule:
             error is not None and (e is None or error.relative > _MOST_ALIKE * e.relative)
             for error, e in zip(largest, own, strict=False)
         )
-        return AlgorithmErrors(largest, rounds="step" in kinds, differ=is_wide)
+        return largest, "step" in kinds, is_wide
 
     def steps(
         self, inputs: list[Any], seed: int, limits: Mapping[str, float]
@@ -912,10 +897,11 @@ class TaskLoop:
         limits: dict[str, float],
     ) -> dict[str, Any]:
         """Return the largest errors of the algorithms that a precision allows; see `EagerError`."""
-        errors = self._task.measure_algorithms(self._take(place, inputs), seed, precision, limits)
+        given = self._take(place, inputs)
+        errors, rounds, differ = self._task.measure_algorithms(given, seed, precision, limits)
         self._release_memory()
-        rows = [e and [e.scaled, list(e.shares), e.relative] for e in errors.largest]
-        return {"errors": rows, "rounds": errors.rounds, "differ": errors.differ}
+        rows = [e and [e.scaled, list(e.shares), e.relative] for e in errors]
+        return {"errors": rows, "rounds": rounds, "differ": differ}
 
     def steps(
         self, place: str, inputs: dict[str, Any], seed: int, limits: dict[str, float]

@@ -35,8 +35,7 @@ from evaluators.memory.tensors import (
     tensors_of,
 )
 from evaluators.processes.messages import Malformed, make_readable
-from evaluators.references.algorithms import EagerError
-from evaluators.references.recorded_operations import Choice, read_choice
+from evaluators.references.operations import Choice, EagerError, read_choice
 from evaluators.sandbox.failures import explain_end, explain_timeout
 from evaluators.sandbox.launcher import Died, ForkServer, Limits, TimedOut, WorkerProcess
 from store.errors import HostUnfit, SandboxFailed
@@ -454,7 +453,7 @@ class Reference(contextlib.AbstractContextManager["Reference"]):
         """Return how much another rounding step changes each tensor of an answer.
 
         An element that is next to an edge of a rounding operation may be on its other side, by the
-        errors of the value before it (`recorded_operations`). Nothing where none may, or the task
+        errors of the value before it (`references.operations`). Nothing where none may, or the task
         does not round.
         """
         if self.rounds is False:

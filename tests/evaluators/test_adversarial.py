@@ -181,7 +181,7 @@ def weak(all_references: Any) -> Callable[[str], bool]:
 
     def of(task: str) -> bool:
         if task not in known:
-            known[task] = bool(audit_task(all_references(task_code(task))).passes)
+            known[task] = bool(audit_task(all_references(task_code(task))))
             all_references.end()
         return known[task]
 

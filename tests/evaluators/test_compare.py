@@ -18,7 +18,7 @@ from evaluators.judging import tolerance
 from evaluators.judging.case import Precision
 from evaluators.judging.comparison import compare, is_same_answer
 from evaluators.judging.tolerance import TF32_TOLERANCE, TOLERANCE, is_below
-from evaluators.references.recorded_operations import Choice, add_exact_values, record
+from evaluators.references.operations import Choice, add_exact_values, record
 from evaluators.references.task import Expected
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3)

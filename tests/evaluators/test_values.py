@@ -25,7 +25,7 @@ from evaluators.memory.tensors import (
     lay_out,
     read_pending,
 )
-from evaluators.memory.values import DTYPES, Keywords, list_arguments, tensors_of
+from evaluators.memory.values import DTYPES, Keywords, list_arguments, list_parts, tensors_of
 from evaluators.processes import schema
 from evaluators.worker.handle import read_value
 from evaluators.worker.loop import describe

@@ -56,17 +56,17 @@ TASKS = {
 @pytest.mark.parametrize("name", TASKS)
 def test_what_passes_a_task_without_work_is_named(name: str, references: Any) -> None:
     text, passes = TASKS[name]
-    found = audit_task(references(text))
-    assert found.passes == passes
-    assert found.repeatable
+    reference = references(text)
+    assert audit_task(reference) == passes
+    assert reference.repeatable
 
 
 def test_tasks_that_remember_or_draw_numbers_are_marked(references: Any) -> None:
-    remembers = task_of("self.n += 1; return x * self.n", "self.n = 0")
-    assert not audit_task(references(remembers)).repeatable
-    draws = task_of("return torch.nn.functional.dropout(x)")
-    found = audit_task(references(draws))
-    assert (found.passes, found.repeatable) == ([], False)
+    remembers = references(task_of("self.n += 1; return x * self.n", "self.n = 0"))
+    audit_task(remembers)
+    assert not remembers.repeatable
+    draws = references(task_of("return torch.nn.functional.dropout(x)"))
+    assert (audit_task(draws), draws.repeatable) == ([], False)
 
 
 def test_an_audit_leaves_the_reference_as_it_was(references: Any) -> None:
