@@ -364,8 +364,8 @@ def _describe_case(
         notes.append(f"it defines {names}; name the class or function with --entry-point NAME")
     elif kernel.entry_point != entry_points.DEFAULT:
         notes.append(f"entry point: {kernel.entry_point}")
-    chosen = task.name_workload(workload)
-    if chosen is not None:
+    if task.file is not None and task.axes:
+        chosen = workload or next(iter(task.axes))
         others = f" of {len(task.axes)} (--workload NAME)" if len(task.axes) > 1 else ""
         notes.append(f"workload: {chosen}{others}")
     if task.file is not None and task.file.rule is not None:
@@ -666,14 +666,21 @@ def doctor(
     """
     if limits:
         if format != "table":
-            _write_rows(kinds.list_limits(), format)
+            rows = [
+                {"limit": name, "cannot_judge": limit.sentence, "cause": limit.cause}
+                for name, limit in kinds.LIMITS.items()
+            ]
+            _write_rows(rows, format)
             return
         for line in kinds.format_lines(echo.terminal_width(sys.stdout)):
             echo.print_result(line)
         return
 
     place = placement.choose_place(device)
-    rows = host.describe_facts("cpu" if place.device == "cpu" else "cuda")
+    rows = [
+        vars(fact) | ({"follows": None, "mend": None} if fact.holds else {})
+        for fact in host.list_facts("cpu" if place.device == "cpu" else "cuda")
+    ]
     unfit: HostUnfit | None = None
     name = place.device
     try:

@@ -30,6 +30,10 @@ _COPIED = 128 << 20
 _MATRIX = 1024
 _TRIES = 3
 
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    undefined=jinja2.StrictUndefined,
+)
 # Names of kernels of torch and its libraries, including those that torch.compile writes.
 _LIBRARY = re.compile(
     r"at::|at_cuda|c10::|cub::|thrust::|cublas|cudnn|cutlass|cufft|cusparse|cusolver|curand|nccl"
@@ -179,10 +183,4 @@ def _compute_part(amount: int, per_second: float | None, time_ms: float) -> floa
 
 def render_template(name: str, **values: Any) -> str:
     """Return the text of an analysis."""
-    return _load_templates().get_template(name).render(values)
-
-
-@functools.cache
-def _load_templates() -> jinja2.Environment:
-    folder = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    return jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined)
+    return _TEMPLATES.get_template(name).render(values)

@@ -555,7 +555,8 @@ def compare_numbers(
         )
         for piece in kept_pieces or iterate_pieces(output):
             errors.add(piece)
-        errors.eager.add_shares(others.shares, finite)
+        counts = zip(errors.eager.large, others.shares, strict=True)
+        errors.eager.large = [max(count, round(share * finite)) for count, share in counts]
         return errors
 
     errors = collect(get_tolerance(output.wanted.dtype, precision))
@@ -669,11 +670,6 @@ class _RelativeErrors:
         errors, sizes = error[:: self.step], size[:: self.step]
         is_normal = sizes >= self.tiny
         self.sample.append(errors[is_normal] / sizes[is_normal])
-
-    def add_shares(self, shares: Sequence[float], elements: int) -> None:
-        """Count as many large errors as these shares of the elements are, if that is more."""
-        counts = zip(self.large, shares, strict=True)
-        self.large = [max(count, round(share * elements)) for count, share in counts]
 
     def compute_quartile(self) -> float:
         """Return the upper quartile of the sample; 0 where no answer counts."""

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from evaluators.device.placement import read_torch_versions
 from evaluators.processes.messages import make_readable
@@ -262,12 +262,6 @@ def find_unfit(needs: Iterable[Need], device: str) -> HostUnfit | None:
     does = " and ".join(WORDS[need] for need in sorted(needs))
     subject = f"the kernel {does}, and this host cannot do so" if does else "this host cannot judge"
     return HostUnfit(f"{subject} ({fact.what}: {fact.state})", fact.mend)
-
-
-def describe_facts(device: str) -> list[dict[str, Any]]:
-    """Return a row per fact: what, holds, state, and for one that does not hold follows, mend."""
-    rows = [vars(fact) for fact in list_facts(device)]
-    return [row if not row["holds"] else {**row, "follows": None, "mend": None} for row in rows]
 
 
 def is_scarce() -> bool:

@@ -71,14 +71,6 @@ cannot judge)
     return f"{detail} (limit {name}; {LISTED_BY})"
 
 
-def list_limits() -> list[dict[str, str]]:
-    """Return a row per limit: limit, cannot_judge, cause."""
-    return [
-        {"limit": name, "cannot_judge": limit.sentence, "cause": limit.cause}
-        for name, limit in LIMITS.items()
-    ]
-
-
 def format_lines(width: int | None = None) -> Iterator[str]:
     """Yield the lines of the list for a terminal, each at most `width` columns wide.
 

@@ -73,12 +73,6 @@ class TaskText:
             trusted=True,
         )
 
-    def name_workload(self, workload: str | None) -> str | None:
-        """Return the name of the workload that a case has, for tasks of files with several."""
-        if self.file is None or not self.axes:
-            return None
-        return workload or next(iter(self.axes))
-
     def _choose_axes(self, device_kind: str, workload: str | None) -> str:
         names = ", ".join(list(self.axes)[:_MOST_LISTED])
         if workload is not None and "=" in workload:

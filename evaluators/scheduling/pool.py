@@ -227,10 +227,10 @@ class Pool:
             if self._protocol == "training" and (leaders := choose_leaders(cases, rows)):
                 self._judge_all(leaders)
                 rows = self._read_verdicts(wanted)
-        pairs = map(_pair, rows)
+        by_pair = {(row["kernel_id"], row["task_id"]): row for row in rows}
         return {
             pair: make_verdict(row, faults.get(pair), fresh=pair in fresh)
-            for pair, row in zip(pairs, rows, strict=True)
+            for pair, row in by_pair.items()
         }
 
     def _read_verdicts(self, wanted: list[Pair]) -> list[dict[str, Any]]:
@@ -283,7 +283,8 @@ class Pool:
             self._protocol,
         )
         if verdicts.num_rows < len(wanted):
-            missing = sorted(set(wanted) - {_pair(row) for row in verdicts.to_pylist()})
+            rows = verdicts.to_pylist()
+            missing = sorted(set(wanted) - {(row["kernel_id"], row["task_id"]) for row in rows})
             kernel_id, task_id = missing[0]
             raise UnknownName(
                 f"kernel {kernel_id[:12]} cannot be judged on task {task_id[:12]}: the kernel or "
@@ -328,10 +329,6 @@ def select_verdicts(
         "protocol": protocol,
     }
     return lake.run(read_sql(__file__, "standing_verdicts"), parameters).arrow()
-
-
-def _pair(row: Mapping[str, Any]) -> Pair:
-    return row["kernel_id"], row["task_id"]
 
 
 def make_verdict(

@@ -347,7 +347,8 @@ def record_evaluation(
     run = store.make_run(
         kind="evaluation",
         name=name_of(evaluator),
-        config=config | (detect.describe_search() if _reads_texts(evaluator) else {}),
+        config=config
+        | (detect.describe_search() if getattr(evaluator, "READS_TEXTS", False) else {}),
         lake_id=origin[0],
         snapshot_id=origin[1],
     )
@@ -473,7 +474,8 @@ def _make_bundle(
     """Return the bundle of a case, with what the rows do not know themselves."""
     for row in (*tables["evaluations"], *tables.get("findings", [])):
         row["run_id"] = run_id
-    if _reads_texts(evaluator) and tables["evaluations"][0]["status"] != "evaluator_error":
+    is_fault = tables["evaluations"][0]["status"] == "evaluator_error"
+    if getattr(evaluator, "READS_TEXTS", False) and not is_fault:
         tables = {**tables, "scans": [{"kernel_id": result.case.kernel_id, "run_id": run_id}]}
     # A fault is one of the precision that was asked for; the protocol decides what ranks.
     # Evaluators for versions before 0.6.0, and answers in their queues, call the precision policy.
@@ -483,17 +485,13 @@ def _make_bundle(
         evaluation["protocol"] = result.case.protocol
     identity = name_verdict(evaluator, result.device, result.case)
     # A fault in one run must not keep out the verdict of another.
-    if tables["evaluations"][0]["status"] == "evaluator_error":
+    if is_fault:
         identity = content_id("fault", run_id, identity)
     return store.Bundle(
         bundle_id=identity,
         message=f"judged {result.case.kernel_id[:12]}",
         tables=tables,
     )
-
-
-def _reads_texts(evaluator: Evaluator) -> bool:
-    return getattr(evaluator, "READS_TEXTS", False)
 
 
 def _build_fault(evaluator: Evaluator, result: JudgedCase, why: str) -> Tables:

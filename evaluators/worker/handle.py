@@ -141,11 +141,6 @@ class SharedBoxes:
             else [MappedBox(fd, size) for fd, size in zip(self.fds, sizes, strict=True)]
         )
 
-    def close_fds(self) -> None:
-        """Close the descriptors that the worker has."""
-        for fd in self.fds:
-            os.close(fd)
-
     def open(self, handles: Sequence[str], sizes: Sequence[int]) -> None:
         """Open memory of these sizes that a worker on a GPU names. Raises RuntimeError, ValueError.
 
@@ -410,15 +405,6 @@ def read_entries(spec: Any) -> list[TensorEntry]:
     return list(map(_read_entry, iterate_entries(spec)))
 
 
-def list_memory_spans(spec: Any) -> list[tuple[int, int]]:
-    """Return the first and the past-the-last address of each described tensor."""
-    return [
-        (address, address + count_extent(shape, strides) * dtype.itemsize)
-        for dtype, shape, strides, address in read_entries(spec)
-        if math.prod(shape)
-    ]
-
-
 def _read_entry(entry: Any) -> TensorEntry:
     name, shape, strides, address, _ = entry
     return DTYPES[name], shape, strides, address
@@ -666,11 +652,14 @@ def read_places(answer: Mapping[str, Any], calls: int) -> list[Place]:
 
 def share_memory(answers: Sequence[Mapping[str, Any]]) -> bool:
     """Whether outputs of two calls share memory."""
-    spans_by_call = [list_memory_spans(answer["output"]) for answer in answers]
+    spans = [
+        (address, address + count_extent(shape, strides) * dtype.itemsize, call)
+        for call, answer in enumerate(answers)
+        for dtype, shape, strides, address in read_entries(answer["output"])
+        if math.prod(shape)
+    ]
     end, owner = 0, -1
-    for first, past, call in sorted(
-        (*span, call) for call, spans in enumerate(spans_by_call) for span in spans
-    ):
+    for first, past, call in sorted(spans):
         if first < end and call != owner:
             return True
         if past > end:
@@ -854,7 +843,8 @@ def start_worker(
             build.release()
         raise
     finally:
-        boxes.close_fds()
+        for fd in boxes.fds:  # the worker has them
+            os.close(fd)
     return StartedWorker(process, boxes, device, int(setting["threads"]), build)
 
 

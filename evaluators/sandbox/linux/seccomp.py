@@ -61,6 +61,7 @@ _TESTED_OF_WORKERS: dict[str, list[Test]] = {
     "setpriority": [(0, "is not", _PRIO_PROCESS), (1, "is not", 0)],
 }
 
+_SOCKET_TESTS: list[Test] = [(0, "is not", _AF_UNIX)]
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _FOREIGN_FROM = 0x40000000  # x32 calls on x86_64
 _LOAD, _JUMP_EQUAL, _JUMP_FROM, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -86,7 +87,7 @@ def restrict_judge(*, sockets: bool, kills_all: bool) -> None:
         names.remove("connect")
     if kills_all:
         names.remove("kill")
-    tests = {**_TESTED, "socket": _make_socket_tests(sockets=sockets)}
+    tests = {**_TESTED, "socket": _SOCKET_TESTS if sockets else []}
     known = syscalls.map_numbers(_find_machine())
     lines = _write_head()
     for name in sorted(names):
@@ -105,7 +106,7 @@ def restrict_worker(*, sockets: bool, modes: bool, memory_files: bool) -> None:
         memory_files: Allow nameless files in memory, where a control group counts them.
     """
     known = syscalls.map_numbers(_find_machine())
-    tests = {**_TESTED_OF_WORKERS, "socket": _make_socket_tests(sockets=sockets)}
+    tests = {**_TESTED_OF_WORKERS, "socket": _SOCKET_TESTS if sockets else []}
     names = syscalls.list_names("worker")
     if modes:
         names |= syscalls.list_names("modes")
@@ -140,10 +141,6 @@ def restrict_worker(*, sockets: bool, modes: bool, memory_files: bool) -> None:
         (_RETURN, 0, 0, _REFUSE | errno.ENOSYS),
     ]
     _install(lines, known["seccomp"])
-
-
-def _make_socket_tests(*, sockets: bool) -> list[Test]:
-    return [(0, "is not", _AF_UNIX)] if sockets else []
 
 
 def _find_machine() -> str:
