@@ -344,11 +344,11 @@ def record_evaluation(
 
     origin: Lake and snapshot that the run reads.
     """
+    reads_texts = getattr(evaluator, "READS_TEXTS", False)
     run = store.make_run(
         kind="evaluation",
         name=name_of(evaluator),
-        config=config
-        | (detect.describe_search() if getattr(evaluator, "READS_TEXTS", False) else {}),
+        config=config | (detect.describe_search() if reads_texts else {}),
         lake_id=origin[0],
         snapshot_id=origin[1],
     )
