@@ -375,11 +375,6 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             )
         return self.task.reference
 
-    @property
-    def unavailable(self) -> dict[str, str]:
-        """Baselines that are unavailable for the task at hand, each with the reason."""
-        return self.task.unavailable
-
     def _set_task(self, code: str, axes: Mapping[str, Any]) -> None:
         """End the workers of the last task if this is another one."""
         key = (code, json.dumps(axes, sort_keys=True))
@@ -667,7 +662,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     ) -> BaselineWorkers:
         """Return workers that run the task's own module as these baselines and as eager.
 
-        A baseline that fails, or gives a wrong answer, is left out, and `unavailable` says why.
+        A baseline that fails, or gives a wrong answer, is left out; `task.unavailable` says why.
         Raises ReferenceFailed if eager itself fails, SandboxFailed.
 
         Args:
@@ -676,7 +671,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
                 baselines, so that a judge that times does not wait for all of them.
         """
         reference = self.open_reference(task.code, task.axes)
-        self.unavailable.update(explain_unimplemented(names))
+        self.task.unavailable.update(explain_unimplemented(names))
         available = list_baselines(self.device)
         wanted = [name for name in reversed(available) if name in names]
         while True:
@@ -686,7 +681,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
                     starting, self.task.starting = self.task.starting, []
                     main, control = await_workers(starting)
                 self.task.baselines = BaselineWorkers(main, control, prepared={"eager": 0.0})
-            known = {*self.task.baselines.prepared, *self.unavailable}
+            known = {*self.task.baselines.prepared, *self.task.unavailable}
             name = next((name for name in wanted if name not in known), None)
             if name is None:
                 return self.task.baselines
@@ -708,7 +703,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
                 if lacks_memory(failed) and not self.has_memory_alone:
                     raise  # the case is judged again alone
                 # Do not time in a process with remains of a failed capture or compilation.
-                self.unavailable[name] = str(failed)
+                self.task.unavailable[name] = str(failed)
                 self.end_baselines()
 
     def _prepare_baseline(self, worker: WorkerHandle, name: str, reference: Reference) -> float:

@@ -276,7 +276,7 @@ def _measure_process(
             check_eager_alone(session, baselines, sources, options.plan, pool)
     evidence.flags |= session.flags
     prepared = [(name, seconds) for name, seconds in baselines.prepared.items() if seconds]
-    missing = [(n, why) for n, why in bench.unavailable.items() if n in options.baselines]
+    missing = [(n, why) for n, why in bench.task.unavailable.items() if n in options.baselines]
     evidence.lacks_baseline = bool(missing)
     evidence.notes += [
         *(f"baseline {name}: prepared in {seconds:.1f} s" for name, seconds in prepared),

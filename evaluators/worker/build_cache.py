@@ -97,29 +97,27 @@ class Builds:
         If another process holds it, return an empty directory of its own. Raises SandboxFailed
         where no directory can be made.
         """
+        key = self.key(files, task, axes)
         try:
-            return self._claim(self.key(files, task, axes))
+            with _open_folder(self.root / "live") as live:
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                lock = os.open(f"{key}.lock", flags, 0o600, dir_fd=live)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    os.close(lock)
+                    return Build(self._make_folder(live, f"tmp{secrets.token_hex(8)}"), None, None)
+                try:
+                    folder, hit = self._fill(live, key)
+                except OSError:
+                    os.close(lock)
+                    raise
+                return Build(folder, self.root / "kept" / key, lock, hit)
         except OSError as error:
             raise SandboxFailed(
                 f"there is no folder to build in: {error}",
                 f"Check the free space and permissions of {self.root}, or set FLYWHEEL_CACHE.",
             ) from error
-
-    def _claim(self, key: str) -> Build:
-        with _open_folder(self.root / "live") as live:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            lock = os.open(f"{key}.lock", flags, 0o600, dir_fd=live)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(lock)
-                return Build(self._make_folder(live, f"tmp{secrets.token_hex(8)}"), None, None)
-            try:
-                folder, hit = self._fill(live, key)
-            except OSError:
-                os.close(lock)
-                raise
-            return Build(folder, self.root / "kept" / key, lock, hit)
 
     def trim(self, most_bytes: int = KEPT_BYTES) -> None:
         """Remove the least recently used builds until the rest is no larger than this."""

@@ -732,15 +732,6 @@ class Deadlines:
     total_s: float
     """For the worker's whole life."""
 
-    def limit_s(self, stage: Stage) -> float:
-        """Return the limit of a request without a compiler at work."""
-        return {
-            "load": self.import_s,
-            "construct": self.import_s,
-            "first_call": self.first_call_s,
-            "call": self.call_s,
-        }[stage]
-
 
 _Item = TypeVar("_Item")
 _MOST_PARAMETERS = 100_000
@@ -900,6 +891,8 @@ class WorkerHandle:
         self._started_s = time.monotonic()
         self.device = started.device
         self._share = share
+        # Trusted workers start beside a candidate, in threads of the judge that hold no lock.
+        self._share_while_building = None if trusted else share
         self.threads = started.threads
         """Number of threads of its loops."""
         self.slots = sizes.slots
@@ -941,7 +934,7 @@ class WorkerHandle:
         answer = self._ask(
             "load",
             "load",
-            share=self._building_share,
+            share=self._share_while_building,
             path=path,
             entry_point=entry_point,
             names=dict(names),
@@ -961,7 +954,7 @@ class WorkerHandle:
         self._ask(
             "construct",
             "construct",
-            share=self._building_share,
+            share=self._share_while_building,
             seed=seed,
             arguments=self._inbox.put(arguments),
             places=places,
@@ -976,14 +969,6 @@ class WorkerHandle:
             count = len(parameters)
             if not answer["state"] or count >= _MOST_PARAMETERS or count == answer["total"]:
                 return parameters
-
-    @property
-    def _building_share(self) -> Share | None:
-        """The device while the module is imported and made.
-
-        Trusted workers start beside a candidate, in threads of the judge that hold no lock.
-        """
-        return None if self._trusted else self._share
 
     def adopt(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name, in as many messages as the inbox needs."""
@@ -1399,7 +1384,9 @@ class WorkerHandle:
             if self._ended is not None:  # a call that only raises flags may have ended it
                 raise Failed("crash", "early_exit", "the process has ended before")
             deadlines, process = self.deadlines, self._process
-            limit_s, paused_s = deadlines.limit_s(stage), process.paused_s
+            # Without a compiler at work.
+            limits = {"first_call": deadlines.first_call_s, "call": deadlines.call_s}
+            limit_s, paused_s = limits.get(stage, deadlines.import_s), process.paused_s
             with self._inbox.expose(fields):
                 left_s = deadlines.total_s - (time.monotonic() - self._started_s)
                 if left_s <= 0:

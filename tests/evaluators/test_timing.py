@@ -439,7 +439,7 @@ def test_a_compiled_baseline_serves_all_candidates_of_its_task(
     prepared = [[line for line in row["log"].splitlines() if "prepared" in line] for row in rows]
     assert prepared[0] == prepared[1]  # the same seconds: it was compiled once
     assert prepared[0][0].startswith("baseline compile: prepared in ")
-    assert bench.unavailable == {}
+    assert bench.task.unavailable == {}
 
 
 # Compiled, it lacks memory after some calls.
@@ -519,7 +519,7 @@ def test_a_baseline_that_fails_or_is_wrong_is_left_out_with_its_reason(
     row = judge_code(right_candidate, task=odd, baselines=("cuda_graph", "cudnn"))
     assert row["status"] == "correct", row
     assert {timing["arm"] for timing in row["timings"]} == {"kernel", "eager"}
-    assert bench.unavailable.keys() == {"cuda_graph", "cudnn"}
+    assert bench.task.unavailable.keys() == {"cuda_graph", "cudnn"}
     assert "baseline cudnn: none, its answer is wrong" in row["log"]
     assert "baseline cuda_graph: none, " in row["log"]
 
@@ -817,7 +817,7 @@ def test_all_five_baselines_on_a_gpu(gpu_bench: Bench, right_candidate: str, tas
     tables = judge(case, gpu_bench, Config(draw_shapes=0))
     [evaluation] = tables["evaluations"]
     assert evaluation["status"] == "correct", evaluation
-    assert gpu_bench.unavailable == {}
+    assert gpu_bench.task.unavailable == {}
     assert gpu_bench.clocks.read_bandwidth() is not None
     for clock in CLOCKS["cuda"]:
         timed = [row for row in tables["timings"] if row["clock"] == clock]
