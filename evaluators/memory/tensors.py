@@ -16,9 +16,9 @@ import hashlib
 import math
 import mmap
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -41,6 +41,9 @@ Side: TypeAlias = Literal["inbox", "outbox"]
 _PAGE_BYTES = 1 << 21
 ALIGN_BYTES = 512
 """Alignment of storages, the same as torch's in GPU memory."""
+_ROOM_BYTES, _MOST_NAMED, _MOST_LETTERS = 1 << 30, 200, 1 << 16
+"""What a page has at most: bytes, named items, and letters of their names."""
+_Named = TypeVar("_Named", bound=tuple[Any, ...])
 _FIRST_ELEMENTS = 1 << 18
 _MOST_EXPANDED_BYTES = 8 << 30
 """Bytes that tensors may show beyond those of their storages, as expanded tensors do."""
@@ -532,6 +535,27 @@ def find_place(value: object, device: str) -> str:
     """
     kinds = {tensor.device.type for tensor in tensors_of(value)}
     return device if kinds == {device} else "cpu"
+
+
+def paginate(
+    items: Iterable[_Named], measure: Callable[[_Named], int], room_bytes: int = _ROOM_BYTES
+) -> Iterator[list[_Named]]:
+    """Yield items, which begin with a name, by pages that fit into a box, and into a message.
+
+    measure: Returns the bytes of an item.
+    """
+    page: list[_Named] = []
+    held = letters = 0
+    for item in items:
+        size = -(-measure(item) // ALIGN_BYTES) * ALIGN_BYTES
+        is_full = held + size > room_bytes or letters + len(item[0]) > _MOST_LETTERS
+        if page and (is_full or len(page) >= _MOST_NAMED):
+            yield page
+            page, held, letters = [], 0, 0
+        page.append(item)
+        held, letters = held + size, letters + len(item[0])
+    if page:
+        yield page
 
 
 def round_up(size_bytes: int) -> int:

@@ -41,6 +41,7 @@ from evaluators.memory.tensors import (
     is_inexact,
     lay_out,
     move_to_device,
+    paginate,
 )
 from evaluators.memory.values import call, describe_value, list_arguments, tensors_of
 from evaluators.processes import messages
@@ -786,9 +787,6 @@ def _find_limit(error: Exception) -> str | None:
     return "isolation" if isinstance(error, OSError) else None
 
 
-_PAGE_ENTRIES = 256
-_PAGE_BYTES = 1 << 30
-_PAGE_NAMES = 1 << 16
 _TEXT_LIMIT = 4000
 
 
@@ -918,21 +916,14 @@ class TaskLoop:
     def state(self, start: int, now: bool) -> dict[str, Any]:
         """Return a page of the state: name, whether it is a parameter, owner of the memory."""
         held = self._task.state(now=now)
-        names = list(held)
         owners: dict[int, int] = {}
         first = [owners.setdefault(value.data_ptr(), at) for at, value in enumerate(held.values())]
-        page: list[str] = []
-        size = 0
-        for name in names[start : start + _PAGE_ENTRIES]:
-            page.append(name)
-            size += held[name].nbytes
-            if size > _PAGE_BYTES or sum(map(len, page)) > _PAGE_NAMES:
-                break
+        page = next(paginate(list(held.items())[start:], lambda named: named[1].nbytes), [])
         entries = [
             [name, name in self._task.parameters, first[at]]
-            for at, name in enumerate(page, start=start)
+            for at, (name, _) in enumerate(page, start=start)
         ]
-        return {**self._give([held[name] for name in page]), "page": entries, "total": len(names)}
+        return {**self._give([value for _, value in page]), "page": entries, "total": len(held)}
 
     def adopt(self, place: str, names: list[str], values: dict[str, Any]) -> dict[str, Any]:
         """Overwrite parameters and buffers by name until the next reset."""

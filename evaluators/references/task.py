@@ -22,7 +22,6 @@ from evaluators.device.roofline import Counts
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.cuda_driver import release_unused_memory
 from evaluators.memory.tensors import (
-    ALIGN_BYTES,
     Box,
     MappedBox,
     OpenedBox,
@@ -31,6 +30,7 @@ from evaluators.memory.tensors import (
     find_place,
     is_inexact,
     lay_out,
+    paginate,
     round_up,
     tensors_of,
 )
@@ -49,9 +49,6 @@ _KEPT_BYTES = 2 << 30
 """A larger box is freed once it has been read."""
 _PERTURBATION = 0.3
 _MOST_TENSORS = 100_000
-_PAGE_ENTRIES = 256
-_PAGE_BYTES = 1 << 30
-_PAGE_NAMES = 1 << 16
 Size: TypeAlias = "tuple[str, list[int], int | None, list[list[int]]]"
 """As `TaskModule.sizes` returns it."""
 _SEED_BITS = 48
@@ -527,22 +524,9 @@ class Reference(contextlib.AbstractContextManager["Reference"]):
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name until the next `reset`."""
-        page: list[str] = []  # names that one message and one box can hold
-        size = letters = 0
-        for name, value in [*state.items(), ("", None)]:
-            if page and (
-                value is None
-                or len(page) >= _PAGE_ENTRIES
-                or size + value.nbytes > _PAGE_BYTES
-                or letters + len(name) > _PAGE_NAMES
-            ):
-                values = self._put([state[name] for name in page], "values")
-                self.ask("adopt", **values, names=page)
-                page, size, letters = [], 0, 0
-            if value is not None:
-                page.append(name)
-                size += -(-value.nbytes // ALIGN_BYTES) * ALIGN_BYTES
-                letters += len(name)
+        for page in paginate(state.items(), lambda named: named[1].nbytes):
+            values = self._put([value for _, value in page], "values")
+            self.ask("adopt", **values, names=[name for name, _ in page])
 
     def count(self, seeds: Sequence[int]) -> Counts:
         """Return the least work of a call, which the worker counts on inputs of two seeds."""

@@ -14,10 +14,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -39,6 +39,7 @@ from evaluators.memory.tensors import (
     lay_out,
     map_tensors,
     mark_pending,
+    paginate,
     read_pending,
     tensors_of,
 )
@@ -733,9 +734,7 @@ class Deadlines:
     """For the worker's whole life."""
 
 
-_Item = TypeVar("_Item")
 _MOST_PARAMETERS = 100_000
-_MOST_PIECES = 200
 _WIDEST_BYTES = torch.complex128.itemsize
 """A candidate may hold its state in any element type."""
 
@@ -750,23 +749,6 @@ class Parameter:
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
-
-
-def _paginate(
-    items: Iterable[_Item], measure: Callable[[_Item], int], room_bytes: int
-) -> Iterator[list[_Item]]:
-    """Yield items by pages that fit into a box, and their names into a message."""
-    page: list[_Item] = []
-    held = 0
-    for item in items:
-        size = -(-measure(item) // ALIGN_BYTES) * ALIGN_BYTES
-        if page and (held + size > room_bytes or len(page) >= _MOST_PIECES):
-            yield page
-            page, held = [], 0
-        page.append(item)
-        held += size
-    if page:
-        yield page
 
 
 @dataclass(frozen=True)
@@ -979,7 +961,7 @@ class WorkerHandle:
             most = max(1, room_bytes // flat.element_size())
             starts = range(0, flat.numel(), most)
             pieces += [(name, start, flat[start : start + most]) for start in starts]
-        for page in _paginate(pieces, lambda piece: piece[2].nbytes, room_bytes):
+        for page in paginate(pieces, lambda piece: piece[2].nbytes, room_bytes):
             values = self._inbox.put([value for _, _, value in page], dense=True)
             names = [(name, start) for name, start, _ in page]
             self._ask("adopt", "call", pieces=names, values=values)
@@ -1001,7 +983,7 @@ class WorkerHandle:
         """Return pieces of parameters and buffers as they are now."""
         taken: list[torch.Tensor] = []
         room_bytes = self._started.boxes.boxes[1].size_bytes
-        for page in _paginate(pieces, lambda piece: piece[2] * _WIDEST_BYTES, room_bytes):
+        for page in paginate(pieces, lambda piece: piece[2] * _WIDEST_BYTES, room_bytes):
             answer = self._ask("current_state", "call", pieces=page)
             values = self._outputs.take(answer["values"], "cpu")
             shapes = [(count,) for _, _, count in page]
