@@ -287,7 +287,6 @@ class SharedDevice:
         return self._lock.step_aside()
 
     def _time_kernel(self) -> float:
-        """Return the seconds of an empty kernel: the median of a few."""
         import torch
 
         assert self._probe is not None

@@ -630,7 +630,6 @@ class CorrectnessProtocol(Candidate):
     def _explain_failure(
         self, comparison: Comparison, probe: SeedProbe, output: Any, number: int
     ) -> Failed:
-        """Return the failure of a wrong answer; names the parameters that it ignores."""
         inputs = describe_inputs(probe.inputs, self.reference.rules.names)
         message = f"call {number + 1} on {inputs}: {comparison.message}"
         own, changed = list(tensors_of(probe.inputs)), probe.expected.changed
@@ -706,7 +705,6 @@ class CorrectnessProtocol(Candidate):
             self._compare_pieces(large)
 
     def _compare_pieces(self, large: Mapping[str, torch.Tensor]) -> None:
-        """Compare secret pieces of tensors that are too large to be read whole."""
         draw = random.Random(secrets.randbits(64))
         pieces = [
             (name, draw.randrange(value.numel() - _PIECE + 1), _PIECE)
@@ -974,7 +972,6 @@ class CorrectnessProtocol(Candidate):
         return comparison, lost
 
     def _find_departure(self, probe: SeedProbe, output: Any) -> str | None:
-        """Describe how an answer departs from the reference, if rounding cannot explain it."""
         precision, expected = self.precision, probe.expected
         # Rules of the task decide what is right, and a rounding step moves an answer far.
         if expected.rules.tolerance is not None or expected.check is not None or expected.rounds:
@@ -1153,7 +1150,6 @@ class CorrectnessProtocol(Candidate):
             self.result.notes.append(f"precision_below_policy: {shown}, such as {elements}")
 
     def _compare_draws(self, variation: Variation, draws: int) -> Comparison | None:
-        """Compare several draws of varied inputs as one answer; None where one fails."""
         wanted: list[list[torch.Tensor]] = []
         exact: list[list[torch.Tensor]] = []
         given: list[list[torch.Tensor]] = []
@@ -1248,7 +1244,6 @@ class CorrectnessProtocol(Candidate):
         raise EagerLost
 
     def _perturb_all(self) -> None:
-        """Flag a candidate that is wrong under other weights than those of the seed."""
         state = self.reference.perturb(draw_seed())
         self.reference.load(state)
         try:
@@ -1454,7 +1449,6 @@ def measure_visibility(before: Expected, after: Expected, precision: Precision) 
 
 
 def _join(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return tensors as one; of varying shapes, only their elements in a row."""
     if len({tensor.shape for tensor in tensors}) == 1:
         return torch.stack(list(tensors))
     return torch.cat([tensor.reshape(-1) for tensor in tensors])

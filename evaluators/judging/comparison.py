@@ -885,7 +885,6 @@ def _compare_whole(
     *,
     few: bool,
 ) -> Comparison:
-    """Compare whole numbers with the reference's, or with the double precision reference's."""
     wanted, given = output.wanted, output.given
     is_wrong = given != wanted
     if exact is not None:

@@ -91,8 +91,6 @@ _Change: TypeAlias = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 def _change_numbers(
     change: _Change, *, varies_complex: bool = True
 ) -> Callable[[list[Any], int], list[Any]]:
-    """Return a change of all inputs that applies a change to each tensor that is not whole."""
-
     def apply(inputs: list[Any], seed: int) -> list[Any]:
         draws: dict[torch.device, torch.Generator] = {}
 
@@ -222,7 +220,6 @@ def _is_sorted(rows: torch.Tensor) -> bool:
 
 
 def _draw_some(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
-    """Choose one in 64 elements, and always at least one."""
     shape = tensor.shape
     numbers = torch.rand(shape, generator=draws, device=tensor.device, dtype=torch.float32)
     return (numbers < 1 / _ONE_IN) | (numbers == numbers.min())
@@ -323,7 +320,6 @@ def _scale(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
 
 
 def _reverse_interior(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
-    """Return the same values with all but the ends in another order."""
     flat = tensor.reshape(-1).clone()
     if flat.numel() < _FEWEST_INTERIOR:
         return tensor

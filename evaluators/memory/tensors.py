@@ -164,7 +164,6 @@ class Box:
         self.wait_for_copy()
 
     def _build(self, spec: Any, take: Callable[[Tensor], torch.UntypedStorage] | None) -> Any:
-        """Build a value on what `take` makes of the bytes of each storage, or on this memory."""
         entries = [_Entry.read(entry) for entry in iterate_entries(spec)]
         places = dict.fromkeys(entry.place for entry in entries)
         pieces = {place: self._cut(place) for place in places}

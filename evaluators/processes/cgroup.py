@@ -282,7 +282,6 @@ def _read_words(file: Path) -> list[str]:
 
 
 def _remove_stale(parent: Path) -> None:
-    """Remove groups that killed processes left behind."""
     for folder in parent.glob(_PREFIX + "*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_ctime > _STALE_S:

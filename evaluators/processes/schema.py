@@ -107,7 +107,6 @@ def _whole(most: int = _MOST, least: int = 0) -> Form:
 
 
 def _amount(value: Any) -> bool:
-    """A number of zero or more, such as seconds."""
     return type(value) in (int, float) and 0 <= value <= _MOST_NS
 
 
@@ -116,7 +115,6 @@ def _figure(value: Any) -> bool:
 
 
 def _text(most: int) -> Form:
-    """A text of valid characters without NUL."""
     return lambda value: (
         type(value) is str and len(value) <= most and not _UNPRINTABLE.search(value)
     )

@@ -274,7 +274,6 @@ class _Walk:
 
 
 def _iterate_owned(module: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, Tensor]]:
-    """Yield every parameter and buffer with its part of a module and its name there."""
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
             yield part, name, parameter

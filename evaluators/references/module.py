@@ -159,7 +159,6 @@ class TaskModule:
             self.reset()
 
     def _import(self) -> ModuleType:
-        """Run the task's file as a module; axes replace module-level names."""
         torch.set_default_dtype(self._defaults)  # an import before may have set others
         torch.set_default_device(None)
         module = import_file(self._path, {}, self._device)
@@ -772,7 +771,6 @@ def _name_failure(what: str) -> Generator[None]:
 
 
 def _find_limit(error: Exception) -> str | None:
-    """Return the limit of the judge that an exception of the task's code shows, if any."""
     text = str(error)
     if "does not require grad" in text:
         return "backward"

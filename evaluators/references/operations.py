@@ -676,7 +676,6 @@ def _are_equal(
     *,
     ordered: bool,
 ) -> bool:
-    """Whether two sets of places have the same numbers, each place once."""
     if theirs.shape[1] > 1 and bool((theirs.sort(1).values.diff(dim=1) == 0).any()):
         return False
     chosen, other = rows.gather(1, ours), rows.gather(1, theirs)

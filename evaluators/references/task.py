@@ -598,14 +598,12 @@ class Reference(contextlib.AbstractContextManager["Reference"]):
             return box.get(spec, device)
 
     def _take_list(self, answer: Mapping[str, Any], device: str, what: str) -> list[Any]:
-        """Return the value of an answer, which has to be a list. `what` names it in errors."""
         value = self._take(answer, device)
         if not isinstance(value, list):
             raise self._break_off(f"{what} are no list")
         return value
 
     def _take_pair(self, answer: Mapping[str, Any]) -> tuple[Any, list[torch.Tensor | None]]:
-        """Return a value and the exact counterparts of its tensors."""
         with self._open_answer(answer) as (box, spec, place):
             match spec:
                 case {"list": [value_spec, exact_spec]}:

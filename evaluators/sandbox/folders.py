@@ -78,7 +78,6 @@ def remove_folder(top: Path) -> None:
 
 
 def _remove_entry(folder: int, name: str) -> None:
-    """Remove an entry; if it is a folder, move its folders up first."""
     if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=folder)
         return

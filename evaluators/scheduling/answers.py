@@ -210,7 +210,6 @@ def _select_rows(name: str, given: Tables, about: Mapping[str, Any]) -> list[Row
 
 
 def _accept_findings(rows: Iterable[Row], subject: Subject) -> list[Row]:
-    """Return findings on the kernel by known detectors, under identities that follow from them."""
     known = {subject.evaluator, *_OTHER_DETECTORS, *_find_detectors()} - {""}
     kernel_id, given = subject.case.kernel_id, list(rows)
     kept: list[Row] = []
@@ -265,7 +264,6 @@ def _check(row: Row, about: Mapping[str, Any]) -> None:
 
 
 def _select_conforming(name: str, rows: list[Row]) -> list[Row]:
-    """Return the rows that set only permitted columns, with values of their types."""
     table = catalog.load().table(name)
     columns = {*table.columns, *table.renamed} - _WITHHELD[name]
     kept: list[Row] = []

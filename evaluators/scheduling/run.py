@@ -495,7 +495,6 @@ def _make_bundle(
 
 
 def _build_fault(evaluator: Evaluator, result: JudgedCase, why: str) -> Tables:
-    """Return the row of a case that could not be judged on any try, through no fault of its own."""
     device_id = result.device["device_id"]
     subject = answers.Subject(result.case, device_id, name_of(evaluator), evaluator.VERSION)
     return answers.build_fault(subject, why)

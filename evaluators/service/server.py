@@ -495,7 +495,6 @@ class ClientRoutes:
         return views[judgement_id]
 
     async def _await_end(self, view: Row, wait_s: float) -> Row:
-        """Return a judgment when it has ended or the seconds are over."""
         until = asyncio.get_running_loop().time() + wait_s
         with self.changes.watch(view["id"]) as event:
             while not self.changes.is_draining:
@@ -520,7 +519,6 @@ class ClientRoutes:
         )
 
     async def _list_events(self, view: Row) -> AsyncIterator[str]:
-        """Yield an event for every status of a judgment until it ends."""
         loop, shown = asyncio.get_running_loop(), ""
         with self.changes.watch(view["id"]) as event:
             while True:

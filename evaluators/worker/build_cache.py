@@ -272,7 +272,6 @@ def _publish(source: int, target: int) -> Iterator[_Entry]:
 
 
 def _check_name(name: str) -> None:
-    """Raise _Unfit unless this is the name of one entry of a folder."""
     if name in ("", ".", "..") or "/" in name:
         raise _Unfit(f"{name!a} is no name of a file")
 

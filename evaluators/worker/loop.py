@@ -808,7 +808,6 @@ reason in plain words."""
 
 
 def _identify(owner: Any, name: str) -> tuple[Any, Any]:
-    """Return a function and its code, which can be replaced within the same function."""
     function = getattr(owner, name)
     return function, getattr(function, "__code__", None)
 

@@ -377,7 +377,6 @@ class JudgeProcess:
                     raise SandboxFailed("the judge process sent a malformed message")
 
     def _receive_line(self, limit_s: float) -> bytes:
-        """Return the next line of the process, of a moderate length. Raises TimeoutError."""
         until = time.monotonic() + limit_s
         searched = 0
         while (end := self._received.find(b"\n", searched)) < 0:
