@@ -136,7 +136,12 @@ class OpenedMemory:
             _Handle.from_buffer_copy(raw),
             ctypes.c_uint(_LAZY_PEER_ACCESS),
         )
-        _check_size(self._address, size_bytes)
+        base, held = ctypes.c_uint64(), ctypes.c_size_t()
+        call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(held), self._address)
+        if held.value < size_bytes:
+            raise ValueError(
+                f"shared memory of {held.value} bytes where {size_bytes} were asked for"
+            )
         self.bytes = wrap_memory(self._address.value, size_bytes)
 
     def close(self) -> None:
@@ -145,13 +150,6 @@ class OpenedMemory:
             torch.cuda.synchronize()
             call("cuIpcCloseMemHandle", self._address)
             self._address = ctypes.c_uint64()
-
-
-def _check_size(address: ctypes.c_uint64, size_bytes: int) -> None:
-    base, held = ctypes.c_uint64(), ctypes.c_size_t()
-    call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(held), address)
-    if held.value < size_bytes:
-        raise ValueError(f"shared memory of {held.value} bytes where {size_bytes} were asked for")
 
 
 def wrap_memory(address: int, size_bytes: int) -> torch.Tensor:

@@ -141,20 +141,17 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
 
     `change_elements` keeps strides and sharing too.
     """
-    return _map_tensors(value, change, {})
+    changed: dict[int, tuple[Tensor, Any]] = {}
 
+    def map_part(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            if id(part) not in changed:
+                changed[id(part)] = part, change(part)
+            return changed[id(part)][1]
+        parts = list_parts(part)
+        return part if parts is None else replace_parts(part, [map_part(each) for each in parts])
 
-def _map_tensors(
-    value: Any, change: Callable[[Tensor], Any], changed: dict[int, tuple[Tensor, Any]]
-) -> Any:
-    if isinstance(value, Tensor):
-        if id(value) not in changed:
-            changed[id(value)] = value, change(value)
-        return changed[id(value)][1]
-    parts = list_parts(value)
-    if parts is None:
-        return value
-    return replace_parts(value, [_map_tensors(part, change, changed) for part in parts])
+    return map_part(value)
 
 
 def describe_value(value: Any, describe_tensor: Callable[[Tensor], Any], depth: int = 0) -> Spec:

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import store
@@ -152,15 +151,10 @@ class Pool:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         """Commit all rows and end the judges. A batch being judged ends with the next verdict."""
         self._closing.set()
-        self._stack.__exit__(kind, error, trace)
+        self._stack.__exit__(*(error or (None, None, None)))
 
     @property
     def device(self) -> dict[str, Any]:
