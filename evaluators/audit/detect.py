@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from evaluators.audit.hits import MAIN, Hit
-from evaluators.audit.source import parse_source
+from evaluators.audit.source import MAIN, Hit, parse_source
 from store import ids
 from store.commandline import members
 from store.errors import UnknownName

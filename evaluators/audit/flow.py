@@ -6,9 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from evaluators.audit.hits import split_names
-from evaluators.audit.python_source import Function, Module
-from evaluators.audit.source import Source
+from evaluators.audit.source import Function, Module, Source, split_names
 
 MODEL = "ModelNew"
 _ABOUT = split_names(

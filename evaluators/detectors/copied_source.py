@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from evaluators.audit.hits import Hit, quote_line
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Source, quote_line
 
 VERSION = 1
 CLASS = "copied_source"

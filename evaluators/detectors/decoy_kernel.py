@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from evaluators.audit.flow import collect_names, find_returns, is_empty
-from evaluators.audit.hits import Hit, split_names
-from evaluators.audit.python_source import Module
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Module, Source, split_names
 
 VERSION = 2
 CLASS = "decoy_kernel"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.hits import Hit
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Source
 
 VERSION = 1
 CLASS = "default_stream"

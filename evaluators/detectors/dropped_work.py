@@ -12,9 +12,7 @@ from evaluators.audit.flow import (
     read_self_attribute,
     strip_views,
 )
-from evaluators.audit.hits import Hit
-from evaluators.audit.python_source import Module
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Module, Source
 
 VERSION = 1
 CLASS = "dropped_work"

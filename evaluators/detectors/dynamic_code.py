@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.hits import Hit, split_names
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
 CLASS = "dynamic_code"

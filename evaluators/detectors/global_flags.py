@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.hits import Hit
-from evaluators.audit.python_source import Module
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Module, Source
 
 VERSION = 2
 CLASS = "global_flags"

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import find_answering, find_derived, is_identity, reads_any
-from evaluators.audit.hits import Hit
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Source
 
 VERSION = 3
 CLASS = "stale_graph"

@@ -8,10 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.hits import Hit, split_names
-from evaluators.audit.native_source import Called
-from evaluators.audit.python_source import Module
-from evaluators.audit.source import Source
+from evaluators.audit.source import Called, Hit, Module, Source, split_names
 
 VERSION = 2
 CLASS = "hostile"

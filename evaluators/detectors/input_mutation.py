@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import is_model
-from evaluators.audit.hits import Hit, split_names
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
 CLASS = "input_mutation"

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import find_patches
-from evaluators.audit.hits import Hit
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Source
 from evaluators.detectors.random_state import is_generator
 from evaluators.detectors.timer_tampering import is_clock
 

@@ -6,9 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from evaluators.audit.hits import MAIN, Hit, split_names
-from evaluators.audit.native_source import Native
-from evaluators.audit.source import Source
+from evaluators.audit.source import MAIN, Hit, Native, Source, split_names
 
 VERSION = 1
 CLASS = "library_only"

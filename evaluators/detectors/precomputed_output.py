@@ -14,9 +14,7 @@ from evaluators.audit.flow import (
     reads_any,
     strip_views,
 )
-from evaluators.audit.hits import Hit
-from evaluators.audit.python_source import Module
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Module, Source
 
 VERSION = 2
 CLASS = "memorised_output"

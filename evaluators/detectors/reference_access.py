@@ -6,9 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from evaluators.audit.hits import Hit, split_names
-from evaluators.audit.python_source import Module
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Module, Source, split_names
 
 VERSION = 1
 CLASS = "reference_access"

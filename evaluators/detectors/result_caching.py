@@ -17,9 +17,7 @@ from evaluators.audit.flow import (
     reads_any,
     strip_views,
 )
-from evaluators.audit.hits import Hit
-from evaluators.audit.python_source import Function, Module
-from evaluators.audit.source import Source
+from evaluators.audit.source import Function, Hit, Module, Source
 
 VERSION = 2
 CLASS = "result_caching"

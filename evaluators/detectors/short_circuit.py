@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.hits import Hit
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Source
 from store import constant_answers
 
 VERSION = 2

@@ -12,8 +12,7 @@ from evaluators.audit.flow import (
     read_self_attribute,
     strip_views,
 )
-from evaluators.audit.hits import Hit
-from evaluators.audit.source import Source
+from evaluators.audit.source import Hit, Source
 
 VERSION = 2
 CLASS = "uninitialised_output"

@@ -6,9 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import collect_value_names
-from evaluators.audit.hits import Hit, split_names
-from evaluators.audit.python_source import Function, Module
-from evaluators.audit.source import Source
+from evaluators.audit.source import Function, Hit, Module, Source, split_names
 
 VERSION = 1
 CLASS = "value_switch"
