@@ -643,7 +643,7 @@ loop.perf_counter_ns = lambda: begin + (time.perf_counter_ns() - begin) // 500
 """,
     "the loop's own frame": """
 frame = sys._getframe()
-while frame.f_code.co_name != "serve":
+while "worker" not in frame.f_locals:
     frame = frame.f_back
 worker = frame.f_locals["worker"]
 real = worker.time
