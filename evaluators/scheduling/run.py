@@ -478,7 +478,7 @@ def _make_bundle(
     if getattr(evaluator, "READS_TEXTS", False) and not is_fault:
         tables = {**tables, "scans": [{"kernel_id": result.case.kernel_id, "run_id": run_id}]}
     # A fault is one of the precision that was asked for; the protocol decides what ranks.
-    # Evaluators for versions before 0.6.0, and answers in their queues, call the precision policy.
+    # Evaluators for versions before 0.6.0, and answers in their queues, call it `policy`.
     evaluation = tables["evaluations"][0]
     evaluation.setdefault("precision", evaluation.pop("policy", result.case.precision))
     if result.case.protocol is not None:

@@ -28,6 +28,11 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
     >>> parse_options(("calls=3", "baselines=eager,compile")).baselines
     ('eager', 'compile')
 
+    Former names are those of a run that an earlier version began:
+
+    >>> parse_options(("policy=fp32_strict,allow_tf32",)).precision
+    ('fp32_strict', 'allow_tf32')
+
     The address of a Ray cluster may be among the words. The protocol is `protocol` unless they name
     one.
 

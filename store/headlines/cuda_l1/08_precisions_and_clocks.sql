@@ -1,5 +1,5 @@
 -- The same by precision and clock
--- Claims for the GPU that this lake measured on, under each precision policy and by each clock:
+-- Claims for the GPU that this lake measured on, under each precision and by each clock:
 -- gpu is device work alone, latency one call on an idle GPU, throughput calls back to back. weak
 -- counts kernels of weak tasks, which trivial answers pass, and another_function other correct
 -- kernels that compute another function than the task. quiet counts kernels with a session that is
