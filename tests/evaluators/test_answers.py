@@ -485,6 +485,12 @@ def test_forged_rows_of_other_shapes_are_left_out(tables: Any) -> None:
     assert not found.get("workloads")
 
 
+def test_a_row_may_have_the_former_name_of_a_column() -> None:
+    row = EVALUATION | {"policy": "fp32_strict"}
+    found = answers.accept_judgment({"evaluations": [row]}, SUBJECT)
+    assert found["evaluations"][0]["policy"] == "fp32_strict"
+
+
 def test_a_case_is_read_as_it_was_written() -> None:
     whole = replace(
         CASE,
