@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     )
     from store.schema import catalog
     from store.writing.bundle import Bundle, conform
-    from store.writing.run_record import RunRecord, make_end, make_run, record_run
-    from store.writing.writer import Writer
+    from store.writing.writer import RunRecord, Writer, make_end, make_run, record_run
 
 __version__ = "0.6.0"
 
@@ -64,8 +63,7 @@ _HOMES = {
     ),
     "store.schema": ("catalog",),
     "store.writing.bundle": ("Bundle", "conform"),
-    "store.writing.run_record": ("RunRecord", "make_end", "make_run", "record_run"),
-    "store.writing.writer": ("Writer",),
+    "store.writing.writer": ("RunRecord", "Writer", "make_end", "make_run", "record_run"),
 }  # fmt: skip
 """The modules that define public names, and the packages of public modules."""
 

@@ -134,7 +134,7 @@ def read_cuda(text: str) -> CudaFacts:
     def calls_any(*prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in calls)
 
-    # The vocabulary is `store.code.techniques`.
+    # The vocabulary is `store.code.completion`.
     seen = {
         "coalesced_access": bool(types & _VECTOR_TYPES)
         or calls_any("__ldg", "__ldcs", "__ldcg", "make_float4", "make_float2"),

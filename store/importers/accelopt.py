@@ -21,7 +21,7 @@ import store
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign import text_files
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.reading import flashinfer, pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows

@@ -17,7 +17,7 @@ from typing import Any
 
 import store
 from store.errors import ImportFailed
-from store.foreign.fields import NOTHING_STORED, Fields
+from store.foreign.text_files import NOTHING_STORED, Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.sessions import SessionOrigin, SessionRows, read_content
 

@@ -26,7 +26,7 @@ from store.code import task_families
 from store.code.python_syntax import parse_python
 from store.errors import ImportFailed
 from store.foreign import text_files
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows, decide_splits

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import store
 from store.errors import ImportFailed
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.kernelbook import adapt_task
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows

@@ -17,7 +17,7 @@ import store
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
 from store.foreign import text_files
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import flashinfer, pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import store
 from store.commandline.members import AuthorOption
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.programs import ProgramRows, SearchOrigin
 from store.importers.reading.rows import BundleRows

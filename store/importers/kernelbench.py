@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import store
 from store.code import task_families
 from store.errors import ImportFailed
-from store.foreign.fields import Fields
 from store.foreign.parquet import check_files
+from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows, decide_splits
 

@@ -21,7 +21,7 @@ import store
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign import text_files
-from store.foreign.fields import Fields, clean, read_figure
+from store.foreign.text_files import Fields, clean, read_figure
 from store.ids import content_id
 from store.importers.kernelbench import split_stem
 from store.importers.reading import pieces, sources

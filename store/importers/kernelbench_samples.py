@@ -22,7 +22,7 @@ from typing import Any
 
 import store
 from store.errors import ImportFailed
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.kernelbench_run import parse_entry
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import Attempt, BundleRows, SuiteTasks

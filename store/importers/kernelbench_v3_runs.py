@@ -19,7 +19,7 @@ from typing import Any
 import store
 from store.errors import ImportFailed
 from store.foreign import text_files
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.kernelbench import split_stem
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows, SuiteTasks

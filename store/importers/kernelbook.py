@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import store
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import store
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows

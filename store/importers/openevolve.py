@@ -19,7 +19,7 @@ from typing import Any
 import store
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.programs import ProgramOrigin, ProgramRows, list_parents_first
 from store.importers.reading.rows import BundleRows

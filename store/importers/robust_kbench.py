@@ -18,7 +18,7 @@ import store
 from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
 from store.foreign import text_files
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 

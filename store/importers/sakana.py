@@ -19,7 +19,7 @@ from pathlib import Path
 import store
 from store.code import task_families
 from store.commandline.members import DeviceModel
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows

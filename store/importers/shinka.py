@@ -17,7 +17,7 @@ import store
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign import sqlite, text_files
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.programs import SCORE, ProgramOrigin, ProgramRows
 from store.importers.reading.rows import BundleRows

@@ -23,7 +23,7 @@ from typing import Any, cast
 import store
 from store.errors import ImportFailed
 from store.foreign import text_files
-from store.foreign.fields import NOTHING_STORED, Fields
+from store.foreign.text_files import NOTHING_STORED, Fields
 from store.importers.reading import flashinfer, pieces, sources
 from store.importers.reading.rows import BundleRows
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 import store
 from store.commandline.members import DeviceModel
-from store.foreign.fields import Fields
+from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 

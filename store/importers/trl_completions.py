@@ -21,7 +21,7 @@ import store
 from store import ids
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
-from store.foreign.fields import clean, read_figure
+from store.foreign.text_files import clean, read_figure
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 

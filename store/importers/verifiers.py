@@ -20,7 +20,7 @@ from typing import Any, cast
 import store
 from store.errors import ImportFailed
 from store.foreign import text_files
-from store.foreign.fields import NOTHING_STORED, Fields, clean
+from store.foreign.text_files import NOTHING_STORED, Fields, clean
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.sessions import MOST_TOKENS, SessionOrigin, SessionRows, read_content

@@ -14,7 +14,7 @@ from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.code import completion, cuda_facts, python_facts, techniques
+from store.code import completion, cuda_facts, python_facts
 from store.code.completion import parse_completion
 
 KERNEL = """import torch
@@ -252,11 +252,11 @@ def test_techniques_are_in_the_vocabulary_of_the_features() -> None:
         "### Performance Analysis\nFuse it, use shared memory and CUDA graphs.\n"
     )
     assert parsed.techniques == ("cuda_graphs", "fusion", "shared_memory")
-    assert set(parsed.techniques) <= set(techniques.TECHNIQUES)
+    assert set(parsed.techniques) <= set(completion.TECHNIQUES)
     for parser in (cuda_facts, python_facts):
         named = _named_techniques(inspect.getsource(parser))
         assert named
-        assert named <= set(techniques.TECHNIQUES)
+        assert named <= set(completion.TECHNIQUES)
 
 
 def _named_techniques(source: str) -> set[str]:

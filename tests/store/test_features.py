@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from store.code import features
+from store.code.completion import TECHNIQUES
 from store.code.cuda_facts import read_cuda
 from store.code.features import Features, extract, extract_features
-from store.code.techniques import TECHNIQUES
 from store.schema import catalog
 
 CUDA = r"""

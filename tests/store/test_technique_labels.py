@@ -14,7 +14,7 @@ memory_layout: inputs or weights are laid out anew; no guard that they are conti
 register_use: a thread keeps several values of an array or tile in registers.
 short_circuit: the answer is known without the computation.
 
-The others are what `store.code.techniques` says of their syntax. Parsers were changed after a look
+The others are what `store.code.completion` says of their syntax. Parsers were changed after a look
 at one half, of ids that end in an even digit; the figures of the other half were taken afterwards.
 """
 
@@ -28,9 +28,8 @@ from pathlib import Path
 import pytest
 
 from store import ids
-from store.code.completion import ENTRY_PATH
+from store.code.completion import ENTRY_PATH, TECHNIQUES
 from store.code.features import extract
-from store.code.techniques import TECHNIQUES
 
 LABELS = {
     kernel_id: set(words.split())

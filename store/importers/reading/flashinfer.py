@@ -18,7 +18,7 @@ from typing import Any, cast
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
 from store.foreign import text_files
-from store.foreign.fields import NOTHING_STORED, Fields, read_figure
+from store.foreign.text_files import NOTHING_STORED, Fields, read_figure
 from store.ids import content_id
 from store.importers.reading.rows import Attempt, BundleRows
 

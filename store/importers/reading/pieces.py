@@ -26,7 +26,7 @@ from store.commandline.members import Common, Member
 from store.dossier.pages import find_task
 from store.errors import ImportFailed, RowsRejected
 from store.foreign import text_files
-from store.foreign.fields import Fields, measure
+from store.foreign.text_files import Fields, measure
 from store.ids import content_id
 from store.importers.reading import sources
 from store.importers.reading.rows import BundleRows, config_json, decide_splits

@@ -8,7 +8,7 @@ from typing import Any
 
 from store.code.python_syntax import parse_python
 from store.commandline.members import AuthorOption, DeviceModel
-from store.foreign.fields import Fields, clean
+from store.foreign.text_files import Fields, clean
 from store.importers.reading.pieces import Import, TaskOrigin
 from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows
 

@@ -21,7 +21,7 @@ from store.ids import content_id
 from store.importers.reading import sources
 from store.schema import catalog
 from store.writing.bundle import Bundle
-from store.writing.run_record import make_end, make_run
+from store.writing.writer import make_end, make_run
 
 _TEXTS = ("kernel_id", "code", "path", "other_files")
 """Columns of a kernel from which its features are read."""

@@ -32,7 +32,7 @@ from typing import Any, cast
 from store.code.completion import ENTRY_POINT
 from store.code.languages import find_language
 from store.foreign import text_files
-from store.foreign.fields import Fields, clean
+from store.foreign.text_files import Fields, clean
 from store.ids import content_id
 from store.importers.reading.pieces import TaskOrigin
 from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows

@@ -24,7 +24,7 @@ from store.code.entry_points import count_arguments, count_parameters
 from store.code.python_syntax import parse_python
 from store.errors import FlywheelError
 from store.foreign import text_files
-from store.foreign.fields import Fields, read_figure
+from store.foreign.text_files import Fields, read_figure
 from store.importers.reading import flashinfer, sources
 from store.importers.reading.flashinfer import TORCH_NAMES, scalar_name, task_text
 
