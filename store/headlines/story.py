@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Step:
     """One step: its title, its SQL and the resulting rows."""
 
@@ -54,15 +54,8 @@ def read_story(lake: Lake, name: str = "cuda-l1") -> Story:
     for file in sorted(known[name].glob("*.sql")):
         query = sql_files.read_question(file)
         rows = lake.sql(query.sql).arrow()
-        steps.append(
-            Step(
-                title=query.title,
-                sentence=query.sentence if rows.num_rows else query.empty,
-                sql=query.sql,
-                sql_sha256=query.sha256,
-                rows=rows,
-            )
-        )
+        sentence = query.sentence if rows.num_rows else query.empty
+        steps.append(Step(query.title, sentence, query.sql, query.sha256, rows))
     return Story(name=name, lake_id=lake.lake_id, snapshot=lake.snapshot, steps=steps)
 
 

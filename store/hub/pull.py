@@ -502,7 +502,7 @@ MANIFEST_BYTES = 64 << 20
 Progress: TypeAlias = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Conflict:
     """Rows of a table whose key exists here with other content; they were not merged."""
 
@@ -719,10 +719,7 @@ def _merge(
         there=sum(part.there for part in parts),
         conflicts=[
             Conflict(
-                table=part.table.name,
-                count=part.conflicting,
-                columns=", ".join(sorted(part.differing)),
-                examples=part.conflicts,
+                part.table.name, part.conflicting, ", ".join(sorted(part.differing)), part.conflicts
             )
             for part in parts
             if part.conflicting

@@ -35,7 +35,7 @@ _THREADS = 4
 _NONE: Mapping[str, Stamp] = MappingProxyType({})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DataFile:
     """One Parquet file that some snapshot of a lake reads."""
 
@@ -128,16 +128,7 @@ def list_attached_files(
     if rows and with_checksums and has_table(connection, location):
         hashes = dict(connection.execute(f"SELECT path, sha256 FROM lake.{TABLE}").fetchall())
     return [
-        DataFile(
-            table=table,
-            path=path,
-            files=location.files,
-            since=since,
-            until=until,
-            bytes=size,
-            rows=count,
-            sha256=hashes.get(path),
-        )
+        DataFile(table, path, location.files, since, until, size, count, hashes.get(path))
         for table, path, since, until, size, count in rows
     ]
 

@@ -27,21 +27,12 @@ async def run(lake_tools: LakeTools, name: str | None = None) -> Reply:
             "views": [{"name": view, "about": read_description(read_view(view))} for view in views],
         }
     elif name in tables:
-        columns = tables[name].columns.values()
-        data = {
-            "table": name,
-            "about": tables[name].about,
-            "columns": [
-                {
-                    "name": column.name,
-                    "type": column.type,
-                    "unit": column.unit,
-                    "references": column.references,
-                    "about": column.about,
-                }
-                for column in columns
-            ],
-        }
+        facts = ("name", "type", "unit", "references", "about")
+        listed = [
+            {fact: getattr(column, fact) for fact in facts}
+            for column in tables[name].columns.values()
+        ]
+        data = {"table": name, "about": tables[name].about, "columns": listed}
     elif name in views:
         answer = await lake_tools.query(snapshot, f"DESCRIBE {name}")
         columns = answer.rows.select([0, 1]).rename_columns(["name", "type"]).to_pylist()
