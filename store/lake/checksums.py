@@ -135,12 +135,9 @@ def list_attached_files(
 
 def list_files(location: Location) -> list[DataFile]:
     """Return the data files of a lake, as `list_attached_files` does."""
-    connection = connect(to=location)
-    try:
+    with connect(to=location) as connection:
         attach(connection, location)
         return list_attached_files(connection, location)
-    finally:
-        connection.close()
 
 
 def has_table(connection: duckdb.DuckDBPyConnection, location: Location) -> bool:

@@ -668,15 +668,13 @@ class FolderLocation(Location):
     @contextmanager
     def hold_inlined_rows(self) -> Generator[None]:
         try:
-            descriptor = os.open(self.root / _READERS, os.O_RDONLY)
+            file = FileIO(self.root / _READERS)
         except FileNotFoundError:  # nothing has written to the lake since this lock exists
             yield
             return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with file:
+            fcntl.flock(file, fcntl.LOCK_SH)
             yield
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def wait_for_queries(self) -> Generator[bool]:

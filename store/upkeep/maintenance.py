@@ -413,14 +413,10 @@ def _is_foreign(there: FolderLocation) -> bool:
 def open_for_maintenance(location: Location, author: str) -> Generator[duckdb.DuckDBPyConnection]:
     """Hold the lake's lock and a connection to it that may write."""
     location.require()
-    connection = connect(to=location)
-    try:
-        with location.lock(author):
-            attach(connection, location, writable=True)
-            connection.execute(f"SET VARIABLE author = '{author}'")
-            yield connection
-    finally:
-        connection.close()
+    with connect(to=location) as connection, location.lock(author):
+        attach(connection, location, writable=True)
+        connection.execute(f"SET VARIABLE author = '{author}'")
+        yield connection
 
 
 def _record_checksums(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
@@ -466,13 +462,9 @@ def open_for_reading(location: Location) -> Generator[duckdb.DuckDBPyConnection]
     Inlined rows stay where they are meanwhile.
     """
     location.require()
-    connection = connect(to=location)
-    try:
-        with location.hold_inlined_rows():
-            pin(connection, location)
-            yield connection
-    finally:
-        connection.close()
+    with connect(to=location) as connection, location.hold_inlined_rows():
+        pin(connection, location)
+        yield connection
 
 
 def _clean(connection: duckdb.DuckDBPyConnection, location: Location) -> None:

@@ -80,11 +80,8 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
                 with target.make_catalog() as place:
                     if not place.exists:
                         # Let DuckLake create its own tables.
-                        connection = connect(to=place)
-                        try:
+                        with connect(to=place) as connection:
                             attach(connection, place, writable=True, create=True)
-                        finally:
-                            connection.close()
                     with (
                         Catalog(source, writable=False) as old,
                         Catalog(place, writable=True) as new,
@@ -101,14 +98,11 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
 
 
 def _read_lake_id(location: Location) -> str:
-    connection = connect(to=location)
-    try:
+    with connect(to=location) as connection:
         attach(connection, location)
         row = connection.execute("SELECT lake_id FROM lake.lakes ORDER BY created_at").fetchone()
         assert row is not None
         return str(row[0])
-    finally:
-        connection.close()
 
 
 def _require_room(source: Location, target: Location, lake_id: str) -> None:
@@ -241,14 +235,11 @@ class Catalog:
 
     def create_inlined(self, table: str, columns: dict[str, str], types: dict[str, str]) -> None:
         """Create a table of inlined rows as DuckLake does in this kind of database."""
-        named = ", ".join(
-            f"{quote_names((name,))} {self._choose_type(types.get(name))}" for name in columns
-        )
-        self.connection.execute(f"CREATE TABLE {self.locate(table)} ({named})")
-
-    def _choose_type(self, kind: str | None) -> str:
         # The columns that DuckLake adds are numbers of rows and snapshots.
-        return "BIGINT" if kind is None else self._types.get(kind, "VARCHAR")
+        added = dict.fromkeys(columns.keys() - types.keys(), "BIGINT")
+        kinds = {name: self._types.get(kind, "VARCHAR") for name, kind in types.items()} | added
+        named = ", ".join(f"{quote_names((name,))} {kinds[name]}" for name in columns)
+        self.connection.execute(f"CREATE TABLE {self.locate(table)} ({named})")
 
 
 def copy_catalog(source: Catalog, target: Catalog, data_path: str) -> None:
@@ -306,21 +297,13 @@ def digest_lake(location: Location) -> Iterator[tuple[str, list[tuple[object, ..
     added rows, their number and a sum over the hashes of the rows and their ids. Rows are only ever
     added, so equal sums of all snapshots up to n are equal tables at snapshot n.
     """
-    connection = connect(to=location)
-    try:
+    with connect(to=location) as connection:
         attach(connection, location)
-        yield (
-            "snapshots",
-            connection.execute("FROM ducklake_snapshots('lake') ORDER BY ALL").fetchall(),
-        )
+        snapshots = connection.execute("FROM ducklake_snapshots('lake') ORDER BY ALL")
+        yield "snapshots", snapshots.fetchall()
         for table in sorted(list_filled_tables(connection, location)):
-            name = quote_names((table,))
-            yield (
-                table,
-                connection.execute(
-                    "SELECT snapshot_id, count(*), sum(hash(rowid, r)) "
-                    f"FROM lake.{name} AS r GROUP BY ALL ORDER BY ALL"
-                ).fetchall(),
+            sums = connection.execute(
+                "SELECT snapshot_id, count(*), sum(hash(rowid, r)) "
+                f"FROM lake.{quote_names((table,))} AS r GROUP BY ALL ORDER BY ALL"
             )
-    finally:
-        connection.close()
+            yield table, sums.fetchall()
