@@ -367,14 +367,11 @@ def _shorten_hash(text: str) -> str:
 def _lock_folder(folder: Path) -> Generator[None]:
     """Hold the lock for writing and removing files; raise OSError if another process has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with open(folder / "lock", "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for partial in folder.glob("*.partial"):
             _remove(partial)  # of a process that was killed
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:

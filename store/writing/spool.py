@@ -184,12 +184,9 @@ def _seal_all(folder: Path) -> list[Path]:
     Writers continue in files that are not among them.
     """
     for file in folder.glob(f"*{OPEN}"):
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # until no record is being written to it
+        with open(file, "rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX)  # until no record is being written to it
             file.rename(file.with_suffix(SEALED))
-        finally:
-            os.close(descriptor)
     return sorted(folder.glob(f"*{SEALED}"))
 
 
