@@ -27,7 +27,7 @@ from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from store.generated.writing import families
-from store.generated.writing.task import Task
+from store.generated.writing.texts import Task
 
 LIMITS = Config(
     draw_shapes=0,

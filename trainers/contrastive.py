@@ -34,7 +34,6 @@ from trainers.runs.job import Job, Training, parse_values
 from trainers.runs.recording import Checkpoints, Run, begin_run
 from trainers.training import judging, trl_settings
 from trainers.training.short_answers import overfit_on_short_answers, render_short_prompts
-from trainers.training.starter import import_starter
 
 if TYPE_CHECKING:
     import datasets
@@ -150,7 +149,7 @@ def run(job: Job, config: Config) -> str:
         )
     trl_settings.silence_libraries()
     if config.starter:
-        ranks.run_on_main(lambda: import_starter(job, config.tasks))
+        ranks.run_on_main(lambda: job.import_starter(config.tasks))
     with ExitStack() as stack:
         run = stack.enter_context(begin_run(job, config))
 

@@ -39,7 +39,6 @@ from trainers.training.short_answers import (
     list_short_prompts,
     overfit_on_short_answers,
 )
-from trainers.training.starter import import_starter
 
 PIPELINE = "self-supervised"
 
@@ -203,7 +202,7 @@ def run(job: Job, config: Config) -> str:
         )
     trl_settings.silence_libraries()
     if config.starter:
-        processes.run_on_main(lambda: import_starter(job))
+        processes.run_on_main(job.import_starter)
     judge = judging.parse_options(config.judge)
     if judge.protocol != "full":
         raise FlywheelError(

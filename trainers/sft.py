@@ -15,7 +15,6 @@ from trainers.runs import processes
 from trainers.runs.job import Job, Training
 from trainers.runs.recording import Checkpoints, begin_run
 from trainers.training import supervised, trl_settings
-from trainers.training.starter import import_starter
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -48,7 +47,7 @@ def run(job: Job, config: Config) -> str:
         raise FlywheelError("no model to start from", "Give --model, or --preset tiny.")
     trl_settings.silence_libraries()
     if config.starter:
-        processes.run_on_main(lambda: import_starter(job))
+        processes.run_on_main(job.import_starter)
     with begin_run(job, config) as run:
         base, identity, dataset = records.choose_inputs(run, config, "prompt-completion", "sft")
         rows, lengths = supervised.measure_rows(config, dataset, base, job.out)

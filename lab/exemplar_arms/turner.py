@@ -22,7 +22,7 @@ from typing import Any
 
 from lab.exemplar_arms.sizes import TEST, TRAIN
 from store.generated.writing import families
-from store.generated.writing.task import Draw
+from store.generated.writing.texts import Draw
 
 _KNOB = re.compile(r"^([A-Z_]+) = (\d+)  # ([\d, ]+)$", re.MULTILINE)
 _SHOWN = re.compile(

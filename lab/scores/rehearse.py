@@ -28,7 +28,7 @@ from lab.scores.budget import say
 from lab.scores.grid import SPLITS, list_kernels, make_bundle
 from lab.scores.tasks import KNOBS, name_setting
 from store import ids
-from store.generated.writing.task import Draw
+from store.generated.writing.texts import Draw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from store import ids
 from store.generated.writing.families import generate_tasks
-from store.generated.writing.task import Task
+from store.generated.writing.texts import Task
 
 Split: TypeAlias = Literal["train", "test"]
 Setting: TypeAlias = Mapping[str, int]

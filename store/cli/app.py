@@ -514,11 +514,12 @@ def report(
     including: Include = INCLUDING,
     common: Common = COMMON,
 ) -> None:
-    """Write a report about the lake: leaderboards, distributions, claims, techniques, best kernels.
+    """Write a report about the lake: speedups, correctness, claims, techniques, best kernels.
 
-    Writes report.html, one file without scripts or external resources, and report.md with its
-    charts in figures/. Every table and chart has its SQL below it. One snapshot always gives the
-    same bytes, unless a tag is added, moved or removed.
+    Each section is its answer in a sentence, one chart, the SQL behind both, and a link to the page
+    of `store explore` that has the rest. Writes report.html, one file without scripts or external
+    resources, and report.md with its charts in figures/. One snapshot always gives the same bytes,
+    unless a tag is added, moved or removed.
 
     Examples:
       store report --out report
@@ -531,7 +532,7 @@ def report(
         Folder to write. A report that this command wrote there before is replaced.
     run
         Id of a training or sampling run, or its first characters. The report then covers this run:
-        learning curves, best kernels with their lineage, and costs.
+        learning curves, its newest best kernel with its lineage, and costs.
     """
     import store
     from store.commandline.outputs import write_folder
@@ -542,12 +543,12 @@ def report(
         store.open(common.lake, at, include=including.views()) as lake,
         write_folder(out, "store report") as folder,
     ):
-        written = write_report(build_report(lake, run), folder)
+        count = write_report(build_report(lake, run), folder)
         snapshot = lake.snapshot
-    html = out / written.html.name
+    html = out / "report.html"
     echo.print_result(
-        f"{html} ({html.stat().st_size / 1e6:.2f} MB), {written.markdown.name}, "
-        f"{written.charts} charts, snapshot {snapshot}, {time.monotonic() - begun:.1f} s"
+        f"{html} ({html.stat().st_size / 1e6:.2f} MB), report.md, {count} charts, "
+        f"snapshot {snapshot}, {time.monotonic() - begun:.1f} s"
     )
 
 

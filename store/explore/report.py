@@ -1,80 +1,71 @@
-"""The report: pages of the explorer's panels as one file of HTML, and as Markdown.
+"""The report: of each section the answer in a sentence, one chart, and the query behind both.
 
-A section is a `Page` without filters. Its panels have questions, charts and tables as those of the
-explorer's pages have. One snapshot always gives the same bytes.
+A section is a question of the explorer and a function that tells and draws its rows; it links to
+the page of the explorer that has the rest. One snapshot always gives the same bytes.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import store
-from store.commandline.escape import escape_text
 from store.dossier.pages import MOST_IDS, choose_id
-from store.explore.page import charts
-from store.explore.page import texts as text_module
-from store.explore.page.model import SQL, Chart, Page, Panel, Row, Value, bind_question, group_rows
+from store.explore.page import charts, texts
+from store.explore.page.model import SQL, Row, bind_question, group_rows
 from store.explore.page.render import get_environment, read_style
-from store.explore.page.tables import Table, format_value, list_columns, make_table
-from store.explore.page.texts import highlight, read_code_style
-from store.explore.pages.run import draw_curves
+from store.explore.page.tables import build_address, format_value, make_cell
+from store.explore.page.texts import TIMES
 from store.lake import exclusions
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
 
-_ROOM = Path(__file__).parent
-_NONE: Mapping[str, Value] = dict.fromkeys(
-    (
-        "suite",
-        "task_level",
-        "device",
-        "baseline",
-        "clock",
-        "precision",
-        "author",
-        "standing",
-        "class",
-    )
-)
-"""The filters of the explorer's questions, all unset."""
-_KERNELS = 10
-_MOST_ROWS = 60
+Told: TypeAlias = tuple[str, str]
+"""An answer in a sentence, and its chart as SVG; a chart may be missing."""
+_EXPLORER = "http://127.0.0.1:8765"
+"""Where `store explore` serves by default."""
 _FEWEST_OF_TECHNIQUE, _MOST_TECHNIQUES = 3, 14
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exhibit:
-    """A panel with its answer."""
-
-    panel: Panel
-    name: str
-    """Name of the question."""
-    title: str
-    sentence: str
-    """What the rows are and how to read them; if there are none, what would add some."""
-    sql: str
-    """The query with all values filled in: `store query` gives the same rows."""
-    rows: list[Row]
-    charts: Sequence[Chart] = ()
-    left_out: int = 0
-    """Number of charts that are left out because of the limit."""
+_MOST_KERNELS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A chapter of the report."""
+    """A question, and how its rows are told and drawn."""
 
-    name: str
-    """Its anchor."""
     title: str
-    exhibits: list[Exhibit]
+    question: str
+    """File of `sql/` without its ending; its last part names the section's chart."""
+    tell: Callable[[list[Row]], Told]
+    keys: Sequence[str] = ()
+    """The answer is about the group of rows with equal values here that has most rows."""
+    page: str
+    """Page of the explorer with the rest; it may name columns, as in /kernel/{kernel_id}."""
+    run: str | None = None
+    """The run that the question is about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer of a section."""
+
+    title: str
+    name: str
+    """Its anchor, and the file of its chart beside the Markdown."""
+    sentence: str
+    """If there are no rows, what would add some."""
+    about: str
+    """How to read the chart, and what is left out."""
+    sql: str
+    """The query with all values filled in: `store query` gives the same rows."""
+    rows: list[Row]
+    link: str = ""
+    svg: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,482 +79,354 @@ class Report:
     committed_at: str
     """Time of the last commit in UTC; the page has no other time."""
     version: str
-    sections: list[Section]
-    """Those that have rows, without the exhibits that have none."""
-    unanswered: list[Exhibit]
-    """Questions that have no rows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """The files of a report."""
-
-    html: Path
-    markdown: Path
-    charts: int
+    answers: list[Answer]
+    unanswered: list[Answer]
+    """Those without rows."""
 
 
 def build_report(lake: Lake, run: str | None = None) -> Report:
     """Build the report of a lake, or of one of its runs. Raises UnknownName for an unknown run."""
     if run is None:
-        return compose(lake, "Kernel report", [build_section(lake, name) for name in _SECTIONS])
+        return compose(lake, "Kernel report", list_sections(lake))
     hint = "store query \"SELECT run_id, kind, name FROM runs WHERE kind = 'training'\""
     sql = f"SELECT run_id FROM runs WHERE starts_with(run_id, $1) ORDER BY ALL LIMIT {MOST_IDS}"
     ids = [row["run_id"] for row in lake.run(sql, [run]).rows()]
     run_id = choose_id("run", run, ids, hint)
-    code = panel("run_code", run=run_id, kernels=_KERNELS, template="kernels")
-    parts = {
-        "curves": Page(title="Curves", panels=_list_run_panels(run_id)),
-        "best": Page(title="Best kernels", panels=[code]),
-        "run": Page(title="Run", panels=[panel("run", run=run_id, split=())]),
-    }
-    sections = [_answer_section(lake, name, page) for name, page in parts.items()]
-    return compose(lake, f"Run {format_value('run_id', run_id)}", sections)
-
-
-def build_section(lake: Lake, name: str) -> Section:
-    """Answer the questions of one section."""
-    page = _SECTIONS[name]
-    if name == "training":
-        # The newest run that has attempts or metrics is shown.
-        runs = ask(lake, page.panels[0]).rows
-        told = [row for row in runs if row["attempts"] or row["last step logged"] is not None]
-        shown = _list_run_panels(told[0]["run_id"]) if told else []
-        page = Page(title=page.title, panels=[*page.panels, *shown])
-    return _answer_section(lake, name, page)
-
-
-def _answer_section(lake: Lake, name: str, page: Page) -> Section:
-    exhibits: list[Exhibit] = []
-    for panel in page.panels:
-        if panel.name != "tags":
-            exhibits.append(ask(lake, panel))
-            continue
-        with _open_newest(lake) as newest:
-            exhibits.append(ask(newest, panel))
-    return Section(name=name, title=page.title, exhibits=exhibits)
-
-
-def _open_newest(lake: Lake) -> Lake:
-    """Open the newest snapshot of a lake: the names of a snapshot are rows that came after it."""
-    from store.lake.reader import Lake
-
-    return Lake(lake.location, limits=lake.limits)
-
-
-def ask(lake: Lake, panel: Panel) -> Exhibit:
-    """Answer the question of a panel, and draw its charts."""
-    assert panel.file is not None
-    question = bind_question(panel.file, panel.values)
-    is_own = panel.file.parent.name == "report"  # these have a limit of their own, or few rows
-    sql = question.sql if is_own or panel.draw else f"{question.sql}\nLIMIT {panel.rows}"
-    rows = lake.sql(sql).rows()
-    sentence = question.sentence if rows else question.empty
-    left_out = exclusions.describe_left_out(lake.count_left_out(sql))
-    drawn = list(panel.draw(rows)) if panel.draw and rows else []
-    shown = {chart.name.rpartition("-")[2] for chart in drawn}
-    return Exhibit(
-        panel=panel,
-        name=panel.name,
-        title=question.title,
-        sentence=f"{sentence} Left out: {left_out}." if left_out else sentence,
-        sql=sql,
-        rows=rows,
-        charts=drawn,
-        left_out=panel.count_charts(rows) - len(shown) if panel.count_charts else 0,
-    )
+    return compose(lake, f"Run {format_value('run_id', run_id)}", list_run_sections(run_id))
 
 
 def compose(lake: Lake, title: str, sections: Sequence[Section]) -> Report:
     """Return the report of some sections, with a title that states the lake and the snapshot."""
+    from store.lake.reader import Lake
+
     row = lake.sql("SELECT max(committed_at) AS at FROM ingest_log").one()
-    with _open_newest(lake) as newest:
+    # The names of a snapshot are rows that came after it.
+    with Lake(lake.location, limits=lake.limits) as newest:
         tags = newest.sql(
             f"SELECT name FROM current_tags WHERE snapshot_id = {lake.snapshot} ORDER BY name"
         ).rows()
-    filled = [
-        Section(name=one.name, title=one.title, exhibits=[e for e in one.exhibits if e.rows])
-        for one in sections
-    ]
+    answers = [answer_section(lake, section) for section in sections]
     return Report(
         title=title,
         lake_id=lake.lake_id,
         snapshot=lake.snapshot,
-        tags=[text_module.make_label(tag["name"]) for tag in tags],
+        tags=[texts.make_label(tag["name"]) for tag in tags],
         committed_at=f"{row['at']:%Y-%m-%d %H:%M:%S}" if row and row["at"] else "never",
         version=store.__version__,
-        sections=[section for section in filled if section.exhibits],
-        unanswered=[e for section in sections for e in section.exhibits if not e.rows],
+        answers=[answer for answer in answers if answer.rows],
+        unanswered=[answer for answer in answers if not answer.rows],
     )
 
 
-def write_report(report: Report, out: Path) -> Written:
-    """Write report.html, and report.md with its charts, to a folder."""
-    figures = out / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    style = read_style("colours") + read_style("charts")
-    drawn = [c for section in report.sections for e in section.exhibits for c in e.charts]
-    for chart in drawn:
-        text = charts.make_standalone(chart.svg, style)
-        (figures / f"{chart.name}.svg").write_text(text, "utf-8", newline="\n")
-    written = Written(html=out / "report.html", markdown=out / "report.md", charts=len(drawn))
-    written.html.write_text(render_html(report), "utf-8", newline="\n")
-    written.markdown.write_text(render_markdown(report), "utf-8", newline="\n")
-    return written
+def answer_section(lake: Lake, section: Section) -> Answer:
+    """Ask the question of a section, and tell and draw its rows."""
+    question = bind_question(SQL / f"{section.question}.sql", {"run": section.run})
+    rows = lake.sql(question.sql).rows()
+    sentence, about, link, svg = question.empty, "", "", ""
+    if rows:
+        shown = max(group_rows(rows, section.keys).values(), key=len)
+        sentence, svg = section.tell(shown)
+        left_out = exclusions.describe_left_out(lake.count_left_out(question.sql))
+        about = f"{question.sentence} Left out: {left_out}." if left_out else question.sentence
+        path = section.page.format_map(shown[0] | {"run": section.run})
+        link = _EXPLORER + build_address(path, {"at": str(lake.snapshot)})
+    return Answer(
+        title=section.title,
+        name=section.question.rpartition("/")[2],
+        sentence=sentence,
+        about=about,
+        sql=question.sql,
+        rows=rows,
+        link=link,
+        svg=svg,
+    )
 
 
-def render_html(report: Report) -> str:
-    """Return the report as HTML without scripts and external resources."""
+def write_report(report: Report, out: Path) -> int:
+    """Write report.html, and report.md with its charts, to a folder; return their number."""
     from markupsafe import Markup
 
-    own = (_ROOM / "static" / "report.css").read_text("utf-8")
-    names = ("colours", "charts", "parts")
-    style = "\n".join([*map(read_style, names), read_code_style(), own])
-    return _render(
-        "report.html.jinja", report, autoescape=True,
-        style=Markup(style), coloured=highlight, escape_text=escape_text,
-    )  # fmt: skip
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    style = read_style("colours") + read_style("charts")
+    drawn = [answer for answer in report.answers if answer.svg]
+    for answer in drawn:
+        text = charts.make_standalone(answer.svg, style)
+        (out / "figures" / f"{answer.name}.svg").write_text(text, "utf-8", newline="\n")
+
+    own = (Path(__file__).parent / "static" / "report.css").read_text("utf-8")
+    sheets = [style, read_style("parts"), texts.read_code_style(), own]
+    template = get_environment().get_template("report.html.jinja")
+    html = template.render(page=report, style=Markup("\n".join(sheets)))
+    (out / "report.html").write_text(html, "utf-8", newline="\n")
+
+    template = get_environment(autoescape=False).get_template("report.md.jinja")
+    markdown = template.render(page=report, md=texts.escape_markdown, fence=texts.fence)
+    markdown = re.sub(r"\n{3,}", "\n\n", markdown)
+    (out / "report.md").write_text(markdown, "utf-8", newline="\n")
+    return len(drawn)
 
 
-def render_markdown(report: Report) -> str:
-    """Return the report as Markdown; its charts are files in figures/."""
-    text = _render(
-        "report.md.jinja", report, autoescape=False,
-        md=text_module.escape_markdown, fence=text_module.fence,
-    )  # fmt: skip
-    return re.sub(r"\n{3,}", "\n\n", text)
-
-
-def _render(name: str, report: Report, *, autoescape: bool, **values: Any) -> str:
-    listed = {
-        _find_anchor(row)
-        for section in report.sections
-        for exhibit in section.exhibits
-        if exhibit.panel.template == "kernels"
-        for row in exhibit.rows
-    }
-
-    def link(row: Row, column: str) -> str | None:
-        anchor = _find_anchor(row) if column == "kernel_id" and row[column] else ""
-        return f"#{anchor}" if anchor in listed else None
-
-    return get_environment(autoescape=autoescape).get_template(name).render(
-        page=report, parts=partial(_split_tables, link), tiles=_list_tiles, kernels=list_kernels,
-        **values,
-    )  # fmt: skip
-
-
-def _find_anchor(row: Row) -> str:
-    return f"kernel-{row['kernel_id'][:12]}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """One table of an exhibit, and the values that its rows share."""
-
-    caption: str
-    table: Table
-    total: int
-    """Number of rows of the query without its LIMIT."""
-
-
-def _split_tables(link: Callable[[Row, str], str | None], exhibit: Exhibit) -> Iterator[_Part]:
-    """Yield the tables of an exhibit, one for each group of rows with equal split columns."""
-    split = exhibit.panel.split or ()
-    hidden = (*split, *exhibit.panel.hidden)
-    for key, rows in group_rows(exhibit.rows, split).items():
-        # A column without any value says nothing.
-        names = [
-            name
-            for name in list_columns(rows, hidden)
-            if any(row[name] is not None for row in rows)
-        ]
-        yield _Part(
-            caption=", ".join(
-                f"{name} {value}" if name == "level" else text_module.make_label(value)
-                for name, value in zip(split, key, strict=True)
-            ),
-            table=make_table(rows, names, link),
-            total=rows[0].get("total", len(rows)),
-        )
-
-
-def _list_tiles(exhibit: Exhibit) -> Iterator[dict[str, str]]:
-    """Yield the figures of an exhibit whose rows are figures: with interval, meaning, section."""
-    for row in exhibit.rows:
-        unit = row["unit"]
-        value = int(row["figure"]) if unit == "count" else row["figure"]
-        sign = text_module.TIMES if unit == "speedup" else ""
-        ends = [format_value(unit, row[end]) for end in ("low", "high")]
-        yield {
-            "figure": f"{format_value(unit, value)}{sign}",
-            "interval": f"[{', '.join(ends)}]" if row["low"] is not None else "",
-            "meaning": " ".join(escape_text(row["meaning"]).split()),
-            "section": row["section"],
-        }
-
-
-def list_kernels(exhibit: Exhibit) -> Iterator[dict[str, Any]]:
-    """Yield the kernels of an exhibit: facts, code, and a diff from the task's reference."""
-    for row in exhibit.rows:
-        code = text_module.cut_code(row["code"])
-        reference = text_module.cut_code(row["reference"])
-        path = text_module.make_label(row["path"])
-        diff = difflib.unified_diff(
-            reference.splitlines(), code.splitlines(), "reference", path, lineterm=""
-        )
-        names = ("speedup", "speedup_low", "speedup_high")
-        speedup, low, high = (format_value("speedup", row[name]) for name in names)
-        times = text_module.TIMES
-        yield {
-            "anchor": _find_anchor(row),
-            "title": f"{row['suite']} {row['task']}: {speedup}{times}",
-            "facts": {
-                "kernel": row["kernel_id"],
-                "task": row["title"] or row["task_id"],
-                "speedup over eager": (
-                    f"{speedup}{times} [{low}, {high}], {row['n']} paired samples of "
-                    f"{row['sessions']} session{'s' * (row['sessions'] > 1)}, {row['device']}"
-                ),
-                "by": row["policy"] or "unknown",
-                "other shapes": row["shapes"] or "none tried",
-                "fragile": row["fragile"] or "no robustness check failed",
-                "techniques": row["techniques"] or "none seen",
-                "license": row["license"] or "none stated",
-            },
-            "code": code,
-            "path": path,
-            "diff": "\n".join(diff),
-        }
-
-
-def panel(
-    name: str,
-    *,
-    split: Sequence[str] | None = None,
-    file: str | None = None,
-    template: str | None = None,
-    hidden: Sequence[str] = (),
-    **values: Value,
-) -> Panel:
-    """Return a panel of the report; without a file, its question is in `sql/report`."""
-    return Panel(
-        name=name, file=SQL / f"{file or f'report/{name}'}.sql", values={**_NONE, **values},
-        split=split, template=template, hidden=hidden, rows=_MOST_ROWS,
-    )  # fmt: skip
-
-
-def _chart(
-    name: str,
-    keys: Sequence[str],
-    draw: Callable[[str, list[Row]], str],
-    *,
-    most: int = 6,
-    file: str | None = None,
-    split: Sequence[str] | None = None,
-    choose: Callable[[list[Row]], list[Row]] = lambda rows: rows,
-    **values: Value,
-) -> Panel:
-    """Return a panel with one chart for each group of rows with equal `keys`.
-
-    At most N charts are drawn, those with most rows, in the order of the rows. `choose` returns the
-    rows that a chart can show.
-    """
-
-    def draw_groups(rows: list[Row]) -> list[Chart]:
-        groups = group_rows(choose(rows), keys)
-        largest = sorted(groups, key=lambda key: -len(groups[key]))[:most]
-        chosen = [key for key in groups if key in largest]
-        return [
-            Chart(
-                name=f"{name}-{number}",
-                title=", ".join(map(text_module.make_label, key)),
-                svg=draw(f"{name}-{number}", groups[key]),
-            )
-            for number, key in enumerate(chosen, start=1)
-        ]
-
-    return Panel(
-        name=name, file=SQL / f"{file or f'report/{name}'}.sql", values={**_NONE, **values},
-        count_charts=lambda rows: len(group_rows(choose(rows), keys)), draw=draw_groups,
-        split=split,
-    )  # fmt: skip
-
-
-def _list_run_panels(run: str) -> list[Panel]:
-    """Return the panels of one run, except its options and the code of its kernels."""
-    hidden = ("attempt", "generation_id", "task_id")
+def list_sections(lake: Lake) -> list[Section]:
+    """Return the sections of the report of a lake, in their order."""
+    runs = lake.sql(bind_question(SQL / "report/runs.sql", {}).sql).rows()
+    # The newest run with attempts or metrics is shown.
+    newest = [row["run_id"] for row in runs if row["attempts"] or row["last step logged"]]
+    place, pair = ("suite", "device"), ("device", "baseline")
     return [
-        _chart("run_rewards", ("rule",), charts.draw_reward, run=run),
-        Panel(name="run_curve", file=SQL / "report/run_curve.sql", values={"run": run},
-              count_charts=lambda rows: len(group_rows(rows, ("device",))),
-              draw=partial(draw_curves, with_kernels=True)),
-        _chart("run_metrics", ("metric",), charts.draw_metric, run=run),
-        _chart("run_best_so_far", ("device",), charts.draw_best, most=3, run=run),
-        panel("run_bests", file="run/bests", split=(), hidden=hidden, run=run),
-        panel("run_costs", split=(), run=run),
+        Section(title="Speedup", question="report/medians", tell=tell_medians, keys=place,
+                page="/leaderboards"),
+        Section(title="Correct kernels", question="report/verdicts", tell=tell_verdicts,
+                page="/tasks"),
+        Section(title="Faster kernels", question="report/fast_p", tell=tell_fast_p, keys=place,
+                page="/leaderboards"),
+        Section(title="Best kernels", question="report/best", tell=tell_best,
+                page="/kernel/{kernel_id}"),
+        Section(title="Claims and measurements", question="report/claims_points",
+                tell=tell_claims, keys=("source", "gpu", "device"), page="/leaderboards"),
+        Section(title="Techniques", question="report/techniques", tell=tell_techniques, keys=pair,
+                page="/leaderboards"),
+        Section(title="Across GPUs", question="report/transfer_points", tell=tell_transfer,
+                keys=("device_a", "device_b", "baseline"), page="/leaderboards"),
+        Section(title="Hacks", question="suspects/classes", tell=tell_findings, page="/suspects"),
+        Section(title="Newest training", tell=tell_rewards,
+                question="report/run_rewards" if newest else "report/runs",
+                keys=("rule",), page="/run/{run}", run=next(iter(newest), "")),
+        Section(title="Search", question="report/search_curve", tell=tell_search,
+                keys=("search", "device"), page="/runs"),
     ]  # fmt: skip
 
 
-def _draw_medians(key: str, name: str, rows: list[Row]) -> str:
-    """Draw the median speedups of the values of a column, with their intervals."""
-    intervals = [
-        charts.Interval(
-            label=f"{row[key]} (n {row['n']})",
-            low=row["p50_low"],
-            middle=row["p50"],
-            high=row["p50_high"],
-        )
-        for row in rows
-    ]
-    axis = charts.Axis(label="median speedup (95 % interval)", scale="ratio")
-    return charts.draw_intervals(name, intervals, axis)
+def list_run_sections(run: str) -> list[Section]:
+    """Return the sections of the report of a run, in their order."""
+    page, answers = "/run/{run}", "/run/{run}?tab=answers"
+    return [
+        Section(title="Reward", question="report/run_rewards", tell=tell_rewards, keys=("rule",),
+                page=page, run=run),
+        Section(title="Correct kernels", question="report/run_curve", tell=tell_success,
+                keys=("device",), page=answers, run=run),
+        Section(title="Speedup", question="report/run_best_so_far", tell=tell_best_so_far,
+                keys=("device",), page=page, run=run),
+        Section(title="Training", question="report/run_metrics", tell=tell_metrics,
+                keys=("metric",), page=page, run=run),
+        Section(title="Best kernels", question="run/bests", tell=tell_bests,
+                page="/kernel/{kernel_id}?tab=lineage", run=run),
+        Section(title="Costs", question="report/run_costs", tell=tell_costs, page=page, run=run),
+    ]  # fmt: skip
 
 
-def _draw_verdicts(name: str, rows: list[Row]) -> str:
-    devices: dict[str, charts.Bar] = {}
-    for row in rows:
-        bar = devices.setdefault(row["device"], charts.Bar(label=row["device"]))
-        bar.parts[row["status"]] = bar.parts.get(row["status"], 0) + row["verdicts"]
-    return charts.draw_bars(name, list(devices.values())[:16], charts.Axis(label="verdicts"))
+# How the rows of each question are told and drawn.
 
 
-def _draw_ecdf(name: str, rows: list[Row]) -> str:
+def show_times(row: Row, name: str = "speedup") -> str:
+    """Return a ratio of a row with its sign, and its interval if it has one."""
+    cell = make_cell(row, name)
+    return " ".join(filter(None, [f"{cell.text}{TIMES}", cell.interval]))
+
+
+def _show_at_step(row: Row, name: str) -> str:
+    return f"{format_value(name, row[name])} at step {row['step']}"
+
+
+def tell_medians(rows: list[Row]) -> Told:
+    """Tell the median speedup over eager, and over the hardest baseline."""
+    first, hardest = rows[0], min(rows, key=itemgetter("p50"))
+    sentence = (
+        f"The median speedup over {first['baseline']} is {show_times(first, 'p50')}: best kernels "
+        f"of {first['n']} tasks of {first['suite']} on {first['device']}."
+    )
+    if hardest is not first:
+        over = f"{hardest['baseline']}, the hardest baseline"
+        sentence += f" Over {over}, it is {show_times(hardest, 'p50')}."
+    return sentence, charts.draw_medians("medians", {row["baseline"]: row for row in rows})
+
+
+def tell_verdicts(rows: list[Row]) -> Told:
+    """Tell the share of correct kernels on the device with most verdicts."""
+    devices = group_rows(rows, ["device"])
+    totals = {name: sum(row["verdicts"] for row in mine) for (name,), mine in devices.items()}
+    most = max(totals, key=totals.__getitem__)
+    correct = sum(row["verdicts"] for row in devices[most,] if row["status"] == "correct")
+    share = format_value("share", correct / totals[most])
+    return (
+        f"{share} of {totals[most]:,} judged kernels are correct on {most}.",
+        charts.draw_statuses("verdicts", rows, "verdicts"),
+    )
+
+
+def tell_fast_p(rows: list[Row]) -> Told:
+    """Tell the share of tasks with a correct kernel that is faster than the first baseline."""
     groups = group_rows(rows, ["baseline"])
-    return charts.draw_shares(name, {baseline: mine for (baseline,), mine in groups.items()})
+    faster = next(row for row in rows if row["p"] == 1)
+    labels = {
+        f"{baseline} ({mine[0]['timed']}/{mine[0]['n']} timed)": mine
+        for (baseline,), mine in groups.items()
+    }
+    return (
+        f"{format_value('share', faster['share'])} of {faster['n']} decided tasks have a correct "
+        f"kernel that is faster than {faster['baseline']} on {faster['device']}.",
+        charts.draw_fast_p("fast_p", labels),
+    )
 
 
-def _draw_fast_p(key: str, name: str, rows: list[Row]) -> str:
-    """Draw fast_p with a line for each value of a column."""
-    places = sorted({row["p"] for row in rows})
-    series = [
-        charts.Series(
-            label=f"{value} ({mine[0]['timed']}/{mine[0]['n']} timed)",
-            x=[places.index(row["p"]) for row in mine],
-            y=[row["share"] for row in mine],
-        )
-        for (value,), mine in group_rows(rows, [key]).items()
-    ]
-    x = charts.Axis(label="p (places are not to scale)", ticks=[f"{p:g}" for p in places])
-    y = charts.Axis(label="share of tasks, speedup > p", scale="share")
-    return charts.draw_lines(name, series, x, y)
+def tell_best(rows: list[Row]) -> Told:
+    """Tell the fastest kernel."""
+    best = rows[0]
+    return (
+        f"The fastest kernel, {best['kernel_id'][:12]} by {best['policy'] or 'unknown'}, runs "
+        f"{show_times(best)} over eager on {best['device']}, for task {best['task']}.",
+        charts.draw_intervals(
+            "best",
+            [
+                charts.Interval(
+                    label=f"{row['task']} on {row['device']}",
+                    low=row["speedup_low"],
+                    middle=row["speedup"],
+                    high=row["speedup_high"],
+                )
+                for row in rows[:_MOST_KERNELS]
+            ],
+            charts.Axis(label="speedup over eager (95 % interval)", scale="ratio"),
+        ),
+    )
 
 
-def _draw_claims(name: str, rows: list[Row]) -> str:
+def tell_claims(rows: list[Row]) -> Told:
+    """Tell how many claims hold."""
     first = rows[0]
-    # All three, so that each keeps its color over the charts.
-    same_gpu = first["gpu"].lower() == first["device"].lower()
-    apart = ("exceeded", "falls") if same_gpu else ("faster here", "slower here")
-    series: list[charts.Series] = []
-    for outcome in ("holds", *apart):
-        mine = [row for row in rows if row["outcome"] == outcome]
-        series.append(
-            charts.Series.of(
-                mine,
-                f"{outcome} (n {mine[0]['n'] if mine else 0})",
-                *("claimed", "measured", "measured_low", "measured_high"),
-            )
-        )
-    x = charts.Axis(label=f"speedup claimed for {first['gpu']}", scale="ratio")
-    y = charts.Axis(label=f"speedup measured on {first['device']}", scale="ratio")
-    return charts.draw_scatter(name, series, x, y, diagonal=True)
+    counts = {row["outcome"]: row["n"] for row in rows}
+    others = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if outcome != "holds")
+    return (
+        f"{counts.get('holds', 0)} of {sum(counts.values())} claims of {first['source']} for "
+        f"{first['gpu']} hold on {first['device']}{f' ({others})' if others else ''}.",
+        charts.draw_claims("claims", rows, f" for {first['gpu']}", f" on {first['device']}"),
+    )
 
 
-def _choose_techniques(rows: list[Row]) -> list[Row]:
-    """Return the rows of techniques that enough kernels use, where there are enough of them."""
+def tell_techniques(rows: list[Row]) -> Told:
+    """Tell the technique whose kernels are fastest, of those that enough kernels use."""
     enough = [row for row in rows if row["n"] >= _FEWEST_OF_TECHNIQUE]
-    groups = group_rows(enough, ("device", "baseline")).values()
-    return [row for group in groups if len(group) >= _FEWEST_OF_TECHNIQUE for row in group]
+    most = sorted(enough or rows, key=itemgetter("n"), reverse=True)[:_MOST_TECHNIQUES]
+    shown = sorted(most, key=itemgetter("p50"), reverse=True)
+    first = shown[0]
+    return (
+        f"Kernels that use {first['technique']} are the fastest: the median of {first['n']} is "
+        f"{show_times(first, 'p50')} over {first['baseline']} on {first['device']}.",
+        charts.draw_medians("techniques", {row["technique"]: row for row in shown}),
+    )
 
 
-def _draw_techniques(name: str, rows: list[Row]) -> str:
-    most = sorted(rows, key=lambda row: -row["n"])[:_MOST_TECHNIQUES]
-    return _draw_medians("technique", name, sorted(most, key=lambda row: -row["p50"]))
+def tell_transfer(rows: list[Row]) -> Told:
+    """Tell how speedups change from one device to another."""
+    first = rows[0]
+    ratio = statistics.median(row["speedup_b"] / row["speedup_a"] for row in rows)
+    label = f"over {first['baseline']} (n {first['n']})"
+    names = ("speedup_a", "speedup_b", "speedup_b_low", "speedup_b_high")
+    x, y = (
+        charts.Axis(label=f"speedup on {first[f'device_{side}']}", scale="ratio") for side in "ab"
+    )
+    return (
+        f"The median of {len(rows)} kernels has {show_times({'ratio': ratio}, 'ratio')} the "
+        f"speedup over {first['baseline']} on {first['device_b']} that it has on "
+        f"{first['device_a']}.",
+        charts.draw_scatter(
+            "transfer", [charts.Series.of(rows, label, *names)], x, y, diagonal=True
+        ),
+    )
 
 
-def _draw_transfer(name: str, rows: list[Row]) -> str:
-    series = [
-        charts.Series.of(
-            mine,
-            f"{baseline} (n {mine[0]['n']})",
-            *("speedup_a", "speedup_b", "speedup_b_low", "speedup_b_high"),
+def tell_findings(rows: list[Row]) -> Told:
+    """Tell the class of findings that was confirmed most."""
+    first = rows[0]
+    bars = [
+        charts.Bar(
+            label=row["class"],
+            parts={name: row[name] for name in ("confirmed", "open", "dismissed")},
         )
-        for (baseline,), mine in group_rows(rows, ["baseline"]).items()
+        for row in rows[:_MOST_KERNELS]
     ]
-    x, y = (charts.Axis(label=f"speedup on {rows[0][f'device_{side}']}", scale="ratio")
-            for side in "ab")  # fmt: skip
-    return charts.draw_scatter(name, series, x, y, diagonal=True)
+    return (
+        f"Most findings are of {first['class']}: kernels with it {first['kernels']}, confirmed "
+        f"{first['confirmed']}, open {first['open']}, dismissed {first['dismissed']}.",
+        charts.draw_bars("findings", bars, charts.Axis(label="kernels")),
+    )
 
 
-def _draw_arms(name: str, rows: list[Row]) -> str:
-    """Draw the best speedups so far over attempts, one line for each arm of a search."""
+def tell_rewards(rows: list[Row]) -> Told:
+    """Tell the mean reward at the first and the last step."""
+    first, last = (_show_at_step(row, "reward_mean") for row in (rows[0], rows[-1]))
+    return f"The mean reward is {first} and {last}.", charts.draw_reward("reward", rows)
+
+
+def tell_search(rows: list[Row]) -> Told:
+    """Tell the arm of a search that ends fastest."""
+    arms = group_rows(rows, ["arm"])
+    reached = {arm: mine[-1] for (arm,), mine in arms.items()}
+    best = max(reached, key=lambda arm: reached[arm]["geomean"])
     series = [
         charts.Series.of(
             mine,
             f"{arm} ({mine[-1]['seeds']} seeds, {mine[-1]['tasks']} tasks)",
             *("attempt", "geomean", "low", "high"),
         )
-        for (arm,), mine in group_rows(rows, ["arm"]).items()
+        for (arm,), mine in arms.items()
     ]
+    x = charts.Axis(label="attempts at each task")
     y = charts.Axis(label="geomean of best so far", scale="ratio")
-    return charts.draw_lines(name, series, charts.Axis(label="attempts at each task"), y)
+    return (
+        f"In search {rows[0]['search']}, arm {best} reaches {show_times(reached[best], 'geomean')} "
+        f"after {reached[best]['attempt']} attempts at each task on {rows[0]['device']}.",
+        charts.draw_lines("search", series, x, y),
+    )
 
 
-_PLACE, _TECHNIQUE, _SEARCH = ("suite", "device"), ("device", "baseline"), ("search", "device")
-_SECTIONS = {
-    "summary": Page(title="Summary", panels=[
-        panel("summary", template="tiles"),
-        _chart("medians", _PLACE, partial(_draw_medians, "baseline"), most=4),
-        _chart("verdicts", (), _draw_verdicts),
-    ]),
-    "leaderboards": Page(title="Leaderboards", panels=[
-        panel("leaderboard", split=_PLACE),
-        panel("levels", split=("suite", "device", "level")),
-        panel("stages", split=_PLACE),
-    ]),
-    "distribution": Page(title="Distribution", panels=[
-        _chart("ecdf", _PLACE, _draw_ecdf, file="leaderboards/distribution"),
-        panel("quantiles", split=_PLACE),
-        _chart("fast_p", _PLACE, partial(_draw_fast_p, "baseline")),
-        _chart("fast_p_policies", _PLACE, partial(_draw_fast_p, "policy")),
-    ]),
-    "claims": Page(title="Claims and measurements", panels=[
-        panel("claimed", split=("source", "revision")),
-        panel("claims_checked", split=("source", "device")),
-        _chart("claims_points", ("source", "gpu", "device"), _draw_claims),
-        panel("claims_fallen", split=()),
-        panel("published_stages", split=("stated_by",)),
-        panel("case_studies", split=()),
-    ]),
-    "techniques": Page(title="Techniques", panels=[
-        _chart("techniques", _TECHNIQUE, _draw_techniques, most=8, split=_TECHNIQUE,
-               choose=_choose_techniques),
-        panel("technique_pairs", split=()),
-    ]),
-    "transfer": Page(title="Across GPUs", panels=[
-        _chart("transfer_points", ("device_a", "device_b"), _draw_transfer),
-        panel("transfer", split=()),
-    ]),
-    "best": Page(title="Best kernels", panels=[
-        panel("best", split=()),
-        panel("spreads", split=()),
-        panel("best_code", template="kernels", kernels=_KERNELS),
-    ]),
-    "findings": Page(title="Hacks", panels=[
-        panel("findings", file="suspects/classes", split=()),
-        panel("suspects", file="suspects/kernels", split=(), **{"except": "dismissed"}),
-        panel("weak_tasks", split=()),
-    ]),
-    "training": Page(title="Training runs", panels=[panel("runs", split=())]),
-    "search": Page(title="Search", panels=[
-        _chart("search_curve", _SEARCH, _draw_arms, split=_SEARCH),
-    ]),
-    "overview": Page(title="The lake", panels=[
-        panel("contents", split=()),
-        panel("reasons", split=("device",)),
-        panel("devices", split=()),
-        panel("tags", file="overview/tags", split=()),
-        panel("commits", split=()),
-    ]),
-}  # fmt: skip
-"""The sections of the report of a lake, in their order."""
+def tell_success(rows: list[Row]) -> Told:
+    """Tell the share of correct kernels at the first and the last step."""
+    known = [row for row in rows if row["share"] is not None]
+    if not known:
+        return f"{rows[-1]['attempts_so_far']} attempts have no verdict yet.", ""
+    first, last = (_show_at_step(row, "share") for row in (known[0], known[-1]))
+    return (
+        f"Of the attempts, {first} and {last} are correct on {known[0]['device']}.",
+        charts.draw_success("success", known),
+    )
+
+
+def tell_best_so_far(rows: list[Row]) -> Told:
+    """Tell the best speedups that a run has reached."""
+    last = ([row for row in rows if row["baseline"] == "eager"] or rows)[-1]
+    return (
+        f"At step {last['step']}, the best kernels of {last['tasks']} tasks reach "
+        f"{show_times(last, 'geomean_at_least_1')} over {last['baseline']} on {last['device']}.",
+        charts.draw_best("best", rows),
+    )
+
+
+def tell_metrics(rows: list[Row]) -> Told:
+    """Tell the first and the last value of a metric."""
+    first, last = (_show_at_step(row, "value") for row in (rows[0], rows[-1]))
+    return f"{rows[0]['metric']} is {first} and {last}.", charts.draw_metric("metric", rows)
+
+
+def tell_bests(rows: list[Row]) -> Told:
+    """Tell the run's newest best kernel, and what it was made from."""
+    first = rows[0]
+    return (
+        f"The newest of {first['total']} best kernels, {first['kernel_id'][:12]}, runs "
+        f"{show_times(first)} over eager on {first['device']}, for task {first['task']}. It was "
+        f"made from {first['made from']}.",
+        "",
+    )
+
+
+def tell_costs(rows: list[Row]) -> Told:
+    """Tell what the attempts of a run took, and how many improvements they gave."""
+    first = rows[0]
+    units = {"prompt_tokens": "prompt tokens", "completion_tokens": "answer tokens",
+             "device_s": "s of judging", "cost_usd": "USD"}  # fmt: skip
+    took = [f"{format_value(name, first[name])} {unit}" for name, unit in units.items()
+            if first[name] is not None]  # fmt: skip
+    return (
+        f"{first['attempts']:,} attempts took {', '.join(took) or 'nothing that was counted'}, for "
+        f"{first['improvements']:,} improvements over {first['baseline']} on {first['device']}.",
+        "",
+    )

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.task import Draw, Task, TeacherKernel
-from store.generated.writing.texts import Module, Program
+from store.generated.writing.texts import Draw, Module, Program, Task, TeacherKernel
 
 SPLIT = "train"
 _ROWS = (64, 96, 100, 128, 160, 192, 250, 256, 320, 384, 512)

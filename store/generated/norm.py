@@ -7,8 +7,7 @@ from dataclasses import replace
 from store.generated.writing import chain, row_programs
 from store.generated.writing.chain import Chain
 from store.generated.writing.row_programs import Core
-from store.generated.writing.task import Draw, Task
-from store.generated.writing.texts import Module
+from store.generated.writing.texts import Draw, Module, Task
 
 SPLIT = "train"
 _KEEP = "dim=1, keepdim=True"

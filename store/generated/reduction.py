@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from store.generated.writing import chain, row_programs, texts, words
+from store.generated.writing import chain, row_programs, texts
 from store.generated.writing.chain import Chain
 from store.generated.writing.row_programs import Core
-from store.generated.writing.task import Draw, Task, TeacherKernel
-from store.generated.writing.texts import Module, Program
+from store.generated.writing.texts import Draw, Module, Program, Task, TeacherKernel
 
 SPLIT = "train"
 _ROWS = (192, 200, 256, 300, 320, 384, 400, 500, 512)
@@ -164,7 +163,7 @@ def task(draw: Draw) -> Task:
         module=module,
         lines=lines,
         sizes=sizes,
-        bound=words.ROW_ALONE if along else _COLUMN,
+        bound=texts.ROW_ALONE if along else _COLUMN,
         kernels=kernels,
         cuda={"ROWS": (2048, 4096, 8192), "COLS": (1024, 2048, 4096)},
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.task import Draw, Task, TeacherKernel
-from store.generated.writing.texts import Module, Program
+from store.generated.writing.texts import Draw, Module, Program, Task, TeacherKernel
 
 SPLIT = "train"
 _ROWS = (64, 96, 128, 200, 256, 384, 512)

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.task import Draw, Task, TeacherKernel
-from store.generated.writing.texts import Module, Program
+from store.generated.writing.texts import Draw, Module, Program, Task, TeacherKernel
 
 SPLIT = "train"
 _ROWS = (96, 128, 200, 256, 300, 384, 512)

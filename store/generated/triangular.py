@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from store.generated.writing import chain, texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.task import Draw, Task, TeacherKernel
-from store.generated.writing.texts import Module, Program
+from store.generated.writing.texts import Draw, Module, Program, Task, TeacherKernel
 
 SPLIT = "test"
 _N = (128, 144, 160, 192, 200, 224, 256, 288, 300)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from store.generated.writing import chain, knobs
 from store.generated.writing.knobs import Tuned
-from store.generated.writing.task import Draw, Task
+from store.generated.writing.texts import Draw, Task
 
 SPLIT = "train"
 _SHAPES = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from store.generated.writing import chain, knobs, words
+from store.generated.writing import chain, knobs, texts
 from store.generated.writing.knobs import Tuned
-from store.generated.writing.task import Draw, Task
+from store.generated.writing.texts import Draw, Task
 
 SPLIT = "train"
 _SHAPES = (
@@ -28,7 +28,7 @@ def task(draw: Draw) -> Task:
         lines=lines,
         rewritten=[*steps.inplace(), "v = v.sum(dim=1)"],
         shapes=_SHAPES,
-        bound=words.ROW_ALONE,
+        bound=texts.ROW_ALONE,
         out="x.new_empty(x.shape[0])",
         c=[
             "#pragma omp parallel for num_threads(THREADS)",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from store.generated.writing import chain, knobs
 from store.generated.writing.knobs import Tuned
-from store.generated.writing.task import Draw, Task
-from store.generated.writing.texts import Module
+from store.generated.writing.texts import Draw, Module, Task
 
 SPLIT = "train"
 _SHAPES = (((128, 2048), (1024, 16384)), ((512, 512), (4096, 4096)), ((2048, 128), (16384, 1024)))

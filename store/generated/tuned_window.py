@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from store.generated.writing import chain, knobs, words
+from store.generated.writing import chain, knobs, texts
 from store.generated.writing.knobs import Tuned
-from store.generated.writing.task import Draw, Task
+from store.generated.writing.texts import Draw, Task
 
 SPLIT = "test"
 _SHAPES = (((32, 8192), (256, 65536)), ((256, 1024), (4096, 4096)), ((2048, 128), (32768, 512)))
@@ -42,7 +42,7 @@ def task(draw: Draw) -> Task:
         lines=lines,
         rewritten=[*lines[:2], *steps.inplace("v")],
         shapes=_SHAPES,
-        bound=words.ROW_ALONE,
+        bound=texts.ROW_ALONE,
         out="torch.empty_like(x)",
         c=[
             "#pragma omp parallel for num_threads(THREADS)",

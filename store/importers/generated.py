@@ -19,8 +19,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.generated.writing import families as families_module
-from store.generated.writing import words
-from store.generated.writing.task import Task, TeacherKernel
+from store.generated.writing.texts import Task, TeacherKernel, describe_kernel
 from store.importers.reading import pieces, sources
 from store.importers.reading.rows import BundleRows
 
@@ -155,7 +154,7 @@ def _add_task(
             task_id=task_id,
             kernel_id=kernel_id,
             analysis=task.analysis,
-            design=words.describe_kernel(kernel),
+            design=describe_kernel(kernel),
         )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from hub.server import HubServer
+from panels import ask
 
 import store
-from store.explore.report import build_section
 from store.headlines import story
 from store.hub.client import Hub
 from store.hub.edition_writer import Options
@@ -37,6 +37,10 @@ RELEASE: list[dict[str, Any]] = [
     }
     for number, (name, speedup) in enumerate((("relu", 2.0), ("sum", 4.0), ("tanh", 9.0)), start=1)
 ]  # fmt: skip
+TABLES = (
+    "claimed", "claims_checked", "claims_points", "claims_fallen", "published_stages",
+    "case_studies",
+)  # fmt: skip
 COUNTS = """
 SELECT
     (SELECT count(*) FROM claims WHERE task_id IS NOT NULL) AS stored,
@@ -63,8 +67,8 @@ def read_figures(url: str) -> tuple[dict[str, int], list[Any], list[Any]]:
     with store.open(url) as lake:
         [counted] = lake.sql(COUNTS).rows()
         steps = [step.rows.to_pylist() for step in story.read_story(lake).steps]
-        exhibits = [one.rows for one in build_section(lake, "claims").exhibits]
-    return counted, steps, exhibits
+        tables = [ask(lake, f"report/{name}") for name in TABLES]
+    return counted, steps, tables
 
 
 @pytest.mark.slow

@@ -20,9 +20,8 @@ import store
 from store.bounds import QueryLimits
 from store.commandline.escape import encode_json
 from store.errors import FlywheelError, SnapshotNotFound
-from store.explore.page.model import REPORT, SQL, order_by
+from store.explore.page.model import REPORT, SQL, View, order_by
 from store.explore.page.texts import show_steps
-from store.explore.page.view import View
 from store.explore.server import app
 from store.explore.server.app import build_app, find_pages
 from store.explore.server.readers import Readers
@@ -289,7 +288,7 @@ def test_a_session_is_shown_step_by_step(client: Any) -> None:
 
 def test_long_texts_of_a_session_are_cut_to_the_size_of_a_page() -> None:
     row = {"reasoning": None, "content": "x" * 9000, "calls": None}
-    shown = [step.content for step in show_steps([row] * 40)]
+    shown = [step["content"] for step in show_steps([row] * 40)]
     assert all(part is not None and part.left_out >= 5000 for part in shown)
     assert sum(len(part.text) for part in shown if part) < 150_000
 

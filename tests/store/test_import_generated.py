@@ -19,8 +19,8 @@ import pytest
 import store
 from store import ids
 from store.errors import ImportFailed, UnknownName
-from store.generated.writing import families, words
-from store.generated.writing.task import Task
+from store.generated.writing import families
+from store.generated.writing.texts import Task, count_operations, describe_kernel
 from store.importers import generated
 from store.importers.reading.pieces import ImportSummary, run_import
 
@@ -88,7 +88,7 @@ def test_texts_change_only_with_the_revision() -> None:
     for name, task in draw(180):
         texts = [name, task.code, task.analysis]
         for kernel in task.kernels:
-            texts += [kernel.code, words.describe_kernel(kernel)]
+            texts += [kernel.code, describe_kernel(kernel)]
         for text in texts:
             digest.update(text.encode())
     assert (generated.SUITE_REVISION, digest.hexdigest()[:16]) == ("v3", "7858c4fc1936126d")
@@ -197,7 +197,7 @@ def test_every_attempt_says_why(lake: store.Lake) -> None:
 
 
 def test_operations_of_a_reference_are_counted() -> None:
-    count = words.count_operations
+    count = count_operations
     assert count(["v = x", "v = torch.relu(x)"]) == 1
     assert count(["v = 0.5 * torch.roll(x, (-1, 0), (0, 1))", "v = v + 0.1 * x"]) == 4
     # Views, shapes and indices are no operations.

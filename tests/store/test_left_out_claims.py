@@ -8,9 +8,10 @@ from typing import Any
 
 import builders as b
 import pytest
+from panels import ask
 
 import store
-from store.explore.report import Section, build_section
+from store.explore.report import answer_section, list_sections
 from store.headlines import story
 
 HONEST, RENAMED, CONSTANT, WRONG, WEAK_AND_WRONG = (
@@ -80,10 +81,6 @@ def lake(lake_url: str) -> Iterator[store.Lake]:
         yield opened
 
 
-def answers_of(section: Section) -> dict[str, list[dict[str, Any]]]:
-    return {exhibit.name: exhibit.rows for exhibit in section.exhibits}
-
-
 def compare(lake: store.Lake, device: str = "A100") -> dict[str, tuple[Any, ...]]:
     """Return by task: equivalent, weak, and what the measurement on a device says of the claim."""
     found = lake.sql(
@@ -134,9 +131,9 @@ def test_case_studies_say_why_a_claim_is_not_compared(lake: store.Lake) -> None:
 def test_cross_gpu_and_its_chart_leave_both_out(lake: store.Lake, lake_url: str) -> None:
     names = "SELECT task, ratio FROM cross_gpu ORDER BY task"
     assert lake.sql(names).rows() == [{"task": HONEST, "ratio": 2.0}]
-    shown = answers_of(build_section(lake, "transfer"))
-    assert [(row["speedup_a"], row["speedup_b"]) for row in shown["transfer_points"]] == [(2, 4)]
-    assert [row["n"] for row in shown["transfer"]] == [1]
+    points = ask(lake, "report/transfer_points")
+    assert [(row["speedup_a"], row["speedup_b"]) for row in points] == [(2, 4)]
+    assert [row["n"] for row in ask(lake, "report/transfer")] == [1]
     with store.open(lake_url, include=("nonequivalent", "weak_tasks")) as opened:
         assert [row["task"] for row in opened.sql(names).rows()] == [RENAMED, CONSTANT, HONEST]
 
@@ -153,33 +150,21 @@ def test_the_headline_counts_both_in_columns_of_their_own(lake: store.Lake) -> N
 
 
 def test_the_report_counts_both_in_words_of_their_own(lake: store.Lake) -> None:
-    shown = answers_of(build_section(lake, "claims"))
-    row = next(one for one in shown["claims_checked"] if one["device"] == "A100")
+    row = next(one for one in ask(lake, "report/claims_checked") if one["device"] == "A100")
     assert (row["judged"], row["holds"], row["exceeded"], row["falls"]) == (5, 1, 0, 1)
     assert (row["wrong"], row["another function"], row["weak"]) == (1, 1, 2)
     assert (row["no quiet session"], row["n"]) == (0, 1)
-    assert {one["outcome"] for one in shown["claims_points"]} == {"holds", "faster here"}
-    assert [one["task"] for one in shown["claims_fallen"]] == [WRONG]
-    tiles = answers_of(build_section(lake, "summary"))["summary"]
-    # Of the five claims, that of the honest kernel and that of the wrong one can be decided.
-    assert [
-        (tile["figure"], tile["meaning"]) for tile in tiles if "on A100, " in tile["meaning"]
-    ] == [
-        (
-            0.5,
-            "of 2 claims of cuda-l1 for A100 hold on A100, without 1 of kernels that compute "
-            "another function and 2 on weak tasks",
-        )
-    ]
+    assert {one["outcome"] for one in ask(lake, "report/claims_points")} == {"holds", "faster here"}
+    assert [one["task"] for one in ask(lake, "report/claims_fallen")] == [WRONG]
 
 
-def test_the_report_says_how_many_weak_tasks_its_distributions_leave_out(lake: store.Lake) -> None:
-    exhibits = {one.name: one for one in build_section(lake, "distribution").exhibits}
-    for name in ("ecdf", "quantiles"):
-        answer = exhibits[name]
-        assert {row["n"] for row in answer.rows} == {1}
-        assert "2 weak tasks, which trivial answers pass (--include-weak)" in answer.sentence
-        assert "1 kernel that computes a different function" in answer.sentence
+def test_the_report_says_how_many_weak_tasks_its_figures_leave_out(lake: store.Lake) -> None:
+    for section in list_sections(lake):
+        if section.title in ("Speedup", "Best kernels"):
+            answer = answer_section(lake, section)
+            assert "2 weak tasks, which trivial answers pass (--include-weak)" in answer.about
+            assert "1 kernel that computes a different function" in answer.about
+    assert {row["n"] for row in ask(lake, "report/quantiles")} == {1}
 
 
 def test_a_suspect_has_no_speedup_from_another_function(tmp_path: Path) -> None:

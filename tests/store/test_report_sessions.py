@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import builders as b
+from panels import ask
 
 import store
-from store.explore.report import ask, panel
 
 CLOCKS = ("gpu", "latency", "throughput")
 GPU = b.device("H200", kind="cuda")
@@ -67,7 +67,7 @@ def test_a_session_is_quiet_by_each_clock_apart(tmp_path: Path) -> None:
     with store.open(str(tmp_path / "lake")) as lake:
         held = {
             row["what"]: (row["count"], row["of which"])
-            for row in ask(lake, panel("contents")).rows
+            for row in ask(lake, "report/contents")
             if row["what"].startswith("timing sessions")
         }
         assert held == {
@@ -77,7 +77,7 @@ def test_a_session_is_quiet_by_each_clock_apart(tmp_path: Path) -> None:
             "timing sessions, by the clock latency": (5, 2),
             "timing sessions, by the clock throughput": (6, 3),
         }
-        devices = {row["device"]: row for row in ask(lake, panel("devices")).rows}
+        devices = {row["device"]: row for row in ask(lake, "report/devices")}
         by_clock = {
             device: (
                 row["timing sessions"], *(row[f"quiet by {clock}"] for clock in CLOCKS)
@@ -99,7 +99,7 @@ def test_a_lake_without_sessions_says_so(lake_url: str) -> None:
     with store.writer(lake_url, author="tests") as writer:
         writer.append({"devices": [GPU]}, "a device")
     with store.open(lake_url) as lake:
-        held = [row for row in ask(lake, panel("contents")).rows if "sessions" in row["what"]]
+        held = [row for row in ask(lake, "report/contents") if "sessions" in row["what"]]
         assert [(row["what"], row["count"], row["of which"]) for row in held] == [
             ("timing sessions", 0, 0)
         ]

@@ -24,7 +24,7 @@ import store
 from store.dossier import pages
 from store.dossier.pages import find_state
 from store.errors import FlywheelError
-from store.explore.page.view import View
+from store.explore.page.model import View
 from store.explore.pages import run as run_page
 from store.explore.server.readers import Readers
 from store.lake.location import FolderLeases

@@ -12,7 +12,7 @@ import builders as b
 import pytest
 
 import store
-from store.explore.report import build_section
+from store.explore.report import build_report
 
 LAPTOP, POLICY, RUN = b.device("laptop"), b.policy("learner"), b.run("search", "rollout")
 TASKS = [b.task("one"), b.task("two")]
@@ -110,8 +110,7 @@ def test_the_best_baseline_is_the_fastest_of_the_session(lake: store.Lake) -> No
 
 
 def test_the_report_draws_the_arms(lake: store.Lake) -> None:
-    section = build_section(lake, "search")
-    [exhibit] = section.exhibits
-    assert [figure.title for figure in exhibit.charts] == ["s, laptop"]
-    assert "bucket" in exhibit.charts[0].svg
-    assert {row["arm"] for row in exhibit.rows} == {"bucket", "none"}
+    [answer] = [one for one in build_report(lake).answers if one.title == "Search"]
+    assert answer.sentence.startswith("In search s, arm bucket reaches ")
+    assert "bucket" in answer.svg
+    assert {row["arm"] for row in answer.rows} == {"bucket", "none"}

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import store
 from store.commandline.members import Common
 from store.errors import FlywheelError, RowsRejected, UnknownName
-from trainers.cli import rescore
+from trainers.cli.app import rescore
 from trainers.rewarding import rules, scoring
 from trainers.rewards import cuda_l1, log_speedup, milestone, success
 
@@ -409,13 +409,12 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     rows = sorted(rewards)
     steps = np.array([step for step, _ in rows], dtype=np.int64)
     raw = np.array([value for _, value in rows], dtype=float)
-    moments = scoring.gather_moments(steps, raw)
     for first, last in [(0, 0), (0, 4), (3, 7), (0, 10), (9, 30)]:
         inside = raw[(steps >= first) & (steps < last)]
         # All steps at once, as over history, and those of a window alone, as in training.
-        mean, std = scoring.combine_moments(moments.select_steps(first, last), terms)
-        alone = scoring.gather_moments(steps[(steps >= first) & (steps < last)], inside)
-        assert (mean, std) == scoring.combine_moments(alone, terms)
+        mean, std = scoring.compute_moments(steps, raw, first, last, terms)
+        alone = steps[(steps >= first) & (steps < last)]
+        assert (mean, std) == scoring.compute_moments(alone, inside, first, last, terms)
         if len(inside):
             assert mean == pytest.approx(inside.mean(), abs=1e-9)
             assert std == pytest.approx(inside.std(), abs=1e-6)
@@ -631,14 +630,14 @@ def test_the_command_rescores_verifies_and_refuses(
     # Step 0: 3, -2, 1, 1.
     assert done.stdout.splitlines()[1].split(",")[:3] == ["0", "4", "0.75"]
     assert "rewards +19" in done.stderr
-    rescore.rescore(short, rule="milestone", verify=True, common=common)
+    rescore(short, rule="milestone", verify=True, common=common)
     assert "19 of 19 rewards of milestone are unchanged" in capsys.readouterr().out
     with pytest.raises(FlywheelError, match="has 19 rewards under milestone 4"):
-        rescore.rescore(short, rule="milestone", common=common)
-    rescore.rescore(short, rule="milestone", name="again", dry_run=True, common=common)
+        rescore(short, rule="milestone", common=common)
+    rescore(short, rule="milestone", name="again", dry_run=True, common=common)
     assert "nothing stored" in capsys.readouterr().err
     with pytest.raises(UnknownName, match='no run with attempts "f00"'):
-        rescore.rescore("f00", common=common)
+        rescore("f00", common=common)
     with store.open(url) as lake:
         rules = lake.sql("SELECT rule, count(*) AS n FROM rewards GROUP BY rule ORDER BY rule")
         assert rules.rows() == [{"rule": "cuda-l1", "n": 19}, {"rule": "milestone", "n": 19}]

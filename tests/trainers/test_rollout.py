@@ -28,7 +28,7 @@ import store
 from evaluators.scheduling.pool import Pair
 from store.commandline.members import Common
 from store.errors import DatasetError, FlywheelError, UnknownName
-from trainers.cli.rollout import rollout
+from trainers.cli.app import rollout
 from trainers.datasets import records
 from trainers.policies.interface import (
     Budget,

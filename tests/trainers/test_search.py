@@ -26,7 +26,7 @@ from pipelines import ExemplarOptions, Message
 from store import ids
 from store.commandline.echo import Progress, ignore_progress
 from store.errors import FlywheelError
-from trainers.cli.rollout import rollout
+from trainers.cli.app import rollout
 from trainers.policies.interface import (
     Budget,
     Completion,

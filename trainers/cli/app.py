@@ -1,13 +1,16 @@
-"""The `trainers` command: list the trainers, show one, run one over a pinned snapshot."""
+"""The `trainers` command: list and show trainers, run one, roll out policies, rescore a run."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import secrets
 import sys
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -15,16 +18,39 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from evaluators.judge import Config as JudgeConfig
+from evaluators.scheduling.pool import Pool
+from pipelines import ExemplarOptions
 from store.commandline import echo, members
 from store.commandline.echo import show_progress
-from store.commandline.members import CommandApp, Common, Member, make_room_app
+from store.commandline.escape import quote_name
+from store.commandline.members import (
+    CommandApp,
+    Common,
+    Count,
+    DeviceOption,
+    Format,
+    Member,
+    make_room_app,
+)
+from store.dossier.pages import MOST_IDS, choose_id
+from store.endpoint import Keys
 from store.errors import FlywheelError, UnknownName
-from trainers.cli.rescore import rescore
-from trainers.cli.rollout import rollout
+from trainers.policies import interface
+from trainers.policies.interface import Budget, EndpointFailed, Positive, Sampling, Serving
+from trainers.rollouts.waves import Config, Search
 from trainers.runs import processes
 from trainers.runs.job import Job
+from trainers.training import judging
 
 _DEFAULT = Common()
+_REASONS = 3
+_CONFIG = Config()
+_SAMPLING = Sampling()
+_SERVING = Serving()
+_EVALUATION = JudgeConfig()
+_SEARCH = Search()
+_EXEMPLARS = ExemplarOptions()
 
 app = make_room_app(
     "trainers",
@@ -43,8 +69,6 @@ the lake.""",
 members.add_list(app, "trainers")
 run_app = CommandApp(name="run", help="Train a policy, or resume an interrupted run.")
 app.command(run_app)
-app.command(rollout)
-app.command(rescore)
 
 
 def main() -> None:
@@ -176,6 +200,281 @@ def _load(trainer: Member) -> ModuleType:
             "A trainer defines Config, run: see trainers/README.md.",
         )
     return module
+
+
+@app.command
+def rollout(
+    *,
+    dataset: str,
+    policy: Annotated[list[str], Parameter(negative="", consume_multiple=False)],
+    config: Annotated[Config, Parameter(name="*")] = _CONFIG,
+    sampling: Annotated[Sampling, Parameter(name="*")] = _SAMPLING,
+    search: Annotated[Search, Parameter(name="*")] = _SEARCH,
+    draw: Annotated[ExemplarOptions, Parameter(name="draw", show=False)] = _EXEMPLARS,
+    limit: Count | None = None,
+    judge: bool = True,
+    device: DeviceOption = "auto",
+    workers: int = 1,
+    serving: Annotated[Serving, Parameter(name="*")] = _SERVING,
+    budget_tokens: Count | None = None,
+    budget_usd: Positive | None = None,
+    evaluation: Annotated[JudgeConfig, Parameter(name="evaluation", show=False)] = _EVALUATION,
+    common: Common = _DEFAULT,
+) -> None:
+    """Let policies attempt the tasks of a dataset; store and judge what they write.
+
+    Every attempt is stored immediately, including completions without code. You can interrupt the
+    command at any time and run it again to resume; it samples only missing attempts. The exit code
+    is 1 if an endpoint refuses requests or is unavailable, or if all attempts fail; earlier
+    attempts stay stored.
+
+    With --rounds, the command searches without training: each round shows kernels that earlier
+    rounds have stored, chosen by --strategy.
+
+    Examples:
+      trainers rollout --dataset sft --policy hf:runs/sft/final --attempts 4
+      trainers rollout --dataset rl-prompts --policy http://localhost:8000/v1#qwen
+      trainers rollout --dataset rl-prompts --policy hf:FOLDER --rounds 4 \\
+        --attempts 32 --strategy bucket --strategy none
+      trainers rollout --dataset sft --policy https://api.example.com/v1#large \\
+        --no-judge --budget-usd 5 --usd-per-mtok-in 0.5 --usd-per-mtok-out 2
+
+    Parameters
+    ----------
+    dataset
+        Dataset made by `pipelines run`: a folder, NAME, NAME@TAG or NAME@SNAPSHOT.
+    policy
+        hf:FOLDER, hf:HUB/NAME, hf:FILE.gguf, http(s)://HOST/v1#MODEL or scripted:FILE.jsonl.
+        Repeat it for more policies.
+    config
+        Number of attempts.
+    sampling
+        Options of sampling.
+    search
+        Options of a search.
+    draw
+        Options of a search's exemplars, such as --draw.exemplars 3 (`pipelines show
+        contrastive-batch`).
+    limit
+        Use only the first N prompts.
+    judge
+        Judge the kernels after every wave. With --no-judge, make all attempts and judge nothing;
+        `evaluators run` can judge later.
+    device
+        Device to judge kernels on: cpu, cuda, cuda:0 … or a Ray cluster: ray:HOST:PORT.
+    workers
+        Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing.
+    serving
+        Options of local models and endpoints.
+    budget_tokens
+        Maximum number of tokens from endpoints, including prompts. A request that could exceed it
+        is not sent. Stored attempts of earlier commands count if they are of the same search, or at
+        the same prompts with the same options of sampling; each counts its prompt, even if one
+        request brought several.
+    budget_usd
+        Maximum cost of endpoints in USD, by the given prices. Stored attempts of earlier commands
+        count as for --budget-tokens, at the price that their rows have.
+    evaluation
+        Settings of the judge, such as --evaluation.calls 8 (`evaluators run --help`).
+    """
+    import store
+    from trainers.rollouts import waves
+    from trainers.rollouts.prompts import load_prompts
+    from trainers.rollouts.search import run_search
+
+    if budget_usd is not None and serving.prices.usd(1, 1) is None:
+        raise FlywheelError(
+            "--budget-usd needs prices", "Give --usd-per-mtok-in and --usd-per-mtok-out."
+        )
+    if search.rounds is not None and not judge:
+        raise FlywheelError(
+            "a search shows measured kernels, so --rounds needs the judge", "Omit --no-judge."
+        )
+    if search.rounds is None and draw != _EXEMPLARS:
+        raise FlywheelError(
+            "options of a search need --rounds: --draw.*",
+            "Add --rounds N to search, or omit them.",
+        )
+    serving = replace(serving, budget=Budget(tokens=budget_tokens, usd=budget_usd))
+    with store.open(common.lake) as lake:
+        prompts = load_prompts(lake, dataset, limit)
+    endpoints = [word for word in policy if word.startswith(("http:", "https:"))]
+    Keys(serving.key_env).check_used(interface.split_endpoint(word)[0] for word in endpoints)
+    opened = [interface.open_policy(word, serving) for word in policy]
+    policies = list({policy.row["policy_id"]: policy for policy in opened}.values())
+    # A device that is not there is refused before anything is sampled.
+    judges = judging.make_pool(common.lake, device, evaluation, workers) if judge else None
+    with ExitStack() as stack:
+        progress = stack.enter_context(show_progress(quiet=common.quiet))
+
+        @functools.cache
+        def start_judges() -> Pool:
+            # Only when there is something to judge.
+            assert judges is not None
+            return stack.enter_context(judges)
+
+        if search.rounds is not None:
+            result = run_search(
+                common.lake,
+                policies,
+                prompts,
+                sampling,
+                config,
+                search,
+                draw,
+                start_judges(),
+                progress,
+            )
+        else:
+            result = waves.run_rollout(
+                common.lake,
+                policies,
+                prompts,
+                sampling,
+                config,
+                start_judges if judge else None,
+                progress,
+                told={"dataset": dataset, "limit": limit},
+            )
+
+    losses = [one for tally in result.tallies if isinstance(one := tally.stopped, EndpointFailed)]
+    lost = losses[-1] if losses else None
+    for tally in result.tallies:
+        if result.run_id is not None and not common.quiet:
+            cost = f", {tally.cost_usd:.4f} USD" if tally.cost_usd is not None else ""
+            echo.print_note(
+                f"{quote_name(tally.name)}: {tally.attempts} attempts, {tally.no_kernel} without "
+                f"code, {tally.failed} failed, {tally.kernels} kernels, {tally.correct} correct, "
+                f"{tally.tokens} tokens{cost}"
+            )
+        for why, count in tally.reasons.most_common(_REASONS):
+            echo.print_foreign(f"{count} failed: {why}", sys.stderr)
+        if tally.stopped is not None and tally.stopped is not lost:
+            echo.print_note(f"{quote_name(tally.name)} stopped early:")
+            echo.print_foreign(str(tally.stopped), sys.stderr)
+    if result.run_id is None:
+        is_stopped = any(tally.stopped for tally in result.tallies)
+        what = "no attempt" if is_stopped else "nothing left to attempt"
+        echo.print_result(f"{what} at snapshot {result.snapshot}")
+    else:
+        echo.print_result(str(result))
+    if lost is not None:
+        raise lost
+    attempts = sum(tally.attempts for tally in result.tallies)
+    if attempts and attempts == sum(tally.failed for tally in result.tallies):
+        raise FlywheelError(
+            f"all {attempts} attempts failed, for the reasons above",
+            "Remove the cause, then run the same command again. It repeats failed attempts.",
+        )
+
+
+@app.command
+def rescore(
+    run: str,
+    /,
+    *,
+    rule: str = "cuda-l1",
+    option: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    name: str | None = None,
+    at: str | None = None,
+    verify: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    format: Format = "table",
+    common: Common = _DEFAULT,
+) -> None:
+    """Compute the rewards of a run's attempts under a rule, from stored verdicts and timings.
+
+    This runs no kernels and needs no GPU. It appends rows under the rule's name and keeps the rows
+    that the run was trained with. The view run_curves shows both.
+
+    Examples:
+      trainers rescore 0199c2 --rule milestone
+      trainers rescore 0199c2 --rule cuda-l1 --option clip=3 --name cuda-l1-clip-3
+      trainers rescore 0199c2 --rule cuda-l1 --verify
+
+    Parameters
+    ----------
+    run
+        Id of the run, or a prefix of it.
+    rule
+        Name of a rule: a file of trainers/rewards or ./flywheel/rewards.
+    option
+        Option of the rule, as NAME=VALUE. Repeat it for more options.
+    name
+        Store the rewards under this name (default: the rule's name).
+    at
+        Use verdicts and timings as of this tag, snapshot number or ISO time (default: newest).
+    verify
+        Recompute each stored reward at its own snapshot and list those that differ; store nothing.
+    dry_run
+        Print what would be stored; store nothing.
+    format
+        Format of the rewards per step, or of those that differ.
+    """
+    import pyarrow as pa
+
+    import store
+    from store.commandline import display
+    from trainers.rewarding import rules, scoring
+    from trainers.runs import job
+
+    with store.open(common.lake, at) as lake:
+        matches = lake.run(
+            "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
+            f"ORDER BY run_id LIMIT {MOST_IDS}",
+            [run],
+        )
+        run_id = choose_id(
+            "run with attempts",
+            run,
+            [str(row["run_id"]) for row in matches.rows()],
+            'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
+        )
+        if verify:
+            compared = scoring.verify_rewards(lake, run_id, rule, name=name)
+            if compared.different:
+                display.write_rows(pa.Table.from_pylist(compared.different), format)
+                raise FlywheelError(
+                    f"{len(compared.different)} of {compared.rewards} rewards of {rule} differ",
+                    "Stored rows do not change, so the rule has changed: increase its VERSION.",
+                )
+            same = compared.rewards - compared.other_lakes
+            echo.print_result(f"{same} of {compared.rewards} rewards of {rule} are unchanged")
+            if compared.other_lakes:
+                echo.print_note(f"{compared.other_lakes} were computed at another lake's snapshot")
+            return
+        known = rules.load_rule(rule)
+        terms = rules.configure_rule(known, job.parse_values("option", option))
+        stored_as = name or known.name
+        query = (
+            "SELECT count(*) AS n FROM rewards "
+            "WHERE run_id = $1 AND rule = $2 AND rule_version = $3"
+        )
+        [row] = lake.run(query, [run_id, stored_as, known.version]).rows()
+        if row["n"]:
+            raise FlywheelError(
+                f"run {run_id} has {row['n']} rewards under {stored_as} {known.version}",
+                "--verify recomputes them; --name stores others under a different name.",
+            )
+        scored = scoring.rescore_run(lake, run_id, rule, terms, name=stored_as)
+    names = ("step", "raw", "smoothed")
+    by_step = (
+        pa.table({name: [row[name] for row in scored.rows] for name in names})
+        .group_by("step")
+        .aggregate([("raw", "count"), ("raw", "mean"), ("smoothed", "mean")])
+        .rename_columns(["step", "rewards", "raw", "smoothed"])
+        .sort_by("step")
+    )
+    display.write_rows(by_step, format)
+    echo.print_note(", ".join(f"{key} {count}" for key, count in scored.counts.items()))
+    if dry_run:
+        echo.print_note("nothing stored (--dry-run)")
+        return
+    with store.writer(common.lake, author="trainers rescore") as writer:
+        snapshot = writer.append(
+            {"rewards": scored.rows}, f"rewards of run {run_id} under {stored_as} {known.version}"
+        )
+    echo.print_note(f"rewards +{len(scored.rows)} → snapshot {snapshot}")
 
 
 if __name__ == "__main__":

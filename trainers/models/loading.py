@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TINY = "tiny"
-_ORIGIN = "gguf.json"
 _ADAPTER = "adapter_config.json"
 _WANTED = ["*.safetensors", "*.json", "*.model", "*.jinja", "*.txt"]
 _VOCABULARY = 2048
@@ -45,7 +44,7 @@ def find_model(model: str, scratch: Path, seed: int = 0) -> Path:
         return write_once(scratch / f"tiny-{seed}", lambda folder: write_tiny_model(folder, seed))
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
-        return unpack_gguf(path, scratch / path.stem)
+        return unpack_gguf(path, scratch)
     if path.is_dir():
         folder = path.resolve()
     elif path.exists() or model.count("/") != 1 or model.startswith((".", "/", "~")):
@@ -274,22 +273,18 @@ def _train_tokenizer() -> Any:
     return made
 
 
-def unpack_gguf(file: Path, target: Path) -> Path:
+def unpack_gguf(file: Path, parent: Path) -> Path:
     """Return a folder with the model of a GGUF file, unpacked into bf16; made where it is missing.
 
-    If the target contains the model of another file, a folder beside it is used, named by the
-    file's hash. Raises FlywheelError: no such file, or Transformers cannot read it.
+    Its name has the hash of the file. Raises FlywheelError: no such file, or Transformers cannot
+    read it.
     """
     if not file.is_file():
         raise FlywheelError(f"no file {file}", "Name a .gguf file.")
     with open(file, "rb") as handle:
-        magic = handle.read(4)
-        handle.seek(0)
-        digest = hashlib.file_digest(handle, "sha256").hexdigest()
-    if magic != b"GGUF":
-        raise FlywheelError(f"{file} is no GGUF file", "It has to begin with the letters GGUF.")
-    if target.exists() and _read_origin(target) != digest:
-        target = target.with_name(f"{target.name}-{digest[:12]}")
+        if handle.read(4) != b"GGUF":
+            raise FlywheelError(f"{file} is no GGUF file", "It has to begin with the letters GGUF.")
+    target = parent / f"{file.stem}-{hash_file(file)[:12]}"
 
     def write(folder: Path) -> None:
         import torch
@@ -319,20 +314,8 @@ def unpack_gguf(file: Path, target: Path) -> Path:
             ) from error
         model.save_pretrained(str(folder))
         tokenizer.save_pretrained(str(folder))
-        (folder / _ORIGIN).write_text(json.dumps({"name": file.name, "sha256": digest}))
 
-    write_once(target, write, lambda folder: _read_origin(folder) is not None)
-    if _read_origin(target) != digest:
-        raise FlywheelError(
-            f"{target} was made of another file than {file} meanwhile", "Run the command again."
-        )
-    return target
-
-
-def _read_origin(folder: Path) -> str | None:
-    """Return the sha256 of the GGUF file that a folder was made of, or None."""
-    file = folder / _ORIGIN
-    return json.loads(file.read_text())["sha256"] if file.is_file() else None
+    return write_once(target, write)
 
 
 def is_whole_model(folder: Path) -> bool:
@@ -340,18 +323,14 @@ def is_whole_model(folder: Path) -> bool:
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
-def write_once(
-    target: Path,
-    write: Callable[[Path], object],
-    is_whole: Callable[[Path], bool] = is_whole_model,
-) -> Path:
-    """Return a folder, written if it is missing or was written in part.
+def write_once(target: Path, write: Callable[[Path], object]) -> Path:
+    """Return the folder of a model, written if it is missing or was written in part.
 
     `write` is called with the path of a folder to make, which takes the target's name when it is
     complete. Several processes may do this at once: the first one to finish is the one whose folder
     stays.
     """
-    if is_whole(target):
+    if is_whole_model(target):
         return target
     with open_partial(target.parent) as partial:
         folder = partial / target.name
@@ -359,6 +338,6 @@ def write_once(
         try:
             folder.rename(target)
         except OSError:
-            if not is_whole(target):
+            if not is_whole_model(target):
                 rename_over(folder, target)
     return target

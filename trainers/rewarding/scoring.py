@@ -94,7 +94,7 @@ def score_step(
     }
     stored = lake.run(read_sql(__file__, "earlier_rewards"), window).arrow()
     stored_steps = np.asarray(stored["step"].to_numpy(), dtype=np.int64)
-    earlier = gather_moments(stored_steps, read_figures(stored, "raw"))
+    earlier = (stored_steps, read_figures(stored, "raw"))
     steps = np.full(len(generation_ids), step, dtype=np.int64)
     return _score(lake, loaded, terms, run_id, generation_ids, groups, steps, earlier)
 
@@ -138,22 +138,23 @@ def _score(
     generation_ids: Sequence[str],
     groups: Sequence[str],
     steps: Whole,
-    earlier: Moments | None = None,
+    earlier: tuple[Whole, Floats] | None = None,
 ) -> Scored:
     """Compute rewards in their order: raw reward, z-score over earlier steps, advantage.
 
-    Without `earlier`, the raw rewards themselves are those of the earlier steps.
+    `earlier` has steps and raw rewards of earlier steps; without it, they are these rewards
+    themselves.
     """
     inputs = read_inputs(lake, terms, generation_ids)
     raw = np.where(read_figures(inputs, "held_back") == 1, np.nan, rule.raw(inputs, terms))
     if earlier is None:
         order = np.lexsort((raw, steps))
         known = order[~np.isnan(raw[order])]
-        earlier = gather_moments(steps[known], raw[known])
+        earlier = (steps[known], raw[known])
     mean, std = np.empty_like(raw), np.empty_like(raw)
     for step in np.unique(steps).tolist():
         at = steps == step
-        mean[at], std[at] = combine_moments(earlier.select_steps(*find_window(step, terms)), terms)
+        mean[at], std[at] = compute_moments(*earlier, *find_window(step, terms), terms)
     smoothed = smooth(raw, mean, std, terms)
     advantage, flat = normalize_rewards(smoothed, groups, terms.group_epsilon)
 
@@ -249,39 +250,18 @@ def find_window(step: int, terms: Terms) -> tuple[int, int]:
     return (max(0, refreshed - terms.window), refreshed) if refreshed else (0, step)
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Number, mean and sum of squared deviations of the raw rewards of each step, ascending."""
+def compute_moments(
+    steps: Whole, raw: Floats, first: int, last: int, terms: Terms
+) -> tuple[float, float]:
+    """Return mean and standard deviation of the raw rewards at steps from `first` up to `last`.
 
-    steps: Whole
-    count: Floats
-    mean: Floats
-    squares: Floats
-
-    def select_steps(self, first: int, last: int) -> Moments:
-        """Return the steps from `first` up to, but not including, `last`."""
-        a, b = np.searchsorted(self.steps, [first, last]).tolist()
-        return Moments(self.steps[a:b], self.count[a:b], self.mean[a:b], self.squares[a:b])
-
-
-def gather_moments(steps: Whole, raw: Floats) -> Moments:
-    """Gather raw rewards, sorted by step and value, by step."""
-    known, codes = np.unique(steps, return_inverse=True)
-    count = np.bincount(codes, minlength=len(known)).astype(np.float64)
-    mean = np.bincount(codes, raw, minlength=len(known)) / np.maximum(count, 1)
-    squares = np.bincount(codes, (raw - mean[codes]) ** 2, minlength=len(known)).astype(np.float64)
-    return Moments(known, count, mean, squares)
-
-
-def combine_moments(moments: Moments, terms: Terms) -> tuple[float, float]:
-    """Return mean and standard deviation over steps (Chan, Golub and LeVeque's combination)."""
-    total = float(moments.count.sum())
-    if not total:
+    The rewards are sorted by step and value, so that sums do not depend on how they were stored.
+    """
+    start, end = np.searchsorted(steps, [first, last]).tolist()
+    inside = raw[start:end]
+    if not len(inside):
         return terms.initial_mean, terms.initial_std
-    mean = float((moments.count * moments.mean).sum() / total)
-    between = moments.count * (moments.mean - mean) ** 2
-    std = float(np.sqrt((moments.squares.sum() + between.sum()) / total))
-    return mean, std
+    return float(inside.mean()), float(inside.std())
 
 
 def smooth(raw: Floats, mean: Floats, std: Floats, terms: Terms) -> Floats:

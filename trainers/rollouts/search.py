@@ -28,8 +28,7 @@ from store import read_sql
 from store.commandline.echo import Progress
 from store.errors import FlywheelError
 from store.ids import content_id
-from trainers.policies.endpoint import Endpoint
-from trainers.policies.interface import BudgetReached, EndpointFailed, Policy, Sampling
+from trainers.policies.interface import BudgetReached, Endpoint, EndpointFailed, Policy, Sampling
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.prompts import (
     Draw,

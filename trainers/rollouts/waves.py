@@ -18,10 +18,10 @@ from store import read_sql
 from store.commandline.echo import Progress
 from store.errors import FlywheelError
 from store.ids import content_id
-from trainers.policies.endpoint import Endpoint
 from trainers.policies.interface import (
     FAILED,
     BudgetReached,
+    Endpoint,
     EndpointFailed,
     Policy,
     Sampling,

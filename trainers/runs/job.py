@@ -4,6 +4,7 @@
 # would look for the names of these types there.
 import contextlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+import store
 from store.commandline import echo
 from store.commandline.echo import Progress, ignore_progress
-from store.errors import FlywheelError
+from store.errors import FlywheelError, LakeNotFound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,28 @@ class Job:
         """Write one line to stderr, unless quiet."""
         if not self.quiet:
             echo.print_note(line)
+
+    def import_starter(self, tasks: tuple[str, ...] = ()) -> None:
+        """Import the starter suite if one of the tasks, every task, or the default lake is missing.
+
+        Raises LakeNotFound if a lake that --lake or FLYWHEEL_LAKE names is missing.
+        """
+        from store.dossier.pages import read_task_names
+        from store.importers import starter
+        from store.importers.reading.pieces import run_import, summarize
+
+        try:
+            with store.open(self.lake_url) as lake:
+                names = read_task_names(lake)
+                known = lake.run("SELECT 1 FROM tasks LIMIT 1").one() is not None
+            if known and all(map(names.match, tasks)):
+                return
+        except LakeNotFound:
+            if self.lake_url or os.environ.get("FLYWHEEL_LAKE"):
+                raise  # a mistyped name must not become a lake
+        with store.writer(self.lake_url, author="store import starter") as writer:
+            summary = run_import(writer, starter, None, starter.Config())
+        self.say(f"starter    {summarize(summary)}")
 
 
 @dataclass(frozen=True, kw_only=True)

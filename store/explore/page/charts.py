@@ -546,15 +546,6 @@ def draw_speedup(name: str, rows: list[dict[str, Any]]) -> str:
     return draw_lines(name, series, _STEP, Axis(label="speedup", scale="ratio"))
 
 
-def draw_kernels(name: str, rows: list[dict[str, Any]]) -> str:
-    """Draw the attempts and the new kernels so far."""
-    series = [
-        Series.of(rows, "attempts so far", "step", "attempts_so_far"),
-        Series.of(rows, "new kernels so far", "step", "new_kernels_so_far"),
-    ]
-    return draw_lines(name, series, _STEP, Axis(label="count"))
-
-
 def draw_metric(name: str, rows: list[dict[str, Any]]) -> str:
     """Draw one metric of the trainer by step."""
     metric = rows[0]["metric"]
@@ -586,6 +577,9 @@ def _counts(rows: Sequence[dict[str, Any]], name: str) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
+# Charts of several kernels.
+
+
 def draw_shares(name: str, groups: Mapping[str, Sequence[Row]]) -> str:
     """Draw the distribution of speedups of each group of rows, with the number of its kernels."""
     series = [
@@ -595,3 +589,59 @@ def draw_shares(name: str, groups: Mapping[str, Sequence[Row]]) -> str:
     x = Axis(label="speedup over the baseline", scale="ratio")
     y = Axis(label="share of kernels", scale="share")
     return draw_lines(name, series, x, y, kind="step", mark_x=1)
+
+
+def draw_fast_p(name: str, groups: Mapping[str, Sequence[Row]]) -> str:
+    """Draw the share of tasks with a kernel more than p times as fast, for each group of rows."""
+    places = sorted({row["p"] for rows in groups.values() for row in rows})
+    series = [
+        Series(
+            label=label,
+            x=[places.index(row["p"]) for row in rows],
+            y=[row["share"] for row in rows],
+        )
+        for label, rows in groups.items()
+    ]
+    x = Axis(label="p (not to scale)", ticks=[f"{p:g}" for p in places])
+    return draw_lines(name, series, x, Axis(label="share of tasks with speedup > p", scale="share"))
+
+
+def draw_medians(name: str, rows: Mapping[str, Row], baseline: str = "") -> str:
+    """Draw median speedups with their intervals, one for each label."""
+    intervals = [
+        Interval(
+            label=f"{label} (n {row['n']})",
+            low=row["p50_low"],
+            middle=row["p50"],
+            high=row["p50_high"],
+        )
+        for label, row in rows.items()
+    ]
+    axis = Axis(label=f"median speedup{baseline}, 95 % interval", scale="ratio")
+    return draw_intervals(name, intervals, axis)
+
+
+def draw_statuses(name: str, rows: Sequence[Row], counted: str) -> str:
+    """Draw a bar for each device, with a part for each status; `counted` has the numbers."""
+    # A chart with one status has no legend.
+    only = f", all {rows[0]['status']}" if len({row["status"] for row in rows}) == 1 else ""
+    bars = [
+        Bar(label=f"{device}{only}", parts={row["status"]: row[counted] for row in mine})
+        for (device,), mine in group_rows(rows, ["device"]).items()
+    ]
+    return draw_bars(name, bars, Axis(label=counted))
+
+
+def draw_claims(name: str, rows: Sequence[Row], claimed_for: str, measured_on: str) -> str:
+    """Draw the claimed and the measured speedup of each row."""
+    series = [
+        Series.of(
+            mine,
+            f"{outcome} (n {len(mine)})",
+            *("claimed", "measured", "measured_low", "measured_high"),
+        )
+        for (outcome,), mine in group_rows(rows, ["outcome"]).items()
+    ]
+    x = Axis(label=f"speedup claimed{claimed_for}", scale="ratio")
+    y = Axis(label=f"speedup measured{measured_on}", scale="ratio")
+    return draw_scatter(name, series, x, y, diagonal=True)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from store.explore.page.model import Page, Panel, SectionTable
-    from store.explore.page.view import View
+    from store.explore.page.model import Page, Panel, SectionTable, View
 
 _LOGGER = logging.getLogger(__name__)
 _ROOM = Path(__file__).parent.parent

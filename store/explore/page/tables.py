@@ -1,9 +1,9 @@
-"""Tables of pages and reports: headings, which may sort, and cells with their text and link."""
+"""Tables of pages: headings, which may sort, and cells with their text and link."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -13,44 +13,23 @@ from store.commandline.escape import escape_terminal, escape_text
 from store.explore.page.texts import NOTHING, SPACE, TIMES
 
 if TYPE_CHECKING:
-    from store.explore.page.model import Panel, Row
-    from store.explore.page.view import View
+    from store.explore.page.model import Panel, Row, View
 
 _SHARES = ("share", "within")
 _RATIOS = ("mean", "max", "min", "p5", "p25", "p50", "p75", "p95", "geomean", "speedup", "claimed",
-           "measured", "hardest_speedup", "lift", "ratio")  # fmt: skip
+           "measured", "ratio")  # fmt: skip
 # Headings of columns whose SQL name would not do.
 _HEADINGS = {
     "p50": "median",
     "faster": f">{SPACE}1.01{TIMES}",
-    "share_faster": f"share >{SPACE}1.01{TIMES}",
     "mean_missing_as_1": "mean, missing = 1",
     "geomean_missing_as_1": "geomean, missing = 1",
     "geomean_at_least_1": "geomean, each at least 1",
-    "mean_with_degenerate": "mean with weak tasks",
-    "mean_with_code": "mean with code",
-    "hardest": "hardest baseline",
-    "hardest_speedup": "speedup over it",
-    "kernel_ms": "kernel ms",
-    "baseline_ms": "baseline ms",
     "share_mean_confidence": "mean confidence",
     "clock_mhz": "clock MHz",
     "temperature_c": "temperature °C",
-    "p50_ratio": "median ratio",
-    "geomean_ratio": "geomean ratio",
-    "given": "given that it uses",
-    "n_both": "n both",
-    "n_technique_only": "n first alone",
-    "n_given_only": "n second alone",
-    "n_neither": "n neither",
-    "lift_without": "lift without",
-    "kernel_id": "kernel",
-    "decided_by": "decided by",
     "reward_mean": "mean reward",
-    "device_s": "device s",
     "cost_usd": "cost USD",
-    "tokens_per_improvement": "tokens per improvement",
-    "device_s_per_improvement": "device s per improvement",
     "cost_usd_per_improvement": "USD per improvement",
     "previous_low": f"bound before{SPACE}{TIMES}",
 }
@@ -139,11 +118,6 @@ class ShownCell:
     interval: str | None = None
     """The ends of the interval of a number."""
 
-    @property
-    def line(self) -> str:
-        """The text with its interval."""
-        return f"{self.text} {self.interval}" if self.interval else self.text
-
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -153,35 +127,11 @@ class Table:
     rows: Sequence[Sequence[ShownCell]]
 
 
-def make_table(
-    rows: Sequence[dict[str, Any]],
-    names: Sequence[str],
-    find_link: Callable[[dict[str, Any], str], str | None],
-    make_heading: Callable[[str, bool], Heading] = lambda name, is_number: Heading(
-        text=heading(name), is_number=is_number
-    ),
-) -> Table:
-    """Return the table of some columns of rows.
-
-    Args:
-        rows: The rows.
-        names: The columns to show, in their order.
-        find_link: Returns the address of what a cell names, or None.
-        make_heading: Returns the heading of a column, told whether the column has numbers.
-    """
-    cells = [[make_cell(row, name, find_link(row, name)) for name in names] for row in rows]
-    numbers = [any(row[at].style == "number" for row in cells) for at in range(len(names))]
-    headings = [
-        make_heading(name, is_number) for name, is_number in zip(names, numbers, strict=True)
-    ]
-    return Table(headings=headings, rows=cells)
-
-
 def make_cell(row: dict[str, Any], name: str, link: str | None = None) -> ShownCell:
     """Return a value of a row, with its interval if the row has one.
 
-    >>> make_cell({"p50": 1.5, "p50_low": 1.25, "p50_high": 2.0}, "p50").line
-    '1.50 [1.25, 2.00]'
+    >>> make_cell({"p50": 1.5, "p50_low": 1.25, "p50_high": 2.0}, "p50").interval
+    '[1.25, 2.00]'
     """
     value = row[name]
     if isinstance(value, list):
@@ -267,49 +217,54 @@ def build_address(path: str, state: Mapping[str, str | None]) -> str:
 
 
 def build_table(view: View, panel: Panel, rows: Sequence[Row]) -> Table:
-    """Return the table of a panel's rows."""
+    """Return the table of a panel's rows, which its headings sort."""
+    sort = view.get_sort(panel)
     hidden = {*panel.hidden, *list_hidden(list(rows[0]))}
     # A column without any value says nothing, unless the reader has sorted by it.
     names = [
         name
         for name in list_columns(rows, sorted(hidden))
-        if any(row[name] is not None for row in rows) or name in (view.get_sort(panel) or "")
+        if any(row[name] is not None for row in rows) or name in (sort or "")
     ]
-    return make_table(
-        rows,
-        names,
-        lambda row, name: _link_cell(view, row, name),
-        lambda name, is_number: _build_heading(view, panel, name, is_number=is_number),
-    )
+    cells = _make_cells(view, rows, names)
+    headings: list[Heading] = []
+    for at, name in enumerate(names):
+        is_number = any(row[at].style == "number" for row in cells)
+        # The first click shows the largest numbers, or the first names.
+        first, second = (f"-{name}", name) if is_number else (name, f"-{name}")
+        changes = {
+            f"sort.{panel.name}": second if sort == first else first,
+            f"page.{panel.name}": None,
+        }
+        headings.append(
+            Heading(
+                text=heading(name),
+                is_number=is_number,
+                link=f"{view.change(**changes)}#{panel.name}",
+                direction={name: "ascending", f"-{name}": "descending"}.get(sort or "", "none"),
+            )
+        )
+    return Table(headings=headings, rows=cells)
 
 
 def build_result_table(view: View, rows: Sequence[Row]) -> Table:
     """Return the table of the rows of any statement: every column, in its order, not sortable."""
-    return make_table(
-        rows,
-        list(rows[0]),
-        lambda row, name: _link_cell(view, row, name),
-        lambda name, is_number: Heading(text=escape_terminal(name), is_number=is_number),
-    )
+    names = list(rows[0])
+    cells = _make_cells(view, rows, names)
+    headings = [
+        Heading(
+            text=escape_terminal(name), is_number=any(row[at].style == "number" for row in cells)
+        )
+        for at, name in enumerate(names)
+    ]
+    return Table(headings=headings, rows=cells)
 
 
-def _build_heading(view: View, panel: Panel, name: str, *, is_number: bool) -> Heading:
-    sort = view.get_sort(panel)
-    directions = {name: "ascending", f"-{name}": "descending"}
-    # The first click shows the largest numbers, or the first names.
-    first, second = (f"-{name}", name) if is_number else (name, f"-{name}")
-    changes = {
-        f"sort.{panel.name}": second if sort == first else first,
-        f"page.{panel.name}": None,
-    }
-    return Heading(
-        text=heading(name),
-        is_number=is_number,
-        link=f"{view.change(**changes)}#{panel.name}",
-        direction=directions.get(sort or "", "none"),
-    )
-
-
-def _link_cell(view: View, row: Row, name: str) -> str | None:
-    link = find_link(row, name)
-    return None if link is None else view.link(link)
+def _make_cells(view: View, rows: Sequence[Row], names: Sequence[str]) -> list[list[ShownCell]]:
+    return [
+        [
+            make_cell(row, name, view.link(link) if (link := find_link(row, name)) else None)
+            for name in names
+        ]
+        for row in rows
+    ]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from store.code.languages import find_fence
 from store.commandline.escape import escape_text
-from store.explore.page.model import Row
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+
+    from store.explore.page.model import Row
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 NOTHING = "\N{EN DASH}"
@@ -78,17 +79,15 @@ def _cut(line: str) -> str:
     return line if left <= 0 else f"{line[:LINE_CHARACTERS]} … ({left} characters left out)"
 
 
-Change: TypeAlias = Literal["same", "added", "removed", "skipped"]
 _LIGHT, _DARK = "default", "github-dark"
 _CONTEXT = 4
 """Equal lines that a diff shows around a change."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DiffLine:
+class DiffLine(NamedTuple):
     """One line of a diff with its numbers in both texts; None where a text does not have it."""
 
-    change: Change
+    change: Literal["same", "added", "removed", "skipped"]
     old: int | None
     new: int | None
     html: Markup
@@ -117,34 +116,6 @@ def highlight_lines(code: str, language: str) -> list[Markup]:
     return [Markup(line) for line in highlight(code, language).split("\n")]
 
 
-def compare_lines(old: Sequence[Markup], new: Sequence[Markup]) -> Iterator[DiffLine]:
-    """Yield the lines of a diff of two highlighted texts, with a few equal lines around changes."""
-    from markupsafe import Markup
-
-    end_of_last = 0
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(old) * len(new) > 10**7)
-    for group in matcher.get_grouped_opcodes(_CONTEXT):
-        skipped = group[0][1] - end_of_last
-        if skipped:
-            text = Markup(f"{skipped} equal line{'s' * (skipped != 1)}")
-            yield DiffLine(change="skipped", old=None, new=None, html=text)
-        for tag, old_start, old_end, new_start, new_end in group:
-            if tag == "equal":
-                for at in range(old_end - old_start):
-                    yield DiffLine(
-                        change="same",
-                        old=old_start + at + 1,
-                        new=new_start + at + 1,
-                        html=old[old_start + at],
-                    )
-                continue
-            for at in range(old_start, old_end):
-                yield DiffLine(change="removed", old=at + 1, new=None, html=old[at])
-            for at in range(new_start, new_end):
-                yield DiffLine(change="added", old=None, new=at + 1, html=new[at])
-        end_of_last = group[-1][2]
-
-
 def read_code_style() -> str:
     """Return a style sheet with the colors of highlighted code, light and dark."""
     from pygments.formatters import HtmlFormatter
@@ -159,61 +130,58 @@ def read_code_style() -> str:
 _MOST_DIFF_LINES = 600
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownLine:
-    """One line of code."""
+def show_code(rows: Sequence[Row], marks: Sequence[Row]) -> list[Row]:
+    """Return files with their highlighted lines; findings mark lines of the first file.
 
-    number: int
-    html: Markup
-    marks: Sequence[Row]
-    """The findings that point at the line: class, confidence, standing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownFile:
-    """One file with its lines; `anchor` begins the names of its lines in addresses."""
-
-    path: str
-    anchor: str
-    lines: Sequence[ShownLine]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownDiff:
-    """The lines of a diff, and how many are added and removed."""
-
-    lines: Sequence[DiffLine]
-    added: int
-    removed: int
-    left_out: int
-
-
-def show_code(rows: Sequence[Row], marks: Sequence[Row]) -> list[ShownFile]:
-    """Return files with highlighted lines; findings point at lines of the first file."""
+    The anchor of a file begins the names of its lines in addresses.
+    """
     by_line: dict[int, list[Row]] = {}
     for mark in marks:
         by_line.setdefault(mark["line"], []).append(mark)
-    files: list[ShownFile] = []
-    for at, row in enumerate(rows):
-        lines = [
-            ShownLine(number=number, html=html, marks=by_line.get(number, []) if at == 0 else [])
-            for number, html in enumerate(_highlight(row["code"], row["path"]), start=1)
-        ]
-        files.append(ShownFile(path=row["path"], anchor="L" if at == 0 else f"F{at}L", lines=lines))
-    return files
+    return [
+        {
+            "path": row["path"],
+            "anchor": f"F{at}L" if at else "L",
+            "lines": [
+                {"number": number, "html": html, "marks": [] if at else by_line.get(number, [])}
+                for number, html in enumerate(_highlight(row["code"], row["path"]), start=1)
+            ],
+        }
+        for at, row in enumerate(rows)
+    ]
 
 
-def show_diff(rows: Sequence[Row]) -> ShownDiff:
-    """Return the changes from a row's `before` to its `code`."""
+def show_diff(rows: Sequence[Row]) -> Row:
+    """Return the changes from a row's `before` to its `code`, with some equal lines around them."""
+    from markupsafe import Markup
+
     row = rows[0]
     old, new = _highlight(row["before"], row["path"]), _highlight(row["code"], row["path"])
-    lines = list(compare_lines(old, new))
-    return ShownDiff(
-        lines=lines[:_MOST_DIFF_LINES],
-        added=sum(line.change == "added" for line in lines),
-        removed=sum(line.change == "removed" for line in lines),
-        left_out=max(0, len(lines) - _MOST_DIFF_LINES),
-    )
+    lines: list[DiffLine] = []
+    end_of_last = 0
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(old) * len(new) > 10**7)
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        skipped = group[0][1] - end_of_last
+        if skipped:
+            text = Markup(f"{skipped} equal line{'s' * (skipped != 1)}")
+            lines.append(DiffLine("skipped", None, None, text))
+        for tag, old_start, old_end, new_start, new_end in group:
+            if tag == "equal":
+                for at in range(old_end - old_start):
+                    numbers = (old_start + at + 1, new_start + at + 1)
+                    lines.append(DiffLine("same", *numbers, old[old_start + at]))
+                continue
+            lines += [
+                DiffLine("removed", at + 1, None, old[at]) for at in range(old_start, old_end)
+            ]
+            lines += [DiffLine("added", None, at + 1, new[at]) for at in range(new_start, new_end)]
+        end_of_last = group[-1][2]
+    return {
+        "lines": lines[:_MOST_DIFF_LINES],
+        "added": sum(line.change == "added" for line in lines),
+        "removed": sum(line.change == "removed" for line in lines),
+        "left_out": max(0, len(lines) - _MOST_DIFF_LINES),
+    }
 
 
 def _highlight(code: str, path: str) -> list[Markup]:
@@ -262,12 +230,12 @@ def _read(messages: str) -> list[tuple[str, str]]:
     return found
 
 
-def cut_message(role: str, text: str) -> Message:
+def cut_message(role: str, text: str, most: int = _MOST_CHARACTERS) -> Message:
     """Return a text as a message, cut where it is long."""
     return Message(
         role=role[:40],
-        text=escape_text(text[:_MOST_CHARACTERS].replace("\r\n", "\n")),
-        left_out=max(0, len(text) - _MOST_CHARACTERS),
+        text=escape_text(text[:most].replace("\r\n", "\n")),
+        left_out=max(0, len(text) - most),
     )
 
 
@@ -276,82 +244,45 @@ _MOST_OF_PAGE = 120_000
 """Characters of all texts of a page."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownText:
-    """A text, escaped, and the number of characters that are not shown."""
+def show_steps(rows: Sequence[Row]) -> list[Row]:
+    """Return steps with their reasoning, content and calls cut to what a page shows."""
+    left = _MOST_OF_PAGE
 
-    text: str
-    left_out: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownCall:
-    """One tool call with its result."""
-
-    tool: str
-    is_error: bool
-    arguments: ShownText | None
-    result: ShownText | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownStep:
-    """One message of a session."""
-
-    row: Row
-    reasoning: ShownText | None
-    content: ShownText | None
-    calls: Sequence[ShownCall]
-
-
-def show_steps(rows: Sequence[Row]) -> list[ShownStep]:
-    """Return the steps of rows with the columns reasoning, content and calls."""
-    budget = _Budget()
-    return [
-        ShownStep(
-            row=row,
-            reasoning=budget.cut(row["reasoning"]),
-            content=budget.cut(row["content"]),
-            calls=[
-                ShownCall(
-                    tool=call["tool"],
-                    is_error=bool(call["is_error"]),
-                    arguments=budget.cut(_format_arguments(call["arguments"])),
-                    result=budget.cut(call["result"]),
-                )
-                for call in row["calls"] or []
-            ],
-        )
-        for row in rows
-    ]
-
-
-def _format_arguments(text: str | None) -> str | None:
-    """Return the arguments of a call with one line for each name; other texts stay as they are."""
-    try:
-        read: Any = json.loads(text or "")
-    except (ValueError, RecursionError):
-        return text
-    if not isinstance(read, dict):
-        return text
-    named = cast("dict[str, Any]", read)
-    return "\n".join(
-        f"{name}: {value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in named.items()
-    )
-
-
-class _Budget:
-    """Cuts the texts of a page, the later ones more if the earlier ones were long."""
-
-    def __init__(self) -> None:
-        self._left = _MOST_OF_PAGE
-
-    def cut(self, text: str | None) -> ShownText | None:
-        """Return the beginning of a text that the budget allows."""
+    def cut(text: str | None) -> Message | None:
+        """Cut a text, later ones of the page more if the earlier ones were long."""
+        nonlocal left
         if not text:
             return None
-        most = min(_MOST_OF_STEP, max(self._left, 200))
-        shown = escape_text(text[:most].replace("\r\n", "\n"))
-        self._left -= len(shown)
-        return ShownText(text=shown, left_out=max(0, len(text) - most))
+        message = cut_message("", text, min(_MOST_OF_STEP, max(left, 200)))
+        left -= len(message.text)
+        return message
+
+    def format_arguments(text: str | None) -> str | None:
+        """Return a line for each name; other texts stay as they are."""
+        try:
+            read: Any = json.loads(text or "")
+        except (ValueError, RecursionError):
+            return text
+        if not isinstance(read, dict):
+            return text
+        return "\n".join(
+            f"{name}: {value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in cast("dict[str, Any]", read).items()
+        )
+
+    return [
+        row
+        | {
+            "reasoning": cut(row["reasoning"]),
+            "content": cut(row["content"]),
+            "calls": [
+                call
+                | {
+                    "arguments": cut(format_arguments(call["arguments"])),
+                    "result": cut(call["result"]),
+                }
+                for call in row["calls"] or []
+            ],
+        }
+        for row in rows
+    ]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from urllib.parse import quote, urlencode
 
 from store.errors import UnknownName
-from store.explore.page.model import Fact, Page, Panel, Row
+from store.explore.page.model import Fact, Page, Panel, Row, View
 from store.explore.page.tables import format_value
 from store.explore.page.texts import show_messages
-from store.explore.page.view import View
 
 PATH = "/attempt/{attempt}"
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import SQL, Choice, Page, Panel
+from store.explore.page.model import SQL, Choice, Page, Panel, View
 from store.explore.page.texts import show_diff
-from store.explore.page.view import View
 from store.explore.pages.kernel import find_kernel
 
 PATH = "/compare/kernels"

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from store.explore.page import charts
-from store.explore.page.model import CHART_ROWS, SQL, Chart, Choice, Page, Panel, Row, group_rows
-from store.explore.page.view import View
+from store.explore.page.model import (
+    CHART_ROWS,
+    SQL,
+    Chart,
+    Choice,
+    Page,
+    Panel,
+    Row,
+    View,
+    group_rows,
+)
 from store.explore.pages.run import find_run
 
 PATH = "/compare/runs"

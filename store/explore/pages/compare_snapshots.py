@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import SQL, Choice, Page, Panel, Tab
-from store.explore.page.view import View
+from store.explore.page.model import SQL, Choice, Page, Panel, Tab, View
 
 PATH = "/compare/snapshots"
 MENU = (60, "Compare")

@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from store.errors import FlywheelError, UnknownName
-from store.explore.page.model import Block, Fact, Page, Panel, Row, Tab
+from store.explore.page.model import Block, Fact, Page, Panel, Row, Tab, View
 from store.explore.page.texts import Message, cut_message
-from store.explore.page.view import View
 
 _TEXTS = ("prompt", "completion", "chosen", "rejected")
 _BATCH_ROWS = 64
 _MOST_CARD_CHARACTERS = 60_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownKernel:
-    """A kernel in a row, and what the row says about it."""
-
-    kernel_id: str
-    note: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileRow:
-    """One row of a dataset's files."""
-
-    index: int
-    task_id: str | None
-    task: str
-    tokens: int | None
-    messages: Sequence[Message]
-    """The prompt and the answers, in their order; each role names its column."""
-    kernels: Sequence[ShownKernel]
 
 
 def find_folder(dataset: Row) -> Path:
@@ -60,16 +38,7 @@ def find_folder(dataset: Row) -> Path:
     return folder
 
 
-def read_card(folder: Path) -> str:
-    """Return the text of the dataset's card; raises FlywheelError if it has none."""
-    try:
-        text = (folder / "README.md").read_text("utf-8", errors="replace")
-    except OSError as error:
-        raise FlywheelError(f"{folder} has no README.md") from error
-    return text[:_MOST_CARD_CHARACTERS]
-
-
-def read_rows(folder: Path, first: int, count: int) -> list[FileRow]:
+def read_rows(folder: Path, first: int, count: int) -> list[Row]:
     """Return some rows of the dataset in a folder, from row `first`.
 
     Reads the row groups of these rows only. Raises FlywheelError for files that cannot be read.
@@ -99,7 +68,8 @@ def read_rows(folder: Path, first: int, count: int) -> list[FileRow]:
         raise FlywheelError(f"the files in {folder} cannot be read: {error}") from error
 
 
-def _show_row(index: int, row: Row) -> FileRow:
+def _show_row(index: int, row: Row) -> Row:
+    """Return a row of the files: its prompt and answers as messages, and the kernels in it."""
     messages: list[Message] = []
     for column in _TEXTS:
         value: Any = row.get(column) or []  # a list of messages, or one plain text
@@ -109,10 +79,10 @@ def _show_row(index: int, row: Row) -> FileRow:
     shown: Sequence[str] = row.get("exemplar_kernel_ids") or []
     scores: Sequence[float | None] = row.get("exemplar_scores") or [None] * len(shown)
     kernels = [
-        ShownKernel(
-            kernel_id=kernel_id,
-            note="exemplar" if score is None else f"exemplar, shown with {score:g}",
-        )
+        {
+            "kernel_id": kernel_id,
+            "note": "exemplar" if score is None else f"exemplar, shown with {score:g}",
+        }
         for kernel_id, score in zip(shown, scores, strict=False)
     ]
     for prefix, name in (("", "completion"), ("chosen_", "chosen"), ("rejected_", "rejected")):
@@ -121,15 +91,15 @@ def _show_row(index: int, row: Row) -> FileRow:
             score = row.get(f"{prefix}score")
             details = [name, "" if score is None else f"{score:g}", row.get(f"{prefix}status")]
             note = ", ".join(detail for detail in details if detail)
-            kernels.append(ShownKernel(kernel_id=kernel_id, note=note))
-    return FileRow(
-        index=index,
-        task_id=row.get("task_id"),
-        task=str(row.get("task") or row.get("task_id") or ""),
-        tokens=row.get("tokens"),
-        messages=messages,
-        kernels=kernels,
-    )
+            kernels.append({"kernel_id": kernel_id, "note": note})
+    return {
+        "index": index,
+        "task_id": row.get("task_id"),
+        "task": str(row.get("task") or row.get("task_id") or ""),
+        "tokens": row.get("tokens"),
+        "messages": messages,
+        "kernels": kernels,
+    }
 
 
 PATH = "/dataset/{dataset}"
@@ -139,17 +109,6 @@ _TABS = (
     Tab(name="card", label="Card"),
 )
 _ROWS = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileRows:
-    """Rows of the files, and the addresses of the rows before and after them."""
-
-    rows: list[FileRow] = field(default_factory=list[FileRow])
-    previous: str | None = None
-    next: str | None = None
-    error: FlywheelError | None = None
-    """Why there are no rows."""
 
 
 async def build(view: View) -> Page:
@@ -169,7 +128,13 @@ async def build(view: View) -> Page:
             Panel(name="policies", values=values),
         ]
     else:
-        blocks = await _build_card(dataset)
+        # If there are no files, the recipe says the same.
+        with contextlib.suppress(FlywheelError, OSError):
+            card = await asyncio.to_thread(
+                lambda: (find_folder(dataset) / "README.md").read_text("utf-8", errors="replace")
+            )
+            card = card[:_MOST_CARD_CHARACTERS]
+            blocks = [Block(name="readme", title="Card", template="text", content=card)]
         panels = [Panel(name="recipe", values=values, rows=100, is_required=True)]
     return Page(
         kind="Dataset",
@@ -198,13 +163,15 @@ async def _build_rows(view: View, dataset: Row) -> Block:
     first = min(int(text), dataset["rows"]) if text.isdecimal() and len(text) < 12 else 0
     try:
         rows = await asyncio.to_thread(lambda: read_rows(find_folder(dataset), first, _ROWS))
-        content = FileRows(
-            rows=rows,
-            previous=view.change(row=str(max(0, first - _ROWS))) if first else None,
-            next=view.change(row=str(first + _ROWS)) if first + _ROWS < dataset["rows"] else None,
-        )
+        end = first + _ROWS
+        content = {
+            "rows": rows,
+            "previous": view.change(row=str(max(0, first - _ROWS))) if first else None,
+            "next": view.change(row=str(end)) if end < dataset["rows"] else None,
+            "error": None,
+        }
     except FlywheelError as error:
-        content = FileRows(error=error)
+        content = {"rows": [], "previous": None, "next": None, "error": error}
     return Block(
         name="files",
         title="As a model sees them",
@@ -212,11 +179,3 @@ async def _build_rows(view: View, dataset: Row) -> Block:
         template="dataset_rows",
         content=content,
     )
-
-
-async def _build_card(dataset: Row) -> list[Block]:
-    try:
-        card = await asyncio.to_thread(lambda: read_card(find_folder(dataset)))
-    except FlywheelError:  # the recipe below says the same
-        return []
-    return [Block(name="readme", title="Card", template="text", content=card)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import Page, Panel
-from store.explore.page.view import View
+from store.explore.page.model import Page, Panel, View
 
 PATH = "/datasets"
 MENU = (40, "Datasets")

@@ -11,10 +11,20 @@ from markupsafe import escape
 
 from store.dossier.pages import KERNELS, choose_id
 from store.explore.page import charts
-from store.explore.page.model import Chart, Choice, Fact, Page, Panel, Row, Tab, group_rows
+from store.explore.page.model import (
+    Chart,
+    Choice,
+    Fact,
+    Page,
+    Panel,
+    Row,
+    Tab,
+    View,
+    group_rows,
+    list_choices,
+)
 from store.explore.page.tables import format_value
 from store.explore.page.texts import TIMES, show_code, show_diff
-from store.explore.page.view import View, list_choices
 
 PATH = "/kernel/{kernel}"
 _TABS = (
@@ -36,15 +46,49 @@ async def build(view: View) -> Page:
         kernel = await view.one("kernel/head", kernel=await find_kernel(view, text))
     assert kernel is not None
     kernel_id = str(kernel["kernel_id"])
-    tab = view.choose_tab(*(one.name for one in _TABS))
+    values: dict[str, Any] = {"kernel": kernel_id}
+    findings = Panel(name="findings", values=values, template="findings", table="none")
     choices: Sequence[Choice] = ()
-    if tab == "changes":
+    tab = view.choose_tab(*(one.name for one in _TABS))
+    if tab == "code":
+        marks = await view.rows("kernel/marks", kernel=kernel_id)
+        panels = [
+            Panel(name="code", values=values, template="code", table="none",
+                  prepare=functools.partial(show_code, marks=marks), rows=10),
+            findings,
+        ]  # fmt: skip
+    elif tab == "changes":
         choices, panels = await _build_changes(view, kernel)
     elif tab == "timings":
-        choices, panels = await _build_timings(view, kernel_id)
+        choices = await list_choices(view, "device", "clock", "precision")
+        timed = values | {one.name: view.choose(one) for one in choices}
+        panels = [
+            Panel(name="sessions", values=timed, draw=draw_sessions, rows=60, is_required=True,
+                  hidden=("samples_ms", "blocks", "session_id")),
+            Panel(name="roofline", values=timed),
+            Panel(name="speedups", values=timed),
+        ]  # fmt: skip
+    elif tab == "lineage":
+
+        def draw(edges: list[Row]) -> Sequence[Chart]:
+            graph = draw_lineage(kernel_id, edges, lambda id: view.link(f"/kernel/{id}"))
+            return [Chart(svg=graph)]
+
+        names = ("parents", "children", "origins", "prompts", "datasets")
+        panels = [
+            Panel(name="graph", values=values, draw=draw, rows=60, table="none"),
+            *(Panel(name=name, values=values, rows=25) for name in names),
+        ]
     else:
-        builders = {"code": _build_code, "lineage": _build_lineage}
-        panels = await builders.get(tab, _build_verdict)(view, kernel_id)
+        timed_by = {"device": None, "clock": None, "precision": None}
+        panels = [
+            Panel(name="verdicts", values=values, is_required=True),
+            Panel(name="speedups", values=values | timed_by),
+            Panel(name="shapes", values=values),
+            findings,
+            Panel(name="claims", values=values),
+            Panel(name="analyses", values=values, template="analyses", table="none", rows=10),
+        ]
     return Page(
         kind="Kernel",
         title=kernel_id[:12],
@@ -83,30 +127,6 @@ def _list_facts(kernel: Row) -> list[Fact]:
     return [fact for fact in facts if fact.text]
 
 
-async def _build_verdict(view: View, kernel_id: str) -> list[Panel]:
-    values = {"kernel": kernel_id}
-    timed_by = {"device": None, "clock": None, "precision": None}
-    del view
-    return [
-        Panel(name="verdicts", values=values, is_required=True),
-        Panel(name="speedups", values=values | timed_by),
-        Panel(name="shapes", values=values),
-        Panel(name="findings", values=values, template="findings", table="none"),
-        Panel(name="claims", values=values),
-        Panel(name="analyses", values=values, template="analyses", table="none", rows=10),
-    ]
-
-
-async def _build_code(view: View, kernel_id: str) -> list[Panel]:
-    marks = await view.rows("kernel/marks", kernel=kernel_id)
-    show = functools.partial(show_code, marks=marks)
-    values = {"kernel": kernel_id}
-    return [
-        Panel(name="code", values=values, template="code", table="none", prepare=show, rows=10),
-        Panel(name="findings", values=values, template="findings", table="none"),
-    ]
-
-
 async def _build_changes(view: View, kernel: Row) -> tuple[Sequence[Choice], list[Panel]]:
     """Return the diff against the parent, the reference, or the kernel in the address."""
     kernel_id = kernel["kernel_id"]
@@ -132,66 +152,32 @@ async def _build_changes(view: View, kernel: Row) -> tuple[Sequence[Choice], lis
     return [choice], [*change, show]
 
 
-async def _build_timings(view: View, kernel_id: str) -> tuple[Sequence[Choice], list[Panel]]:
-    choices = await list_choices(view, "device", "clock", "precision")
-    values: dict[str, Any] = {"kernel": kernel_id}
-    values |= {one.name: view.choose(one) for one in choices}
-    hidden = ("samples_ms", "blocks", "session_id")
-    return choices, [
-        Panel(name="sessions", values=values, draw=draw_sessions, hidden=hidden, rows=60,
-              is_required=True),
-        Panel(name="roofline", values=values),
-        Panel(name="speedups", values=values),
-    ]  # fmt: skip
-
-
-async def _build_lineage(view: View, kernel_id: str) -> list[Panel]:
-    values = {"kernel": kernel_id}
-
-    def draw(edges: list[Row]) -> Sequence[Chart]:
-        return [Chart(svg=draw_lineage(kernel_id, edges, lambda id: view.link(f"/kernel/{id}")))]
-
-    return [
-        Panel(name="graph", values=values, draw=draw, rows=60, table="none"),
-        Panel(name="parents", values=values, rows=25),
-        Panel(name="children", values=values, rows=25),
-        Panel(name="origins", values=values, rows=25),
-        Panel(name="prompts", values=values, rows=25),
-        Panel(name="datasets", values=values, rows=25),
-    ]
-
-
 _MOST_CHARTS = 6
 _MOST_SAMPLES = 60
 
 
 def draw_sessions(rows: list[Row]) -> Sequence[Chart]:
     """Return one chart for each session and clock, newest first."""
-    groups = list(group_rows(rows, ["session_id", "clock"]).values())
-    return [_draw_session(arms) for arms in groups[:_MOST_CHARTS]]
-
-
-def _draw_session(arms: Sequence[Row]) -> Chart:
-    first = arms[0]
-    series = [
-        charts.Series(
-            label=arm["arm"],
-            x=[float(block) for block in arm["blocks"][:_MOST_SAMPLES]],
-            y=[float(ms) for ms in arm["samples_ms"][:_MOST_SAMPLES]],
-        )
-        for arm in arms
-    ]
-    x = charts.Axis(label="block")
-    y = charts.Axis(label="ms per call", scale="log")
-    axes = f" {first['axes']}" if first["axes"] else ""
-    disturbed = ", disturbed" if any(arm["disturbed"] for arm in arms) else ""
-    reason = first["ranks_nothing"]
-    standing = f"; ranks nothing: {reason}" if reason else disturbed
-    clock = first["clock"] or "unknown"
-    return Chart(
-        svg=charts.draw_scatter("session", series, x, y),
-        title=f"{first['device']}, clock {clock}, workload {first['workload']}{axes}{standing}",
-    )
+    drawn: list[Chart] = []
+    x, y = charts.Axis(label="block"), charts.Axis(label="ms per call", scale="log")
+    for arms in list(group_rows(rows, ["session_id", "clock"]).values())[:_MOST_CHARTS]:
+        first = arms[0]
+        series = [
+            charts.Series(
+                label=arm["arm"],
+                x=[float(block) for block in arm["blocks"][:_MOST_SAMPLES]],
+                y=[float(ms) for ms in arm["samples_ms"][:_MOST_SAMPLES]],
+            )
+            for arm in arms
+        ]
+        axes = f" {first['axes']}" if first["axes"] else ""
+        disturbed = ", disturbed" if any(arm["disturbed"] for arm in arms) else ""
+        reason = first["ranks_nothing"]
+        note = f"{axes}; ranks nothing: {reason}" if reason else f"{axes}{disturbed}"
+        title = f"{first['device']}, clock {first['clock'] or 'unknown'}, workload "
+        svg = charts.draw_scatter("session", series, x, y)
+        drawn.append(Chart(svg=svg, title=f"{title}{first['workload']}{note}"))
+    return drawn
 
 
 _MOST_IN_COLUMN = 9

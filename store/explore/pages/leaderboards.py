@@ -6,8 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from store.explore.page import charts
-from store.explore.page.model import CHART_ROWS, SQL, Chart, Page, Panel, Row, group_rows
-from store.explore.page.view import ALL, ANY, View, list_choices
+from store.explore.page.model import (
+    ALL,
+    ANY,
+    CHART_ROWS,
+    SQL,
+    Chart,
+    Page,
+    Panel,
+    Row,
+    View,
+    group_rows,
+    list_choices,
+)
 
 PATH = "/leaderboards"
 MENU = (10, "Leaderboards")
@@ -74,16 +85,6 @@ def _draw_shares(rows: list[Row]) -> Sequence[Chart]:
 
 
 def _draw_fast_p(rows: list[Row]) -> Sequence[Chart]:
-    places = sorted({row["p"] for row in rows})
-    groups = list(group_rows(rows, ["suite", "device", "baseline", "policy"]).items())
-    series = [
-        charts.Series(
-            label=f"{suite}, {device}, {baseline} (n {mine[0]['n']})",
-            x=[places.index(row["p"]) for row in mine],
-            y=[row["share"] for row in mine],
-        )
-        for (suite, device, baseline, _), mine in groups[:_MOST_LINES]
-    ]
-    x = charts.Axis(label="p (not to scale)", ticks=[f"{p:g}" for p in places])
-    y = charts.Axis(label="share of tasks with speedup > p", scale="share")
-    return [Chart(svg=charts.draw_lines("fast_p", series, x, y))]
+    groups = list(group_rows(rows, ["suite", "device", "baseline"]).items())
+    shown = {f"{', '.join(key)} (n {mine[0]['n']})": mine for key, mine in groups[:_MOST_LINES]}
+    return [Chart(svg=charts.draw_fast_p("fast_p", shown))]

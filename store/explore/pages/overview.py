@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from store.explore.page import charts
-from store.explore.page.model import Chart, Fact, Page, Panel, Row
-from store.explore.page.view import View
+from store.explore.page.model import Chart, Fact, Page, Panel, Row, View
 
 PATH = "/"
 MENU = (0, "Overview")
@@ -39,17 +38,8 @@ def _draw_headline(rows: list[Row]) -> Sequence[Chart]:
     shown = [row for row in rows if row["p50"] is not None and row["n"] >= _FEWEST_TASKS]
     if not shown:
         return []
-    intervals = [
-        charts.Interval(
-            label=f"{row['suite']} on {row['device']} (n {row['n']})",
-            low=row["p50_low"],
-            middle=row["p50"],
-            high=row["p50_high"],
-        )
-        for row in shown
-    ]
-    axis = charts.Axis(label="median speedup over eager, 95 % interval", scale="ratio")
-    return [Chart(svg=charts.draw_intervals("headline", intervals, axis))]
+    medians = {f"{row['suite']} on {row['device']}": row for row in shown}
+    return [Chart(svg=charts.draw_medians("headline", medians, " over eager"))]
 
 
 def _draw_growth(rows: list[Row]) -> Sequence[Chart]:

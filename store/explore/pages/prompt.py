@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from store.errors import UnknownName
-from store.explore.page.model import Fact, Page, Panel
+from store.explore.page.model import Fact, Page, Panel, View
 from store.explore.page.texts import show_messages
-from store.explore.page.view import View
 
 PATH = "/prompt/{prompt}"
 

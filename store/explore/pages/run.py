@@ -17,9 +17,9 @@ from store.explore.page.model import (
     Panel,
     Row,
     Tab,
+    View,
     group_rows,
 )
-from store.explore.page.view import View
 
 PATH = "/run/{run}"
 _TABS = (
@@ -116,7 +116,7 @@ def _list_progress(run_id: str) -> list[Panel]:
         chart("best_so_far", "run_best_so_far", ("device",), charts.draw_best),
         Panel(
             name="curve", values=values, file=REPORT / "run_curve.sql", rows=CHART_ROWS,
-            table="folded", draw=draw_curves,
+            table="folded", draw=_draw_curves,
         ),
         Panel(
             name="metrics", values=values, file=REPORT / "run_metrics.sql", rows=5 * CHART_ROWS,
@@ -139,19 +139,15 @@ def _draw_groups(
     ][:_MOST_CHARTS]
 
 
-def draw_curves(rows: list[Row], *, with_kernels: bool = False) -> Sequence[Chart]:
-    """Return charts of success and speedup by step for each device, and of the kernels so far."""
-    kinds = [
-        ("run_success", "Success", charts.draw_success, "share"),
-        ("run_speedup", "Speedup over eager", charts.draw_speedup, "geomean"),
-        ("run_kernels", "Kernels", charts.draw_kernels, "attempts"),
-    ]
+def _draw_curves(rows: list[Row]) -> Sequence[Chart]:
+    """Return charts of success and speedup by step for each device."""
     drawn: list[Chart] = []
-    devices = list(group_rows(rows, ["device"]).items())[:_MOST_DEVICES]
-    for number, ((device,), mine) in enumerate(devices, start=1):
-        for kind, title, draw, key in kinds if with_kernels else kinds[:2]:
+    for (device,), mine in list(group_rows(rows, ["device"]).items())[:_MOST_DEVICES]:
+        for title, draw, key in (
+            ("Success", charts.draw_success, "share"),
+            ("Speedup over eager", charts.draw_speedup, "geomean"),
+        ):
             known = [row for row in mine if row[key] is not None]
             if known:
-                name = f"{kind}-{number}"
-                drawn.append(Chart(svg=draw(name, known), title=f"{title}, {device}", name=name))
+                drawn.append(Chart(svg=draw(title, known), title=f"{title}, {device}"))
     return drawn

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import Choice, Page, Panel
-from store.explore.page.view import View
+from store.explore.page.model import Choice, Page, Panel, View
 from store.schema import catalog
 
 PATH = "/runs"

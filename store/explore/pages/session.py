@@ -6,10 +6,9 @@ from urllib.parse import quote
 
 from store.errors import UnknownName
 from store.explore.page import charts
-from store.explore.page.model import Chart, Fact, Page, Panel, Row, Tab
+from store.explore.page.model import Chart, Fact, Page, Panel, Row, Tab, View
 from store.explore.page.tables import format_value
 from store.explore.page.texts import show_steps
-from store.explore.page.view import View
 
 PATH = "/session/{session}"
 _TABS = (Tab(name="steps", label="Steps"), Tab(name="outcome", label="Kernels and tools"))

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from store.explore.page.model import Choice, Page, Panel, Row
+from store.explore.page.model import Choice, Page, Panel, Row, View, list_choices
 from store.explore.page.texts import cut_code, highlight_lines
-from store.explore.page.view import View, list_choices
 
 PATH = "/suspects"
 MENU = (50, "Suspects")
 _STANDINGS = ("open", "confirmed", "dismissed")
 _LEAST_CONFIDENCE = 0.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """One finding with the lines around the place that it points at."""
-
-    row: Row
-    lines: list[tuple[int, str]]
 
 
 async def build(view: View) -> Page:
@@ -43,12 +32,13 @@ async def build(view: View) -> Page:
     )  # fmt: skip
 
 
-def _show_evidence(rows: list[Row]) -> list[Evidence]:
-    return [Evidence(row=row, lines=_show_lines(row)) for row in rows]
-
-
-def _show_lines(row: Row) -> list[tuple[int, str]]:
-    if row["line"] is None or not row["excerpt"]:
-        return []
-    lines = highlight_lines(cut_code("\n".join(row["excerpt"])), "python")
-    return list(enumerate(lines, start=row["first_line"]))
+def _show_evidence(rows: list[Row]) -> list[Row]:
+    """Return findings with the lines around the place that each points at."""
+    shown: list[Row] = []
+    for row in rows:
+        lines: list[tuple[int, str]] = []
+        if row["line"] is not None and row["excerpt"]:
+            excerpt = highlight_lines(cut_code("\n".join(row["excerpt"])), "python")
+            lines = list(enumerate(excerpt, start=row["first_line"]))
+        shown.append(row | {"lines": lines})
+    return shown

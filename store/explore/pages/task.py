@@ -18,11 +18,12 @@ from store.explore.page.model import (
     Panel,
     Row,
     Tab,
+    View,
     group_rows,
+    list_choices,
 )
 from store.explore.page.tables import format_value
 from store.explore.page.texts import TIMES, show_code
-from store.explore.page.view import View, list_choices
 
 PATH = "/task/{task:path}"
 _TABS = (
@@ -174,23 +175,9 @@ def _draw_records(rows: list[Row]) -> Sequence[Chart]:
 
 
 def _draw_statuses(rows: list[Row]) -> Sequence[Chart]:
-    # A chart with one status has no legend.
-    only = f", all {rows[0]['status']}" if len({row["status"] for row in rows}) == 1 else ""
-    bars = [
-        charts.Bar(label=f"{device}{only}", parts={row["status"]: row["kernels"] for row in mine})
-        for (device,), mine in group_rows(rows, ["device"]).items()
-    ]
-    return [Chart(svg=charts.draw_bars("statuses", bars, charts.Axis(label="kernels")))]
+    return [Chart(svg=charts.draw_statuses("statuses", rows, "kernels"))]
 
 
 def _draw_claims(rows: list[Row]) -> Sequence[Chart]:
     drawn = [row for row in rows if row["measured"] is not None][:CHART_ROWS]
-    if len(drawn) < 2:
-        return []
-    series = [
-        charts.Series.of(mine, outcome, "claimed", "measured", "measured_low", "measured_high")
-        for (outcome,), mine in group_rows(drawn, ["outcome"]).items()
-    ]
-    x = charts.Axis(label="speedup as claimed", scale="ratio")
-    y = charts.Axis(label="speedup measured here", scale="ratio")
-    return [Chart(svg=charts.draw_scatter("claims", series, x, y, diagonal=True))]
+    return [Chart(svg=charts.draw_claims("claims", drawn, "", " here"))] if len(drawn) > 1 else []

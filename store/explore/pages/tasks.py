@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import Choice, Page, Panel
-from store.explore.page.view import View, list_choices
+from store.explore.page.model import Choice, Page, Panel, View, list_choices
 
 PATH = "/tasks"
 MENU = (20, "Tasks")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from store.explore.page.model import Page, Panel
+from store.explore.page.model import Page, Panel, View
 from store.explore.page.texts import show_messages
-from store.explore.page.view import View
 
 PATH = "/trajectory"
 _TURNS = 3

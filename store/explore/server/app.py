@@ -26,9 +26,8 @@ from store.commandline.escape import encode_json
 from store.commandline.listening import LOOPBACK, AccessToken, listen, make_server
 from store.errors import FlywheelError, ServerBusy, SnapshotNotFound, UnknownName
 from store.explore.page import charts, render
-from store.explore.page.model import REPORT, SQL, Page, Panel, Row
+from store.explore.page.model import EXPORTED_ROWS, REPORT, SQL, Page, Panel, Row, View
 from store.explore.page.tables import build_result_table
-from store.explore.page.view import EXPORTED_ROWS, View
 from store.explore.server.protection import Protection, is_own_origin
 from store.explore.server.readers import Readers
 from store.lake import sql_files
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-    from store.explore.page.model import Panel, SectionTable
-    from store.explore.server.readers import Readers
-    from store.guard.query_process import QueryAnswer
     from store.lake.location import Location
 
 
@@ -63,7 +59,28 @@ async def show_console(readers: Readers, site: Mapping[str, Any], request: Reque
             answer = await readers.query(view.snapshot, sql)
         except FlywheelError as refused:
             error = refused
-    html = await asyncio.to_thread(_render_console, view, sql, answer, error, site)
+
+    def render_console() -> str:
+        rows = [] if answer is None else list_rows(answer.rows.slice(0, SHOWN_ROWS))
+        return render.render_template(
+            "console",
+            view=view,
+            page=Page(title="SQL", panels=[Panel(name="result")]),
+            sql=sql,
+            error=error,
+            rows=rows,
+            total=0 if answer is None else answer.rows.num_rows,
+            is_cut=answer is not None and answer.cut,
+            is_asked=answer is not None,
+            table=build_result_table(view, rows) if rows else None,
+            chart=draw_result(rows),
+            saved=list_saved(),
+            names=list_names(),
+            exported=EXPORTED_ROWS,
+            **site,
+        )
+
+    html = await asyncio.to_thread(render_console)
     status = 200 if error is None else 503 if isinstance(error, ServerBusy) else 400
     return HTMLResponse(html, status_code=status)
 
@@ -71,8 +88,6 @@ async def show_console(readers: Readers, site: Mapping[str, Any], request: Reque
 async def export_console(readers: Readers, request: Request) -> Response:
     """Answer with the rows of a statement as JSON or CSV, or with the names to complete."""
     from starlette.responses import PlainTextResponse, Response
-
-    from store.commandline.escape import encode_json
 
     form = request.path_params["form"]
     view = await View.of(readers, request, "/sql")
@@ -106,33 +121,6 @@ def list_saved() -> list[sql_files.SqlQuestion]:
     files = [*sorted(REPORT.glob("*.sql")), SQL / "suspects/classes.sql", SQL / "overview/tags.sql"]
     read = [sql_files.read_question(file) for file in files]
     return [question for question in read if "$" not in question.sql]
-
-
-def _render_console(
-    view: View,
-    sql: str | None,
-    answer: QueryAnswer | None,
-    error: FlywheelError | None,
-    site: Mapping[str, Any],
-) -> str:
-    rows = [] if answer is None else list_rows(answer.rows.slice(0, SHOWN_ROWS))
-    return render.render_template(
-        "console",
-        view=view,
-        page=Page(title="SQL", panels=[Panel(name="result")]),
-        sql=sql,
-        error=error,
-        rows=rows,
-        total=0 if answer is None else answer.rows.num_rows,
-        is_cut=answer is not None and answer.cut,
-        is_asked=answer is not None,
-        table=build_result_table(view, rows) if rows else None,
-        chart=draw_result(rows),
-        saved=list_saved(),
-        names=list_names(),
-        exported=EXPORTED_ROWS,
-        **site,
-    )
 
 
 _MOST_ROWS = 24
@@ -454,7 +442,12 @@ async def _export(
     """
     from starlette.responses import Response
 
-    panels = _find_panels(page, panel)
+    if not page.panels:
+        raise UnknownName("this page has no rows", page.intro)
+    known = {one.name: one for one in page.panels}
+    if panel is not None and panel not in known:
+        raise UnknownName.among("view", panel, known)
+    panels = page.panels if panel is None else [known[panel]]
     if form == "csv":
         panels = panels[:1]
     answers = {one.name: await view.ask(one, folder, whole=True) for one in panels}
@@ -464,33 +457,22 @@ async def _export(
         text = write_csv(next(iter(answers.values())).table)
     else:
         origin = {"lake_id": lake_id, "snapshot": view.snapshot, "title": page.title}
-        text = encode_json(origin | {"views": {n: _describe(a) for n, a in answers.items()}})
+        views = {
+            name: {
+                "title": answer.question.title,
+                "about": answer.question.sentence,
+                "sql": answer.sql,
+                "has_more": answer.has_more,
+                "rows": answer.rows(),
+            }
+            for name, answer in answers.items()
+        }
+        text = encode_json(origin | {"views": views})
     return Response(
         text,
         media_type=f"{_TYPES[form]}; charset=utf-8",
         headers={"x-more-rows": str(any(a.has_more for a in answers.values())).lower()},
     )
-
-
-def _find_panels(page: Page, name: str | None) -> list[Panel]:
-    if not page.panels:
-        raise UnknownName("this page has no rows", page.intro)
-    if name is None:
-        return list(page.panels)
-    known = {panel.name: panel for panel in page.panels}
-    if name not in known:
-        raise UnknownName.among("view", name, known)
-    return [known[name]]
-
-
-def _describe(answer: SectionTable) -> dict[str, Any]:
-    return {
-        "title": answer.question.title,
-        "about": answer.question.sentence,
-        "sql": answer.sql,
-        "has_more": answer.has_more,
-        "rows": answer.rows(),
-    }
 
 
 BEAT_S = 15.0
@@ -502,20 +484,20 @@ async def send_events(readers: Readers, request: Request) -> Response:
     from starlette.responses import StreamingResponse
 
     del request
+
+    async def list_events() -> AsyncIterator[str]:
+        yield f"event: snapshot\ndata: {readers.newest}\n\n"
+        while True:
+            try:
+                snapshot = await asyncio.wait_for(readers.wait_for_change(), BEAT_S)
+            except TimeoutError:
+                yield ": alive\n\n"
+            else:
+                yield f"event: snapshot\ndata: {snapshot}\n\n"
+
     return StreamingResponse(
-        _list_events(readers), media_type="text/event-stream", headers={"cache-control": "no-store"}
+        list_events(), media_type="text/event-stream", headers={"cache-control": "no-store"}
     )
-
-
-async def _list_events(readers: Readers) -> AsyncIterator[str]:
-    yield f"event: snapshot\ndata: {readers.newest}\n\n"
-    while True:
-        try:
-            snapshot = await asyncio.wait_for(readers.wait_for_change(), BEAT_S)
-        except TimeoutError:
-            yield ": alive\n\n"
-        else:
-            yield f"event: snapshot\ndata: {snapshot}\n\n"
 
 
 def make_app(

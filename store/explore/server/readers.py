@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from store.bounds import QueryLimits
 from store.commandline import echo
 from store.errors import FlywheelError, summarize_error
-from store.explore.page.view import EXPORTED_ROWS
+from store.explore.page.model import EXPORTED_ROWS
 from store.guard.lake_readers import LakeReaders, Turns
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from functools import cache
 from statistics import NormalDist
 from typing import Literal, TypeAlias
 
-from store.generated.writing.task import Draw
+from store.generated.writing.texts import Draw
 
 Operand: TypeAlias = Literal["input", "column"]
 _TRIED = 128

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from store.errors import ImportFailed, UnknownName
-from store.generated.writing.task import Draw, Task
+from store.generated.writing.texts import Draw, Task
 
 _MOST_DRAWS = 1000
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from store.generated.writing import texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.task import Draw, Language, Task, TeacherKernel
-from store.generated.writing.texts import Module, Program
+from store.generated.writing.texts import Draw, Language, Module, Program, Task, TeacherKernel
 
 Choices = Mapping[str, Sequence[int]]
 """Choices by knob; the first ones together are the plainest setting."""

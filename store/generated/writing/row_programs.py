@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from store.generated.writing import texts, words
+from store.generated.writing import texts
 from store.generated.writing.chain import Chain
-from store.generated.writing.task import Draw, Task, TeacherKernel
-from store.generated.writing.texts import Module, Program
+from store.generated.writing.texts import Draw, Module, Program, Task, TeacherKernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,7 @@ def write_task(
         module=module,
         lines=lines,
         sizes=draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18),
-        bound=words.ROW_ALONE,
+        bound=texts.ROW_ALONE,
         kernels=[
             texts.write_rewrite(module, [*pre.inplace(), *core.fast, *post.inplace("v")]),
             texts.write_row_loop(module, lines, 1),

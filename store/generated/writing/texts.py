@@ -1,4 +1,4 @@
-"""How a task and its kernels become short files: torch, C through ctypes, Triton, CUDA by NVRTC.
+"""A generated task and its kernels, as texts, and the draws from a seed that decide about them.
 
 C is compiled from its standard input without a header of torch, and called by ctypes; NVRTC and
 Triton need no host compiler. No path includes the headers of torch, which is what takes long. It is
@@ -7,11 +7,175 @@ C and not C++ since even <math.h> takes g++ several times as long.
 
 from __future__ import annotations
 
+import ast
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, TypeVar
 
-from store.generated.writing import words
-from store.generated.writing.task import Draw, Task, TeacherKernel
+_T = TypeVar("_T")
+Language: TypeAlias = Literal["torch", "cpp", "triton", "cuda"]
+
+
+@dataclass(frozen=True)
+class TeacherKernel:
+    """One kernel of the teacher."""
+
+    variant: str
+    """Name among the kernels of the task."""
+    code: str
+    about: str
+    """What it does; the first line of the text."""
+    language: Language
+    techniques: tuple[str, ...]
+    """What makes it fast or slow."""
+
+    @property
+    def right(self) -> bool:
+        """Whether it is meant to be right; others are meant to fail."""
+        return not self.variant.startswith("wrong_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One task with right kernels of different speed, and some that are wrong."""
+
+    title: str
+    level: int
+    """1 one operation, 2 a chain, 3 a chain with a reduction."""
+    code: str
+    analysis: str
+    """Where the reference spends its time."""
+    cuda: dict[str, int]
+    """Sizes for a GPU: names of the text and the values that replace them."""
+    kernels: tuple[TeacherKernel, ...]
+    steps: int | None = None
+    """Number of elementwise steps; None in families that cannot be asked for a number of them."""
+
+
+class Draw:
+    """A sequence of draws: every number is a hash of the key and its place, on every machine."""
+
+    def __init__(self, *key: str | int) -> None:
+        self._key = "\0".join(str(part) for part in key)
+        self._count = 0
+
+    def integer_below(self, count: int) -> int:
+        """Return a whole number from 0 to `count` - 1."""
+        self._count += 1
+        digest = hashlib.sha256(f"{self._key}\0{self._count}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") % count
+
+    def choice(self, options: Sequence[_T]) -> _T:
+        """Return one of the options."""
+        return options[self.integer_below(len(options))]
+
+    def number(self, low: float, high: float) -> float:
+        """Return a number of two decimals between `low` and `high`."""
+        least, most = round(low * 100), round(high * 100)
+        return (least + self.integer_below(most - least + 1)) / 100
+
+    def sizes(
+        self, rows: Sequence[int], cols: Sequence[int], least: int, most: int
+    ) -> dict[str, int]:
+        """Return ROWS and COLS with a product from `least` to `most`."""
+        pairs = [(r, c) for r in rows for c in cols if least <= r * c <= most]
+        return dict(zip(("ROWS", "COLS"), self.choice(pairs), strict=True))
+
+
+# What the teacher says: where a reference spends its time, and why a kernel is fast or slow.
+
+ROW_ALONE = (
+    "What is computed of a row depends on that row alone, and its {row_kb} kB stay in cache or "
+    "registers, so that x has to be read from memory only once."
+)
+_VIEWS = ("t", "transpose", "diagonal")
+_BUILT = {
+    "cpp": "gcc compiles the source when the file is imported, and ctypes calls it.",
+    "cuda": "NVRTC compiles the source when the module is constructed.",
+}
+_TECHNIQUES = {
+    "block_size": "The block size decides how many programs there are and how much each does.",
+    "cache_blocking": "What a block computes is small enough to be read back from cache.",
+    "coalesced": "Reads go to neighbouring addresses, so that whole cache lines are used.",
+    "edge_split": "In the interior every neighbour is there and needs no test.",
+    "fusion": "No temporary tensor goes through memory between the steps.",
+    "inplace": "Where an operation can work in place, or one call does several steps, it is used.",
+    "instruction_parallelism": "Additions that do not depend on each other overlap.",
+    "library_call": "One call of the library replaces several operations.",
+    "low_precision": "Rounding halves what the steps read and loses precision.",
+    "parallel_scan": "Parts of a running sum are made in parallel and then added up.",
+    "python_loop": "Every turn of the loop pays for calling its operations again.",
+    "row_in_registers": "The row stays in registers from its load to its store.",
+    "shared_memory": "Threads of a block exchange values through shared memory.",
+    "skips_zeros": "Most or all of the product that cannot reach the answer is left out.",
+    "threads": "The work is shared among as many threads as PyTorch uses.",
+    "tiling": "Elements of a tile share the cache lines that they are read from.",
+    "tuned": "Which constants are the best depends on the sizes.",
+    "unrolling": "The loads of a thread do not wait for each other.",
+    "vectorised": "-O3 -march=native -ffast-math let the compiler use vector instructions.",
+    "warp_shuffle": "Threads of a warp combine values by shuffles, without a barrier.",
+}
+
+
+def describe_reference(
+    lines: Sequence[str], sizes: Mapping[str, int], shapes: Sequence[str], bound: str
+) -> str:
+    """Return where a reference spends its time.
+
+    Args:
+        lines: Its statements.
+        sizes: Names of sizes and their values.
+        shapes: Shape of each input, such as "ROWS, COLS".
+        bound: What the computation needs at least; {row_kb} is replaced by the size of a row.
+    """
+    count = count_operations(lines)
+    made = (
+        "The reference is one PyTorch operation."
+        if count == 1
+        else f"The reference is {count} PyTorch operations one after another, each of which reads "
+        "its operands from memory and writes a new tensor."
+    )
+    numbers = 0
+    for shape in shapes:
+        size = 1
+        for name in shape.split(", "):
+            size *= sizes[name]
+        numbers += size
+    inputs = "input takes" if len(shapes) == 1 else "inputs take"
+    row_kb = f"{4 * sizes.get('COLS', 0) / 1000:.1f}"
+    return f"{made} Its {inputs} {4 * numbers / 1000:,.0f} kB. {bound.format(row_kb=row_kb)}"
+
+
+def describe_kernel(kernel: TeacherKernel) -> str:
+    """Return what a kernel does and why."""
+    built = [_BUILT[kernel.language]] if kernel.language in _BUILT else []
+    return " ".join([kernel.about, *built, *(_TECHNIQUES[name] for name in kernel.techniques)])
+
+
+def count_operations(lines: Sequence[str]) -> int:
+    """Return the number of operations on tensors in statements, views left out.
+
+    >>> count_operations(["v = torch.relu(x.t() * 2.0)", "v = 1.0 / (v + v)"])
+    4
+    """
+    return sum(_count_in_node(node) for node in ast.parse("\n".join(lines)).body)
+
+
+def _count_in_node(node: ast.AST) -> int:
+    if isinstance(node, ast.Subscript):
+        return _count_in_node(node.value)  # an index is none
+    own = 0
+    if isinstance(node, ast.Call):
+        own = isinstance(node.func, ast.Attribute) and node.func.attr not in _VIEWS
+    elif isinstance(node, ast.BinOp):
+        own = not (isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant))
+    elif isinstance(node, ast.UnaryOp):
+        own = not isinstance(node.operand, ast.Constant)
+    return own + sum(map(_count_in_node, ast.iter_child_nodes(node)))
+
+
+# How a task and its kernels become short files.
 
 PLAIN = "-O1"
 """What a first try is compiled with: no vectors."""
@@ -80,7 +244,7 @@ def write_task(
         lines: Statements of `forward`.
         sizes: Module-level names and their values; COLS is the constructor's argument.
         shapes: Shape of each input, such as "ROWS, COLS".
-        bound: What the computation needs at least, as `words.describe_reference` takes it.
+        bound: What the computation needs at least, as `describe_reference` takes it.
         kernels: The teacher's kernels.
         cuda: Sizes for a GPU, or choices to draw from; only names of `sizes` are kept.
         steps: Number of elementwise steps.
@@ -119,7 +283,7 @@ def get_init_inputs():
         title=title,
         level=level,
         code=code,
-        analysis=words.describe_reference(lines, sizes, shapes, bound),
+        analysis=describe_reference(lines, sizes, shapes, bound),
         cuda={name: size for name, size in drawn.items() if name in sizes},
         kernels=tuple(kernels),
         steps=steps,

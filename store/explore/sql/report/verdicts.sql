@@ -1,5 +1,5 @@
 -- Verdicts
--- Judged kernels of each device by status. The last section has the reasons.
+-- Judged kernels of each device by status.
 -- Empty: Nothing has been judged yet: evaluators run.
 WITH judged AS (
     SELECT
