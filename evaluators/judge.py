@@ -169,7 +169,8 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
             seeds=result.seeds,
             answers=result.answers,
         )
-    return others.add_to(tables)
+    at_shapes = {name: getattr(others, name) for name in ("workloads", "evaluations", "timings")}
+    return tables | {name: [*tables.get(name, []), *r] for name, r in at_shapes.items() if r}
 
 
 def _name_known(case: Case) -> tuple[str, ...]:

@@ -138,7 +138,6 @@ def _format_session(
     paint: Callable[[str, str], str],
     width: int,
 ) -> Iterator[str]:
-    """Yield a table with a row per baseline, then its clock and the other clocks' speedups."""
     ranking = select_ranking_rows(session)
     bounds = compute_speedups(session, spread)
     if not bounds:

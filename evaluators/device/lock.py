@@ -204,7 +204,6 @@ def _name_gpu(device: str) -> str:
 
 
 def _open_pair(name: str) -> tuple[int, int]:
-    """Open the files of a part of a device: its turnstile and its lock. Raises OSError."""
     folder = os.environ.get("FLYWHEEL_LOCKS", _FOLDER)
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)

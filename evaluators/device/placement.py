@@ -209,7 +209,6 @@ def _known_gpus() -> list[str] | None:
 
 @functools.cache
 def _list_gpus_and_parts() -> str | None:
-    """Return what nvidia-smi lists: GPUs, and the parts of those that are divided (MIG)."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return None

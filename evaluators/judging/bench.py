@@ -376,7 +376,6 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         return self.task.reference
 
     def _set_task(self, code: str, axes: Mapping[str, Any]) -> None:
-        """End the workers of the last task if this is another one."""
         key = (code, json.dumps(axes, sort_keys=True))
         if self.task.key != key:
             self._end_reference()

@@ -620,7 +620,6 @@ class CorrectnessProtocol(Candidate):
         return False
 
     def _leave_out(self, slot: int, number: int, message: str | None) -> None:
-        """Note a call on mixed inputs, which break what the task promises of them."""
         self.result.notes.append(
             f"call {number + 1} left out, on the values of two draws mixed: {message}"
         )
@@ -782,7 +781,6 @@ class CorrectnessProtocol(Candidate):
         return {name: now[name] for name in state if name in now}
 
     def _read(self, read: Callable[[], _State]) -> _State | None:
-        """Return the candidate's state; None where its own code refuses to give it."""
         try:
             return read()
         except Failed as failed:
@@ -1099,7 +1097,6 @@ class CorrectnessProtocol(Candidate):
                 self.note("another_function", f"{name} varied alone: {fault}")
 
     def _ask_changed(self, inputs: list[Any], probe: SeedProbe) -> SeedProbe | None:
-        """Return a probe on changed inputs; None where the task's module fails on them."""
         if self._ask_eager(inputs, probe.inputs) is None:
             return None
         try:
@@ -1129,7 +1126,6 @@ class CorrectnessProtocol(Candidate):
     def _note_class(
         self, variation: Variation, comparison: Comparison | None, probe: SeedProbe
     ) -> None:
-        """Record the precision that an answer shows; None if the answer is wrong."""
         output = self._last_output
         few = self._classes.has_few_elements
         shown = classify_rounding(comparison, typical=variation.widens)

@@ -58,11 +58,6 @@ class ShapeRows:
         """Add a line for the log of the verdict."""
         self.notes.append(text[:_MOST_NOTE])
 
-    def add_to(self, tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of a case with those of its shapes after them."""
-        own = {name: getattr(self, name) for name in ("workloads", "evaluations", "timings")}
-        return tables | {name: [*tables.get(name, []), *rows] for name, rows in own.items() if rows}
-
 
 def judge_shapes(
     case: Case,

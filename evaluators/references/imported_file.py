@@ -111,8 +111,6 @@ _MOST_DEPTH = 32
 
 @dataclass(frozen=True)
 class _View:
-    """A tensor in the memory of a parameter or buffer."""
-
     part: torch.nn.Module
     name: str
     """Name of the parameter or buffer in this part of the module."""

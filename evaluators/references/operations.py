@@ -421,7 +421,6 @@ class _Mover(OperationMode):
 
 
 def _read_step(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Step | None:
-    """Return an operation that rounds floating values, with these; None for others."""
     name, _, overload = str(func).removeprefix("aten.").partition(".")
     base = name if name in _CASTS else name.rstrip("_")
     if not args or overload.endswith("out"):
@@ -692,7 +691,6 @@ def _are_few(
     *,
     ordered: bool,
 ) -> bool:
-    """Whether few numbers equal the chosen ones, wherever another place is named."""
     if not bool(((rows > rows.min()) & (rows < rows.max())).any()):
         return False
     chosen = rows.gather(1, ours)

@@ -259,7 +259,6 @@ def judge_cases(
 
 
 def _build_ahead(jobs: _JobQueue, builder: Builder, results: queue.SimpleQueue[Any]) -> None:
-    """Compile cases until none is left; the thread of one builder."""
     try:
         while (alike := jobs.next_build()) is not None:
             case = alike[0].case

@@ -1,4 +1,4 @@
-"""The judges of a service: they take cases from its queue and put their answers back.
+"""The judges of a service, which take cases from its queue and put answers back; and its recorder.
 
 They are processes on this host, or actors on the GPUs of a Ray cluster. A device that fails its
 health check is quarantined: the others take its case over, and it is tried again later.
@@ -6,21 +6,33 @@ health check is quarantined: the others take its case over, and it is tried agai
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict
 from typing import Any
 
+import store
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract
+from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.contract import Tables
-from evaluators.scheduling.judge_threads import Judge, StartedJudge, judge_cases
+from evaluators.scheduling.judge_threads import Judge, JudgedCase, StartedJudge, judge_cases
+from evaluators.scheduling.pool import make_verdict, select_verdicts
 from evaluators.scheduling.prebuild import Builder
-from evaluators.scheduling.run import open_builders
-from evaluators.service.queue import Queue
-from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
+from evaluators.scheduling.run import (
+    append_results,
+    name_verdict,
+    open_builders,
+    record_evaluation,
+)
+from evaluators.service.queue import Queue, QueueUpdate, Row, extract_row_features
+from store.errors import DeviceUnavailable, HostUnfit, RowsRejected, SandboxFailed
+from store.ids import content_id
+from store.lake.location import Leases
 
 log = logging.getLogger(__name__)
 
@@ -255,3 +267,296 @@ class _WatchedJudge:
         except (DeviceUnavailable, SandboxFailed) as error:
             self._session.lose(self, error.message)
             raise
+
+
+# The thread with the lake: it prepares what is new and records what is answered, in groups.
+#
+#     new ──▶ kernel into the lake ──▶ has it a verdict? ──yes──▶ done
+#                                          └─no──▶ queued … answered ──▶ rows into the lake ──▶ done
+#
+# One tick appends everything that waits, commits once, and reads all verdicts in one query for each
+# device class and precision. A judgment that is queued holds a lease of the lake, as the cases of
+# `evaluators run` do: a run on the same lake leaves it to the service, and the other way round.
+
+AUTHOR = "evaluators serve"
+_MOST = 256
+"""Judgments that one tick takes."""
+_SHARE = 0.25
+"""Share of a core that ticks may take for long, so that judges on the same cores are not slowed."""
+_CREDIT_S = 3.0
+"""Processor seconds of ticks that may run at once after a quiet time."""
+_LONGEST_PAUSE_S = 1.5
+_IDLE_S = 1.0
+_RETRY_S = 5.0
+_TRIES = 2
+
+
+class Recorder:
+    """The only user of the lake's writer. Start it with `run` in a thread of its own."""
+
+    def __init__(
+        self,
+        location: store.Location,
+        evaluator: contract.Evaluator,
+        config: Any,
+        queue: Queue,
+    ) -> None:
+        self._location, self._evaluator, self._config = location, evaluator, config
+        self._queue = queue
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._stale: set[str] = set()
+        self._leased: dict[str, list[str]] = {}
+        """Names that are leased, by judgment."""
+        self._run = ExitStack()
+        self._run_id: str | None = None
+        self.fault: str | None = None
+        """Why the lake cannot be written to at the moment."""
+
+    def wake(self) -> None:
+        """Say that there is something to do."""
+        self._wake.set()
+
+    def refresh(self, judgement_ids: Iterable[str]) -> None:
+        """Read the verdicts of judgments that are done from the lake again."""
+        self._stale |= set(judgement_ids)
+        self._wake.set()
+
+    def end(self) -> None:
+        """Let `run` return after another tick, which records what is answered."""
+        self._ended.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Work until `end`. A fault of the lake is logged, shown in health and tried again."""
+        with (
+            store.writer(self._location.url, author=AUTHOR) as writer,
+            self._location.open_leases() as leases,
+            self._run,
+        ):
+            credit_s, ended = _CREDIT_S, time.monotonic()
+            while True:
+                is_last = self._ended.is_set()
+                self._wake.clear()
+                used_s = time.thread_time()
+                credit_s = min(credit_s + (time.monotonic() - ended) * _SHARE, _CREDIT_S)
+                ended = time.monotonic()
+                try:
+                    self._tick(writer, leases)
+                    self.fault = None
+                    credit_s -= time.thread_time() - used_s
+                    pause_s = min(max(-credit_s / _SHARE, 0.0), _LONGEST_PAUSE_S)
+                except Exception as error:
+                    log.exception("the lake cannot be read or written; trying again")
+                    self.fault = f"{type(error).__name__}: {error}"[:300]
+                    pause_s = _RETRY_S
+                if is_last:
+                    return
+                self._ended.wait(pause_s)
+                self._wake.wait(_IDLE_S)
+
+    def _tick(self, writer: store.Writer, leases: Leases) -> None:
+        answered = self._queue.list_in("answered", _MOST)
+        new = self._queue.list_in("new", _MOST)
+        again = self._queue.list_rows([self._stale.pop() for _ in range(len(self._stale))])
+        self._record_devices(writer)
+        # What clients have withdrawn and what was given up.
+        for judgement_id in self._leased.keys() - self._queue.find_live():
+            leases.release(self._leased.pop(judgement_id))
+        if not (answered or new or again):
+            return
+        updates: list[QueueUpdate] = []
+        faults = self._append_answers(writer, answered)
+        new = self._append_kernels(writer, new, updates)
+        writer.flush()
+        with writer.reader() as lake:
+            groups: dict[tuple[str, str | None], list[Row]] = {}
+            for row in (*new, *answered, *again):
+                groups.setdefault((row["device_class"], row["policy"]), []).append(row)
+            for (device_class, precision), rows in groups.items():
+                decided = self._decide(lake, device_class, precision, rows, faults)
+                updates += self._lease(writer, leases, lake.snapshot, device_class, decided)
+        self._queue.record_results(updates)
+        for one in updates:
+            if one.state != "queued":
+                leases.release(self._leased.pop(one.judgement_id, []))
+
+    def _record_devices(self, writer: store.Writer) -> None:
+        """Append devices that have joined; the first ones start the run that all rows belong to."""
+        devices = self._queue.list_devices()
+        if not devices:
+            return
+        rows = [device["row"] for device in devices]
+        if self._run_id is None:
+            writer.flush()
+            with writer.reader() as lake:
+                origin = (lake.lake_id, lake.snapshot)
+            options = {"evaluator": asdict(self._config), "service": {}}
+            run = record_evaluation(writer, self._evaluator, rows, options, origin)
+            self._run_id = self._run.enter_context(run).run_id
+        elif fresh := [device["row"] for device in devices if not device["recorded"]]:
+            writer.append({"devices": fresh}, message="devices join")
+        self._queue.mark_recorded([row["device_id"] for row in rows])
+
+    def _append_answers(self, writer: store.Writer, answered: Sequence[Row]) -> dict[str, Row]:
+        """Spool the rows of answers; return the evaluations that are faults, by judgment."""
+        assert self._run_id is not None or not answered
+        devices = {device["device_id"]: device["row"] for device in self._queue.list_devices()}
+        results: list[JudgedCase] = []
+        faults: dict[str, Row] = {}
+        judged: list[Row] = []
+        for row in answered:
+            answer = json.loads(row["answer"])
+            if answer.get("unfit"):  # no row: this says nothing about the kernel
+                fault = {"reason": "host_unfit", "message": answer["fault"]}
+                faults[row["judgement_id"]] = fault
+                continue
+            judged.append(row)
+            device, fault = devices[answer["device_id"]], answer.get("fault") or ""
+            case = Case.read(json.loads(row["case"]))
+            results.append(JudgedCase(case, device, answer["tables"], fault))
+        stored = append_results(writer, self._evaluator, str(self._run_id), results)
+        for row, tables in zip(judged, stored, strict=True):
+            evaluation = tables["evaluations"][0]
+            if evaluation["status"] == "evaluator_error":
+                # Where there are no rows, several judges were lost with the case.
+                is_final = json.loads(row["answer"]).get("is_lost", False)
+                faults[row["judgement_id"]] = evaluation | {"is_final": is_final}
+        return faults
+
+    def _append_kernels(
+        self, writer: store.Writer, new: Sequence[Row], updates: list[QueueUpdate]
+    ) -> list[Row]:
+        import pyarrow as pa
+
+        if not new:
+            return []
+        ids = pa.array(sorted({row["kernel_id"] for row in new}), pa.string())
+        with writer.reader() as lake:
+            lake.register("submitted", pa.table({"kernel_id": ids}))
+            found = lake.run("SELECT kernel_id FROM kernels SEMI JOIN submitted USING (kernel_id)")
+            known = {row["kernel_id"] for row in found.rows()}
+        bundles: dict[str, store.Bundle] = {}
+        for row in new:
+            if row["kernel_id"] in known:
+                continue
+            client, kernel = row["client"], json.loads(row["kernel"])
+            policy_id = f"client {client}"
+            generation_id = content_id("submission", client, row["kernel_id"], row["task_id"])
+            generation = {
+                "generation_id": generation_id,
+                "run_id": self._run_id,
+                "policy_id": policy_id,
+                "task_id": row["task_id"],
+                "kernel_id": row["kernel_id"],
+                "source": kernel["source"],
+            }
+            tables = {
+                "policies": [{"policy_id": policy_id, "name": client, "kind": "script"}],
+                "kernels": [kernel],
+                "kernel_features": extract_row_features([kernel]),
+                "generations": [generation],
+            }
+            bundles[row["judgement_id"]] = store.Bundle(
+                bundle_id=generation_id, message=f"submitted by {client}", tables=tables
+            )
+        refused: set[str] = set()
+        try:
+            writer.append_all(list(bundles.values()), wait=False)
+        except RowsRejected:
+            # The error is that of one bundle. Those that are spooled already are stored only once.
+            for judgement_id, bundle in bundles.items():
+                try:
+                    writer.append_all([bundle], wait=False)
+                except RowsRejected as error:
+                    refused.add(judgement_id)
+                    why = f"the lake refuses the kernel: {error.rule}"
+                    updates.append(_fail(judgement_id, "kernel_refused", why))
+        return [row for row in new if row["judgement_id"] not in refused]
+
+    def _decide(
+        self,
+        lake: store.Lake,
+        device_class: str,
+        precision: str | None,
+        rows: Sequence[Row],
+        faults: Mapping[str, Row],
+    ) -> list[QueueUpdate]:
+        devices = self._rows_of(device_class)
+        wanted = list(dict.fromkeys((row["kernel_id"], row["task_id"]) for row in rows))
+        verdicts = select_verdicts(lake, self._evaluator, devices, precision, wanted)
+        standing = {(one["kernel_id"], one["task_id"]): one for one in verdicts.to_pylist()}
+        unknown = verdicts.filter([one is None for one in verdicts["evaluation_id"].to_pylist()])
+        read = read_cases(lake, unknown, devices[0]["name"])
+        cases = {(case.kernel_id, case.task_id): case for case in read}
+        updates: list[QueueUpdate] = []
+        for row in rows:
+            pair = (row["kernel_id"], row["task_id"])
+            verdict, fault = standing.get(pair), faults.get(row["judgement_id"])
+            judgement_id = row["judgement_id"]
+            if verdict is None:
+                updates.append(_fail(judgement_id, "no_workload", _NO_WORKLOAD))
+            elif verdict["evaluation_id"] is not None:
+                public = asdict(make_verdict(verdict, None, fresh=False))
+                del public["fresh"]
+                public |= {"lake_id": lake.lake_id, "snapshot": lake.snapshot}
+                is_fresh = row["state"] == "answered" or bool(row["fresh"])
+                updates.append(
+                    QueueUpdate(
+                        judgement_id=judgement_id, state="done", verdict=public, fresh=is_fresh
+                    )
+                )
+            elif fault is not None and (fault.get("is_final") or row["tries"] + 1 >= _TRIES):
+                message = str(fault.get("message") or "")[:2000]
+                updates.append(_fail(judgement_id, str(fault["reason"]), message))
+            elif row["state"] == "done":
+                updates.append(_fail(judgement_id, "verdict_gone", "the lake lost the verdict"))
+            else:
+                updates.append(
+                    QueueUpdate(
+                        judgement_id=judgement_id,
+                        state="queued",
+                        case=cases[pair],
+                        is_retry=fault is not None,
+                    )
+                )
+        return updates
+
+    def _lease(
+        self,
+        writer: store.Writer,
+        leases: Leases,
+        snapshot: int,
+        device_class: str,
+        updates: Sequence[QueueUpdate],
+    ) -> list[QueueUpdate]:
+        """Return the updates that hold; what a run of the same lake judges stays new for now."""
+        devices = self._rows_of(device_class)
+        kept, taken = list[QueueUpdate](), list[QueueUpdate]()
+        for one in updates:
+            if one.is_retry:  # its next verdict has another name
+                leases.release(self._leased.pop(one.judgement_id, []))
+            if one.case is None or one.judgement_id in self._leased:
+                kept.append(one)
+                continue
+            names = sorted({name_verdict(self._evaluator, row, one.case) for row in devices})
+            held = leases.take(names)
+            if len(held) == len(names):
+                self._leased[one.judgement_id] = names
+                taken.append(one)
+            else:
+                leases.release(held)
+        # A run commits its verdicts before it releases their cases. If the lake has changed since
+        # it was read, the next tick reads these again, and holds their leases then.
+        return [*kept, *taken] if not taken or writer.flush() == snapshot else kept
+
+    def _rows_of(self, device_class: str) -> list[Row]:
+        devices = self._queue.list_devices()
+        return [one["row"] for one in devices if one["device_class"] == device_class]
+
+
+_NO_WORKLOAD = "the task has no workload for this kind of device"
+
+
+def _fail(judgement_id: str, reason: str, message: str) -> QueueUpdate:
+    return QueueUpdate(judgement_id=judgement_id, state="fault", reason=reason, message=message)

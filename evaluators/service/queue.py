@@ -108,7 +108,6 @@ def parse_submission(value: object) -> Submission:
 
 
 def _read_kernel(given: Mapping[str, object]) -> dict[str, Any]:
-    """Return the row of a kernel. Its bytes are taken as they are."""
     code = _read_text(given, "code", LONGEST_CODE) or ""
     main = _read_path(given, {}) if "path" in given else _PATH
     files: dict[str, str] = {main: code}

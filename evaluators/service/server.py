@@ -51,7 +51,7 @@ from evaluators.scheduling.judge_threads import StartedJudge
 from evaluators.scheduling.judges.process import start_judges
 from evaluators.service.client import read_judgement, write_request
 from evaluators.service.completions import Scored, check_rule, parse_kernel, score_judgement
-from evaluators.service.judging import Judging
+from evaluators.service.judging import Judging, Recorder
 from evaluators.service.queue import (
     LONGEST_S,
     Database,
@@ -66,7 +66,6 @@ from evaluators.service.queue import (
     list_tokens,
     parse_submission,
 )
-from evaluators.service.recorder import Recorder
 from store import read_sql
 from store.commandline import echo, interrupts
 from store.commandline.escape import encode_json

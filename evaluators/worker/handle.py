@@ -263,7 +263,6 @@ class Inbox:
         return self.box.pair(self._staged[slot])
 
     def _claim(self, slot: int, size: int) -> int:
-        """Return the first byte of a slot's new region, the first gap that is large enough."""
         self._regions.pop(slot, None)
         start = self._sizes.shared_bytes
         for begin, length in sorted(self._regions.values()):

@@ -352,7 +352,6 @@ def call_without_data(module: Any, inputs: Sequence[Any]) -> None:
 
 
 def _replace(value: Any, here: torch.device | str) -> Any:
-    """Return a device here in place of a GPU; other values stay."""
     names_gpu = isinstance(value, torch.device) and value.type == "cuda"
     if names_gpu or (isinstance(value, str) and value.partition(":")[0] == "cuda"):
         return here

@@ -228,7 +228,6 @@ def _finish(*_: object) -> None:
 def _remeasure(
     evaluator: contract.Evaluator, case: Case, bench: Bench, config: Any
 ) -> contract.Tables:
-    """Return the timings of a second session, and an evaluation that says how it ended."""
     from evaluators.judging.case_result import build_shared_columns
     from evaluators.references.task import ReferenceFailed
     from evaluators.sandbox.failures import Failed
