@@ -36,8 +36,7 @@ from store.upkeep import integrity
 from trainers.policies.interface import Sampling, open_policy
 from trainers.rollouts.attempts import ShownPrompt
 from trainers.rollouts.prompts import Draw, render_prompts
-from trainers.rollouts.search import run_search
-from trainers.rollouts.waves import Config, Search
+from trainers.rollouts.waves import Config, Search, run_search
 
 QUERIES = Path(__file__).parents[2] / "docs" / "runs"
 ROUNDS, ATTEMPTS = 3, 6

@@ -37,8 +37,7 @@ from trainers.policies.interface import (
     open_policy,
 )
 from trainers.rollouts.prompts import load_prompts
-from trainers.rollouts.search import run_search
-from trainers.rollouts.waves import Config, RolloutResult, Search
+from trainers.rollouts.waves import Config, RolloutResult, Search, run_search
 
 ISOLATION = Path(__file__).parents[2] / "docs" / "runs" / "isolation.sql"
 ANSWER = """```python

@@ -280,7 +280,6 @@ def rollout(
     import store
     from trainers.rollouts import waves
     from trainers.rollouts.prompts import load_prompts
-    from trainers.rollouts.search import run_search
 
     if budget_usd is not None and serving.prices.usd(1, 1) is None:
         raise FlywheelError(
@@ -314,7 +313,7 @@ def rollout(
             return stack.enter_context(judges)
 
         if search.rounds is not None:
-            result = run_search(
+            result = waves.run_search(
                 common.lake,
                 policies,
                 prompts,

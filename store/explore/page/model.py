@@ -102,7 +102,8 @@ class Fact:
     """One line of the list at the top of a page."""
 
     name: str
-    text: str
+    text: str | float | None
+    """One without a text is left out."""
     link: str | None = None
     tone: Literal["plain", "good", "bad", "open"] = "plain"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote, urlencode
 
 from store.errors import UnknownName
-from store.explore.page.model import Fact, Page, Panel, Row, View
-from store.explore.page.tables import format_value
+from store.explore.page.model import Fact, Page, Panel, View
 from store.explore.page.texts import show_messages
 
 PATH = "/attempt/{attempt}"
@@ -18,6 +17,7 @@ async def build(view: View) -> Page:
     if attempt is None:
         raise UnknownName(f"no attempt {view.parts['attempt'][:80]}", "See the answers of a run.")
     values = {"attempt": attempt["generation_id"]}
+    run, kernel = attempt["run_id"], attempt["kernel_id"]
     links: list[tuple[str, str]] = []
     if attempt["trajectory_id"]:
         query = urlencode({"id": attempt["trajectory_id"]})
@@ -28,7 +28,20 @@ async def build(view: View) -> Page:
     return Page(
         kind="Attempt",
         title=attempt["generation_id"][:13],
-        facts=_list_facts(attempt),
+        facts=[
+            Fact(name="Task", text=attempt["task"], link=f"/task/{attempt['task_id']}"),
+            Fact(name="Policy", text=attempt["policy"] or "unknown"),
+            Fact(name="Run", text=run and f"{attempt['run']} {run[:8]}",
+                 link=f"/run/{quote(run or '', safe='')}"),
+            Fact(name="Kernel", text=kernel and kernel[:12], link=f"/kernel/{kernel}"),
+            Fact(name="No kernel", text=attempt["parse_error"], tone="bad"),
+            Fact(name="Step", text=attempt["known_step"]),
+            Fact(name="Sample", text=attempt["sample_index"]),
+            Fact(name="Reward", text=attempt["reward"]),
+            Fact(name="Advantage", text=attempt["advantage"]),
+            Fact(name="Prompt tokens", text=attempt["prompt_tokens"]),
+            Fact(name="Answer tokens", text=attempt["completion_tokens"]),
+        ],
         links=links,
         panels=[
             Panel(name="outcome", values=values, is_required=True),
@@ -40,31 +53,3 @@ async def build(view: View) -> Page:
             Panel(name="group", values=values),
         ],
     )  # fmt: skip
-
-
-def _list_facts(attempt: Row) -> list[Fact]:
-    run, kernel = attempt["run_id"], attempt["kernel_id"]
-    numbers = {
-        "Step": attempt["known_step"],
-        "Sample": attempt["sample_index"],
-        "Reward": attempt["reward"],
-        "Advantage": attempt["advantage"],
-        "Prompt tokens": attempt["prompt_tokens"],
-        "Answer tokens": attempt["completion_tokens"],
-    }
-    facts = [
-        Fact(name="Task", text=attempt["task"] or "", link=f"/task/{attempt['task_id']}"),
-        Fact(name="Policy", text=attempt["policy"] or "unknown"),
-    ]
-    if run:
-        link = f"/run/{quote(run, safe='')}"
-        facts.append(Fact(name="Run", text=f"{attempt['run']} {run[:8]}", link=link))
-    if kernel:
-        facts.append(Fact(name="Kernel", text=kernel[:12], link=f"/kernel/{kernel}"))
-    if attempt["parse_error"]:
-        facts.append(Fact(name="No kernel", text=attempt["parse_error"], tone="bad"))
-    return facts + [
-        Fact(name=name, text=format_value(name, value))
-        for name, value in numbers.items()
-        if value is not None
-    ]

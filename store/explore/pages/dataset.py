@@ -139,23 +139,18 @@ async def build(view: View) -> Page:
     return Page(
         kind="Dataset",
         title=dataset["name"],
-        facts=_list_facts(dataset),
+        facts=[
+            Fact(name="Pipeline", text=dataset["pipeline"]),
+            Fact(name="Type", text=f"{dataset['dataset_type']}, for {dataset['purpose']}"),
+            Fact(name="Rows", text=dataset["rows"]),
+            Fact(name="Tokens", text=dataset["tokens"]),
+            Fact(name="Read at snapshot", text=str(dataset["snapshot_id"])),
+            Fact(name="Content hash", text=dataset["content_hash"][:12]),
+        ],
         tabs=_TABS,
         blocks=blocks,
         panels=panels,
     )
-
-
-def _list_facts(dataset: Row) -> list[Fact]:
-    tokens = dataset["tokens"]
-    return [
-        Fact(name="Pipeline", text=dataset["pipeline"]),
-        Fact(name="Type", text=f"{dataset['dataset_type']}, for {dataset['purpose']}"),
-        Fact(name="Rows", text=f"{dataset['rows']:,}"),
-        *([Fact(name="Tokens", text=f"{tokens:,}")] if tokens is not None else []),
-        Fact(name="Read at snapshot", text=str(dataset["snapshot_id"])),
-        Fact(name="Content hash", text=dataset["content_hash"][:12]),
-    ]
 
 
 async def _build_rows(view: View, dataset: Row) -> Block:

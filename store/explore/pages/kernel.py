@@ -93,12 +93,21 @@ async def build(view: View) -> Page:
         kind="Kernel",
         title=kernel_id[:12],
         intro=kernel["title"] or "",
-        facts=_list_facts(kernel),
+        facts=[
+            Fact(name="Task", text=kernel["task"] or "none",
+                 link=f"/task/{kernel['task_id']}" if kernel["task_id"] else None),
+            Fact(name="Author", text=kernel["policy"] or "unknown"),
+            Fact(name="Language", text=kernel["language"] or "not extracted"),
+            Fact(name="Techniques", text=", ".join(kernel["techniques"] or [])),
+            Fact(name="Size", text=f"{kernel['code_lines'] or 0:,} lines"),
+            Fact(name="License", text=kernel["license"] or "none stated"),
+            Fact(name="Withheld", text=kernel["withheld"], tone="bad"),
+        ],
         links=[(f"/compare/kernels?a={kernel_id}", "Compare with another kernel")],
         tabs=_TABS,
         choices=choices,
         panels=panels,
-    )
+    )  # fmt: skip
 
 
 async def find_kernel(view: View, text: str) -> str:
@@ -107,24 +116,6 @@ async def find_kernel(view: View, text: str) -> str:
     return choose_id(
         "kernel", text, [row["kernel_id"] for row in found], "Search for it at the top."
     )
-
-
-def _list_facts(kernel: Row) -> list[Fact]:
-    techniques = ", ".join(kernel["techniques"] or [])
-    facts = [
-        Fact(
-            name="Task",
-            text=kernel["task"] or "none",
-            link=(f"/task/{kernel['task_id']}" if kernel["task_id"] else None),
-        ),
-        Fact(name="Author", text=kernel["policy"] or "unknown"),
-        Fact(name="Language", text=kernel["language"] or "not extracted"),
-        Fact(name="Techniques", text=techniques),
-        Fact(name="Size", text=f"{kernel['code_lines'] or 0:,} lines"),
-        Fact(name="License", text=kernel["license"] or "none stated"),
-        Fact(name="Withheld", text=kernel["withheld"] or "", tone="bad"),
-    ]
-    return [fact for fact in facts if fact.text]
 
 
 async def _build_changes(view: View, kernel: Row) -> tuple[Sequence[Choice], list[Panel]]:

@@ -16,15 +16,14 @@ async def build(view: View) -> Page:
         raise UnknownName(f"no prompt {view.parts['prompt'][:80]}", "See the answers of a run.")
     values = {"prompt": prompt["prompt_id"]}
     task = prompt["task_id"]
-    facts = [
-        *([Fact(name="Task", text=prompt["task"], link=f"/task/{task}")] if task else []),
-        *([Fact(name="Purpose", text=prompt["purpose"])] if prompt["purpose"] else []),
-        Fact(name="First seen", text=f"{prompt['created_at']:%Y-%m-%d %H:%M} UTC"),
-    ]
     return Page(
         kind="Prompt",
         title=prompt["prompt_id"][:12],
-        facts=facts,
+        facts=[
+            Fact(name="Task", text=task and prompt["task"], link=f"/task/{task}"),
+            Fact(name="Purpose", text=prompt["purpose"]),
+            Fact(name="First seen", text=f"{prompt['created_at']:%Y-%m-%d %H:%M} UTC"),
+        ],
         panels=[
             Panel(name="exemplars", values=values, rows=20),
             Panel(name="messages", values=values, template="messages", table="none",

@@ -39,6 +39,7 @@ async def build(view: View) -> Page:
     run = await find_run(view, view.parts["run"])
     run_id = run["run_id"]
     values = {"run": run_id}
+    ended, seconds = run["ended_at"], run["seconds"]
     tab = view.choose_tab(*(one.name for one in _TABS))
     choices: list[Choice] = []
     if tab == "answers":
@@ -70,7 +71,16 @@ async def build(view: View) -> Page:
     return Page(
         kind=f"{run['kind'].capitalize()} run",
         title=f"{run['name']} {run_id[:8]}",
-        facts=_list_facts(run, await view.find_run_state(run)),
+        facts=[
+            Fact(name="State", text=await view.find_run_state(run)),
+            Fact(name="Error", text=run["error"]),
+            Fact(name="Started", text=f"{run['started_at']:%Y-%m-%d %H:%M} UTC"),
+            Fact(name="Ended", text=ended and f"{ended:%Y-%m-%d %H:%M} UTC"),
+            Fact(name="Seconds", text="" if seconds is None else f"{seconds:.3g}"),
+            Fact(name="Snapshot read", text=str(run["snapshot_id"] or "")),
+            Fact(name="Source", text=run["source"]),
+            Fact(name="Version", text=run["version"]),
+        ],
         links=[(f"/compare/runs?a={run_id}", "Compare with another run")],
         tabs=_TABS,
         choices=choices,
@@ -83,21 +93,6 @@ async def find_run(view: View, text: str) -> Row:
     """Return the one run whose id begins with a text; raises UnknownName."""
     found = {row["run_id"]: row for row in await view.rows("run/head", run=text)}
     return found[choose_id("run", text, list(found), "See Runs.")]
-
-
-def _list_facts(run: Row, state: str) -> list[Fact]:
-    ended, seconds = run["ended_at"], run["seconds"]
-    facts = [
-        Fact(name="State", text=state),
-        Fact(name="Error", text=run["error"] or ""),
-        Fact(name="Started", text=f"{run['started_at']:%Y-%m-%d %H:%M} UTC"),
-        Fact(name="Ended", text=f"{ended:%Y-%m-%d %H:%M} UTC" if ended else ""),
-        Fact(name="Seconds", text="" if seconds is None else f"{seconds:.3g}"),
-        Fact(name="Snapshot read", text=str(run["snapshot_id"] or "")),
-        Fact(name="Source", text=run["source"] or ""),
-        Fact(name="Version", text=run["version"] or ""),
-    ]
-    return [fact for fact in facts if fact.text]
 
 
 def _list_progress(run_id: str) -> list[Panel]:

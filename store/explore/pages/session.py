@@ -7,7 +7,6 @@ from urllib.parse import quote
 from store.errors import UnknownName
 from store.explore.page import charts
 from store.explore.page.model import Chart, Fact, Page, Panel, Row, Tab, View
-from store.explore.page.tables import format_value
 from store.explore.page.texts import show_steps
 
 PATH = "/session/{session}"
@@ -21,6 +20,7 @@ async def build(view: View) -> Page:
     if session is None:
         raise UnknownName(f"no session {view.parts['session'][:80]}", "See Agents.")
     values = {"session": session["session_id"]}
+    task, run = session["task_id"], session["run_id"]
     if view.choose_tab(*(one.name for one in _TABS)) == "steps":
         panels = [Panel(name="steps", values=values, template="steps", table="none",
                         prepare=show_steps, rows=_STEPS, is_required=True)]  # fmt: skip
@@ -38,36 +38,22 @@ async def build(view: View) -> Page:
         kind="Session",
         title=session["session_id"][:12],
         intro=session["problem"] or "",
-        facts=_list_facts(session),
+        facts=[
+            Fact(name="Task", text=session["task"], link=f"/task/{task}" if task else None),
+            Fact(name="Model", text=session["policy"] or "unknown"),
+            Fact(name="Harness", text=session["harness"]),
+            Fact(name="Outcome", text=session["outcome"]),
+            Fact(name="Source", text=session["source"]),
+            Fact(name="License", text=session["license"] or "none stated"),
+            Fact(name="Run", text=run and (session["run"] or run[:8]), link=f"/run/{run}"),
+            Fact(name="Prompt tokens", text=session["prompt_tokens"]),
+            Fact(name="Answer tokens", text=session["completion_tokens"]),
+            Fact(name="Cost, USD", text=session["cost_usd"]),
+        ],
         links=links,
         tabs=_TABS,
         panels=panels,
     )
-
-
-def _list_facts(session: Row) -> list[Fact]:
-    task, run = session["task_id"], session["run_id"]
-    facts = [
-        Fact(name="Task", text=session["task"] or "", link=f"/task/{task}" if task else None),
-        Fact(name="Model", text=session["policy"] or "unknown"),
-        Fact(name="Harness", text=session["harness"] or ""),
-        Fact(name="Outcome", text=session["outcome"] or ""),
-        Fact(name="Source", text=session["source"]),
-        Fact(name="License", text=session["license"] or "none stated"),
-    ]
-    if run:
-        facts.append(Fact(name="Run", text=session["run"] or run[:8], link=f"/run/{run}"))
-    numbers = {
-        "Prompt tokens": session["prompt_tokens"],
-        "Answer tokens": session["completion_tokens"],
-        "Cost, USD": session["cost_usd"],
-    }
-    facts += [
-        Fact(name=name, text=format_value(name, value))
-        for name, value in numbers.items()
-        if value is not None
-    ]
-    return [fact for fact in facts if fact.text]
 
 
 def _draw_tools(rows: list[Row]) -> list[Chart]:

@@ -47,6 +47,9 @@ async def build(view: View) -> Page:
     view.path = f"/task/{task['task_id']}"
     tab = view.choose_tab(*(one.name for one in _TABS))
     values: dict[str, Any] = {"task": task["task_id"]}
+    suite = f"{task['suite'] or 'none'} {task['suite_revision'] or ''}"
+    level = "" if task["level"] is None else f", level {task['level']}"
+    weak = "an answer without work passes it" if task["degenerate"] else ""
     choices: list[Choice] = []
     if tab == "kernels":
         choices, chosen = await _choose(view, task["task_id"])
@@ -67,27 +70,17 @@ async def build(view: View) -> Page:
         kind="Task",
         title=task["task"],
         intro=task["title"] or "",
-        facts=_list_facts(task),
+        facts=[
+            Fact(name="Suite", text=f"{suite}{level}"),
+            Fact(name="Family", text=task["family"], link=f"/tasks?family={task['family']}"),
+            Fact(name="Split", text=task["split"]),
+            Fact(name="Weak", text=weak, tone="bad"),
+            Fact(name="Id", text=task["task_id"][:12]),
+        ],
         tabs=_TABS,
         choices=choices,
         panels=panels,
     )
-
-
-def _list_facts(task: Row) -> list[Fact]:
-    level = "" if task["level"] is None else f", level {task['level']}"
-    facts = [
-        Fact(name="Suite", text=f"{task['suite'] or 'none'} {task['suite_revision'] or ''}{level}")
-    ]
-    if task["family"]:
-        facts.append(
-            Fact(name="Family", text=task["family"], link=f"/tasks?family={task['family']}")
-        )
-    if task["split"]:
-        facts.append(Fact(name="Split", text=task["split"]))
-    if task["degenerate"]:
-        facts.append(Fact(name="Weak", text="an answer without work passes it", tone="bad"))
-    return [*facts, Fact(name="Id", text=task["task_id"][:12])]
 
 
 async def _choose(view: View, task_id: str) -> tuple[list[Choice], dict[str, str | None]]:
