@@ -543,7 +543,8 @@ def test_what_is_right_and_ranks_nothing_is_disturbed(
             kernel(POSITIVE_WEIGHT, "return x.half().float() @ self.weight.half().float()"),
         ),
     }
-    assert set(kernels) == UNRANKED
+    # `test_diagnosis` judges where a kernel of its own is required.
+    assert set(kernels) == UNRANKED - {"custom_required"}
     for flag, (task, code) in kernels.items():
         row = judge_code(code, task)
         assert row["status"] == "correct", row

@@ -426,7 +426,7 @@ def test_an_extension_that_has_failed_is_not_compiled_again(builder: Any) -> Non
     assert held.hit
     [record] = held.folder.path.rglob("failed.json")
     record.write_text(json.dumps(told | {"message": "as on record"}), "utf-8")
-    failed = builder.compile(held, asked, {"0.py": code})
+    failed = builder.compile(held, asked)
     held.release()
     assert failed is not None
     assert "as on record" in failed.message + failed.detail
