@@ -61,10 +61,11 @@ def load_with_store(url: Path, files: dict[str, Path]) -> dict[str, float]:
 def load_with_duckdb(url: Path, files: dict[str, Path]) -> dict[str, float]:
     """Load with one INSERT..SELECT a table in a lake of the same layout; return seconds."""
     location = FolderLocation(url)
-    location.data.mkdir(parents=True)
+    for folder in (url, location.data):
+        folder.mkdir(parents=True, exist_ok=True)
     connection = connect()
     connection.execute("SET preserve_insertion_order = false")
-    attach(connection, location, writable=True)
+    attach(connection, location, writable=True, create=True)
     migrate.migrate(connection, catalog.load())
     seconds: dict[str, float] = {}
     for name, file in files.items():
