@@ -256,9 +256,11 @@ def rename_options(app: App, arguments: Sequence[str]) -> list[str]:
 def annotate_config(config: type) -> Any:
     """Return the annotation of a parameter that takes a member's Config as single options.
 
-    cyclopts takes a class without fields for one value, so such a Config is no parameter at all.
+    cyclopts takes a class without fields for one value, so such a Config is no parameter at all. It
+    looks types up in the module of the Config, which need not import those of a base's fields.
     """
     is_empty = is_dataclass(config) and not fields(config)
+    config.__init__.__annotations__ |= typing.get_type_hints(config, include_extras=True)
     return Annotated[config | None, Parameter(parse=False) if is_empty else Parameter(name="*")]
 
 

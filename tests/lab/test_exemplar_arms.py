@@ -76,10 +76,12 @@ class Stopwatch:
                 (row["kernel_id"], row["task_id"])
                 for row in lake.run("SELECT kernel_id, task_id FROM evaluations").rows()
             }
-        rows: dict[str, list[dict[str, Any]]] = {"evaluations": [], "timings": []}
+        rows: dict[str, list[dict[str, Any]]] = {"evaluations": [], "timings": [], "scans": []}
         for kernel, task in dict.fromkeys(wanted):
             if (kernel, task) in known:
                 continue
+            # A judge reads the text as well; no prompt shows a kernel that nobody has read.
+            rows["scans"].append(builders.scan({"kernel_id": kernel}))
             verdict = builders.evaluation(
                 {"kernel_id": kernel},
                 {"task_id": task},
@@ -90,7 +92,7 @@ class Stopwatch:
             speed = read_speed(codes[kernel])
             rows["timings"] += builders.session(verdict, [1.0] * 7, eager=[speed] * 7)
         with store.writer(self.lake, author="judge") as writer:
-            writer.append(rows, "verdicts")
+            writer.append({"runs": [builders.audit()], **rows}, "verdicts")
         return {pair: Stopwatch.Verdict() for pair in wanted}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ def test_every_member_of_a_room_follows_its_contract(room: str) -> None:
         module = one.load()
         assert all(hasattr(module, name) for name in CONTRACTS[room]), one.name
         assert one.about.endswith("."), one.name
+        # What the command line reads of its options, those of a base in another module too.
+        members.annotate_config(module.Config)
+        assert typing.get_type_hints(module.Config.__init__)
 
 
 def test_every_family_draws_tasks() -> None:
