@@ -569,14 +569,16 @@ class ClientRoutes:
         return _answer(await asyncio.to_thread(reads.read_task, task_id))
 
     def _collect(self) -> dict[str, dict[str, Any]]:
+        # Classes last: a judge that starts meanwhile may add one.
+        waiting, devices = self.queue.count_waiting(), self.queue.list_devices()
         classes: dict[str, dict[str, Any]] = {
             name: {"kind": kind, "queued": 0, "running": 0, "devices": 0, "quarantined": {}}
             for name, kind in self.queue.list_classes().items()
         }
-        for row in self.queue.count_waiting():
+        for row in waiting:
             what = "queued" if row["state"] in _QUEUED else "running"
             classes[row["device_class"]][what] += row["n"]
-        for device in self.queue.list_devices():
+        for device in devices:
             one = classes[device["device_class"]]
             if device["quarantine"] is not None:
                 one["quarantined"][device["device_id"]] = device["quarantine"]

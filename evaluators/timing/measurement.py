@@ -447,7 +447,14 @@ class Measurement:
         return bool(self._further)
 
     def time_further(self) -> None:
-        """Time the kernel by the other clocks."""
+        """Time the kernel by the other clocks; end to end by all of them if the gate slows it."""
+        self._time_clocks()
+        if is_slowed_by_gate(self._session):
+            # By bursts alone, work before a call would not count: their inputs are there earlier.
+            self._time(CLOCKS[self._kernel.device][1:])
+            self._time_clocks()
+
+    def _time_clocks(self) -> None:
         is_on_gpu = self._kernel.device == "cuda"
         workers = [self._kernel, *self._baselines.workers] if is_on_gpu else []
         with PinnedCores(workers) as cores:
@@ -473,9 +480,6 @@ class Measurement:
     def end(self) -> Session:
         """Return the session, with what its samples say about it. Raises Failed."""
         kernel, session = self._kernel, self._session
-        if is_slowed_by_gate(session):  # the next clock ranks, as where calls cannot be gated
-            flags, (session, *further) = session.flags, session.further
-            session.flags, session.further = flags, further
         self._watch.reject_busy()
         if self._checks.is_unverified:
             session.flags.add("timed_outputs_unverified")
@@ -503,10 +507,7 @@ class Block:
         draw: random.Random,
         checks: OutputChecks | None = None,
         watch: CpuWatch | None = None,
-        *,
-        can_burst: bool = False,
     ) -> None:
-        """Take what is measured. can_burst: without a session by the clock `gpu` before."""
         self._baselines = baselines
         self._kernel = kernel
         self._sources = sources
@@ -516,7 +517,7 @@ class Block:
         self._watch = watch
         self._arms: dict[str, SessionArm] = {}
         self._empty: dict[str, EmptyRounds] = {}
-        self._has_gated = can_burst
+        self._has_gated = False
         self._is_behind_gate = False
         self._checked_share = 0.0
 
@@ -757,9 +758,7 @@ def _time_eager_alone(
     """Return samples of eager that take turns only with its second process, in milliseconds."""
     alone = BaselineWorkers(baselines.main, baselines.control)
     alone.prepared["eager"] = 0.0
-    draw = random.Random(secrets.randbits(64))
-    can_burst = session.clock != "gpu" and session.inner_loops["eager"] > 1
-    block = Block(alone, None, sources, pool, draw, can_burst=can_burst)
+    block = Block(alone, None, sources, pool, random.Random(secrets.randbits(64)))
     again = block.begin(session.clock, plan, session.inner_loops["eager"], similar=session)
     begin = time.monotonic()
     fewest, most = _BLOCKS
