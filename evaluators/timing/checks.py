@@ -137,7 +137,7 @@ _LEAST = 0.8
 
 
 def is_slowed_by_gate(session: Session) -> bool:
-    """Whether the kernel takes longer by the clock `gpu` than it can work for a call of a burst.
+    """Whether the kernel's time by the clock `gpu` exceeds all the time that a burst leaves it.
 
     Calls on several streams wait for each other behind the gate for more than a millisecond. Early
     work is no explanation where even the time from the writing of the inputs is too short for it.

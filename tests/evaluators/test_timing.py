@@ -25,7 +25,7 @@ from evaluators.judging.bench import BaselineTask, BaselineWorkers, Bench
 from evaluators.judging.case import Case
 from evaluators.references.task import Reference
 from evaluators.sandbox.failures import Failed
-from evaluators.timing import candidate_process, checks
+from evaluators.timing import candidate_process, checks, measurement
 from evaluators.timing.checks import CpuWatch, KeptAnswers, check_floor, is_disturbed, mark_noise
 from evaluators.timing.intervals import classify_speedup, read_fallback_spreads, widen
 from evaluators.timing.measurement import check_eager_alone, prepare_eager_alone, should_stop
@@ -419,6 +419,16 @@ def test_a_session_has_rows_of_every_clock(judge_code: Judged, right_candidate: 
     for timing in row["timings"]:
         assert len(timing["samples_ms"]) == len(timing["blocks"]) == len(timing["positions"]) > 0
         assert min(timing["samples_ms"]) > 0
+
+
+def test_a_kernel_that_the_gate_slows_has_rows_of_the_other_clocks_alone(
+    judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only a GPU has a gate; `honest/gpu_own_stream` shows it there.
+    monkeypatch.setattr(measurement, "is_slowed_by_gate", lambda _: True)
+    row = judge_code(right_candidate)
+    assert row["status"] == "correct", row
+    assert {timing["clock"] for timing in row["timings"]} == {*CLOCKS["cpu"][1:]}
 
 
 @pytest.mark.slow
