@@ -235,7 +235,7 @@ def tell_medians(rows: list[Row]) -> Told:
         f"of {first['n']} tasks of {first['suite']} on {first['device']}."
     )
     if hardest is not first:
-        over = f"{hardest['baseline']}, the hardest baseline"
+        over = f"{hardest['baseline']}, the baseline that is hardest to beat"
         sentence += f" Over {over}, it is {show_times(hardest, 'p50')}."
     return sentence, charts.draw_medians("medians", {row["baseline"]: row for row in rows})
 
@@ -337,6 +337,9 @@ def tell_transfer(rows: list[Row]) -> Told:
 def tell_findings(rows: list[Row]) -> Told:
     """Tell the class of findings that was confirmed most."""
     first = rows[0]
+    found = f"{first['class']} is confirmed most often"
+    if not first["confirmed"]:
+        found = f"No finding is confirmed; kernels with {first['class']}"
     bars = [
         charts.Bar(
             label=row["class"],
@@ -345,8 +348,8 @@ def tell_findings(rows: list[Row]) -> Told:
         for row in rows[:_MOST_KERNELS]
     ]
     return (
-        f"Most findings are of {first['class']}: kernels with it {first['kernels']}, confirmed "
-        f"{first['confirmed']}, open {first['open']}, dismissed {first['dismissed']}.",
+        f"{found}: {first['confirmed']} confirmed, {first['open']} open and "
+        f"{first['dismissed']} dismissed.",
         charts.draw_bars("findings", bars, charts.Axis(label="kernels")),
     )
 
