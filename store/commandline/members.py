@@ -42,8 +42,6 @@ DeviceModel: TypeAlias = Annotated[str, Parameter(name="--device")]
 """The device model that figures of a publication are of, such as H100."""
 AuthorOption: TypeAlias = Annotated[str, Parameter(name="--author")]
 """Who wrote kernels: a name or id of table `policies`."""
-_RENAMED = {"--policy": ("--precision", "--author")}
-"""Options by their former names, which commands with one of the new ones still take."""
 
 _DEFECT = "This is a bug. The lines above show where it happened."
 
@@ -203,7 +201,7 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                     group.fill(arguments)
                 try:
                     app(
-                        rename_options(app, _move_common_options(app, arguments)),
+                        _move_common_options(app, arguments),
                         console=echo.open_console(),
                         error_console=echo.open_console(stderr=True),
                     )
@@ -227,30 +225,6 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
             echo.print_error(fault)
             sys.exit(fault.exit_code)
-
-
-def rename_options(app: App, arguments: Sequence[str]) -> list[str]:
-    """Replace former names of options in arguments, and print a note about each on stderr.
-
-    A former name stays as it is where the command has an option of that name, such as
-    `trainers rollout --policy`, or lacks the new ones.
-    """
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    renamed = list(arguments)
-    for position, word in enumerate(arguments[:end]):
-        option, has_value, value = word.partition("=")
-        if option not in _RENAMED:
-            continue
-        command = app.parse_commands(arguments)[1][-1]
-        names = {
-            name for argument in command.assemble_argument_collection() for name in argument.names
-        }
-        new = next((name for name in _RENAMED[option] if name in names), None)
-        if option in names or new is None:
-            continue
-        renamed[position] = new + has_value + value
-        echo.print_note(f"{option} is now {new}; the old name is accepted until version 0.7")
-    return renamed
 
 
 def annotate_config(config: type) -> Any:

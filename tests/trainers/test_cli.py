@@ -102,23 +102,3 @@ def test_refusals_say_what_there_is(trainers: Command, tmp_path: Path) -> None:
         assert all(text in done.stderr for text in texts), done.stderr
         assert "Traceback" not in done.stderr
     assert trainers("run", "my-way", "--stepz", "1").returncode != 0
-
-
-@pytest.mark.parametrize(
-    ("words", "new"),
-    [
-        (["evaluators", "run", "--on", "cpu"], "--precision"),
-        (["store", "import", "kernels", "missing"], "--author"),
-        (["store", "export", "kernelbench-run", "--out", "out"], "--author"),
-        (["pipelines", "run", "sft"], "--author"),
-    ],
-)
-def test_former_names_of_options_are_accepted_with_a_note(
-    tmp_path: Path, words: list[str], new: str
-) -> None:
-    lake = str(tmp_path / "lake")
-    store.writer(lake, author="tests").close()
-    done = commands.run([*words, "--policy", "fp32_strict", "--lake", lake], cwd=tmp_path)
-    note = f"--policy is now {new}; the old name is accepted until version 0.7\n"
-    assert done.stderr.startswith(note), done.stderr
-    assert "Traceback" not in done.stderr
