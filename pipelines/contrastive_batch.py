@@ -83,9 +83,18 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         dropped["task: no kernel to show"] = tasks.rows.num_rows - scored.num_rows
         dropped["task: no two kernels that differ"] = scored.num_rows - candidates.num_rows
         if scored.num_rows == 0:
-            raise _refuse_dropped(scores.dropped)
+            hint = '`store query "FROM withheld"` lists kernels that no dataset may hold, and why.'
+            if scores.dropped.get("not audited"):
+                hint = "`evaluators audit` reads the kernels that no audit of this lake has read."
+            why = ", ".join(f"{count} {reason}" for reason, count in scores.dropped.items())
+            raise EmptyDataset(f"no row is left: no scored kernel may be shown ({why})", hint)
         if candidates.num_rows == 0:
-            raise _refuse_equal(device)
+            raise EmptyDataset(
+                f"no row is left: no task has two kernels on {device} whose scores differ, nor one "
+                "that differs from the reference",
+                "`pipelines run contrastive-batch --explain TASK` draws the intervals of the "
+                "scores. Measure more kernels: `evaluators run`.",
+            )
     exemplars = draw(lake, candidates, placed, config, request)
     rows = query(
         lake,
@@ -102,16 +111,25 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         eligible=eligible,
     )
     dropped["row: duplicate"] = pc.count_distinct(exemplars["row_index"]).as_py() - rows.num_rows
-    choices = {
+    notes = {
         "strategy": config.strategy,
         "evidence": config.evidence,
         "baseline": config.baseline,
-    }
+    } | notes
+    # Exemplars whose score is implied for the device, and not published.
+    if short := pc.sum(rows["reference_shown"]).as_py():
+        notes["reference shown as 1.00x"] = f"{short} rows, which have fewer exemplars than asked"
+    shown = rows.select(["exemplar_devices", "exemplar_implied"]).to_pylist()
+    others = sum(place != device for row in shown for place in row["exemplar_devices"])
+    implied = sum(sum(row["exemplar_implied"]) for row in shown)
+    for what, count in (("for other GPUs", others), ("implied by two", implied)):
+        if count:
+            notes[f"speedups {what}"] = f"{count} exemplars, named as such in the prompts"
     kind = pa.repeat(config.device_kind or find_device_kind(lake, device), rows.num_rows)
     return Selection(
         rows=name_clock(rows.append_column("_device_kind", kind), config.clock),
         dropped={why: count for why, count in dropped.items() if count},
-        notes=choices | notes | _describe_stand_ins(rows, device),
+        notes=notes,
     )
 
 
@@ -244,23 +262,6 @@ def _draw_interval(low: float, score: float, high: float, lowest: float, highest
     return "".join(cells)
 
 
-def _refuse_dropped(dropped: dict[str, int]) -> EmptyDataset:
-    hint = '`store query "FROM withheld"` lists kernels that no dataset may hold, and why.'
-    if dropped.get("not audited"):
-        hint = "`evaluators audit` reads the kernels that no audit of this lake has read."
-    why = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-    return EmptyDataset(f"no row is left: no scored kernel may be shown ({why})", hint)
-
-
-def _refuse_equal(device: str | None) -> EmptyDataset:
-    return EmptyDataset(
-        f"no row is left: no task has two kernels on {device} whose scores differ, nor one that "
-        "differs from the reference",
-        "`pipelines run contrastive-batch --explain TASK` draws the intervals of the scores. "
-        "Measure more kernels: `evaluators run`.",
-    )
-
-
 def _find_scores(
     lake: store.Lake, config: Config, request: Request, tasks: pa.Table
 ) -> Scores | None:
@@ -283,25 +284,3 @@ def _find_scores(
 def _make_empty_scores() -> Relation:
     """Return an empty table with the columns of scored kernels."""
     return Relation(sql=sql("contrastive_batch", "nothing_scored"))
-
-
-def _describe_stand_ins(rows: pa.Table, device: str | None) -> dict[str, str]:
-    """Return notes on exemplars whose score is implied for the device, and not published."""
-    import pyarrow.compute as pc
-
-    notes: dict[str, str] = {}
-    short = pc.sum(rows["reference_shown"]).as_py() or 0
-    if short:
-        notes["reference shown as 1.00x"] = f"{short} rows, which have fewer exemplars than asked"
-    shown = rows.select(["exemplar_devices", "exemplar_implied"]).to_pylist()
-    counts = {
-        "speedups for other GPUs": sum(
-            place != device for row in shown for place in row["exemplar_devices"]
-        ),
-        "speedups implied by two": sum(sum(row["exemplar_implied"]) for row in shown),
-    }
-    return notes | {
-        what: f"{count} exemplars, named as such in the prompts"
-        for what, count in counts.items()
-        if count
-    }

@@ -3,10 +3,15 @@
 A user's own trainer can use the names below; each is imported on first use.
 """
 
+# What is imported for type checkers is what the room exports.
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from store.exports import load_lazily
 
 if TYPE_CHECKING:
     from trainers.models.loading import compute_policy_id, find_model
@@ -14,31 +19,4 @@ if TYPE_CHECKING:
     from trainers.runs.job import Job, Training
     from trainers.runs.recording import Run, begin_run
 
-__all__ = [
-    "Completion",
-    "Job",
-    "Policy",
-    "Run",
-    "Sampling",
-    "Serving",
-    "Training",
-    "begin_run",
-    "compute_policy_id",
-    "find_model",
-    "open_policy",
-]
-
-_MODULES = {
-    "trainers.models.loading": ("compute_policy_id", "find_model"),
-    "trainers.policies.interface": ("Completion", "Policy", "Sampling", "Serving", "open_policy"),
-    "trainers.runs.job": ("Job", "Training"),
-    "trainers.runs.recording": ("Run", "begin_run"),
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name on first use."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = load_lazily(__name__, __file__)

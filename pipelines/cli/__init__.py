@@ -1,1 +1,1 @@
-"""The `pipelines` command, and one pipeline described for the terminal."""
+"""The `pipelines` command."""

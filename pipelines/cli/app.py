@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from pipelines.contract import Request
+from pipelines.rendering.templates import template_hash
+from pipelines.selection.queries import OURS, OWN
+from store import read_description
 from store.commandline import echo, members
 from store.commandline.echo import show_progress
 from store.commandline.members import CommandApp, Common, Format, Member, make_room_app
@@ -21,6 +28,7 @@ from store.errors import DatasetError
 
 if TYPE_CHECKING:
     from pipelines.datasets.job import Dataset, Job
+
 
 _DEFAULT = Common()
 _NEEDED = ("Config", "DATASET_TYPE", "TEMPLATE", "render", "select")
@@ -57,10 +65,37 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     name
         Name of the pipeline.
     """
-    from pipelines.cli.description import describe
-
     one = members.find_member("pipelines", name)
     echo.print_lines(describe(one, _load(one)))
+
+
+def describe(member: Member, module: ModuleType) -> str:
+    """Return a pipeline as text: what it makes, its options, its template and its SQL."""
+    lines = [(module.__doc__ or member.about).strip(), ""]
+    lines += [f"makes      {module.DATASET_TYPE} rows"]
+    lines += [f"file       {member.file}"]
+    lines += [f"template   {module.TEMPLATE} ({template_hash(module.TEMPLATE)[:12]})"]
+    for root in (OURS, OWN):
+        for file in sorted((root / member.file.stem).glob("*.sql")):
+            lines.append(f"sql        {file.name}: {read_description(file.read_text('utf-8'))}")
+    lines += ["", "options"]
+    for kind in (module.Config, Request):
+        # The text of an option is the string under its field, in the class that declares it.
+        texts: dict[str, str] = {}
+        for part in reversed(kind.__mro__[:-1]):
+            declared = ast.parse(inspect.getsource(part)).body[0]
+            assert isinstance(declared, ast.ClassDef)
+            for before, after in itertools.pairwise(declared.body):
+                match before, after:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(text)):
+                        texts[name] = " ".join(str(text).split())
+                    case _:
+                        pass
+        for option in fields(kind):
+            default = "none" if option.default is None else option.default
+            name = option.name.replace("_", "-")
+            lines.append(f"  --{name:<14} {texts.get(option.name, '')} [{default}]")
+    return "\n".join(lines)
 
 
 def _make_command(one: Member) -> Callable[..., None]:
@@ -98,7 +133,13 @@ def _make_command(one: Member) -> Callable[..., None]:
                 max_tokens=max_tokens,
             )
             if explain is not None:
-                _explain(job, explain)
+                if not hasattr(module, "explain"):
+                    raise DatasetError(
+                        f"{job.pipeline} draws no exemplars that it could explain",
+                        "Try `pipelines run contrastive-batch --explain TASK`.",
+                    )
+                console = echo.open_console(width=None if sys.stdout.isatty() else 100)
+                console.print(module.explain(lake, job.config, job.request, explain))
             elif dry_run:
                 _preview(job, format, common)
             else:
@@ -133,8 +174,7 @@ def _make_command(one: Member) -> Callable[..., None]:
 
 
 def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
-    from pipelines.datasets.materialize import write_dataset
-    from pipelines.datasets.record import record_dataset
+    from pipelines.datasets.materialize import record_dataset, write_dataset
 
     started_at = datetime.now(UTC)
     with show_progress(quiet=common.quiet) as progress:
@@ -145,7 +185,9 @@ def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
         if recorded is None:
             echo.print_note("the lake already has a record of this dataset")
     if format == "table":
-        echo.print_result(_summarize(dataset, folder))
+        echo.print_result(
+            f"{job.name}: {dataset.rows} rows → {folder} (snapshot {job.lake.snapshot})"
+        )
     else:
         _write_facts(dataset, format, path=str(folder))
 
@@ -168,41 +210,22 @@ def _preview(job: Job, format: Format, common: Common) -> None:
     )
 
 
-def _explain(job: Job, task: str) -> None:
-    explain = getattr(job.module, "explain", None)
-    if explain is None:
-        raise DatasetError(
-            f"{job.pipeline} draws no exemplars that it could explain",
-            "Try `pipelines run contrastive-batch --explain TASK`.",
-        )
-    console = echo.open_console(width=None if sys.stdout.isatty() else 100)
-    console.print(explain(job.lake, job.config, job.request, task))
-
-
-def _summarize(dataset: Dataset, folder: Path) -> str:
-    job = dataset.job
-    return f"{job.name}: {dataset.rows} rows → {folder} (snapshot {job.lake.snapshot})"
-
-
 def _report(dataset: Dataset, more: list[str], write: Callable[[str], None]) -> None:
     """Print the dataset and the rows that were left out, one fact per line."""
-    job = dataset.job
+    job, dropped = dataset.job, list[str]()
+    for reason, count in dataset.dropped.items():  # such as 3 tasks: test split
+        what, colon, why = reason.partition(":")
+        dropped.append(f"{count} {what}{'' if count == 1 else 's'}{colon}{why}")
     lines = [
         f"rows       {dataset.rows} {dataset.dataset_type} ({job.split} split)",
         f"tokens     {dataset.tokens} ({job.counter.words})",
         *(f"{name:<10} {value}" for name, value in dataset.notes.items()),
-        *(f"left out   {_say_dropped(*one)}" for one in dataset.dropped.items()),
+        *(f"left out   {line}" for line in dropped),
         f"snapshot   {job.lake.snapshot} of lake {job.lake.lake_id}",
         *more,
     ]
     for line in lines:
         write(line)
-
-
-def _say_dropped(reason: str, count: int) -> str:
-    """Return a reason such as "task: test split" with its number of tasks, kernels or rows."""
-    what, colon, why = reason.partition(":")
-    return f"{count} {what}{'' if count == 1 else 's'}{colon}{why}"
 
 
 def _write_facts(dataset: Dataset, format: Format, **more: Any) -> None:

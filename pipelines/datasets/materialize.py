@@ -8,15 +8,17 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.contract import Message, Row, Selection
+import store
+from pipelines.contract import Kernel, Message, Row, Selection, Task
 from pipelines.datasets import card
 from pipelines.datasets.job import Dataset, Job
 from pipelines.rendering.templates import template_hash
+from pipelines.selection.queries import query, sql
 from pipelines.selection.rules import apply_rules
-from pipelines.selection.texts import fetch_texts
 from store import faults
 from store.commandline import outputs
 from store.commandline.echo import Progress, ignore_progress
@@ -25,6 +27,40 @@ from store.ids import prompt_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+SLAB_ROWS = 20_000
+"""Rows whose texts are in memory at a time: one scan of the kernels' ids each."""
+
+
+def fetch_texts(
+    lake: store.Lake, rows: pa.Table, batch_rows: int
+) -> Iterator[tuple[pa.Table, list[Row]]]:
+    """Yield rows in batches, together with the rows for the renderer."""
+    for start in range(0, rows.num_rows, SLAB_ROWS):
+        slab = rows.slice(start, SLAB_ROWS)
+        ids = slab.select(["task_id", "kernel_ids"])
+        tasks = {
+            row["task_id"]: Task(**row)
+            for row in query(lake, sql("shared", "task_texts"), slab=ids).to_pylist()
+        }
+        kernels: dict[str, Kernel] = {}
+        for row in query(lake, sql("shared", "kernel_texts"), slab=ids).to_pylist():
+            files = tuple((part["path"], part["code"]) for part in row.pop("other_files") or ())
+            kernels[row["kernel_id"]] = Kernel(**row, other_files=files)
+        for inner in range(0, slab.num_rows, batch_rows):
+            batch = slab.slice(inner, batch_rows)
+            yield (
+                batch,
+                [
+                    Row(
+                        task=tasks[columns["task_id"]],
+                        kernels=tuple(kernels[kernel_id] for kernel_id in columns["kernel_ids"]),
+                        columns=columns,
+                    )
+                    for columns in batch.to_pylist()
+                ],
+            )
 
 
 log = logging.getLogger(__name__)
@@ -355,3 +391,50 @@ class Shards:
         if self._writer is not None:
             self._writer.close()
         self._writer, self._rows = None, 0
+
+
+def record_dataset(dataset: Dataset, folder: Path, started_at: datetime) -> int | None:
+    """Append the run, the dataset and its rows to the lake; None if the lake has it."""
+    import pyarrow as pa
+
+    job, dataset_id = dataset.job, dataset.dataset_id
+    recipe = json.dumps(job.recipe(), sort_keys=True)
+    lineage = pa.concat_tables(dataset.lineage)
+    rows = lineage.append_column(
+        "dataset_id", pa.repeat(pa.scalar(dataset_id), lineage.num_rows)
+    ).append_column("row_index", pa.array(range(lineage.num_rows), pa.int64()))
+    rows = rows.append_column("split", pa.repeat(pa.scalar(job.split), lineage.num_rows))
+    common = {"lake_id": job.lake.lake_id, "snapshot_id": job.lake.snapshot}
+    run = store.make_run(
+        kind="pipeline",
+        name=job.pipeline,
+        config=recipe,
+        lake_id=job.lake.lake_id,
+        snapshot_id=job.lake.snapshot,
+        started_at=started_at,
+    )
+    described = common | {
+        "dataset_id": dataset_id,
+        "run_id": run["run_id"],
+        "name": job.name,
+        "pipeline": job.pipeline,
+        "dataset_type": dataset.dataset_type,
+        "purpose": job.request.purpose,
+        "recipe": recipe,
+        "seed": job.request.seed,
+        "content_hash": dataset.content_hash,
+        "rows": dataset.rows,
+        "tokens": dataset.tokens,
+        "path": str(folder.resolve()),
+    }
+    with store.writer(job.lake.url, author=f"pipelines {job.pipeline}") as writer:
+        return writer.load(
+            {
+                "runs": [run],
+                "run_ends": [store.make_end(run["run_id"])],
+                "datasets": [described],
+                "dataset_rows": rows,
+            },
+            f"dataset {job.name}: {dataset.rows} rows",
+            bundle_id=store.ids.content_id("dataset", dataset_id),
+        )

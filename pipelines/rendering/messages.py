@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pipelines.contract import Kernel, Message, Row, describe_baseline
+from pipelines.contract import Message, Row, describe_baseline
 from pipelines.rendering.templates import describe_sizes, render, render_files, render_task
 from store.code.constants import read_constants
 from store.schema.clocks import describe_clock
@@ -95,10 +95,10 @@ def render_improvement(row: Row) -> dict[str, list[Message]]:
         "exemplar_implied": unimplied,
     }
     scores: list[float] = columns["exemplar_scores"]
-    facts = [
-        one | {"constants": _read_all_constants(kernel)}
-        for one, kernel in zip(columns["_facts"], row.kernels, strict=True)
-    ]
+    facts: list[dict[str, Any]] = []
+    for known, kernel in zip(columns["_facts"], row.kernels, strict=True):
+        texts = [kernel.code, *(text for _, text in kernel.other_files)]
+        facts.append(known | {"constants": read_constants("\n".join(texts))})
     # Equal scores as shown: the first of them is named.
     fastest = max(range(len(shown)), key=lambda place: (scores[place], -place))
     text = render(
@@ -116,11 +116,6 @@ def render_improvement(row: Row) -> dict[str, list[Message]]:
         "prompt": render_contrast(replace(row, kernels=shown, columns=columns)),
         "completion": [{"role": "assistant", "content": text}],
     }
-
-
-def _read_all_constants(kernel: Kernel) -> dict[str, int]:
-    texts = [kernel.code, *(text for _, text in kernel.other_files)]
-    return read_constants("\n".join(texts))
 
 
 def _describe_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

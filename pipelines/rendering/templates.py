@@ -69,10 +69,13 @@ def render_files(kernel: Kernel) -> str:
     if not kernel.other_files:
         return fence(kernel.code, languages.find_fence(kernel.path))
     parts = [(kernel.path, kernel.code), *kernel.other_files]
-    # A path is foreign text too; as a code span of one line it is harmless.
-    return "\n\n".join(
-        f"File {_span(path)}:\n\n{fence(code, languages.find_fence(path))}" for path, code in parts
-    )
+    blocks: list[str] = []
+    for path, code in parts:
+        # A path is foreign text too; as a code span of one line it is harmless.
+        ticks = "`" * (max(map(len, re.findall("`+", path)), default=0) + 1)
+        block = fence(code, languages.find_fence(path))
+        blocks.append(f"File {ticks}{_line(path)}{ticks}:\n\n{block}")
+    return "\n\n".join(blocks)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -89,11 +92,6 @@ def describe_sizes(axes: str | None) -> str:
     """
     values = json.loads(axes or "{}")
     return ", ".join(f"{_line(name)} = {_line(str(values[name]))}" for name in sorted(values))
-
-
-def _span(text: str) -> str:
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    return f"{'`' * (longest + 1)}{_line(text)}{'`' * (longest + 1)}"
 
 
 def _line(text: str) -> str:

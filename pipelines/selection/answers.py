@@ -78,9 +78,17 @@ def select_answers(
         of = f" of author {policy}" if policy else ""
         of += f" of round {round}" if round is not None else ""
         of += " with an analysis and a design" if with_words else ""
+        hint = "Judge kernels first: `evaluators run`."
+        claims = "SELECT 1 FROM claims WHERE metric = 'speedup' AND kernel_id IS NOT NULL LIMIT 1"
+        if evidence == "claimed":
+            hint = "Import published kernels first: `store import --help`."
+        elif lake.run(claims).one():
+            hint = (
+                "The lake holds published kernels: --evidence claimed takes them as correct and "
+                f"marks every row. {hint}"
+            )
         raise EmptyDataset(
-            f"no row is left: no correct kernel{of} at snapshot {lake.snapshot}",
-            _hint_where_to_look(lake, evidence),
+            f"no row is left: no correct kernel{of} at snapshot {lake.snapshot}", hint
         )
     rows = rows.append_column("evidence", pa.repeat(evidence, rows.num_rows))
     return Selection(rows=rows, dropped=dropped, notes={"evidence": evidence})
@@ -89,16 +97,3 @@ def select_answers(
 def _count_reasons(reasons: pa.ChunkedArray) -> dict[str, int]:
     counts = Counter(reasons.drop_null().to_pylist())
     return {f"kernel: {reason}": count for reason, count in sorted(counts.items())}
-
-
-def _hint_where_to_look(lake: store.Lake, evidence: Evidence) -> str:
-    if evidence == "claimed":
-        return "Import published kernels first: `store import --help`."
-    hint = "Judge kernels first: `evaluators run`."
-    published = "SELECT 1 FROM claims WHERE metric = 'speedup' AND kernel_id IS NOT NULL LIMIT 1"
-    if evidence == "measured" and lake.run(published).one():
-        hint = (
-            "The lake holds published kernels: --evidence claimed takes them as correct and marks "
-            "every row. " + hint
-        )
-    return hint

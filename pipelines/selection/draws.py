@@ -122,19 +122,14 @@ def draw(
 
 def check_options(options: DrawOptions) -> None:
     """Raise DatasetError, naming the option, if a constant of the draw is out of its range."""
-    for option, value, least in (
-        ("exemplars", options.exemplars, 1),
-        ("islands", options.islands, 1),
-        ("per-task", 1 if options.per_task is None else options.per_task, 1),
-    ):
-        if value < least:
-            raise DatasetError(f"--{option} {value} is too few", f"Give {least} or more.")
-    for option, positive in (
-        ("temperature", options.temperature),
-        ("bucket-width", options.bucket_width),
-    ):
-        if not positive > 0:
-            raise DatasetError(f"--{option} {positive} is not above 0", "Give a positive number.")
+    for name in ("exemplars", "islands", "per_task"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            option = name.replace("_", "-")
+            raise DatasetError(f"--{option} {value} is too few", "Give 1 or more.")
+    for name in ("temperature", "bucket_width"):
+        if not (value := getattr(options, name)) > 0:
+            option = name.replace("_", "-")
+            raise DatasetError(f"--{option} {value} is not above 0", "Give a positive number.")
     if options.bucket_width < _NARROWEST:
         raise DatasetError(
             f"--bucket-width {options.bucket_width} is too narrow", f"Give {_NARROWEST:g} or more."

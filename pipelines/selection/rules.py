@@ -12,8 +12,6 @@ from pipelines.selection.queries import Relation, keep, query, sql
 from store.errors import LeakageFound
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     import store
 
 
@@ -89,9 +87,25 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
     """
     import pyarrow as pa
 
-    picked = _number_rows(selection.rows)
+    picked = selection.rows.select(["task_id", "kernel_ids"]).append_column(
+        "row_index", pa.array(range(selection.rows.num_rows), pa.int64())
+    )
     exclusions = find_exclusions(lake, request)
-    _refuse_leaks(lake, picked, exclusions)
+    leaks = query(
+        lake, sql("shared", "leaks"), picked=picked, held_out=exclusions.held_out
+    ).to_pylist()
+    if leaks:
+        named = ", ".join(f"{leak['name']} ({leak['task_id'][:12]})" for leak in leaks[:3])
+        more = f" and {len(leaks) - 3} more" if len(leaks) > 3 else ""
+        raise LeakageFound(
+            f"{len(leaks)} tasks of the test split would reach training rows: {named}{more}",
+            "Join `asked` in the pipeline's SQL, or make prompts for evaluation with "
+            "--purpose eval.",
+        )
+    [unaudited] = query(lake, sql("shared", "unaudited_tasks"), picked=picked).to_pylist()
+    if unaudited["tasks"]:
+        note = {"not audited": f"{unaudited['tasks']} tasks (`evaluators tasks`)"}
+        selection = replace(selection, notes=selection.notes | note)
     tainted = query(
         lake,
         sql("shared", "tainted"),
@@ -100,7 +114,6 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
         unfit=exclusions.unfit,
         excluded=exclusions.excluded,
     ).to_pylist()
-    selection = replace(selection, notes=selection.notes | _describe_unaudited(lake, picked))
     if not tainted:
         return selection
     bad = {row["row_index"] for row in tainted}
@@ -110,33 +123,4 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
         selection,
         rows=selection.rows.filter(kept),
         dropped=selection.dropped | {f"row: {reason}": counts[reason] for reason in sorted(counts)},
-    )
-
-
-def _describe_unaudited(lake: store.Lake, picked: pa.Table) -> dict[str, str]:
-    [counts] = query(lake, sql("shared", "unaudited_tasks"), picked=picked).to_pylist()
-    tasks = counts["tasks"]
-    return {"not audited": f"{tasks} tasks (`evaluators tasks`)"} if tasks else {}
-
-
-def _refuse_leaks(lake: store.Lake, picked: pa.Table, exclusions: Exclusions) -> None:
-    leaks = query(
-        lake, sql("shared", "leaks"), picked=picked, held_out=exclusions.held_out
-    ).to_pylist()
-    if not leaks:
-        return
-    named = ", ".join(f"{leak['name']} ({leak['task_id'][:12]})" for leak in leaks[:3])
-    more = f" and {len(leaks) - 3} more" if len(leaks) > 3 else ""
-    raise LeakageFound(
-        f"{len(leaks)} tasks of the test split would reach training rows: {named}{more}",
-        "Join `asked` in the pipeline's SQL, or make prompts for evaluation with --purpose eval.",
-    )
-
-
-def _number_rows(rows: pa.Table) -> pa.Table:
-    """Return row_index, task_id and kernel_ids of rows."""
-    import pyarrow as pa
-
-    return rows.select(["task_id", "kernel_ids"]).append_column(
-        "row_index", pa.array(range(rows.num_rows), pa.int64())
     )

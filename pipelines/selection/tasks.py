@@ -48,27 +48,22 @@ def select_tasks(lake: store.Lake, request: Request) -> Tasks:
     )
     dropped = Counter(reason for reason in tasks["dropped"].to_pylist() if reason is not None)
     if tasks.num_rows == sum(dropped.values()):
-        raise _refuse_no_task(lake, request, dropped, tasks.num_rows)
+        if request.tasks is not None:
+            why = ", ".join(f"{reason}: {dropped[reason]}" for reason in sorted(dropped))
+            raise EmptyDataset(
+                f"none of the wanted tasks is for purpose {request.purpose}"
+                + (f" ({why})" if why else ""),
+                "--purpose chooses the split; `store show TASK` names the split of a task.",
+            )
+        side = "test" if request.purpose == "eval" else "train"
+        raise EmptyDataset(
+            f"no task of the {side} split among the {tasks.num_rows} tasks of snapshot "
+            f"{lake.snapshot}",
+            "`store import starter` brings tasks of both splits.",
+        )
     return Tasks(
         rows=tasks.filter(pc.is_null(tasks["dropped"])).select(["task_id"]),
         dropped={f"task: {reason}": dropped[reason] for reason in sorted(dropped)},
-    )
-
-
-def _refuse_no_task(
-    lake: store.Lake, request: Request, dropped: Counter[str], known: int
-) -> EmptyDataset:
-    side = "test" if request.purpose == "eval" else "train"
-    if request.tasks is not None:
-        why = ", ".join(f"{reason}: {dropped[reason]}" for reason in sorted(dropped))
-        return EmptyDataset(
-            f"none of the wanted tasks is for purpose {request.purpose}"
-            + (f" ({why})" if why else ""),
-            "--purpose chooses the split; `store show TASK` names the split of a task.",
-        )
-    return EmptyDataset(
-        f"no task of the {side} split among the {known} tasks of snapshot {lake.snapshot}",
-        "`store import starter` brings tasks of both splits.",
     )
 
 

@@ -25,7 +25,7 @@ from pipelines import (
     sft,
 )
 from pipelines.contract import Request
-from pipelines.datasets import card, materialize, record
+from pipelines.datasets import card, materialize
 from store.errors import DatasetError, EmptyDataset, ExportRefused
 
 ROOT = Path(__file__).parents[2]
@@ -154,7 +154,7 @@ def test_a_dataset_is_recorded_with_its_lineage(
     made, known = rows_and_ids
     lake = lake_of(made)
     dataset, folder = materialize.write_dataset(make_job(lake, per_task=3), tmp_path / "out")
-    snapshot = record.record_dataset(dataset, folder, NOW)
+    snapshot = materialize.record_dataset(dataset, folder, NOW)
     assert snapshot == lake.snapshot + 1
     with store.open(lake.url) as later:
         [stored] = later.sql("FROM datasets").rows()
@@ -183,7 +183,7 @@ def test_the_same_dataset_twice_is_harmless(
     lake = lake_of(rows_and_ids[0])
     for expected in (True, False):
         dataset, folder = materialize.write_dataset(make_job(lake), tmp_path / "out")
-        assert (record.record_dataset(dataset, folder, NOW) is not None) == expected
+        assert (materialize.record_dataset(dataset, folder, NOW) is not None) == expected
     with store.open(lake.url) as later:
         counts = later.sql(
             "SELECT (SELECT count(*) FROM datasets) AS datasets, "

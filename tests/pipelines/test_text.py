@@ -14,7 +14,7 @@ from jinja2 import UndefinedError
 from pipeline_lakes import Rows, code_of
 
 from pipelines import contrastive_batch, fence, prompt_id, render, render_files, template_hash
-from pipelines.cli.description import describe
+from pipelines.cli.app import describe
 from pipelines.contract import Kernel, Row, Task
 from store.commandline import echo, members
 from store.errors import UnknownName
