@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from store.errors import UnknownName
-from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from store.lake.location import Location
+    from store.lake.reader import Lake
 
 
 TASKS = Path(__file__).parent / "sql" / "names" / "tasks.sql"
@@ -292,6 +292,8 @@ def find_state(location: Location, run: Mapping[str, Any]) -> str:
     # Ask before reading again: a run stores its end before it gives up its lease.
     if location.find_held([run["run_id"]]):
         return "running"
+    from store.lake.reader import Lake
+
     with Lake(location) as newest:
         row = newest.run("SELECT state FROM run_states WHERE run_id = $1", [run["run_id"]]).one()
     if row is not None and row["state"] != "open":

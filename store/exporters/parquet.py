@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from store.exporters.writing.run import Tables, stream_tables
 from store.lake.reader import Lake
 
@@ -19,8 +21,6 @@ def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
     It is a file, or, above FILE_ROWS rows, a folder of part-00000.parquet and so on, as Spark, Ray
     Data and Polars read it.
     """
-    import pyarrow.parquet as pq
-
     rows = files = 0
     for name, stream in stream_tables(lake, config):
         target = folder / f"{name}.parquet"

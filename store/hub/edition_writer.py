@@ -17,7 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from store import __version__, ids
 from store.commandline.escape import quote_name
@@ -32,10 +37,7 @@ from store.lake.sql_files import read_sql
 from store.schema import catalog, row_checks
 from store.schema.catalog import Catalog, Table
 from store.upkeep.maintenance import require_whole
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+from store.writing.bundle import conform
 
 MANIFEST = EDITION_MANIFEST
 CATALOG = "catalog.sqlite"
@@ -141,9 +143,6 @@ def write_edition(
         FlywheelError: a data file is damaged, or the folder of a dataset differs from the lake's
             record.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     moment = lake.run(
         lake.location.qualify(
             f"SELECT snapshot_time AS moment FROM {METADATA}.ducklake_snapshot "
@@ -277,8 +276,6 @@ def _keep_later_rows(
 
 
 def _merge_keys(parts: list[pa.Table | None]) -> pa.Table:
-    import pyarrow as pa
-
     whole = pa.concat_tables([one for one in parts if one is not None])
     return whole.group_by(whole.column_names, use_threads=False).aggregate([])
 
@@ -340,10 +337,6 @@ def _write_table(
     left_out: Mapping[str, pa.Table],
     holding: list[str],
 ) -> None:
-    import pyarrow as pa
-
-    from store.writing.bundle import conform
-
     gone = left_out.get(table.name)
     if gone is not None:
         made.left_out[table.name] = gone.num_rows
@@ -438,9 +431,6 @@ def _write_dataset(
     `holding` receives the rows that contain a secret. Raises FlywheelError if the folder of the
     dataset differs from the lake's record.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     name = str(record["name"])
     if name in lake.catalog.tables or name in made.datasets or not _SAFE_NAME.fullmatch(name):
         raise FlywheelError(
@@ -529,9 +519,6 @@ def _check_folder(
     folder: Path, files: list[Path], record: Mapping[str, Any], rows: pa.Table
 ) -> str:
     """Return the split of a dataset's files; raise if they differ from the lake's record."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     again = "Make it again with `pipelines run`, at the same snapshot and with the same options."
     try:
         stated = json.loads((folder / "recipe.json").read_text("utf-8"))["dataset_id"]
@@ -602,8 +589,6 @@ def write_shards(
     files. Rows added at the end therefore leave every file except the last one unchanged. Without
     rows there is no file, because `datasets` cannot read an empty one.
     """
-    import pyarrow.parquet as pq
-
     made: list[Shard] = []
     groups = _cut_groups(schema, batches)
     group, total = next(groups, None), 0
@@ -646,8 +631,6 @@ def _cut_groups(
 
     A group consists of blocks of BLOCK_ROWS rows, wherever batches end; the last one has the rest.
     """
-    import pyarrow as pa
-
     waiting, blocks, size = schema.empty_table(), list[pa.Table](), 0
     for batch in batches:
         waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
@@ -664,9 +647,6 @@ def _cut_groups(
 
 
 def _count_bytes(values: Any) -> int:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = values.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return 4 * len(values) + _count_bytes(pc.list_flatten(values))
@@ -700,8 +680,6 @@ def write_catalog(
     target = folder / CATALOG
     target.unlink(missing_ok=True)
     # Let DuckLake create the tables and register the files.
-    import duckdb
-
     connection = attachment.connect()
     try:
         attachment.attach(connection, location.FolderLocation(folder), writable=True, create=True)

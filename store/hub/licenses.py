@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from store.errors import RowsRejected
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 REDISTRIBUTABLE = frozenset(
     {
@@ -75,8 +73,6 @@ def survey(lake: Lake, own: str | None) -> Licenses:
     Args:
         own: License that the publisher grants for texts that the lake's own runs wrote.
     """
-    import pyarrow as pa
-
     lake.keep("_licenses", read_sql(__file__, "licenses"), {"own": own})
     grouped = lake.run(
         'SELECT "table", license, needed, count(*) AS n FROM _licenses GROUP BY ALL ORDER BY ALL'

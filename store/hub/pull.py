@@ -21,7 +21,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import store
 from store import ids
@@ -44,10 +49,7 @@ from store.schema import row_checks
 from store.schema.catalog import Table
 from store.schema.row_checks import EXAMPLES, describe_rows
 from store.schema.sql_text import quote_names
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
+from store.writing.bundle import conform
 
 STAYS = ("catalogs", "tags", "ingest_log", "file_checksums", "kernel_features")
 """Tables about snapshots or files of their own lake, or derived from other tables."""
@@ -112,9 +114,6 @@ class IncomingTable:
 
         Raises ImportFailed if a file lacks a column that the catalog requires, or has one twice.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         number = 0
         for file in self.files:
             opened = pq.ParquetFile(file)
@@ -137,8 +136,6 @@ class IncomingTable:
 
     def new_rows(self) -> Iterator[pa.Table]:
         """Yield the rows to store."""
-        import pyarrow as pa
-
         for rows, mask in zip(self.batches(), self.fresh, strict=True):
             if mask.any():
                 yield rows.filter(pa.array(mask))
@@ -152,16 +149,12 @@ class IncomingFeatures(IncomingTable):
 
     def batches(self) -> Iterator[pa.Table]:
         """Yield the keys of the features for each batch of kernels."""
-        import pyarrow as pa
-
         for rows in self.kernels.batches():
             version = pa.array([features.EXTRACTOR_VERSION] * rows.num_rows, pa.int32())
             yield rows.select(["kernel_id"]).append_column("extractor_version", version)
 
     def new_rows(self) -> Iterator[pa.Table]:
         """Yield features of the kernels that lack features of this version."""
-        import pyarrow as pa
-
         for rows, mask in zip(self.kernels.batches(), self.fresh, strict=True):
             if mask.any():
                 yield features.extract_features(rows.filter(pa.array(mask)))
@@ -202,9 +195,6 @@ class Preparation:
 
     def prepare(self, table: Table, number: int, rows: pa.Table) -> pa.Table:
         """Return a batch with its origin, times not after now, and no decision for this lake."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if table.name == "standings":
             rows = self._prepare_standings(table, rows)
         elif table.name in REKEYED:
@@ -259,9 +249,6 @@ class Preparation:
         The other id contains the first one, so that rows of this lake that another lake has pulled
         and published are recognized when they come back.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         first: Any = pc.replace_substring_regex(
             rows.column(column).cast(pa.string()), f"^({_PULLED})+", ""
         )
@@ -284,9 +271,6 @@ class Preparation:
         A pulled row must not take the id of a decision that an importer adds here later. The
         decisions follow the findings, which have other ids here.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if "origin" in rows.column_names:
             rows = rows.filter(pc.is_null(rows.column("origin")))
         given = cast("list[str | None]", rows.column("standing_id").to_pylist())
@@ -299,8 +283,6 @@ class Preparation:
 
     def _prepare_splits(self, rows: pa.Table) -> pa.Table:
         """Replace the split of a suite by this program's, if the suite has a fixed split."""
-        import pyarrow as pa
-
         changed = 0
         listed = list_rows(rows)
         for row in listed:
@@ -320,8 +302,6 @@ def replace_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
 
 
 def _replace_ids(rows: pa.Table, column: str, names: Mapping[str, str]) -> pa.Table:
-    import pyarrow as pa
-
     given = cast("list[str | None]", rows.column(column).to_pylist())
     here = [one if one is None else names.get(one, one) for one in given]
     return replace_column(rows, column, pa.array(here, pa.string()))
@@ -365,9 +345,6 @@ def compare(lake: Lake, redactor: Redactor, part: IncomingTable, *, are_own: boo
     Raises:
         ImportFailed: an id is not the hash of its text, or a device passes for one of this lake.
     """
-    import numpy as np
-    import pyarrow as pa
-
     table = part.table
     for rows in part.batches():
         wrong_ids = row_checks.find_wrong_ids(table, rows)
@@ -641,8 +618,6 @@ def _check_size(there: RepositoryState, paths: list[str], most_bytes: int) -> No
 def _merge(
     writer: store.Writer, repo: str, revision: str, manifest: dict[str, Any], folder: Path
 ) -> PullSummary:
-    import pyarrow as pa
-
     started_at = datetime.now(UTC)
     known = catalogs.load()
     notices: list[str] = []
@@ -732,10 +707,6 @@ def _merge(
 def _open_reader(
     part: IncomingTable, repo: str, revision: str, own: list[dict[str, Any]]
 ) -> pa.RecordBatchReader:
-    import pyarrow as pa
-
-    from store.writing.bundle import conform
-
     def batches() -> Iterator[pa.RecordBatch]:
         for rows in part.new_rows():
             kept = _add_source(part.table, rows, repo, revision)
@@ -747,9 +718,6 @@ def _open_reader(
 
 
 def _add_source(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if table.name == "lakes":
         # The oldest row is this lake's own; pulled rows count from the time of the pull.
         moment = pa.scalar(datetime.now(UTC), table.arrow_schema.field("created_at").type)

@@ -14,13 +14,14 @@ import hmac
 import json
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
-from store.schema.catalog import Catalog, Column, Table
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from store.schema.catalog import Catalog, Column, Table
 
 VERBATIM = frozenset(
     {
@@ -90,14 +91,10 @@ class Redactor:
 
     def build_schema(self, table: Table) -> pa.Schema:
         """Return the Arrow schema of a table's published rows."""
-        import pyarrow as pa
-
         return pa.schema([table.open_schema.field(one.name) for one in self.list_columns(table)])
 
     def redact_rows(self, table: Table, rows: pa.Table) -> pa.Table:
         """Return rows of a table without private columns, with names hashed and texts scrubbed."""
-        import pyarrow as pa
-
         for name in rows.column_names:
             if (table.name, name) in VERBATIM:
                 place = f"{table.name}.{name}"
@@ -230,9 +227,6 @@ def find_secret_rows(rows: pa.Table) -> list[int]:
 
 
 def _find_matching(values: Any, pattern: str) -> list[int]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_struct(whole.type):
         parts = [pc.struct_field(whole, [at]) for at in range(whole.type.num_fields)]
@@ -247,10 +241,6 @@ def _find_matching(values: Any, pattern: str) -> list[int]:
 
 
 def _map_values(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_list(whole.type):
         inner = _map_values(pc.list_flatten(whole), change, suspect).combine_chunks()
@@ -274,16 +264,11 @@ def _map_values(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArra
 
 
 def _find_hits(texts: Any, pattern: str) -> list[int]:
-    import pyarrow.compute as pc
-
     found: Any = pc.indices_nonzero(pc.match_substring_regex(texts, pattern))
     return found.to_pylist()
 
 
 def _count_differences(before: Any, after: Any) -> int:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_list(before.type):
         before, after = pc.list_flatten(before), pc.list_flatten(after)
     return int(pc.sum(pc.not_equal(before, after)).as_py() or 0)

@@ -16,23 +16,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import store
 from store import ids
 from store.errors import ImportFailed
 from store.foreign import parquet
 from store.foreign.parquet import clamp_times
+from store.hub.pull import IncomingTable, Preparation, compare, describe_joining
+from store.hub.redact import Redactor
 from store.importers.reading import sources
 from store.schema import catalog
 from store.schema.catalog import Table
 from store.writing import bundle
 from store.writing.bundle import Bundle
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from store.hub.pull import IncomingTable
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +63,6 @@ def recognize(path: Path) -> str | None:
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield one bundle of all tables of the folder, without the rows that the lake has already."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     files = sorted(path.glob("*.parquet")) if path is not None and path.is_dir() else []
     files = [file for file in files if file.stem in TABLES]
     if path is None or not files:
@@ -114,11 +110,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
 def _compare_files(files: list[Path], origin: str | None, lake: store.Lake) -> list[IncomingTable]:
     """Compare the rows of each file with those of the lake by the rules of `store pull`."""
-    import pyarrow as pa
-
-    from store.hub.pull import IncomingTable, Preparation, compare, describe_joining
-    from store.hub.redact import Redactor
-
     known, now = catalog.load(), datetime.now(UTC)
     incoming = None if origin is None else Preparation(origin=origin, moment=now, lake=lake)
 
@@ -149,8 +140,6 @@ def _compare_files(files: list[Path], origin: str | None, lake: store.Lake) -> l
 
 def _select_known(rows: pa.Table, lake: store.Lake) -> pa.Table:
     """Return the rows whose kernel, task and workload the lake has."""
-    import pyarrow as pa
-
     references = {name: table for name, table in _REFERENCES.items() if name in rows.column_names}
     if not references:
         return rows

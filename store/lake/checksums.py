@@ -15,6 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import duckdb
+import pyarrow as pa
+
 from store import faults
 from store.errors import FlywheelError, summarize_error
 from store.lake.attachment import attach, connect
@@ -23,8 +26,6 @@ from store.lake.location import METADATA, Location
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
-    import duckdb
-
     from store.commandline.echo import Progress
 
 TABLE = "file_checksums"
@@ -101,8 +102,6 @@ def insert_checksums(
     connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[str]
 ) -> None:
     """Compute and insert the checksums of data files, in the transaction that commits them."""
-    import pyarrow as pa
-
     with ThreadPoolExecutor(_THREADS) as threads:
         hashes = list(threads.map(location.files.hash, files))
         sizes = list(threads.map(location.files.measure, files))
@@ -203,7 +202,6 @@ def require_whole(damaged: Sequence[Damage], what: str) -> None:
 
 def find_undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
     """Read whole files and yield the ones that cannot be decoded."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     for one in files:
@@ -240,7 +238,6 @@ def _test_file(one: DataFile) -> str | None:
         faults.raise_unless_damage(error, one.files.locate(one.path))
         return f"cannot be read: {error.strerror or error}"
     # Without a recorded checksum, the footer has to do.
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:

@@ -11,6 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+import duckdb
+import pyarrow as pa
+
 from store import faults
 from store.bounds import GB, Bounds, QueryLimits
 from store.commandline.display import list_rows
@@ -21,10 +24,8 @@ from store.lake.sql_files import name_query
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
-    import duckdb
     import pandas as pd
     import polars as pl
-    import pyarrow as pa
 
 BATCH_ROWS = 10_000
 _TEXT_IN_ARROW = re.compile(r"(?<![\w\"'])(INTERVAL|UHUGEINT|BIT|TIME WITH TIME ZONE)(?![\w\"'])")
@@ -59,8 +60,6 @@ class Result:
 
     def arrow(self) -> pa.Table:
         """Return the whole answer as an Arrow table, or as many rows as the limits allow."""
-        import pyarrow as pa
-
         with self._ask():
             if self._limits is None:
                 rows = self._execute().to_arrow_table()
@@ -74,8 +73,6 @@ class Result:
 
         Batches go to the file as DuckDB produces them, so that a large answer needs little memory.
         """
-        import pyarrow as pa
-
         was_cut = False
         with self._ask():
             answer = _rename_columns(self._execute().to_arrow_reader(BATCH_ROWS))
@@ -94,8 +91,6 @@ class Result:
 
         Read it to its end before the next query of the same lake.
         """
-        import pyarrow as pa
-
         held = ExitStack()
         held.enter_context(self._location.hold_inlined_rows())
         with translate_errors(self._bounds, self._query):
@@ -193,9 +188,6 @@ def interrupt_after(
 @contextmanager
 def translate_errors(bounds: Bounds, query: str = "") -> Generator[None]:
     """Translate DuckDB's errors into FlywheelError, which the shell prints without a traceback."""
-    import duckdb
-    import pyarrow as pa
-
     try:
         yield
     except (duckdb.Error, pa.ArrowException) as error:
@@ -215,8 +207,6 @@ def translate_errors(bounds: Bounds, query: str = "") -> Generator[None]:
 
 def _rename_columns(answer: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Return an answer with a name of its own for each column."""
-    import pyarrow as pa
-
     names = _number_repeated(answer.schema.names)
     if names == answer.schema.names:
         return answer

@@ -7,12 +7,11 @@ import re
 import secrets
 import string
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import duckdb
 
 from store.errors import UnknownName, UnsafeSQL
-
-if TYPE_CHECKING:
-    import duckdb
 
 # Table functions that compute from their arguments only. Others may read a file, the lake's catalog
 # or the network, so this is a list of allowed functions.
@@ -138,8 +137,6 @@ def _fold(name: object) -> str:
 
 def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
     """Return the parsed form of a statement; of EXPLAIN, that of what it explains."""
-    import duckdb
-
     kinds = [statement.type for statement in connection.extract_statements(query)]
     if kinds == [duckdb.StatementType.EXPLAIN]:
         if _EXPLAIN_OPTION.match(query):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import duckdb
 
 from store import __version__, describe_version
 from store.errors import CatalogError
@@ -17,9 +18,6 @@ from store.ids import uuid7
 from store.schema import widening
 from store.schema.catalog import Catalog, Column, Table, read_definition
 from store.schema.sql_text import quote_names, quote_values
-
-if TYPE_CHECKING:
-    import duckdb
 
 AUTHOR = "store init"
 
@@ -67,8 +65,6 @@ class Record:
 
 def read_record(connection: duckdb.DuckDBPyConnection) -> Record | None:
     """Return the record of the attached `lake`; None for a new lake or one of an early version."""
-    import duckdb
-
     try:
         row = connection.execute(
             # In the order of commits, because the clock of a host may be off.
@@ -165,8 +161,6 @@ def _apply_changes(
     connection: duckdb.DuckDBPyConnection, steps: list[tuple[str, str]], *, new_lake: bool
 ) -> None:
     """Run the statements in one commit, which also gives a new lake its identity."""
-    import duckdb
-
     connection.execute("BEGIN")
     try:
         for _, statement in steps:

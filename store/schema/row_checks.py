@@ -12,15 +12,14 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
+import pyarrow as pa
 
 from store.errors import RowsRejected
 from store.ids import compute_row_id
 from store.schema.catalog import TIME_RANGES, Catalog, Column, Table
-
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
 
 EXAMPLES = 3
 BATCH_ROWS = 10_000
@@ -132,7 +131,6 @@ class Stage:
 
 def make_key_texts(table: Table, rows: pa.Table) -> pa.Array:
     """Return the key of each row as one text, in which a NUL separates the columns."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     # No key contains a NUL (`Catalog.rules`).

@@ -8,16 +8,14 @@ be added, and NULL where a value was required.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
+import duckdb
 import msgspec
+import pyarrow as pa
 
 from store.errors import CatalogError
 from store.schema import row_checks
 from store.schema.catalog import SENSITIVITIES, Catalog, Column, Enum, Table
-
-if TYPE_CHECKING:
-    import duckdb
 
 _ANOTHER = "Put it back. For another meaning, add a column with another name."
 
@@ -80,8 +78,6 @@ def _check_table(
         return
     is_new_rule = is_later and old.id is None
     if is_new_rule:  # which the stored ids may follow already
-        import pyarrow as pa
-
         names = [name for name in row_checks.list_columns(new) if name in old.columns]
         answer = connection.execute(_select_stored(old, [new.columns[name] for name in names]))
         is_new_rule = not any(
@@ -181,8 +177,6 @@ def _select_stored(old: Table, columns: Iterable[Column]) -> str:
 
 
 def _holds(connection: duckdb.DuckDBPyConnection, check: str, rows: str) -> bool:
-    import duckdb
-
     try:
         row = connection.execute(
             f"SELECT coalesce(bool_and(coalesce(TRY({check}), false)), true) FROM {rows}"

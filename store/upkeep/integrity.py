@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
 
 from store import faults
 from store.commandline.echo import Progress, ignore_progress
@@ -32,9 +34,6 @@ from store.upkeep.maintenance import (
     write_checked,
 )
 from store.writing.spool import NEXT_STEP, count_bundles, list_rejected, locate_folder
-
-if TYPE_CHECKING:
-    import duckdb
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +114,6 @@ def inspect(
 
     Raises LakeUnreachable for a published edition, which has no records of commits to check.
     """
-    import duckdb
-
     location.require()
     location.require_writable()
     problems: list[Problem] = []
@@ -161,8 +158,6 @@ def _read_rules(connection: duckdb.DuckDBPyConnection) -> Catalog:
 
     It is the installed one where the lake keeps none, or one that is damaged.
     """
-    import duckdb
-
     installed, record = catalogs.load(), None
     try:
         record = migrate.read_record(connection)
@@ -186,9 +181,6 @@ def _check_lake(
 
     `known` is how files compare, and what need not be read again.
     """
-    import duckdb
-    import pyarrow as pa
-
     compared, checked = known
     catalog = _read_rules(connection)
     there = {
@@ -394,8 +386,6 @@ def _find_problems(
 
 
 def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> list[Problem]:
-    import pyarrow as pa
-
     if not row_checks.is_bound(table):
         return []
     names = sql_text.quote_names(row_checks.list_columns(table))

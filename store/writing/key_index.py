@@ -6,17 +6,16 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+import duckdb
+import pyarrow as pa
 
 from store.lake.attachment import is_expired, list_filled_tables
 from store.lake.location import METADATA, Location
 from store.schema.catalog import Catalog, Table
 from store.schema.row_checks import Export
 from store.schema.sql_text import quote_values
-
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
 
 _T = TypeVar("_T")
 
@@ -62,8 +61,6 @@ class KeyIndex:
         self, connection: duckdb.DuckDBPyConnection, table: Table, keys: pa.Array
     ) -> pa.Array:
         """Return those of the keys that the lake holds, as of the last `follow` or `add`."""
-        import pyarrow as pa
-
         digests = {hash_key(key): key for key in cast("list[str]", keys.to_pylist())}
 
         def find(index: sqlite3.Connection) -> list[bytes]:
@@ -97,8 +94,6 @@ class KeyIndex:
         return snapshot
 
     def _follow(self, index: sqlite3.Connection, connection: duckdb.DuckDBPyConnection) -> int:
-        import duckdb
-
         self._current = index.execute("SELECT snapshot, moment FROM _state").fetchone()
         since = self._current[0] if self._current else 0
         newest = _read_newest(self._location, connection, since)
@@ -159,8 +154,6 @@ class KeyIndex:
         self, connection: duckdb.DuckDBPyConnection, table: Table, keys: set[str]
     ) -> set[str]:
         """Ask the lake about ids that are no later than the highest that it holds."""
-        import pyarrow as pa
-
         if not keys or self._index is None:
             return set()
         row = self._index.execute(
@@ -220,7 +213,6 @@ def hash_key(key: str) -> bytes:
 
 def find_in_lake(connection: duckdb.DuckDBPyConnection, table: Table, keys: pa.Array) -> pa.Array:
     """Return those of some keys, as texts, that the attached lake holds."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     if not len(keys):

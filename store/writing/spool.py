@@ -24,17 +24,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
+
+import pyarrow as pa
 
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable, RowsRejected, summarize_error
 from store.lake.host import sync, take_lock, write_durably
 from store.schema.catalog import Catalog
 from store.writing.bundle import Bundle, fit_schema, serialize
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 NOTHING_STORED = "Nothing is stored."
 OPEN = ".open"
@@ -287,8 +285,6 @@ def encode(bundles: Sequence[Bundle], name: str) -> bytes:
     of each stream in bytes, and the CRC-32 of the line before this field. A stream contains the
     rows of all bundles. The last four bytes are the CRC-32 of all before them.
     """
-    import pyarrow as pa
-
     rows: dict[str, list[pa.Table]] = {}
     for one in bundles:
         for table, part in one.tables.items():
@@ -321,8 +317,6 @@ def decode(catalog: Catalog, data: bytes) -> list[Bundle]:
     Raises FlywheelError if they name tables or columns that the catalog lacks, ValueError if they
     are incomplete.
     """
-    import pyarrow as pa
-
     if zlib.crc32(data[:-CRC_BYTES]).to_bytes(CRC_BYTES) != data[-CRC_BYTES:]:
         raise ValueError("the checksum differs")
     try:

@@ -16,7 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
 
 from store.errors import RowsRejected
 from store.schema import row_checks
@@ -27,12 +30,7 @@ from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
 from store.writing.key_index import find_in_lake
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
-    Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
-
+Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 CHUNK_ROWS = 500_000
 CHUNK_BYTES = 256 << 20
 """Rows of a load that are staged, sorted and inserted as a whole."""
@@ -50,8 +48,6 @@ def check_bundles(stage: Stage, given: Sequence[Mapping[str, Rows]]) -> list[dic
 
     These are the rules that need no lake. The rows of all bundles for a table are checked at once.
     """
-    import pyarrow as pa
-
     checked: list[dict[str, pa.Table]] = [{} for _ in given]
     together: dict[str, list[pa.Table]] = {}
     for own, tables in zip(checked, given, strict=True):
@@ -86,9 +82,6 @@ class StagedRows:
     @classmethod
     def of(cls, table: Table, parts: Mapping[int, pa.Table]) -> StagedRows:
         """Stage the rows of some bundles, given by their number."""
-        import numpy as np
-        import pyarrow as pa
-
         rows = pa.concat_tables(parts.values())
         # DuckDB reads many small chunks slowly.
         rows = rows.combine_chunks() if len(parts) > 1 else rows
@@ -104,29 +97,21 @@ class StagedRows:
 
     def find_repeats(self, stored: pa.Array, alive: Mask) -> Mask:
         """Return which rows of the remaining bundles have a key that is stored or came before."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         mine = alive[self.bundles]
         repeats = mine.copy()
         places = np.flatnonzero(mine)
         repeats[places[np.unique(self.codes[places], return_index=True)[1]]] = False
         if len(stored):
-            held = pc.is_in(self.keys, value_set=stored.cast(pa.string()))
+            held = _find_among(self.keys, stored)
             repeats |= mine & held.to_numpy(zero_copy_only=False)
         return repeats
 
     def list_keys(self, which: Mask) -> list[str]:
         """Return the keys of some of the rows."""
-        import pyarrow as pa
-
         return cast("list[str]", self.keys.filter(pa.array(which)).to_pylist())
 
     def insert(self, stage: Stage, kept: Mask) -> None:
         """Insert some of the rows."""
-        import pyarrow as pa
-
         if kept.any():
             rows = self.rows if kept.all() else self.rows.filter(pa.array(kept))
             insert_rows(stage, self.table, rows)
@@ -148,7 +133,6 @@ def find_missing(
 
     Each is a table and its column, the table that the column refers to, and the missing values.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     for one in staged.values():
@@ -171,11 +155,17 @@ def find_missing(
                 yield one.table, column, target, values
 
 
-def _leave_out(values: Any, others: pa.Array) -> Any:
-    import pyarrow as pa
+def _find_among(values: Any, others: pa.Array) -> Any:
+    # Imported here, because a program that only opens a writer waits for it.
     import pyarrow.compute as pc
 
-    return values.filter(pc.invert(pc.is_in(values, value_set=others.cast(pa.string()))))
+    return pc.is_in(values, value_set=others.cast(pa.string()))
+
+
+def _leave_out(values: Any, others: pa.Array) -> Any:
+    import pyarrow.compute as pc
+
+    return values.filter(pc.invert(_find_among(values, others)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +180,6 @@ class CommitResult:
 
 def store_bundles(stage: Stage, lookup: Lookup, given: list[Bundle]) -> CommitResult:
     """Insert the rows of the bundles that keep keys and references, and log these bundles."""
-    import numpy as np
-
     staged: dict[str, StagedRows] = {}
     for name, table in stage.catalog.tables.items():
         parts = {
@@ -294,9 +282,6 @@ def load_tables(stage: Stage, tables: Mapping[str, Rows | pa.RecordBatchReader])
     Memory is limited to two chunks: one is read and checked while another one is inserted. A row
     may refer to one that comes later, so missing references are looked up again at the end.
     """
-    import numpy as np
-    import pyarrow as pa
-
     # Files are sorted as the catalog says; preserving the order of arrival would use only one core.
     connection, catalog = stage.connection, stage.catalog
     connection.execute("SET preserve_insertion_order = false")
@@ -363,7 +348,6 @@ def _read_chunks(
     stage: Stage, table: Table, rows: Rows | pa.RecordBatchReader
 ) -> Generator[StagedRows]:
     """Yield rows that keep the rules, in chunks; the next one is read and checked meanwhile."""
-    import pyarrow as pa
 
     def cut() -> Iterator[Rows]:
         if not isinstance(rows, pa.RecordBatchReader):

@@ -30,7 +30,6 @@ from store.foreign.text_files import Fields, measure
 from store.ids import content_id
 from store.importers.reading import sources
 from store.importers.reading.rows import BundleRows, config_json, decide_splits
-from store.lake.reader import Lake
 from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
@@ -316,7 +315,7 @@ class Importer(Protocol):
     A module that needs no source defines `TAKES_PATH = False`, and refuses a path in `read`.
     """
 
-    def read(self, path: Path | None, config: Any, lake: Lake, /) -> Iterator[Bundle]:
+    def read(self, path: Path | None, config: Any, lake: store.Lake, /) -> Iterator[Bundle]:
         """Yield one bundle per file of the source, in a stable order.
 
         `lake` is pinned to the snapshot before the import. The id of a bundle is a hash of the

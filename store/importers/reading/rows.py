@@ -14,14 +14,13 @@ from typing import Any
 import store
 from store import ids
 from store.code import completion as completions
-from store.code import features, task_families
+from store.code import task_families
 from store.code.completion import ENTRY_PATH as ENTRY_PATH
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import sources
 from store.schema import catalog
 from store.writing.bundle import Bundle
-from store.writing.writer import make_end, make_run
 
 _TEXTS = ("kernel_id", "code", "path", "other_files")
 """Columns of a kernel from which its features are read."""
@@ -402,7 +401,7 @@ class BundleRows:
         """Return all rows as a bundle, with the run and the features of the kernels."""
         import pyarrow as pa
 
-        run = make_run(
+        run = store.make_run(
             kind="import",
             name=self.importer,
             config=config_json(config),
@@ -410,14 +409,14 @@ class BundleRows:
             started_at=self.began,
         )
         self.add("runs", (self.run_id,), run | self.origin(what))
-        self.add("run_ends", (self.run_id,), make_end(self.run_id))
+        self.add("run_ends", (self.run_id,), store.make_end(self.run_id))
         tables: dict[str, Any] = {name: list(rows.values()) for name, rows in self.tables.items()}
         if "kernels" in tables:
             columns = catalog.load().table("kernels").arrow_schema
             schema = pa.schema([columns.field(name) for name in _TEXTS])
             texts = [{name: row[name] for name in _TEXTS} for row in tables["kernels"]]
             kernels = pa.Table.from_pylist(texts, schema=schema)
-            tables["kernel_features"] = features.extract_features(kernels)
+            tables["kernel_features"] = store.extract_features(kernels)
         return Bundle(bundle_id=self.run_id, message=message, tables=tables)
 
 
