@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, fields
 from datetime import timedelta
@@ -34,6 +34,7 @@ from store.commandline.members import (
 from store.commandline.outputs import write_file
 from store.errors import FlywheelError
 from store.lake.exclusions import Inclusions, describe_left_out
+from store.lake.sql_files import find_key_columns
 from store.mcp.serving import Address, AgentLimits
 from store.schema.sql_text import quote_values
 
@@ -90,11 +91,11 @@ def locate_lake(common: Common) -> Location:
     return Location.of(common.lake)
 
 
-def print_rows(rows: pa.Table, form: str) -> None:
+def print_rows(rows: pa.Table, form: str, keys: Sequence[str] = ()) -> None:
     """Print rows in the form that the options name."""
     from store.commandline import display
 
-    display.write_rows(rows, form)
+    display.write_rows(rows, form, keys=keys)
 
 
 @app.command
@@ -128,8 +129,9 @@ def query(
     file
         Read the statement from this file.
     format
-        Format of the result. A table on a terminal cuts long texts; the other formats are complete.
-        JSON has null for NaN and infinite numbers.
+        Format of the result. A table on a terminal is cut to its width, where the key columns of
+        views come first; the other formats are complete. JSON has null for NaN and infinite
+        numbers.
     out
         Write the result to this file instead of stdout. A result that this command wrote there
         before is replaced; other files are not.
@@ -149,7 +151,8 @@ def query(
         from store.commandline import display  # while the process starts
 
         answer = lake.ask(statement)
-        display.write_rows(answer.rows, format, target)
+        keys = find_key_columns(statement, answer.rows.column_names)
+        display.write_rows(answer.rows, format, target, keys)
         if answer.cut:
             count = answer.rows.num_rows
             option = "--max-rows" if count == limits.max_rows else "--max-chars"
@@ -292,7 +295,8 @@ def log(*, limit: Count = 20, format: ListFormat = "table", common: Common = COM
     from store.upkeep import history
 
     with open_lake(common) as lake:
-        print_rows(history.list_snapshots(lake).slice(0, limit), format)
+        rows = history.list_snapshots(lake).slice(0, limit)
+        print_rows(rows, format, ("snapshot", "committed_at", "author", "message", "tags"))
 
 
 @app.command

@@ -8,7 +8,7 @@ import sys
 from store.commandline import display, echo, interrupts
 from store.errors import FlywheelError
 from store.guard.query_process import QueryProcess
-from store.lake.sql_files import list_views, read_view
+from store.lake.sql_files import find_key_columns, list_views, read_view
 from store.schema import catalog
 
 _HELP = """\
@@ -63,7 +63,8 @@ def interact(lake: QueryProcess) -> None:
 def _run_statement(lake: QueryProcess, statement: str) -> None:
     try:
         answer = lake.ask(statement)
-        display.print_table(answer.rows)
+        keys = find_key_columns(statement, answer.rows.column_names)
+        display.print_table(answer.rows, keys=keys)
     except FlywheelError as error:
         echo.print_error(error)
     except KeyboardInterrupt:

@@ -10,10 +10,10 @@ from store.code.languages import find_fence
 from store.commandline import display, echo
 from store.commandline.display import list_rows
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
-from store.dossier.pages import Ancestry, Page
+from store.dossier.pages import Ancestry, Page, read_section
+from store.lake.sql_files import read_key_columns
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from rich.console import Console
 
 SHOWN_LEVELS = 16
@@ -53,7 +53,7 @@ def print_page(page: Page | Ancestry, form: str) -> None:
         title = f"task {row['suite']} {row['suite_revision']} {row['name']}"
         about = f"{title}: {row['title'] or row['task_id'][:12]}"
         console.print(Text(escape_terminal(about), style="bold"))
-        _print_sections(console, page.sections, _EMPTY_TASK)
+        _print_sections(console, page, _EMPTY_TASK)
         console.print(Text("`store show KERNEL` shows one kernel with its code."))
     elif page.kind == "run":
         _print_run(page)
@@ -66,7 +66,7 @@ def print_page(page: Page | Ancestry, form: str) -> None:
         console.print(Text(f"kernel {row['kernel_id']}", style="bold"))
         facts = [row["language"], *(row["techniques"] or []), row["license"] or "no license stated"]
         console.print(Text(escape_terminal(", ".join(str(fact) for fact in facts if fact))))
-        _print_sections(console, page.sections, _EMPTY_KERNEL)
+        _print_sections(console, page, _EMPTY_KERNEL)
         for path, code in [(row["path"], row["code"])] + [
             (file["path"], file["code"]) for file in row["other_files"] or []
         ]:
@@ -138,21 +138,20 @@ def _print_run(page: Page) -> None:
     for name, fact in facts.items():
         if fact is not None:
             console.print(Text(f"{name:<10} {escape_terminal(str(fact))}"), soft_wrap=True)
-    _print_sections(console, page.sections, {"Ends": "no end is stored"})
+    _print_sections(console, page, {"Ends": "no end is stored"})
 
 
-def _print_sections(
-    console: Console, sections: Mapping[str, pa.Table], empty: Mapping[str, str]
-) -> None:
+def _print_sections(console: Console, page: Page, empty: Mapping[str, str]) -> None:
     """Print a table for each section, and below it the newest text if its rows have texts."""
     from rich.text import Text
 
-    for title, rows in sections.items():
+    for title, rows in page.sections.items():
         if not rows.num_rows:
             console.print(Text(f"{title}: {empty.get(title, 'none')}"))
             continue
         texts = list(map(str, rows["body"].to_pylist())) if "body" in rows.column_names else []
         shown = rows.drop_columns(["body"] if texts else [])
-        display.print_table(shown, title=f"{title} ({rows.num_rows})")
+        keys = read_key_columns(read_section(page.kind, title))
+        display.print_table(shown, title=f"{title} ({rows.num_rows})", keys=keys)
         for text in texts[:1]:  # JSON has all of them
             echo.print_foreign(text)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import csv
+import html
 import re
 import sys
+import textwrap
+from collections.abc import Container, Mapping, Sequence
 from datetime import date, datetime
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 from zoneinfo import ZoneInfo
 
 from store.bounds import read_bounds
@@ -17,6 +21,7 @@ from store.errors import FlywheelError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.console import RenderableType
 
 
 SHOWN_ROWS = 100
@@ -24,14 +29,33 @@ SHOWN_CHARACTERS = 60
 """Length at which a terminal's cell is cut."""
 PIPED_CHARACTERS = 4000
 """Length at which other cells are cut: descriptions are shorter, source files may be longer."""
-_MARGIN = 3
-_NARROWEST = 16
-"""Width to which the last column on a terminal may be cut."""
+_RECORD_CHARACTERS = 400
+"""Length at which a value is cut where each has lines of its own."""
+_RECORD_ROWS = 2
+"""Rows that become blocks rather than losing a column."""
+_LONGEST_WORD = 24
+"""Words of a cell that are longer are broken in a narrow column."""
+_GAP = 2
 _HASH = re.compile("[0-9a-f]{64}")
+_CUT_HASH = re.compile("[0-9a-f]{12}(?:[0-9a-f]{52})?")
+_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_WORDS = re.compile(r"[^\s_/,]*[\s_/,]*")
+_STYLES = {
+    **dict.fromkeys(("correct", "dismissed", "finished", "held"), "green"),
+    **dict.fromkeys(("evaluator_error", "open", "interrupted", "raises"), "yellow"),
+    **dict.fromkeys(("incorrect", "rejected", "timeout", "crash", "compile_error"), "red"),
+    **dict.fromkeys(("confirmed", "failed", "wrong"), "red"),
+}
+"""Colors of the values of columns that hold a status."""
+_STATUS_COLUMNS = frozenset(("status", "standing", "state", "outcome", "decision"))
 
 
-def write_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
+def write_rows(
+    rows: pa.Table, form: str, out: Path | None = None, keys: Sequence[str] = ()
+) -> None:
     """Write rows to stdout or to a file, as table, json, csv or parquet.
+
+    `keys` are the key columns of a table on a terminal; see `print_table`.
 
     JSON is a list of objects, CSV has a header, and Parquet goes to a file or a pipe, never to a
     terminal. NULL is null in JSON and empty in CSV; NaN and infinite numbers are texts in JSON.
@@ -48,13 +72,13 @@ def write_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
         pq.write_table(rows, target, compression="zstd", write_page_index=True)
         return
     if out is None:
-        write_text(rows, form, sys.stdout)
+        write_text(rows, form, sys.stdout, keys)
         return
     with open(out, "w", encoding="utf-8", newline="") as handle:
         write_text(rows, form, handle)
 
 
-def write_text(rows: pa.Table, form: str, handle: TextIO) -> None:
+def write_text(rows: pa.Table, form: str, handle: TextIO, keys: Sequence[str] = ()) -> None:
     """Write rows as table, json or csv; see `write_rows`."""
     if form == "json":
         handle.write(encode_json(list_rows(rows)) + "\n")
@@ -86,69 +110,218 @@ def write_text(rows: pa.Table, form: str, handle: TextIO) -> None:
                 "--format json or parquet keeps them"
             )
     else:
-        print_table(rows, handle)
+        print_table(rows, handle, keys=keys)
 
 
-def print_table(rows: pa.Table, handle: TextIO | None = None, title: str | None = None) -> None:
-    """Print rows as a table.
+def print_table(
+    rows: pa.Table,
+    handle: TextIO | None = None,
+    title: str | None = None,
+    keys: Sequence[str] = (),
+) -> None:
+    """Print at most SHOWN_ROWS rows as a table.
 
-    Prints at most SHOWN_ROWS rows. On a terminal it cuts long texts and leaves out the columns that
-    do not fit; notes on stderr say what is missing.
+    A table on a terminal begins with its key columns. If it is too wide, it is narrowed: hashes
+    and numbers get fewer digits, names and texts are wrapped. If it is still too wide, columns that
+    are no keys are left out, and a note on stderr names them. Where keys do not fit, and instead of
+    leaving a column of one or two rows out, each row becomes a block with a line per column.
     """
-    import pyarrow as pa
-    from rich import box
-    from rich.cells import cell_len
-    from rich.table import Table
     from rich.text import Text
 
     target = handle or sys.stdout
-    characters = SHOWN_CHARACTERS if target.isatty() else PIPED_CHARACTERS
-    cells = [
-        [format_cell(value, characters) for value in row.values()]
-        for row in list_rows(rows.slice(0, SHOWN_ROWS))
-    ]
-    names = [escape_terminal(name) for name in rows.column_names]
-    # With the margin of each column.
-    widths = [
-        max([cell_len(name), *(cell_len(row[index]) for row in cells)]) + _MARGIN
-        for index, name in enumerate(names)
-    ]
-    console = echo.open_console(file=target, width=None if target.isatty() else sum(widths) + 1)
-    shown = _count_fitting(widths, console.width)
-    above = None if title is None else Text(escape_terminal(title))
-    drawn = Table(box=box.SIMPLE_HEAD, title=above, title_justify="left", pad_edge=False)
-    left = console.width
-    for name, width, field in zip(names[:shown], widths, rows.schema, strict=False):
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        justify = "right" if number else "left"
-        drawn.add_column(
-            Text(name), justify=justify, no_wrap=True, max_width=max(left - _MARGIN, 1)
-        )
-        left -= width
-    for row in cells:
-        # Text objects: markup inside stored values stays plain text.
-        drawn.add_row(*map(Text, row[:shown]))
+    width = echo.terminal_width(target)
+    drawn, left_out, needed = _draw(rows, width, keys)
+    console = echo.open_console(file=target, width=width or needed)
+    if title is not None:
+        console.print(Text(escape_terminal(title), style="" if width is None else "bold"))
     console.print(drawn)
+    if width is not None:
+        console.print()
     if rows.num_rows > SHOWN_ROWS:
         echo.print_note(f"{SHOWN_ROWS} of {rows.num_rows} rows shown; --format csv gives all")
-    if shown < rows.num_columns:
-        echo.print_note(f"columns that did not fit: {', '.join(names[shown:])}")
+    if left_out:
+        echo.print_note(f"columns that did not fit: {', '.join(left_out)}")
 
 
-def _count_fitting(widths: list[int], width: int) -> int:
-    """Return how many leading columns fit, at least one; the last one may be cut to fit.
+def render_text(rows: pa.Table, keys: Sequence[str], width: int) -> str:
+    """Return a table of some width as plain text, as for a prompt of Python."""
+    text = StringIO()
+    drawn, left_out, _ = _draw(rows, width, keys)
+    echo.open_console(file=text, width=width).print(drawn)
+    notes = [f"columns that did not fit: {', '.join(left_out)}"] if left_out else []
+    lines = text.getvalue().rstrip("\n").splitlines() + [
+        line for note in notes for line in textwrap.wrap(note, width)
+    ]
+    return "\n".join(line.rstrip() for line in lines)
 
-    >>> _count_fitting([10, 50, 60], 80), _count_fitting([10, 50, 60], 70)
-    (3, 2)
+
+def render_html(rows: pa.Table) -> str:
+    """Return a table as HTML in which every value is escaped."""
+    names = "".join(f"<th>{html.escape(escape_terminal(name))}</th>" for name in rows.column_names)
+    lines = (
+        "".join(f"<td>{html.escape(format_cell(value))}</td>" for value in row.values())
+        for row in list_rows(rows.slice(0, SHOWN_ROWS))
+    )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _draw(
+    rows: pa.Table, width: int | None, keys: Sequence[str]
+) -> tuple[RenderableType, list[str], int]:
+    """Return what to print, the columns that it leaves out, and its width."""
+    from rich.cells import cell_len
+
+    values = list_rows(rows.slice(0, SHOWN_ROWS))
+    names = rows.column_names
+    headers = {name: escape_terminal(name) for name in names}
+    numbers = {field.name for field in rows.schema if _is_number(field.type)}
+    if width is None:
+        columns = {n: [format_cell(row[n], PIPED_CHARACTERS) for row in values] for n in names}
+        widths = {name: max(map(cell_len, (headers[name], *columns[name]))) for name in names}
+        drawn = _draw_columns(columns, headers, widths, numbers, is_piped=True)
+        return drawn, [], sum(widths.values()) + 3 * len(widths) + 1
+    first = [name for name in keys if name in names]
+    names = [*first, *(name for name in names if name not in first)]
+    columns = {name: [_format_for_terminal(row[name]) for row in values] for name in names}
+    widths = {name: max(map(cell_len, (headers[name], *columns[name]))) for name in names}
+    if sum(widths.values()) + _GAP * (len(names) - 1) <= width:
+        return _draw_columns(columns, headers, widths, numbers), [], width
+    words = dict[str, int]()
+    for name in names:
+        columns[name] = [_format_for_terminal(row[name], is_narrow=True) for row in values]
+        header = max(map(len, _WORDS.findall(headers[name])))
+        widths[name] = max([header, *map(cell_len, columns[name])])
+        word = max((cell_len(w) for c in columns[name] for w in _WORDS.findall(c)), default=0)
+        is_time = any(isinstance(row[name], datetime) for row in values)
+        word = widths[name] if name in numbers or is_time else min(word, _LONGEST_WORD)
+        words[name] = max(header, word)
+    # A text takes two lines, or as many as it has words if the keys do not fit otherwise.
+    least = {name: max(words[name], -(-widths[name] // 2)) for name in names}
+    if sum(least[name] + _GAP for name in first) > width + _GAP:
+        least |= {name: words[name] for name in first}
+    left = width + _GAP
+    fitting: list[str] = []
+    for name in names:
+        left -= least[name] + _GAP
+        if left < 0 and fitting:
+            left += least[name] + _GAP
+            break
+        fitting.append(name)
+    left_out = names[len(fitting) :]
+    if left_out and len(values) <= _RECORD_ROWS:
+        return _draw_records(values, names, headers, width), [], width
+    if len(fitting) < len(first):
+        left_out = [headers[name] for name in names[len(first) :]]
+        return _draw_records(values, first, headers, width), left_out, width
+    for name in fitting:  # the room that is left goes to the first columns that need it
+        more = min(widths[name] - least[name], left)  # less than none for one that is too wide
+        widths[name] = least[name] + more
+        left -= more
+    drawn = _draw_columns({name: columns[name] for name in fitting}, headers, widths, numbers)
+    return drawn, [headers[name] for name in left_out], width
+
+
+def _draw_columns(
+    columns: Mapping[str, Sequence[str]],
+    headers: Mapping[str, str],
+    widths: Mapping[str, int],
+    numbers: Container[str],
+    *,
+    is_piped: bool = False,
+) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    padding = (0, 1) if is_piped else (0, _GAP - 1, 0, 0)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=is_piped, padding=padding)
+    for name in columns:
+        header = Text("\n".join(_wrap(headers[name], widths[name])))
+        justify = "right" if name in numbers else "left"
+        drawn.add_column(header, justify=justify, no_wrap=True, width=widths[name])
+    for cells in zip(*columns.values(), strict=True):
+        # Text objects: markup inside stored values stays plain text.
+        lines = (
+            Text("\n".join(_wrap(cell, widths[name])), _choose_style(name, cell))
+            for name, cell in zip(columns, cells, strict=True)
+        )
+        drawn.add_row(*lines)
+    return drawn
+
+
+def _draw_records(
+    values: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    headers: Mapping[str, str],
+    width: int,
+) -> RenderableType:
+    """Return a block for each row, with a line for each column."""
+    from rich.console import Group
+    from rich.rule import Rule
+    from rich.table import Table
+    from rich.text import Text
+
+    blocks: list[RenderableType] = []
+    longest = max(map(len, headers.values()))
+    for number, row in enumerate(values, start=1):
+        block = Table.grid(padding=(0, _GAP, 0, 0))
+        block.add_column(no_wrap=True, width=min(longest, width // 2))
+        block.add_column(overflow="fold")
+        for name in names:
+            cell = _format_for_terminal(row[name], _RECORD_CHARACTERS)
+            lines = _wrap(cell, max(width - longest - _GAP, 8))
+            block.add_row(Text(headers[name]), Text("\n".join(lines), _choose_style(name, cell)))
+        blocks += [Rule(Text(str(number)), align="left", style=""), block]
+    return Group(*blocks)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _choose_style(name: str, cell: str) -> str:
+    return _STYLES.get(cell, "") if name in _STATUS_COLUMNS else ""
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Return the lines of a cell: whole words, and names broken behind "_", "/" and ",".
+
+    >>> _wrap("compile_reduce_overhead", 16), _wrap("two words", 6)
+    (['compile_reduce_', 'overhead'], ['two', 'words'])
     """
-    used = 0
-    for index, needed in enumerate(widths):
-        if used + min(needed, _NARROWEST + _MARGIN) > width:
-            return max(index, 1)
-        used += needed
-        if used > width:
-            return index + 1
-    return len(widths)
+    from rich.cells import cell_len, chop_cells
+
+    if cell_len(text) <= width:
+        return [text]
+    lines = [""]
+    for word in _WORDS.findall(text):
+        if cell_len(lines[-1] + word.rstrip()) <= width:
+            lines[-1] += word
+            continue
+        lines += chop_cells(word, width) if cell_len(word.rstrip()) > width else [word]
+    return [line.rstrip() for line in lines if line.strip()] or [""]
+
+
+def _format_for_terminal(
+    value: object, characters: int = SHOWN_CHARACTERS, *, is_narrow: bool = False
+) -> str:
+    """Return a cell as `format_cell` does; lists without quotes, and shorter if it is narrow."""
+    if isinstance(value, list):
+        value = ", ".join(map(str, cast("list[object]", value)))
+    if is_narrow:
+        if isinstance(value, float) and not value.is_integer():
+            return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+        if isinstance(value, datetime):
+            return value.strftime("%Y-%m-%d %H:%M")
+        if isinstance(value, str):
+            if _CUT_HASH.fullmatch(value):
+                return value[:8]
+            if _UUID.fullmatch(value):
+                return value[:13]  # its milliseconds
+    return format_cell(value, characters)
 
 
 def format_cell(value: object, characters: int = SHOWN_CHARACTERS) -> str:

@@ -19,7 +19,14 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeAlias, cast
 
-from store.commandline.escape import PREFIX, encode_json, escape_lines, escape_terminal, escape_text
+from store.commandline.escape import (
+    PREFIX,
+    encode_json,
+    escape_lines,
+    escape_terminal,
+    escape_text,
+    fold,
+)
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
@@ -30,11 +37,12 @@ _PAINT = re.compile(r"(\x1b\[[0-9]+m)")
 _LONGEST_LINE = 1 << 16
 _MOVES = ("\x1b[A", "\n")
 _TERMINALS_WIDTH = 80
+_INDENT = "  "
 
 
 def print_result(line: str) -> None:
     """Write one line of the result to stdout."""
-    sys.stdout.write(escape_terminal(line) + "\n")
+    _print_line(line, sys.stdout)
 
 
 def print_painted(line: str) -> None:
@@ -46,7 +54,7 @@ def print_painted(line: str) -> None:
 
 def print_note(line: str) -> None:
     """Write one line about the work to stderr."""
-    sys.stderr.write(escape_terminal(line) + "\n")
+    _print_line(line, sys.stderr)
 
 
 def print_lines(text: str) -> None:
@@ -205,6 +213,13 @@ def set_up_logging() -> None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         logging.root.addHandler(handler)
         logging.root.setLevel(logging.WARNING)
+
+
+def _print_line(line: str, file: TextIO) -> None:
+    """Write one line; a terminal that is too narrow gets whole words, further lines indented."""
+    width = terminal_width(file)
+    room = None if width is None else max(width - len(_INDENT), 8)
+    file.write(f"\n{_INDENT}".join(fold(escape_terminal(line), room)) + "\n")
 
 
 def _print_message(text: str, file: TextIO) -> None:

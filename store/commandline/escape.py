@@ -69,15 +69,16 @@ def escape_lines(text: str, *, prefix: str = PREFIX, width: int | None = None) -
     Args:
         text: The text; a newline at its end adds no line.
         prefix: Begins every line.
-        width: Columns of the terminal, if there is one. Longer lines are folded, because the
-            terminal itself would continue them in its first column, without a prefix.
+        width: Columns of the terminal, if there is one. Longer lines are folded between words,
+            because the terminal itself would continue them in its first column, without a prefix.
 
     >>> escape_lines("boom\\nmine.py on CPU: correct\\n", width=20)
-    ['  | boom', '  | mine.py on CPU: ', '  | correct']
+    ['  | boom', '  | mine.py on CPU:', '  | correct']
     """
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     shown = [escape_terminal(line.expandtabs(_TAB_WIDTH)) for line in lines]
-    return [f"{prefix}{part}" for line in shown for part in _fold(line, width, len(prefix))]
+    room = None if width is None else max(width - len(prefix), 8)
+    return [f"{prefix}{part}" for line in shown for part in fold(line, room)]
 
 
 def quote_name(text: str) -> str:
@@ -154,10 +155,23 @@ def _escape_char(char: str) -> str:
     )
 
 
-def _fold(line: str, width: int | None, taken: int) -> list[str]:
-    room = None if width is None else max(width - taken, 8)
-    if room is None or len(line) * 2 <= room:
-        return [line]
-    from rich.cells import chop_cells
+def fold(line: str, width: int | None) -> list[str]:
+    """Return an escaped line in parts that fit a width, broken behind spaces where it has some.
 
-    return chop_cells(line, room) or [line]
+    >>> fold("run store query first", 11), fold("a_name_of_19_letters", 11)
+    (['run store', 'query first'], ['a_name_of_1', '9_letters'])
+    """
+    if width is None or len(line) * 2 <= width:
+        return [line]
+    from rich.cells import cell_len, chop_cells
+
+    parts: list[str] = []
+    while cell_len(line.rstrip()) > width:
+        part = chop_cells(line, width)[0]
+        end = len(part)
+        last_word = part.rpartition(" ")[2]
+        if line[end] != " " and last_word != part.lstrip():
+            end -= len(last_word)
+        parts.append(line[:end].rstrip())
+        line = line[end:].removeprefix(" ")
+    return [*parts, line]

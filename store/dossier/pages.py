@@ -273,10 +273,15 @@ def find_ancestry(lake: Lake, prefix: str) -> Ancestry:
 def _read_page(lake: Lake, kind: Kind, row: dict[str, Any]) -> Page:
     key = f"{kind}_id"
     sections = {
-        title: lake.run(read_sql(__file__, f"{kind}/{query}"), {key: row[key]}).arrow()
-        for title, query in SECTIONS[kind].items()
+        title: lake.run(read_section(kind, title), {key: row[key]}).arrow()
+        for title in SECTIONS[kind]
     }
     return Page(kind=kind, row=row, sections=sections)
+
+
+def read_section(kind: Kind, title: str) -> str:
+    """Return the query of a section of a page."""
+    return read_sql(__file__, f"{kind}/{SECTIONS[kind][title]}")
 
 
 def find_state(location: Location, run: Mapping[str, Any]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
@@ -16,11 +18,12 @@ import pyarrow as pa
 
 from store import faults
 from store.bounds import GB, Bounds, QueryLimits
+from store.commandline import display
 from store.commandline.display import list_rows
 from store.commandline.escape import encode_json
 from store.errors import FlywheelError
 from store.lake.location import Location
-from store.lake.sql_files import name_query
+from store.lake.sql_files import find_key_columns, name_query
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -119,6 +122,30 @@ class Result:
     def one(self) -> dict[str, Any] | None:
         """Return the first row, or None where there is none."""
         return next(iter(self.rows()), None)
+
+    def __repr__(self) -> str:
+        """Return the first rows as a table that fits the terminal."""
+        rows, notes = self._read_first_rows()
+        keys = find_key_columns(self._query, rows.column_names)
+        width = shutil.get_terminal_size().columns
+        return "\n".join([display.render_text(rows, keys, width), *notes])
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as an HTML table, which notebooks show."""
+        rows, notes = self._read_first_rows()
+        return "".join([display.render_html(rows), *(f"<p>{note}</p>" for note in notes)])
+
+    def _read_first_rows(self) -> tuple[pa.Table, list[str]]:
+        import pyarrow as pa
+
+        limits = self._limits or QueryLimits()
+        most = min(limits.max_rows or display.SHOWN_ROWS, display.SHOWN_ROWS)
+        with self._ask():
+            answer = _rename_columns(self._execute().to_arrow_reader(BATCH_ROWS))
+            parts = list(_limit_batches(answer, replace(limits, max_rows=most)))
+        rows = pa.Table.from_batches([batch for batch, _ in parts], answer.schema)
+        is_cut = any(cut for _, cut in parts)
+        return rows, [f"the first {most} rows"] if is_cut else []
 
     @contextmanager
     def _ask(self) -> Generator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -16,6 +17,9 @@ VIEWS = Path(__file__).parent.parent / "views"
 _SHARED_COLUMNS = VIEWS / "columns.yaml"
 _OWN_COLUMN = re.compile(r"^-- (\w+): (.+(?:\n--   .+)*)", re.MULTILINE)
 _COMMENT = re.compile(r"(?:-- .*\n)+")
+_KEY_COLUMNS = re.compile(r"^-- key columns: (.+(?:\n--   .+)*)", re.MULTILINE)
+_CHOSEN = re.compile(r"\s*(?:with|select)\b", re.IGNORECASE)
+_EVERY_COLUMN = re.compile(r"(?:select|,|\.)\s*\*", re.IGNORECASE)
 _EMPTY = "Empty: "
 _files: dict[str, Path] = {}
 """The files of the statements that were read, by their text."""
@@ -77,6 +81,31 @@ def describe_column(view: str, name: str) -> str | None:
     columns = [table.columns[name] for table in tables if name in table.columns]
     texts = {column.about + (f" [{column.unit}]" if column.unit else "") for column in columns}
     return texts.pop() if len(texts) == 1 else None
+
+
+def read_key_columns(sql: str) -> list[str]:
+    """Return the columns that a reader of a view or statement comes for, as its header names them.
+
+    >>> read_key_columns("-- One row per task.\\n--\\n-- key columns: task,\\n--   speedup\\n")
+    ['task', 'speedup']
+    """
+    named = _KEY_COLUMNS.search(sql)
+    return [] if named is None else re.findall(r"\w+", named[1].replace("\n--", ""))
+
+
+def find_key_columns(query: str, columns: Sequence[str]) -> list[str]:
+    """Return the key columns of an answer: those of its view, or all that the query lists itself.
+
+    >>> find_key_columns("SELECT task, n FROM best_kernels", ["task", "n"])
+    ['task', 'n']
+    >>> find_key_columns("FROM best_kernels", ["task_id", "task", "n"])[0]
+    'task'
+    """
+    if _CHOSEN.match(query) and not _EVERY_COLUMN.search(query):
+        return list(columns)
+    views = (word for word in re.findall(r"\w+", query) if word in list_views())
+    keys = next((keys for view in views if (keys := read_key_columns(read_view(view)))), [])
+    return [name for name in keys if name in columns]
 
 
 @functools.cache

@@ -4,6 +4,8 @@
 -- exemplar in the prompt. device, baseline and named_right are NULL where nothing was measured. If
 -- several exemplars tie, naming any of them is right.
 --
+-- key columns: task_id, author, device, baseline, named_kernel_id, named_speedup,
+--   fastest_speedup, named_right
 -- kind: kind of author: model, profiler or person
 -- author: policy, profiler version or person that made the analysis
 -- analysis_id: analysis (table analyses)

@@ -5,6 +5,7 @@
 -- robustness checks that the kernel fails (fragile); it is empty if there are none. shapes says
 -- at how many other shapes the kernel holds, and its worst speedup there (shapes).
 --
+-- key columns: task, device, baseline, speedup, speedup_low, speedup_high, n, kernel_id
 -- fragile: robustness checks that the kernel fails, a list; empty if there are none
 -- shapes: at how many other shapes the kernel holds, in words; NULL if none was tried
 WITH best AS (

@@ -7,6 +7,7 @@
 -- computes another function, or no quiet session. For a claim about another GPU it says faster here
 -- or slower here, because the claim may be true there.
 --
+-- key columns: task, gpu, paper, claimed, device, measured, measured_low, measured_high, n
 -- case_study: what the paper says about the kernel, in a few words
 -- paper: speedup that the paper's text states (a ratio); NULL where it states none
 -- ours: how the measurement compares with the claim, in words

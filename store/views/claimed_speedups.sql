@@ -2,6 +2,7 @@
 -- Start an audit of a release here. released says whether the source published the code behind the
 -- figure. Each figure counts once, even if several revisions state it (current_claims).
 --
+-- key columns: task, gpu, baseline, speedup, policy, source
 -- speedup: published speedup over the baseline (a ratio)
 -- claim_id: claim (table claims)
 -- baseline_kernel_id: released code of the baseline; NULL if none was released

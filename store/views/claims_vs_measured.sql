@@ -10,6 +10,7 @@
 -- function (equivalent is false, nonequivalent): the measured speedup, holds, exceeded and falls
 -- are then NULL. device is the measured device and gpu is the GPU in the claim.
 --
+-- key columns: task, gpu, claimed, measured, measured_low, measured_high, n, status, holds
 -- claim_id: claim (table claims)
 -- ratio: measured / claimed
 -- weak: whether the task is weak, so that nothing is compared

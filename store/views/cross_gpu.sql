@@ -4,6 +4,8 @@
 -- workloads that score the task. ratio = speedup_b / speedup_a; its interval comes from the ends of
 -- the two intervals. Nonequivalent kernels (nonequivalent) and weak tasks (weak_tasks) are left out.
 --
+-- key columns: task, kernel_id, baseline, device_a, speedup_a, device_b, speedup_b, ratio,
+--   ratio_low, ratio_high
 -- device_a: model name of the first device, in alphabetic order
 -- device_b: model name of the second device
 -- workload_a: name of the input sizes on device_a

@@ -9,6 +9,7 @@
 -- What this lake imported comes before what it pulled, whatever the time: a pulled claim replaces no
 -- own one, and pulled claims of a release count only for a GPU (and file) without own claims.
 --
+-- key columns: task_id, gpu, baseline, metric, speedup, value, source
 -- claim_id: claim (table claims)
 -- speedup: published speedup over the baseline (a ratio); NULL for another metric
 -- value: published value, if the metric is not a speedup

@@ -6,6 +6,7 @@
 -- tasks (default_clocks); several are a list.
 -- Grows at CROSS_PRODUCT: each task counts for each of eleven values of p.
 --
+-- key columns: suite, level, device, baseline, policy, p, share, count, n
 -- p: speedup that a task has to exceed (a ratio)
 -- count: number of tasks with a correct kernel and a speedup above p
 -- n: number of decided tasks that are not weak

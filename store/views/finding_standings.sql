@@ -5,6 +5,7 @@
 -- from, NULL for a decision of this lake. A pulled finding that says the same as one of this lake is
 -- not listed, and decisions on it are decisions on that one.
 --
+-- key columns: kernel_id, class, detector, line, decision, quote
 -- confidence: confidence of the finding, between 0 and 1; NULL if the detector states none
 -- finding_id: finding (table findings)
 -- quote: text that supports the finding; NULL if none does

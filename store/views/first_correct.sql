@@ -3,6 +3,7 @@
 -- kernel is correct if it is so at every workload of the device, and neither quarantined nor
 -- nonequivalent. There is a row where a kernel of the policy has a verdict.
 --
+-- key columns: task, policy, device, attempts, correct, attempts_until_correct, kernel_id
 -- attempts: number of attempts of the policy at the task
 -- judged: number of them whose kernel has a verdict on the device
 -- correct: number of them whose kernel is correct

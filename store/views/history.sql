@@ -4,6 +4,8 @@
 -- nonequivalent kernels are left out, so a record that was taken back disappears from the curve.
 -- A window over all sessions would sort them. The best of each hour leaves few sessions to sort:
 -- those above everything of the hours before.
+--
+-- key columns: task, device, baseline, measured_at, speedup, speedup_low, speedup_high, kernel_id
 WITH hours AS (
     SELECT
         task_id, workload_id, device, baseline, date_trunc('hour', measured_at) AS "hour",

@@ -1,6 +1,8 @@
 -- One row per kernel, task, workload, device and baseline: its speedup, pooled over rankable sessions.
 -- ranked says whether the kernel takes part in rankings: it is neither quarantined nor
 -- nonequivalent (nonequivalent).
+--
+-- key columns: kernel_id, device, baseline, clock, speedup, speedup_low, speedup_high, n, ranked
 SELECT
     pooled_speedups.*,
     quarantined.kernel_id IS NOT NULL AS quarantined,

@@ -11,6 +11,7 @@
 -- the formula in speedups, with two tails of 5 %); below 6 tasks they are the smallest and largest
 -- value.
 --
+-- key columns: suite, level, device, baseline, policy, p50, p50_low, p50_high, n, tasks
 -- n: number of tasks with a speedup
 -- sessions: number of timing sessions behind all of them
 WITH results AS (

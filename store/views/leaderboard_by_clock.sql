@@ -6,6 +6,7 @@
 -- stands for all levels, and policy 'any' for the best kernel of all policies. The interval of p50
 -- is that of leaderboard.
 --
+-- key columns: suite, level, device, baseline, policy, clock, p50, p50_low, p50_high, n, ranks
 -- ranks: whether this clock and precision rank any of the tasks
 -- n: number of tasks with a speedup
 WITH best AS (

@@ -2,6 +2,7 @@
 -- score is the exemplar's score as the prompt showed it. A kernel can be its own parent if a policy
 -- repeats an exemplar, so a walk along the edges must remember the kernels it has visited.
 --
+-- key columns: child_kernel_id, relation, parent_kernel_id, score, policy, created_at
 -- child_kernel_id: kernel that was written
 -- parent_kernel_id: kernel that it comes from
 -- relation: exemplar (in its prompt) or parent

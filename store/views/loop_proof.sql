@@ -9,6 +9,7 @@
 -- equals the measured one and the kernel comes from an earlier step. holds is NULL if the prompt's
 -- snapshot belongs to another lake, or if this lake is a copy without its history.
 --
+-- key columns: run, step, task_id, kernel_id, score, speedup, device, baseline, holds
 -- place: place of the kernel in the prompt, from 1
 -- exemplar_step: step of this run that wrote the kernel; NULL if the kernel is older than the run
 -- score: speedup that the prompt showed (a ratio)

@@ -6,6 +6,7 @@
 -- pulled, and this lake has judged the kernel on another device (counted_evaluations).
 -- evaluation_id is the evaluation that decides the verdict.
 --
+-- key columns: kernel_id, device, status, reason, last_judged_at
 -- evaluators: number of evaluators that judged the kernel
 -- evaluator: evaluator that decides the verdict
 WITH verdict_structs AS (

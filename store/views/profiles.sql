@@ -4,6 +4,7 @@
 -- none, or several, its columns are NULL. The shares are those in the text, by which such profiles
 -- name a bottleneck as newer ones do.
 --
+-- key columns: kernel_id, device, profiler, bottleneck, memory_share, compute_share
 -- analysis_id: analysis (table analyses), which has the profile's text
 -- evaluation_id: evaluation that profiled the kernel (table evaluations); NULL if it is not known
 -- profiler: name and version of the profiler

@@ -6,6 +6,7 @@
 -- Figures that the paper does not give are NULL, and so are the figures of a stage that was not
 -- judged. place orders the arms: vanilla models, R1-evolve, CUDA-L1's stages, then the lake's own.
 --
+-- key columns: stages, policy, suite, device, n, p50, p50_low, p50_high, tasks
 -- stated_by: who states the figures: the paper or this lake
 -- place: order of the arms
 -- stages: training methods that the arm went through, in words

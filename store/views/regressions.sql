@@ -4,6 +4,8 @@
 -- Faults of the judge and evaluations that do not count (counted_evaluations) are left out. A
 -- later version may have found the kernel correct again: the newest verdict is in verdicts.
 --
+-- key columns: task, kernel_id, device, evaluator, previous_version, evaluator_version, status,
+--   reason
 -- evaluator_version: version that found the kernel wrong
 -- previous_version: version before it that had judged the kernel, and found it correct
 -- status: outcome by the newer version, such as incorrect

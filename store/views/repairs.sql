@@ -5,6 +5,7 @@
 -- kernels among the repairs. Times and authors are those of the first attempt (authors).
 -- Grows at UNNEST: each kernel has 16 bands.
 --
+-- key columns: task, device, status, kernel_id, repair_kernel_id, repair_policy, similarity
 -- kernel_id: wrong kernel
 -- status: outcome of the wrong kernel, such as incorrect or compile_error
 -- policy: name of the policy that wrote the wrong kernel first

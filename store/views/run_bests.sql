@@ -4,6 +4,7 @@
 -- that the run had reached before, NULL for its first one. record says whether the new bound is
 -- above everything that the lake had measured before this kernel (history).
 --
+-- key columns: run, step, task, device, baseline, speedup, speedup_low, record, kernel_id
 -- record: whether the bound is above everything that the lake had measured before
 -- step: step of the run that wrote the kernel
 WITH measured AS (

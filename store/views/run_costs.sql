@@ -5,6 +5,7 @@
 -- without waiting for other judges: the cost of judging it, without evaluations that others added
 -- later. device is NULL if nothing was judged.
 --
+-- key columns: run, kind, device, baseline, attempts, improvements, cost_usd_per_improvement
 -- judged: number of kernels judged on the device
 -- improvements: number of records of the lake that the run set
 -- improved_tasks: number of tasks with such a record

@@ -6,6 +6,7 @@
 -- scores the task. new_kernels counts kernels that these attempts wrote first: if it falls, the
 -- policy repeats itself. entropy is the trainer's metric for the step, where it has rewards.
 --
+-- key columns: run, step, device, reward_mean, attempts, success_share, speedup_p50, faster
 -- rule: reward rule; NULL if no rule rewarded the run
 -- rewarded: number of rewarded attempts
 -- reward_mean: mean reward before smoothing

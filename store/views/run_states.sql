@@ -6,6 +6,7 @@
 -- they are from before this lake recorded ends, or were pulled. seconds is the time from the first
 -- start to the last end, with the pauses of a run that was resumed.
 --
+-- key columns: run_id, kind, name, state, started_at, seconds, error
 -- name: name of the run
 -- state: finished, failed, interrupted, open or unknown
 -- ended_at: when the run ended; NULL while it is open

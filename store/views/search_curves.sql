@@ -10,6 +10,7 @@
 -- namespace in which this lake has attempts.
 -- Grows at HASH_JOIN: each point of a curve is a mean over all tasks of its namespace.
 --
+-- key columns: arm, seed, device, baseline, attempt, tasks, solved, geomean, low, high
 -- arm: arm of the experiment, a part of the namespace; NULL if it has none
 -- seed: seed of the arm; NULL if the namespace has none
 -- policy: name of the policy that wrote the last attempts

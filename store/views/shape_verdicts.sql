@@ -8,6 +8,7 @@
 -- kernel, task and device without rows of this lake's own. These rows rank nothing: every other
 -- view of evaluations leaves them out.
 --
+-- key columns: kernel_id, device, shape, outcome, reason, speedup
 -- workload_id: other input sizes that the kernel was tried at
 -- shape: name of these sizes
 -- outcome: held, raises or wrong

@@ -4,6 +4,8 @@
 -- and kind, such as another GPU of the same machine. disturbed: the session is disturbed, or its
 -- evaluation is contended or unverified, so that it ranks nothing. Kernels that compute another function than
 -- the task (nonequivalent) are not left out.
+--
+-- key columns: kernel_id, device, baseline, clock, speedup, speedup_low, speedup_high, n, disturbed
 WITH failures AS (
     -- A failure counts for the precision of its verdict, and a rejected cheat for all of them.
     SELECT

@@ -6,6 +6,7 @@
 -- have a speedup of each policy with a stage, of the rows with the same suite, level, device and
 -- baseline: rows whose n is above it compare different tasks.
 --
+-- key columns: stages, policy, suite, level, device, baseline, p50, p50_low, p50_high, n, common
 -- stages: training methods along the chain of parents, in words
 -- stage: training stage of the policy
 -- round: round or step within the stage

@@ -5,6 +5,7 @@
 -- speedup is the kernel's best rankable speedup on a task whose function it computes
 -- (nonequivalent), which is what a hack would aim for; device and measured_at are those of it.
 --
+-- key columns: kernel_id, classes, standing, quarantined, speedup
 -- classes: kinds of cheating found, such as result_caching
 -- detectors: names of the detectors that found them
 -- findings: number of findings

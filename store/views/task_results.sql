@@ -8,6 +8,7 @@
 -- workload that scores the task; it is NULL if no correct kernel has a quiet session against the
 -- baseline. baseline is NULL if the device has verdicts only.
 --
+-- key columns: task_id, policy, device, baseline, correct, speedup, kernel_id
 -- left_out: whether the task is weak and in no figure of leaderboard and fast_p
 -- decided: whether no kernel of the policy waits for a verdict on the device
 -- correct: whether the policy has a correct kernel for the task

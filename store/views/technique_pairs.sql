@@ -6,6 +6,7 @@
 -- NULL. The ends of intervals are those of Welch's test on logarithms, with the degrees of freedom
 -- of the smaller group.
 --
+-- key columns: technique, given, device, baseline, lift, lift_low, lift_high, n_both
 -- given: other technique
 -- n_both: number of kernels, on one task each, with both techniques
 -- n_technique_only: number of them with technique and without given

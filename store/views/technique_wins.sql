@@ -6,6 +6,7 @@
 -- fewer than 5 tasks are left out. Tasks without a profile that names a bound are in no row
 -- (profiles).
 --
+-- key columns: technique, bound, suite, device, baseline, lift, lift_low, lift_high, tasks
 -- bound: what the tasks are limited by on the device at best: memory or compute (profiles)
 -- tasks: number of tasks with a kernel that uses the technique
 -- kernels: number of kernels that use it, on one task each

@@ -3,6 +3,7 @@
 -- technique differ in other ways too. p50_low and p50_high are the exact 95 % interval of the
 -- median (rank as in speedups).
 --
+-- key columns: technique, device, baseline, p50, p50_low, p50_high, n
 -- n: number of pairs of kernel and task
 -- share_faster: share of them with a speedup above 1.01 (0 to 1)
 WITH uses AS (

@@ -8,6 +8,7 @@
 -- impossible or too few; the session is disturbed (clocked_timings). A session without a row
 -- may still not rank, because one by another evaluator is newer (pooled_speedups).
 --
+-- key columns: kernel_id, device, clock, reason, session_id
 -- reason: why the session ranks nothing by this clock
 WITH counted AS (
     SELECT

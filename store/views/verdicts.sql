@@ -5,6 +5,7 @@
 -- verdict. Pulled evaluations decide nothing that this lake has judged itself, and elsewhere marks
 -- those of kernels that it has judged on another device (counted_evaluations).
 --
+-- key columns: kernel_id, device, precision, status, reason, last_judged_at
 -- evaluations: number of evaluations by the version that counts
 -- correct: whether the kernel is correct
 -- evaluation_id: evaluation that decides the verdict

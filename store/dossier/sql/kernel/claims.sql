@@ -1,4 +1,6 @@
 -- What others published about it, or with it as the baseline.
+--
+-- key columns: gpu, baseline, figure, source
 SELECT
     gpu,
     baseline,

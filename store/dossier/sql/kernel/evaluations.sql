@@ -1,4 +1,6 @@
 -- Every attempt to judge it, newest first.
+--
+-- key columns: device, status, reason, judged_at
 SELECT
     devices.name AS device,
     workloads.name AS workload,

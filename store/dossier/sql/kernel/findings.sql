@@ -1,4 +1,6 @@
 -- What detectors saw in it, and what was decided.
+--
+-- key columns: class, standing, line, quote
 SELECT
     class,
     detector || ' ' || detector_version AS detector,

@@ -1,4 +1,6 @@
 -- Who wrote it for which task.
+--
+-- key columns: task, policy, source
 SELECT
     coalesce(task_names.suite || ' ' || task_names.task, generations.task_id) AS task,
     task_names.title,

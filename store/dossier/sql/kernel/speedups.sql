@@ -1,4 +1,6 @@
 -- Its measured speedups with their intervals. ranks_nothing says why a session is in no ranking.
+--
+-- key columns: device, baseline, clock, speedup, speedup_low, speedup_high, samples, ranks_nothing
 SELECT
     speedups.device,
     threads,

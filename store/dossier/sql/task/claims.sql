@@ -1,4 +1,6 @@
 -- What others published of kernels for the task: one row per GPU and kernel, speedup over eager.
+--
+-- key columns: gpu, claimed, kernel, source
 SELECT
     claims.gpu,
     claims.speedup AS claimed,

@@ -1,5 +1,7 @@
 -- What evaluators found, newest first: one row per attempt to judge a kernel for the task, without
 -- other shapes, which the table of measured speedups counts.
+--
+-- key columns: kernel, device, status, reason, message
 SELECT
     left(evaluations.kernel_id, 12) AS kernel,
     devices."name" AS device,

@@ -1,4 +1,6 @@
 -- What detectors saw in kernels for the task, the surest first.
+--
+-- key columns: kernel, class, standing, line, quote
 SELECT
     left(finding_standings.kernel_id, 12) AS kernel,
     finding_standings.class,

@@ -3,6 +3,8 @@
 -- lower bounds over eager. hardest is the baseline over which the speedup is smallest. Kernels that
 -- compute another function are left out. shapes: at how many other shapes a kernel is correct, and
 -- its worst speedup there.
+--
+-- key columns: kernel, device, clock, eager, low, high, samples, ranks_nothing
 WITH sessions AS (
     SELECT
         speedups.kernel_id, speedups.device, threads, workload_id, "precision", speedups.clock,
