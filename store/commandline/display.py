@@ -36,6 +36,8 @@ _RECORD_ROWS = 2
 _LONGEST_WORD = 24
 """Words of a cell that are longer are broken in a narrow column."""
 _GAP = 2
+_MARGIN = 1
+"""No line of a table begins in the column of our own lines, so that none can pass for one."""
 _HASH = re.compile("[0-9a-f]{64}")
 _CUT_HASH = re.compile("[0-9a-f]{12}(?:[0-9a-f]{52})?")
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -126,11 +128,14 @@ def print_table(
     are no keys are left out, and a note on stderr names them. Where keys do not fit, and instead of
     leaving a column of one or two rows out, each row becomes a block with a line per column.
     """
+    from rich.padding import Padding
     from rich.text import Text
 
     target = handle or sys.stdout
     width = echo.terminal_width(target)
-    drawn, left_out, needed = _draw(rows, width, keys)
+    drawn, left_out, needed = _draw(rows, width and width - _MARGIN, keys)
+    if width is not None:
+        drawn = Padding(drawn, (0, 0, 0, _MARGIN))
     console = echo.open_console(file=target, width=width or needed)
     if title is not None:
         console.print(Text(escape_terminal(title), style="" if width is None else "bold"))
@@ -145,9 +150,11 @@ def print_table(
 
 def render_text(rows: pa.Table, keys: Sequence[str], width: int) -> str:
     """Return a table of some width as plain text, as for a prompt of Python."""
+    from rich.padding import Padding
+
     text = StringIO()
-    drawn, left_out, _ = _draw(rows, width, keys)
-    echo.open_console(file=text, width=width).print(drawn)
+    drawn, left_out, _ = _draw(rows, width - _MARGIN, keys)
+    echo.open_console(file=text, width=width).print(Padding(drawn, (0, 0, 0, _MARGIN)))
     notes = [f"columns that did not fit: {', '.join(left_out)}"] if left_out else []
     lines = text.getvalue().rstrip("\n").splitlines() + [
         line for note in notes for line in textwrap.wrap(note, width)

@@ -105,6 +105,7 @@ def test_key_columns_are_never_dropped(name: str, width: int, lake_url: str) -> 
     assert keys
     out, err = print_at(width, name, lake_url)
     assert max(map(len, out.splitlines())) <= width
+    assert not re.search(r"^\S", out, re.MULTILINE)
     left_out = err.partition("columns that did not fit:")[2].partition("left out")[0]
     assert not {*keys} & {*re.findall(r"\w+", left_out)}
 
@@ -135,8 +136,8 @@ def test_few_rows_of_many_columns_become_blocks(monkeypatch: pytest.MonkeyPatch)
     screen = Screen()
     display.print_table(pa.table({f"column_{n}": ["word " * 9] for n in range(9)}), screen)
     lines = _PAINT.sub("", screen.getvalue()).splitlines()
-    assert lines[0].startswith("1 ──")
-    assert [line.split()[0] for line in lines if line.startswith("column")] == [
+    assert lines[0].startswith(" 1 ──")
+    assert [line.split()[0] for line in lines if line.startswith(" column")] == [
         f"column_{n}" for n in range(9)
     ]
     assert max(map(len, lines)) <= 40
