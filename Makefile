@@ -73,7 +73,7 @@ lint: $(BIN)/.installed
 	ruff format --check .
 	lint-imports
 
-# Generated pages: docs/tables.md, and the tables in evaluators/README.md.
+# Generated pages: docs/tables.md and docs/tables-verdicts.md.
 docs: $(BIN)/.installed
 	python -c "from store.cli import reference; from store.schema import catalog; print(reference.render_tables_page(catalog.load()), end='')" > docs/tables.md
 	python -m evaluators.cli.reference

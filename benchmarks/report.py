@@ -1,7 +1,7 @@
 """Run five benchmarks and write a page: the commands, their output, and the machine.
 
-python benchmarks/report.py --folder DIR            (takes about 30 GB and an hour)
-python benchmarks/report.py --folder DIR --kernels 10000 --evaluations 100000 --out /tmp/try.md
+python benchmarks/report.py --folder DIR --out page.md       (takes about 30 GB and an hour)
+python benchmarks/report.py --folder DIR --out page.md --kernels 10000 --evaluations 100000
 
 Nothing on the page is written by hand: each table is the output of the command above it.
 """
@@ -20,7 +20,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).parent
-OUT = HERE.parent / "docs" / "benchmarks.md"
 PACKAGES = ("duckdb", "duckdb-extension-ducklake", "pyarrow", "datasets")
 
 
@@ -77,7 +76,7 @@ def main() -> None:
         "--evaluations", type=int, default=10_000_000, help="evaluations of the largest lake"
     )
     parser.add_argument("--prompts", type=int, nargs="+", default=[1000, 100_000])
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, required=True, help="page to write")
     given = parser.parse_args()
     full = given.kernels
     folder = str(given.folder)
@@ -140,7 +139,6 @@ def main() -> None:
         ["startup.py", "--lake", places[0][1]],
         given.folder,
     )
-    given.out.parent.mkdir(exist_ok=True)
     given.out.write_text("\n".join(page) + "\n", "utf-8")
     print(given.out)
 

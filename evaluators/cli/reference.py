@@ -1,4 +1,4 @@
-"""Generate the reference tables in evaluators/README.md: statuses, flags and limits.
+"""Generate docs/tables-verdicts.md: the statuses and flags of verdicts, and the judge's limits.
 
 `make docs` runs `python -m evaluators.cli.reference`. Run it after a change of the sources:
 evaluators/judging/flags.py, evaluators/limits/kinds.py, or the statuses in catalog.yaml.
@@ -12,7 +12,7 @@ from evaluators.judging.flags import FLAGS, NONEQUIVALENT
 from evaluators.limits.kinds import LIMITS
 from store.schema import catalog
 
-_README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tables-verdicts.md"
 STATUSES = {
     "correct": "every compared answer is within tolerance",
     "incorrect": "an answer is wrong",
@@ -24,30 +24,49 @@ STATUSES = {
 }
 
 
-def fill_tables(page: str) -> str:
-    """Replace the text between each pair of markers `<!-- NAME -->` and `<!-- /NAME -->`.
-
-    Raises ValueError: the page lacks a marker.
-    """
+def render_page() -> str:
+    """Return the page: one table of statuses, one of flags, and one of limits."""
     allowed = catalog.load().enums["evaluation_reason"].allowed
-    statuses = ["| status | meaning | reasons |", "|---|---|---|"]
+    lines = [
+        "# Statuses, flags and limits of the judge",
+        "",
+        "`make docs` writes this page. [evaluators](../evaluators/README.md) explains the terms.",
+        "",
+        "## Statuses",
+        "",
+        "| status | meaning | reasons |",
+        "|---|---|---|",
+    ]
     for status, meaning in STATUSES.items():
         reasons = ", ".join(f"`{reason}`" for reason in allowed[status] if reason != "unspecified")
-        statuses.append(f"| `{status}` | {meaning} | {reasons} |")
-    flags = ["| flag | meaning | effect |", "|---|---|---|"]
+        lines.append(f"| `{status}` | {meaning} | {reasons} |")
+    lines += [
+        "",
+        "## Flags",
+        "",
+        "A flag is an observation that does not decide the verdict. Flags that start with `fails_`",
+        "come from extra calls, with inputs or weights that the task itself would not generate. A",
+        "timing session that ranks nothing counts as disturbed.",
+        "",
+        "| flag | meaning | effect |",
+        "|---|---|---|",
+    ]
     for flag, meaning in FLAGS.items():
         effect = "not equivalent" if flag in NONEQUIVALENT else ""
-        flags.append(f"| `{flag}` | {meaning} | {effect} |")
-    limits = ["| limit | the judge cannot judge | cause |", "|---|---|---|"]
-    limits += [f"| `{name}` | {kind.sentence} | {kind.cause} |" for name, kind in LIMITS.items()]
-    for name, lines in {"statuses": statuses, "flags": flags, "limits": limits}.items():
-        begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
-        if begin not in page or end not in page:
-            raise ValueError(f"the page lacks the markers <!-- {name} --> and <!-- /{name} -->")
-        before, _, rest = page.partition(begin)
-        page = before + begin + "\n".join(lines) + end + rest.partition(end)[2]
-    return page
+        lines.append(f"| `{flag}` | {meaning} | {effect} |")
+    lines += [
+        "",
+        "## Limits",
+        "",
+        "A verdict that refuses a task or a kernel names its limit; `evaluators doctor --limits`",
+        "prints them all. If the cause is `task`, the task breaks the rules of its format.",
+        "",
+        "| limit | the judge cannot judge | cause |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{name}` | {kind.sentence} | {kind.cause} |" for name, kind in LIMITS.items()]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    _README.write_text(fill_tables(_README.read_text("utf-8")), "utf-8")
+    PAGE.write_text(render_page(), "utf-8")

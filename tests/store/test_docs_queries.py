@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,8 @@ from builders import START
 import store
 from lab.merge import merge
 from store.commandline import display
+from store.importers import cuda_l1, measured, published
+from store.importers.reading.pieces import run_import
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUN = DOCS / "runs" / "history-1"
@@ -51,6 +56,11 @@ AUDITED: dict[str, list[tuple[object, ...]]] = {
         ("torch_default", 3, 3, None),
         ("fp32_strict", 1, 0, "level1/1"),
         ("allow_tf32", 1, 1, None),
+    ],
+    "h200/claims.sql": [
+        ("computes another function than its task", 1),
+        ("falls: not correct", 1),
+        ("falls: slower than claimed", 1),
     ],
     "h200/clocks.sql": [
         ("H100", "torch_default", "gpu", "compile", 1, 0, 4.0, 4.0),
@@ -181,3 +191,44 @@ def test_queries_about_a_release_give_what_is_worked_out_by_hand(
             for name in AUDITED
         }
     assert found == AUDITED
+
+
+def test_the_readme_has_the_outcomes_of_the_published_claims() -> None:
+    """docs/h200/claims.csv has the answer of claims.sql; README and the page have its numbers."""
+    with (DOCS / "h200" / "claims.csv").open(encoding="utf-8") as file:
+        claims = {row["outcome"]: int(row["claims"]) for row in csv.DictReader(file)}
+    wrong, slower = claims["falls: not correct"], claims["falls: slower than claimed"]
+    readme = " ".join((DOCS.parent / "README.md").read_text("utf-8").replace("*", "").split())
+    for sentence in (
+        f"Of {sum(claims.values())} speedups that CUDA-L1 published for the H100,",
+        f"H100, {claims['holds']} hold when they are measured again on H100s,",
+        f"and {claims['exceeded: faster than claimed']} are exceeded.",
+        f"{wrong + slower} fall ({wrong} kernels are not correct, and {slower} are slower",
+        f"{claims['computes another function than its task']} are of kernels that compute another",
+        f"{claims['on a task that a trivial answer passes']} are on tasks that a trivial answer",
+        f"and {claims['could not be measured']} could not be measured",
+    ):
+        assert sentence in readme
+    page = (DOCS / "h200" / "README.md").read_text("utf-8")
+    assert {
+        found[1]: int(found[2]) for found in re.finditer(r"\| ([^|]+) \| (\d+) \|\n", page)
+    }.items() >= claims.items()
+
+
+@pytest.mark.slow
+def test_the_release_gives_the_outcomes_of_the_published_claims(tmp_path: Path) -> None:
+    named = os.environ.get("FLYWHEEL_CUDA_L1")
+    folder = Path(named) if named else DOCS.parents[1] / "shared" / "data" / "cuda-l1"
+    if not folder.is_dir():
+        pytest.skip("the CUDA-L1 release is not on disk; name its folder in FLYWHEEL_CUDA_L1")
+    url = str(tmp_path / "lake")
+    with store.writer(url, author="tests") as writer:
+        run_import(writer, cuda_l1, folder, cuda_l1.Config(source_revision="51e8356"))
+        run_import(writer, published, None, published.Config())
+        for name in ("weak-tasks", "h100", "h200"):
+            run_import(writer, measured, DOCS / name, measured.Config(own=True))
+    answer = tmp_path / "claims.csv"
+    with store.open(url) as opened:
+        sql = (DOCS / "h200" / "claims.sql").read_text("utf-8")
+        display.write_rows(opened.sql(sql).arrow(), "csv", answer)
+    assert answer.read_text("utf-8") == (DOCS / "h200" / "claims.csv").read_text("utf-8")
