@@ -242,7 +242,7 @@ def crawl(client: Any) -> dict[str, Any]:
     while waiting:
         address = waiting.pop(0).partition("#")[0]
         path, _, query = address.partition("?")
-        if re.search(r"[.](json|csv|sql)$", path) or re.search(r"sort[.]|(^|&)sql=", query):
+        if re.search(r"[.](json|csv|sql|txt)$", path) or re.search(r"sort[.]|(^|&)sql=", query):
             continue
         names = sorted(re.sub(r"=(?!tab).*", "", part) for part in query.split("&"))
         tab = re.search(r"tab=\w+", query)

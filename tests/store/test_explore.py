@@ -227,10 +227,10 @@ def test_a_filter_refuses_a_value_that_is_no_option(client: Any) -> None:
 
 def test_an_older_snapshot_shows_what_there_was(client: Any) -> None:
     now = client.get("/suspects.json?standing=confirmed").json()
-    [kernel] = now["views"]["kernels"]["rows"]
+    [kernel] = now["views"]["groups"]["rows"]
     before = client.get(f"/suspects.json?standing=confirmed&at={now['snapshot'] - 1}").json()
     assert before["snapshot"] == now["snapshot"] - 1
-    assert before["views"]["kernels"]["rows"] == []
+    assert before["views"]["groups"]["rows"] == []
     page = Page(client.get(f"/kernel/{kernel['kernel_id']}?at={now['snapshot'] - 1}").text)
     inside = [link for link in page.links() if not link.startswith("/static")]
     assert all(f"at={now['snapshot'] - 1}" in link for link in inside)

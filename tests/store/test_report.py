@@ -254,9 +254,7 @@ def test_the_same_in_markdown_with_charts_as_files(report_folder: Path) -> None:
     assert text.count("<summary>SQL</summary>") == page.count("<summary>SQL</summary>")
     named = re.findall(r"\]\((figures/.*?\.svg)\)", text)
     assert (
-        len(named)
-        == page.count('class="chart"')
-        == len(list((report_folder / "figures").iterdir()))
+        len(named) == page.count('class="chart') == len(list((report_folder / "figures").iterdir()))
     )
     for name in named:
         drawn = ElementTree.fromstring((report_folder / name).read_text("utf-8"))
@@ -317,7 +315,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain_lake: Path, tmp_path: Path
     out = report(plain_lake, tmp_path / "page", run[:10])
     text = words(out / "report.html")
     assert {file.stem for file in (out / "figures").iterdir()} == {
-        "run_rewards", "run_curve", "run_best_so_far", "run_metrics",
+        "run_learning", "run_best_so_far", "run_metrics",
     }  # fmt: skip
     assert "train/entropy is 1.00 at step 0 and 0.0833 at step 11." in text
     assert re.search(r"made from exemplar [0-9a-f]{12} at 2\.1", text)

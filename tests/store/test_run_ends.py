@@ -137,22 +137,23 @@ def start_here(url: str, run_id: str) -> Generator[store.RunRecord]:
 
 
 def test_the_page_of_a_run_asks_its_lease(lake_url: str) -> None:
-    async def read_facts(run_id: str) -> dict[str, str]:
+    async def read_end(run_id: str) -> str:
         async with Readers(store.Location.of(lake_url), None, store.QueryLimits()) as readers:
             view = View(readers, readers.newest, f"/run/{run_id}", {"run": run_id}, {})
             page = await run_page.build(view)
-        return {fact.name: fact.text for fact in page.facts}
+        assert page.live == page.intro.endswith("This page follows it.")
+        return page.intro
 
     run_id = store.ids.uuid7()
     with start(lake_url, run_id) as process:
-        assert asyncio.run(read_facts(run_id))["State"] == "running"
+        assert asyncio.run(read_end(run_id)) == "Running. This page follows it."
         process.kill()
         process.wait()
-        assert asyncio.run(read_facts(run_id))["State"].startswith("killed")
+        assert asyncio.run(read_end(run_id)).startswith("Killed")
     with pytest.raises(ValueError, match="<b>"), start_here(lake_url, run_id):
         raise ValueError("<b>")
-    facts = asyncio.run(read_facts(run_id))
-    assert (facts["State"], facts["Error"]) == ("failed", "ValueError: <b>")
+    end = asyncio.run(read_end(run_id))
+    assert re.fullmatch(r"Failed after [\d,.e+]+ s: ValueError: <b>[.]", end), end
 
 
 def test_the_first_line_of_an_error_is_kept_short_and_shown_harmlessly(lake_url: str) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from store.commandline.escape import escape_text
-from store.explore.page.model import Row, group_rows
+from store.explore.page.tables import TONES
 from store.explore.page.texts import TIMES, make_label
 
 Kind: TypeAlias = Literal["plain", "ratio", "share", "log"]
@@ -160,12 +160,24 @@ def _list_even_ticks(low: float, high: float, *, whole: bool) -> list[tuple[floa
 
 
 _LEGEND_ROW, _LABEL_ROW, _TICK_ROW = 18, 20, 20
-_PLOT = 190
+_PLOT, _FACET, SQUARE = 190, 110, 320
 _GRID = 1000
 MARGIN_LEFT, MARGIN_RIGHT = 46, 14
 _FEWEST_OF_CENTER = 5
 """Number of points from which the middle of a series is no outlier."""
-_DASHES = ("", "6 3", "2 3", "7 3 2 3", "10 4", "", "4 4")
+_DASHES = ("", "6 3", "2 3", "7 3 2 3", "10 4", "1 2", "4 4")
+COLOURS = 7
+"""Number of series that a chart shows; the style sheet has as many colors."""
+_STANDALONE_WIDTH = 560
+_ROOM = 0.028
+"""Share of the width of a phone's chart that a digit takes."""
+# A shape for each color, so that points are told apart without colors.
+_SHAPES = {
+    "c2": "M-4 3 0-4 4 3z", "c3": "M-3-3h6v6h-6z", "c4": "M-4 0 0-4 4 0 0 4z",
+    "c5": "M-4-3h8L0 4z", "c6": "M-4 0h8M0-4v8", "c7": "M-1-4h2v8h-2z",
+    "bad": "M-3-3 3 3M3-3-3 3", "cheat": "M-4 3 0-4 4 3z", "open": "M-4 0 0-4 4 0 0 4z",
+    "plain": "M-3-3h6v6h-6z",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +193,8 @@ class Series:
     """Address of each point."""
     notes: Sequence[str] = ()
     """Text of each point, shown when a reader points at it."""
+    tone: str | None = None
+    """Color, if the series has a meaning of its own (`store.explore.page.tables.TONES`)."""
 
     @staticmethod
     def of(
@@ -190,11 +204,12 @@ class Series:
         y: str,
         low: str | None = None,
         high: str | None = None,
+        tone: str | None = None,
     ) -> Series:
         """Return the series of some columns of rows."""
         read = {"x": x, "y": y, "low": low, "high": high}
         columns = {end: [row[name] for row in rows] for end, name in read.items() if name}
-        return Series(label=label, **columns)
+        return Series(label=label, tone=tone, **columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,19 +219,20 @@ class Plot:
     x: Scale
     y: Scale = field(default_factory=lambda: fit_scale(Axis(label=""), []))
     x_label: str
+    """Empty for a chart above another one with the same x axis."""
     y_label: str | None = None
     """None for a chart of rows, which has no y axis."""
     height: int = _PLOT
 
     @classmethod
-    def fit(cls, series: Sequence[Series], x: Axis, y: Axis) -> Plot:
+    def fit(cls, series: Sequence[Series], x: Axis, y: Axis, height: int = _PLOT) -> Plot:
         """Return the plot whose scales fit all values of some series."""
         # Intervals may leave the chart; points that stretch it too far are drawn at its edge.
         x_scale = fit_scale(x, [value for one in series for value in one.x])
         values = [value for one in series for value in [*one.y, *one.low, *one.high]]
         centers = [statistics.median(one.y) for one in series if len(one.y) >= _FEWEST_OF_CENTER]
         y_scale = fit_scale(y, values, centers)
-        return cls(x=x_scale, y=y_scale, x_label=x.label, y_label=y.label)
+        return cls(x=x_scale, y=y_scale, x_label=x.label, y_label=y.label, height=height)
 
     def top(self, value: float) -> str:
         """Return the y coordinate of a value in pixels."""
@@ -228,12 +244,14 @@ class Plot:
         for value, name in self.x.ticks:
             at = percent(self.x.place(value))
             parts.append(f'<line x1="{at}" x2="{at}" y1="0" y2="{self.height}"/>')
-            parts.append(
-                f'<text class="tick" x="{at}" y="{self.height + 15}" text-anchor="middle">'
-                f"{escape(name)}</text>"
-            )
+            if self.x_label:
+                parts.append(
+                    f'<text class="tick" x="{at}" y="{self.height + 15}" text-anchor="middle">'
+                    f"{escape(name)}</text>"
+                )
         if self.y_label is not None:
-            for value, name in self.y.ticks:
+            # A low chart has every second name.
+            for value, name in self.y.ticks[:: 1 if self.height >= _PLOT else 2]:
                 at = self.top(value)
                 parts.append(f'<line x1="0" x2="100%" y1="{at}" y2="{at}"/>')
                 parts.append(
@@ -241,6 +259,15 @@ class Plot:
                     f"{escape(name)}</text>"
                 )
         return f'<g class="grid">{"".join(parts)}</g>'
+
+    def draw_mark(self, x: float | None = None, y: float | None = None) -> str:
+        """Return a thin line at a value of an axis, or nothing beyond the limits."""
+        if x is not None and not self.x.is_beyond(x):
+            at = percent(self.x.place(x))
+            return f'<line class="mark" x1="{at}" x2="{at}" y1="0" y2="{self.height}"/>'
+        if y is not None and not self.y.is_beyond(y):
+            return f'<line class="mark" x1="0" x2="100%" y1="{self.top(y)}" y2="{self.top(y)}"/>'
+        return ""
 
     def draw_line(self, points: Sequence[tuple[float, float]], style: str, dash: str = "") -> str:
         """Return a line through points given in values."""
@@ -258,21 +285,22 @@ class Plot:
             corners = [(x, y) for (x, _), (_, y) in zip(points[1:], points[:-1], strict=True)]
             pairs = zip(points[1:], corners, strict=True)
             points = points[:1] + [point for there, corner in pairs for point in (corner, there)]
-        return self.draw_line(points, f"line c{number}", _DASHES[number - 1])
+        return self.draw_line(points, f"line {_tone(number, one)}", _DASHES[number - 1])
 
     def draw_band(self, number: int, one: Series) -> str:
         """Return the area between the low and the high ends of a series."""
         there = list(zip(one.x, one.high, strict=True))
         back = list(zip(one.x, one.low, strict=True))[::-1]
         path = " ".join(f"{self.x.place(x) * _GRID:.1f},{self.top(y)}" for x, y in [*there, *back])
-        return self._stretch(f'<polygon class="band c{number}" points="{path}"/>')
+        return self._stretch(f'<polygon class="band {_tone(number, one)}" points="{path}"/>')
 
     def draw_points(self, number: int, one: Series, *, bars: bool) -> Iterator[str]:
         """Yield a group of the points of a series; outliers are triangles at the edge."""
-        yield f'<g class="points c{number}">'
+        tone = _tone(number, one)
+        yield f'<g class="points {tone}">'
         for at, (x, y) in enumerate(zip(one.x, one.y, strict=True)):
             left = percent(self.x.place(x))
-            mark = f'<circle cx="{left}" cy="{self.top(y)}" r="3"/>'
+            mark = _draw_point(tone, left, self.top(y))
             if self.y.is_beyond(y):
                 up = y > self.y.high
                 mark = (
@@ -290,38 +318,46 @@ class Plot:
                 yield mark
         yield "</g>"
 
+    def arrange(
+        self, legend: Sequence[tuple[str, str]], parts: Sequence[str], *, lines: bool = False
+    ) -> tuple[str, int]:
+        """Return the chart with its legend and the labels of its axes, and its height.
+
+        The legend has a label and a color for each series.
+        """
+        drawn, rows = _draw_legend(legend if len(legend) > 1 or lines else [], lines=lines)
+        above = rows * _LEGEND_ROW + (_LABEL_ROW if self.y_label is not None else 4)
+        total = above + self.height + (_TICK_ROW + _LABEL_ROW if self.x_label else 12)
+        if self.y_label is not None:
+            drawn += (
+                f'<text class="label" x="-{MARGIN_LEFT - 2}" y="{above - 8}">'
+                f"{escape(make_label(self.y_label))}</text>"
+            )
+        drawn += (
+            f'<svg y="{above}" height="{self.height + _TICK_ROW}" overflow="visible">'
+            f"{''.join(parts)}</svg>"
+        )
+        if self.x_label:
+            drawn += (
+                f'<text class="label" x="100%" y="{total - 6}" text-anchor="end">'
+                f"{escape(make_label(self.x_label))}</text>"
+            )
+        return drawn, total
+
     def finish(
         self,
         name: str,
-        labels: Sequence[str],
+        legend: Sequence[tuple[str, str]],
         parts: Sequence[str],
         *,
         lines: bool = False,
         has_links: bool = False,
+        square: bool = False,
     ) -> str:
-        """Return the chart with its legend and the labels of its axes."""
-        legend, rows = _draw_legend(labels if len(labels) > 1 or lines else [], lines=lines)
-        above = rows * _LEGEND_ROW + (_LABEL_ROW if self.y_label is not None else 4)
-        total = above + self.height + _TICK_ROW + _LABEL_ROW
-        y_label = (
-            f'<text class="label" x="-{MARGIN_LEFT - 2}" y="{above - 8}">'
-            f"{escape(make_label(self.y_label))}</text>"
-            if self.y_label is not None
-            else ""
-        )
-        x_label = (
-            f'<text class="label" x="100%" y="{total - 6}" text-anchor="end">'
-            f"{escape(make_label(self.x_label))}</text>"
-        )
-        # Links inside role="img" would be hidden from assistive technology.
-        role = "group" if has_links else "img"
+        """Return the whole chart, with its legend and the labels of its axes."""
+        drawn, total = self.arrange(legend, parts, lines=lines)
         described = " by ".join(filter(None, [self.y_label, self.x_label])) or name
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" height="{total}" '
-            f'role="{role}" aria-label="{escape(make_label(described))}">'
-            f'{legend}{y_label}<svg y="{above}" height="{self.height + _TICK_ROW}" '
-            f'overflow="visible">{"".join(parts)}</svg>{x_label}</svg>'
-        )
+        return _close(described, drawn, total, has_links=has_links, square=square)
 
     def _stretch(self, drawing: str) -> str:
         """Return a drawing on a grid of _GRID columns that is stretched to the chart's width."""
@@ -331,10 +367,31 @@ class Plot:
         )
 
 
-def _draw_legend(labels: Sequence[str], *, lines: bool) -> tuple[str, int]:
+def _close(
+    described: str, drawn: str, height: int, *, has_links: bool = False, square: bool = False
+) -> str:
+    # Links inside role="img" would be hidden from assistive technology.
+    role, style = "group" if has_links else "img", "chart square" if square else "chart"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{style}" height="{height}" '
+        f'role="{role}" aria-label="{escape(make_label(described))}">{drawn}</svg>'
+    )
+
+
+def _tone(number: int, one: Series) -> str:
+    return one.tone or f"c{number}"
+
+
+def _draw_point(tone: str, left: str, top: str) -> str:
+    if tone not in _SHAPES:
+        return f'<circle cx="{left}" cy="{top}" r="3.5"/>'
+    return f'<svg class="shape" x="{left}" y="{top}"><path d="{_SHAPES[tone]}"/></svg>'
+
+
+def _draw_legend(legend: Sequence[tuple[str, str]], *, lines: bool) -> tuple[str, int]:
     """Return the legend and its number of rows: as many columns as fit on a phone."""
     # An empty name would leave a mark without text.
-    names = [make_label(label) or "no name" for label in labels]
+    names = [make_label(label) or "no name" for label, _ in legend]
     if not names:
         return "", 0
     longest = max(map(len, names))
@@ -342,18 +399,19 @@ def _draw_legend(labels: Sequence[str], *, lines: bool) -> tuple[str, int]:
     parts: list[str] = []
     for at, name in enumerate(names):
         left, y = f"{100 * (at % columns) / columns:g}%", (at // columns) * _LEGEND_ROW + 12
+        tone = legend[at][1]
         mark = (
             f'<line x1="0" x2="18" y1="-4" y2="-4" stroke-dasharray="{_DASHES[at]}"/>'
             if lines
-            else '<rect x="4" width="10" y="-9" height="10"/>'
+            else f'<g class="points">{_draw_point(tone, "9", "-4")}</g>'
         )
         parts.append(
-            f'<svg x="{left}" y="{y}" overflow="visible"><g class="key c{at + 1}">{mark}</g>'
+            f'<svg x="{left}" y="{y}" overflow="visible"><g class="key {tone}">{mark}</g>'
             f'<text x="24">{escape(name)}</text></svg>'
         )
     inside = "".join(parts)
-    legend = f'<svg class="legend" x="-{MARGIN_LEFT - 2}" overflow="visible">{inside}</svg>'
-    return legend, -(-len(names) // columns)
+    drawn = f'<svg class="legend" x="-{MARGIN_LEFT - 2}" overflow="visible">{inside}</svg>'
+    return drawn, -(-len(names) // columns)
 
 
 def link(address: str, note: str, drawing: str) -> str:
@@ -374,19 +432,19 @@ def escape(text: str) -> str:
     return str(markupsafe.escape(" ".join(escape_text(text).split())))
 
 
-COLOURS = 7
-"""Number of series that a chart shows; the style sheet has as many colors."""
-_STANDALONE_WIDTH = 560
-
-
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """One row of a chart of intervals."""
+    """One row of a chart of intervals; without a middle, the heading of the rows after it."""
 
     label: str
-    low: float
-    middle: float
-    high: float
+    low: float | None = None
+    middle: float | None = None
+    high: float | None = None
+    samples: Sequence[float] = ()
+    """Values that the row summarizes, drawn as small dots."""
+    text: str = ""
+    """The figures of the row, at its right end."""
+    tone: str = "c1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,241 +465,175 @@ def draw_lines(
     mark_x: float | None = None,
 ) -> str:
     """Draw lines with bands; `step` keeps a value until the next one, the mark is a thin line."""
+    plot = Plot.fit(series[:COLOURS], x, y)
+    legend, parts = _draw_series(plot, series, kind)
+    return plot.finish(name, legend, [*parts, plot.draw_mark(mark_x)], lines=True)
+
+
+def draw_facets(name: str, facets: Sequence[tuple[Axis, Sequence[Series]]], x: Axis) -> str:
+    """Draw charts of lines below each other, all over one x axis, which the last one names."""
+    scale = fit_scale(x, [value for _, many in facets for one in many for value in one.x])
+    drawn: list[str] = []
+    top = 0
+    for at, (y, series) in enumerate(facets, start=1):
+        plot = Plot.fit(series[:COLOURS], x, y, _FACET)
+        plot = replace(plot, x=scale, x_label=x.label if at == len(facets) else "")
+        legend, parts = _draw_series(plot, series, "line")
+        inside, height = plot.arrange(legend, parts, lines=len(series) > 1)
+        drawn.append(f'<svg y="{top}" height="{height}" overflow="visible">{inside}</svg>')
+        top += height
+    return _close(name, "".join(drawn), top)
+
+
+def _draw_series(
+    plot: Plot, series: Sequence[Series], kind: Literal["line", "step"]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return legend and drawing of some lines."""
+    parts = [plot.draw_frame()]
     shown = series[:COLOURS]
-    plot = Plot.fit(shown, x, y)
-    parts = [plot.draw_frame(), *_draw_marks(plot, mark_x)]
     for number, one in enumerate(shown, start=1):
         if one.low:
             parts.append(plot.draw_band(number, one))
         parts.append(plot.draw_path(number, one, kind))
         if kind == "line" and len(one.x) <= 40:
             parts += plot.draw_points(number, one, bars=False)
-    return plot.finish(name, [one.label for one in shown], parts, lines=True)
+    return [(one.label, _tone(number, one)) for number, one in enumerate(shown, start=1)], parts
 
 
-def draw_scatter(
-    name: str,
-    series: Sequence[Series],
-    x: Axis,
-    y: Axis,
-    *,
-    diagonal: bool = False,
-    mark_y: float | None = None,
-) -> str:
-    """Draw points, each with its interval in y and its link; `diagonal` marks where x equals y."""
+def draw_scatter(name: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
+    """Draw points, each with its interval in y and its link."""
     shown = series[:COLOURS]
     plot = Plot.fit(shown, x, y)
-    parts = [plot.draw_frame(), *_draw_marks(plot, None, mark_y)]
-    if diagonal:
-        low, high = max(plot.x.low, plot.y.low), min(plot.x.high, plot.y.high)
-        if low < high:
-            parts.append(plot.draw_line([(low, low), (high, high)], "mark"))
+    return _finish_points(name, plot, shown, [plot.draw_frame()])
+
+
+def draw_square(name: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
+    """Draw points in a square whose axes have one scale, with the diagonal where they are equal."""
+    shown = series[:COLOURS]
+    both = [value for one in shown for value in [*one.x, *one.y]]
+    scale = fit_scale(x, both, [statistics.median(both)])
+    plot = Plot(x=scale, y=scale, x_label=x.label, y_label=y.label, height=SQUARE)
+    ends = [(scale.low, scale.low), (scale.high, scale.high)]
+    parts = [plot.draw_frame(), plot.draw_line(ends, "mark")]
+    return _finish_points(name, plot, shown, parts, square=True)
+
+
+def _finish_points(
+    name: str, plot: Plot, shown: Sequence[Series], parts: list[str], *, square: bool = False
+) -> str:
     for number, one in enumerate(shown, start=1):
         parts += plot.draw_points(number, one, bars=bool(one.low))
+    legend = [(one.label, _tone(number, one)) for number, one in enumerate(shown, start=1)]
     has_links = any(one.links for one in shown)
-    return plot.finish(name, [one.label for one in shown], parts, has_links=has_links)
+    return plot.finish(name, legend, parts, has_links=has_links, square=square)
+
+
+def draw_race(
+    name: str,
+    best: Sequence[Series],
+    tries: Sequence[Series],
+    failed: Sequence[float],
+    x: Axis,
+    y: Axis,
+) -> str:
+    """Draw attempts in their order, the best so far of each author, and failures at the foot."""
+    lines, points = best[:COLOURS], tries[:COLOURS]
+    plot = Plot.fit([*lines, *points], x, y, SQUARE)
+    plot = replace(plot, x=fit_scale(x, [*failed, *(at for one in lines for at in one.x)]))
+    parts = [plot.draw_frame(), plot.draw_mark(y=1.0)]
+    legend: list[tuple[str, str]] = []
+    for number, (line, tried) in enumerate(zip(lines, points, strict=True), start=1):
+        parts += plot.draw_points(number, tried, bars=False)
+        parts.append(plot.draw_path(number, line, "step"))
+        legend.append((line.label, _tone(number, line)))
+    for at in failed:
+        left = percent(plot.x.place(at))
+        parts.append(
+            f'<line class="failed bad" x1="{left}" x2="{left}" y1="{plot.height - 9}" '
+            f'y2="{plot.height}"/>'
+        )
+    return plot.finish(name, legend, parts, lines=True, has_links=True)
 
 
 def draw_intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
     """Draw each row as an interval with its middle, below its label; first row on top."""
-    scale = fit_scale(x, [value for row in rows for value in (row.low, row.middle, row.high)])
+    values = [
+        value
+        for row in rows
+        for value in (row.low, row.middle, row.high, *row.samples)
+        if value is not None
+    ]
+    scale = fit_scale(x, values, [row.middle for row in rows if row.middle is not None])
     row_height = 34
     plot = Plot(x=scale, x_label=x.label, height=row_height * len(rows))
-    parts = [plot.draw_frame(), *_draw_marks(plot, 1.0 if x.scale == "ratio" else None)]
+    parts = [plot.draw_frame(), plot.draw_mark(1.0 if x.scale == "ratio" else None)]
     for place, row in enumerate(rows):
         y = place * row_height + 25
-        marks = (
-            f'<line x1="{percent(scale.place(row.low))}" x2="{percent(scale.place(row.high))}" '
-            f'y1="{y}" y2="{y}"/><circle cx="{percent(scale.place(row.middle))}" cy="{y}" r="4"/>'
+        style = "row" if row.middle is not None else "row heading"
+        parts.append(
+            f'<text class="{style}" x="0" y="{y - 9}">{escape(make_label(row.label))}</text>'
         )
-        text = f'<text class="row" x="0" y="{y - 9}">{escape(make_label(row.label))}</text>'
-        parts.append(f"{text}<g class='c1 bar'>{marks}</g>")
+        if row.middle is None:
+            continue
+        marks = "".join(
+            f'<circle class="sample" cx="{percent(scale.place(value))}" cy="{y}" r="2.5"/>'
+            for value in row.samples
+        )
+        if row.low is not None and row.high is not None:
+            ends = (percent(scale.place(end)) for end in (row.low, row.high))
+            marks += '<line x1="{}" x2="{}" y1="{y}" y2="{y}"/>'.format(*ends, y=y)
+        marks += _draw_point("c1", percent(scale.place(row.middle)), str(y))
+        parts.append(f'<g class="{row.tone} bar">{marks}</g>')
+        if row.text:
+            parts.append(
+                f'<text class="row figure" x="100%" y="{y - 9}" text-anchor="end">'
+                f"{escape(row.text)}</text>"
+            )
     return plot.finish(name, [], parts)
 
 
 def draw_bars(name: str, rows: Sequence[Bar], x: Axis) -> str:
     """Draw stacked horizontal bars below their labels; parts have one color in all rows."""
     names = list(dict.fromkeys(part for row in rows for part in row.parts))[:COLOURS]
+    tones = [TONES.get(part, f"c{number}") for number, part in enumerate(names, start=1)]
     totals = [sum(row.parts.get(part, 0) for part in names) for row in rows]
-    scale = fit_scale(Axis(label=x.label, scale=x.scale, from_zero=True), totals)
+    scale = fit_scale(replace(x, from_zero=True), totals)
     row_height = 40
     plot = Plot(x=scale, x_label=x.label, height=row_height * len(rows))
     parts = [plot.draw_frame()]
     for place, row in enumerate(rows):
         y, start = place * row_height, 0.0
         parts.append(f'<text class="row" x="0" y="{y + 14}">{escape(make_label(row.label))}</text>')
-        for number, part in enumerate(names, start=1):
+        for tone, part in zip(tones, names, strict=True):
             width = row.parts.get(part, 0.0)
             if width:
                 left, right = scale.place(start), scale.place(start + width)
                 parts.append(
-                    f'<rect class="c{number}" x="{percent(left)}" y="{y + 20}" '
-                    f'width="{percent(right - left)}" height="14">'
+                    f'<rect class="{tone} part" x="{percent(left)}" y="{y + 20}" '
+                    f'width="{percent(right - left)}" height="15">'
                     f"<title>{escape(f'{part}: {width:,g}')}</title></rect>"
                 )
+                # The number stands in a part that has room for it, so that it needs no color.
+                if right - left > _ROOM * len(f"{width:,g}"):
+                    parts.append(
+                        f'<text class="inside" x="{percent((left + right) / 2)}" y="{y + 32}" '
+                        f'text-anchor="middle">{width:,.4g}</text>'
+                    )
             start += width
-    return plot.finish(name, names, parts)
+    return plot.finish(name, list(zip(names, tones, strict=True)), parts)
 
 
 def make_standalone(svg: str, style: str) -> str:
     """Return a chart as a separate file of a fixed width, with its style and a background."""
-    height = int(svg.partition('height="')[2].partition('"')[0])
-    inside = svg.partition(">")[2].removesuffix("</svg>")
-    width = _STANDALONE_WIDTH
-    plot_width = width - MARGIN_LEFT - MARGIN_RIGHT
+    head, _, inside = svg.partition(">")
+    height = int(head.partition('height="')[2].partition('"')[0])
+    plot_width = SQUARE if "square" in head else _STANDALONE_WIDTH - MARGIN_LEFT - MARGIN_RIGHT
+    width = plot_width + MARGIN_LEFT + MARGIN_RIGHT
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + 8}" '
         f'class="standalone"><style>{style}</style>'
         '<rect class="ground" width="100%" height="100%"/>'
         f'<svg class="chart" x="{MARGIN_LEFT}" y="4" width="{plot_width}" height="{height}" '
-        f'overflow="visible">{inside}</svg></svg>\n'
+        f'overflow="visible">{inside.removesuffix("</svg>")}</svg></svg>\n'
     )
-
-
-def _draw_marks(plot: Plot, mark_x: float | None, mark_y: float | None = None) -> Iterator[str]:
-    if mark_x is not None and not plot.x.is_beyond(mark_x):
-        at = percent(plot.x.place(mark_x))
-        yield f'<line class="mark" x1="{at}" x2="{at}" y1="0" y2="{plot.height}"/>'
-    if mark_y is not None and not plot.y.is_beyond(mark_y):
-        at = plot.top(mark_y)
-        yield f'<line class="mark" x1="0" x2="100%" y1="{at}" y2="{at}"/>'
-
-
-# Charts of a run by step, each of the rows of one question of the report.
-
-_STEP = Axis(label="step")
-
-
-def draw_reward(name: str, rows: list[dict[str, Any]]) -> str:
-    """Draw the mean reward by step, with a band of one standard deviation."""
-    mean = Series.of(
-        rows, f"mean of attempts ({_counts(rows, 'n')} a point)", "step", "reward_mean"
-    )
-    spread = [row["reward_std"] for row in rows]
-    band = replace(
-        mean,
-        low=[a - b for a, b in zip(mean.y, spread, strict=True)],
-        high=[a + b for a, b in zip(mean.y, spread, strict=True)],
-    )
-    return draw_lines(name, [band], _STEP, Axis(label="reward"))
-
-
-def draw_success(name: str, rows: list[dict[str, Any]]) -> str:
-    """Draw the share of judged attempts that are correct, with its interval."""
-    label = f"correct ({_counts(rows, 'attempts')} attempts a point)"
-    series = Series.of(rows, label, "step", "share", "share_low", "share_high")
-    axis = Axis(label="share of judged attempts", scale="share")
-    return draw_lines(name, [series], _STEP, axis)
-
-
-def draw_speedup(name: str, rows: list[dict[str, Any]]) -> str:
-    """Draw the speedups over eager by step: geometric mean, median and largest."""
-    labels = {
-        "geomean": f"geomean ({_counts(rows, 'timed')} timed a point)",
-        "median_of_steps": "median",
-        "max": "largest",
-    }
-    series = [Series.of(rows, label, "step", key) for key, label in labels.items()]
-    return draw_lines(name, series, _STEP, Axis(label="speedup", scale="ratio"))
-
-
-def draw_metric(name: str, rows: list[dict[str, Any]]) -> str:
-    """Draw one metric of the trainer by step."""
-    metric = rows[0]["metric"]
-    unit = " (nats per token)" if metric.rpartition("/")[2] == "entropy" else ""
-    series = Series.of(rows, metric, "step", "value")
-    return draw_lines(name, [series], _STEP, Axis(label=f"{metric[:40]}{unit}"))
-
-
-def draw_best(name: str, rows: list[dict[str, Any]]) -> str:
-    """Draw the geometric mean of the best speedups so far, one line for each baseline."""
-    last = max(row["step"] for row in rows)
-    series = [
-        Series.of(
-            [*mine, mine[-1] | {"step": last}],
-            f"{baseline} ({mine[-1]['tasks with a speedup']} of {mine[-1]['tasks']} tasks)",
-            "step",
-            "geomean_at_least_1",
-        )
-        for (baseline,), mine in group_rows(rows, ["baseline"]).items()
-    ]
-    axis = Axis(label="geomean of best so far", scale="ratio")
-    return draw_lines(name, series, _STEP, axis, kind="step")
-
-
-def _counts(rows: Sequence[dict[str, Any]], name: str) -> str:
-    """Return the number of rows behind a point, as one number or as a range."""
-    counts = [row[name] for row in rows]
-    low, high = min(counts), max(counts)
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-# Charts of several kernels.
-
-
-def draw_shares(name: str, groups: Mapping[str, Sequence[Row]]) -> str:
-    """Draw the distribution of speedups of each group of rows, with the number of its kernels."""
-    series = [
-        Series.of(rows, f"{label} (n {rows[0]['n']})", "speedup", "share")
-        for label, rows in groups.items()
-    ]
-    x = Axis(label="speedup over the baseline", scale="ratio")
-    y = Axis(label="share of kernels", scale="share")
-    return draw_lines(name, series, x, y, kind="step", mark_x=1)
-
-
-def draw_fast_p(name: str, groups: Mapping[str, Sequence[Row]]) -> str:
-    """Draw the share of tasks with a kernel more than p times as fast, for each group of rows."""
-    places = sorted({row["p"] for rows in groups.values() for row in rows})
-    series = [
-        Series(
-            label=label,
-            x=[places.index(row["p"]) for row in rows],
-            y=[row["share"] for row in rows],
-        )
-        for label, rows in groups.items()
-    ]
-    x = Axis(label="p (not to scale)", ticks=[f"{p:g}" for p in places])
-    return draw_lines(name, series, x, Axis(label="share of tasks with speedup > p", scale="share"))
-
-
-def draw_medians(name: str, rows: Mapping[str, Row], baseline: str = "") -> str:
-    """Draw median speedups with their intervals, one for each label."""
-    intervals = [
-        Interval(
-            label=f"{label} (n {row['n']})",
-            low=row["p50_low"],
-            middle=row["p50"],
-            high=row["p50_high"],
-        )
-        for label, row in rows.items()
-    ]
-    axis = Axis(label=f"median speedup{baseline}, 95 % interval", scale="ratio")
-    return draw_intervals(name, intervals, axis)
-
-
-def draw_statuses(name: str, rows: Sequence[Row], counted: str) -> str:
-    """Draw a bar for each device, with a part for each status; `counted` has the numbers."""
-    # A chart with one status has no legend.
-    only = f", all {rows[0]['status']}" if len({row["status"] for row in rows}) == 1 else ""
-    bars = [
-        Bar(label=f"{device}{only}", parts={row["status"]: row[counted] for row in mine})
-        for (device,), mine in group_rows(rows, ["device"]).items()
-    ]
-    return draw_bars(name, bars, Axis(label=counted))
-
-
-def draw_claims(name: str, rows: Sequence[Row], claimed_for: str, measured_on: str) -> str:
-    """Draw the claimed and the measured speedup of each row."""
-    series = [
-        Series.of(
-            mine,
-            f"{outcome} (n {len(mine)})",
-            *("claimed", "measured", "measured_low", "measured_high"),
-        )
-        for (outcome,), mine in group_rows(rows, ["outcome"]).items()
-    ]
-    x = Axis(label=f"speedup claimed{claimed_for}", scale="ratio")
-    y = Axis(label=f"speedup measured{measured_on}", scale="ratio")
-    return draw_scatter(name, series, x, y, diagonal=True)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 Value: TypeAlias = "str | int | float | None"
+Told: TypeAlias = tuple[str, str]
+"""An answer in a sentence with its number, and its chart as SVG; a chart may be missing."""
 SQL = Path(__file__).parent.parent / "sql"
 REPORT = SQL / "report"
 """Questions of the report; those without placeholders are also the console's examples."""
@@ -32,14 +34,6 @@ _PLACEHOLDER = re.compile(r"\$([a-z_]+)")
 _LAST_ORDER = re.compile(r"(?s)(.*\nORDER BY )(?!.*\nORDER BY )")
 PAGE_ROWS = 50
 CHART_ROWS = 400
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chart:
-    """One chart of a panel."""
-
-    svg: str
-    title: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +51,8 @@ class Panel:
     """Snapshot to read instead of the view's."""
     rows: int = PAGE_ROWS
     """Number of rows of a page of the table."""
-    draw: Callable[[list[Row]], Sequence[Chart]] | None = None
-    """Returns the charts of the rows."""
+    tell: Callable[[list[Row]], Told] | None = None
+    """Returns what the rows say, in a sentence and a chart."""
     template: str | None = None
     """Template that shows the rows in place of a table."""
     prepare: Callable[[list[Row]], Any] | None = None
@@ -66,6 +60,8 @@ class Panel:
     table: Literal["open", "folded", "none"] = "open"
     hidden: Sequence[str] = ()
     """Columns that the table leaves out."""
+    compares: Literal["kernels", "runs"] | None = None
+    """What the rows are about, if a reader may choose two of them to compare."""
     is_required: bool = False
     """Whether the panel is shown without rows, with a sentence about what adds some."""
     is_wide: bool = True
@@ -246,6 +242,8 @@ class View:
         self.snapshot = snapshot
         self.may_decide = False
         """Whether the reader has given the token for decisions before."""
+        self.last_seen: int | None = None
+        """Newest snapshot when the reader looked before, if a cookie says so."""
         self.path = path
         self.parts = parts
         self._reader = reader
@@ -260,6 +258,8 @@ class View:
     ) -> View:
         """Return the view that a request names. Raises SnapshotNotFound."""
         query = dict(request.query_params)
+        # Two rows that a reader chose to compare have one name.
+        query |= dict(zip("ab", request.query_params.getlist("pair"), strict=False))
         return cls(readers, await readers.resolve(query.get("at") or None), path, parts, query)
 
     def get(self, name: str, default: str | None = None) -> str | None:

@@ -98,6 +98,7 @@ def _show_answer(view: View, panel: Panel, answer: SectionTable, site: Mapping[s
     if not rows and not panel.is_required and page == 1:
         return ""
     table = build_table(view, panel, rows) if rows and panel.table != "none" else None
+    sentence, svg = panel.tell(rows) if panel.tell and rows else ("", "")
     return render_template(
         "panel",
         view=view,
@@ -106,7 +107,8 @@ def _show_answer(view: View, panel: Panel, answer: SectionTable, site: Mapping[s
         rows=rows,
         content=panel.prepare(rows) if panel.prepare and rows else rows,
         table=table,
-        charts=list(panel.draw(rows)) if panel.draw and rows else [],
+        sentence=sentence,
+        svg=svg,
         page_number=page,
         **site,
     )

@@ -26,6 +26,7 @@ _HEADINGS = {
     "geomean_missing_as_1": "geomean, missing = 1",
     "geomean_at_least_1": "geomean, each at least 1",
     "share_mean_confidence": "mean confidence",
+    "share_confidence": "confidence",
     "clock_mhz": "clock MHz",
     "temperature_c": "temperature °C",
     "reward_mean": "mean reward",
@@ -51,7 +52,7 @@ def heading(name: str) -> str:
     (True, 'kernel ms')
     """
     said = _HEADINGS.get(name, name.removesuffix("_id").replace("_", " "))
-    is_ratio = not name.endswith(("_at", "_ms")) and any(
+    is_ratio = not name.endswith(("_at", "_ms", "_s", "_confidence")) and any(
         name == ratio or name.startswith(f"{ratio}_") for ratio in _RATIOS
     )
     return f"{said}{SPACE}{TIMES}" if is_ratio and TIMES not in said else said
@@ -87,11 +88,15 @@ def format_value(name: str, value: object) -> str:
 
 
 _LONG = 46
-_TONES = {
-    "correct": "good", "confirmed": "bad", "incorrect": "bad", "rejected": "bad", "crash": "bad",
-    "timeout": "bad", "compile_error": "bad", "evaluator_error": "open", "open": "open",
-    "holds": "good", "falls": "bad", "withheld": "bad", "leak": "bad",
+TONES = {
+    "correct": "good", "holds": "good", "worked": "good",
+    "incorrect": "bad", "falls": "bad", "failed": "bad", "leak": "bad",
+    "rejected": "cheat", "confirmed": "cheat", "withheld": "cheat",
+    "open": "open", "evaluator_error": "open", "not judged": "open",
+    "timeout": "plain", "dismissed": "plain", "slower here": "plain", "no kernel": "plain",
+    "compile_error": "c2", "crash": "c7", "exceeded": "c1", "faster here": "c6",
 }  # fmt: skip
+"""What each color of pages and charts means; other colors tell series apart."""
 _TONED = ("status", "standing", "outcome", "verdict", "leak")
 
 
@@ -125,6 +130,8 @@ class Table:
 
     headings: Sequence[Heading]
     rows: Sequence[Sequence[ShownCell]]
+    keys: Sequence[str] = ()
+    """Id of what each row is about, if a reader may choose two of them to compare."""
 
 
 def make_cell(row: dict[str, Any], name: str, link: str | None = None) -> ShownCell:
@@ -151,8 +158,8 @@ def make_cell(row: dict[str, Any], name: str, link: str | None = None) -> ShownC
         style = "quote"
     elif len(text) > _LONG:
         style = "long"
-    if name in _TONED and str(value) in _TONES:
-        style = f"tone-{_TONES[str(value)]}"
+    if name in _TONED and str(value) in TONES:
+        style = f"tone-{TONES[str(value)]}"
     return ShownCell(text=text, style=style, link=link, interval=interval)
 
 
@@ -201,6 +208,48 @@ def find_link(row: Row, column: str) -> str | None:
     return f"{_PAGES[kind]}{quote(str(value), safe='')}" if kind in _PAGES else None
 
 
+FIGURES = ("ratio", "share", "time", "count", "figure")
+"""Roles of columns that a chart may draw, best first."""
+_NUMBERS = ("level", "problem", "revision", "version", "seed", "place", "rank", "index", "number",
+            "line", "threads", "page")  # fmt: skip
+_ORDERS = ("step", "attempt", "snapshot", "turn", "block", "minute", "p")
+_COUNTS = ("n", "count", "rows", "tasks", "kernels", "attempts", "samples", "sessions", "tokens",
+           "evaluations", "findings", "correct", "faster", "calls")  # fmt: skip
+_TIMES = ("_ms", "_s", "_us", "seconds", "hours")
+
+
+def find_role(name: str, values: Sequence[object]) -> str:
+    """Return what a column is to a chart: one of FIGURES, or id, label, date, order, number, other.
+
+    >>> [find_role(name, [1, 2]) for name in ("level", "step", "n", "p50", "kernel_ms", "task_id")]
+    ['number', 'order', 'count', 'ratio', 'time', 'id']
+    """
+    known = [value for value in values if value is not None]
+    words = name.lower().split("_")
+    if words[-1] == "id" or all(isinstance(one, str) and _HASH.fullmatch(one) for one in known):
+        return "id"
+    if all(isinstance(one, str) for one in known):
+        return "label"
+    if all(isinstance(one, datetime | date) for one in known):
+        return "date"
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in known):
+        return "other"
+    whole = all(isinstance(one, int) for one in known)
+    if whole and any(word in _NUMBERS for word in words):
+        return "number"
+    if words[-1] in _ORDERS or (whole and words[0] == "snapshot"):
+        return "order"
+    if words[-1] in ("low", "high"):
+        return "other"
+    if TIMES in heading(name):
+        return "ratio"
+    if name.startswith(_SHARES) or words[-1] == "share":
+        return "share"
+    if name.endswith(_TIMES):
+        return "time"
+    return "count" if words[0] in _COUNTS or words[-1] in _COUNTS or "count" in name else "figure"
+
+
 def list_hidden(names: Sequence[str]) -> set[str]:
     """Return the columns that another column of the table already names and links."""
     return {key for name, key in _NAMES.items() if name in names and key in names}
@@ -244,7 +293,8 @@ def build_table(view: View, panel: Panel, rows: Sequence[Row]) -> Table:
                 direction={name: "ascending", f"-{name}": "descending"}.get(sort or "", "none"),
             )
         )
-    return Table(headings=headings, rows=cells)
+    key = {"kernels": "kernel_id", "runs": "run_id"}.get(panel.compares or "", "")
+    return Table(headings=headings, rows=cells, keys=[str(row.get(key) or "") for row in rows])
 
 
 def build_result_table(view: View, rows: Sequence[Row]) -> Table:

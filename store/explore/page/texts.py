@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import io
+import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -93,15 +95,41 @@ class DiffLine(NamedTuple):
     html: Markup
 
 
+_CUDA = re.compile(r"__global__|#include|torch::|at::Tensor")
+_TRITON = {"triton", "tl"}
+
+
 def highlight(code: str, language: str) -> Markup:
-    """Return code as HTML with highlighted syntax; its text is escaped."""
+    """Return code as HTML with highlighted syntax; its text is escaped.
+
+    Sources of CUDA in the strings of a Python file are colored as CUDA, and names of Triton as
+    built-in names.
+    """
     from markupsafe import Markup
-    from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
+    from pygments.token import Name, String
 
-    lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    return Markup(highlight(code, lexer, HtmlFormatter(nowrap=True)))
+    options = {"stripnl": False, "ensurenl": False}
+    cuda = get_lexer_by_name("cuda", **options)
+
+    def list_tokens() -> Iterator[tuple[Any, str]]:
+        tokens = get_lexer_by_name(language, **options).get_tokens(code)
+        for is_string, group in itertools.groupby(tokens, lambda token: token[0] in String):
+            many = list(group)
+            text = "".join(part for _, part in many)
+            if is_string and language == "python" and _CUDA.search(text):
+                quotes = len(text) - len(text.lstrip("\"'"))
+                yield String, text[:quotes]
+                yield from cuda.get_tokens(text[quotes : len(text) - quotes])
+                yield String, text[len(text) - quotes :]
+            else:
+                for kind, part in many:
+                    yield (Name.Builtin if kind in Name and part in _TRITON else kind), part
+
+    out = io.StringIO()
+    HtmlFormatter(nowrap=True).format(list_tokens(), out)
+    return Markup(out.getvalue())
 
 
 def highlight_lines(code: str, language: str) -> list[Markup]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import SQL, Choice, Page, Panel, View
-from store.explore.page.texts import show_diff
+from store.explore.page import charts
+from store.explore.page.model import SQL, Choice, Page, Panel, Row, Told, View
+from store.explore.page.tables import format_value
+from store.explore.page.texts import TIMES, show_diff
 from store.explore.pages.kernel import find_kernel
 
 PATH = "/compare/kernels"
@@ -17,7 +19,9 @@ async def build(view: View) -> Page:
     ]
     given = [view.get("a"), view.get("b")]
     if not all(given):
-        intro = "Give the ids of two kernels, or their first characters."
+        intro = (
+            "Give the ids of two kernels or their first characters, or choose two rows of a table."
+        )
         return Page(title="Compare two kernels", intro=intro, choices=choices, panels=[])
     a, b = [await find_kernel(view, text or "") for text in given]
     both = {"a": a, "b": b}
@@ -26,11 +30,36 @@ async def build(view: View) -> Page:
         title=f"Kernels {a[:12]} and {b[:12]}",
         choices=choices,
         panels=[
-            Panel(name="sides", values=both),
             Panel(name="change", values=pair, file=SQL / "kernel" / "change.sql",
-                  title="Change in time, from A to B"),
+                  title="Change in time, from A to B", tell=tell_change, table="folded"),
+            Panel(name="sides", values=both),
             Panel(name="verdicts", values=both),
             Panel(name="diff", values=pair, file=SQL / "kernel" / "diff.sql", rows=1,
                   title="Changes from A to B", template="diff", table="none", prepare=show_diff),
         ],
     )  # fmt: skip
+
+
+def tell_change(rows: list[Row]) -> Told:
+    """Tell how much faster the second kernel is, and draw the times of both."""
+    first = rows[0]
+    faster = first["ratio"] >= 1
+    ratio = format_value("ratio", first["ratio"] if faster else 1 / first["ratio"])
+    intervals: list[charts.Interval] = []
+    for row in rows:
+        if row["baseline"] == first["baseline"]:
+            intervals.append(charts.Interval(label=f"{row['device']}, clock {row['clock']}"))
+            intervals += [
+                charts.Interval(
+                    label=name, middle=ms, text=f"{format_value('ms', ms)} ms", tone=tone
+                )
+                for name, ms, tone in (
+                    ("A, before", row["kernel_ms_before"], "plain"), ("B", row["kernel_ms"], "c1")
+                )
+            ]  # fmt: skip
+    return (
+        f"B is {ratio}{TIMES} as {'fast' if faster else 'slow'} as A on {first['device']}: "
+        f"{format_value('ms', first['kernel_ms'])} ms against "
+        f"{format_value('ms', first['kernel_ms_before'])} ms by the clock {first['clock']}.",
+        charts.draw_intervals("change", intervals, charts.Axis(label="ms per call", scale="log")),
+    )

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from store.explore.page import charts
 from store.explore.page.model import (
     CHART_ROWS,
     SQL,
-    Chart,
     Choice,
     Page,
     Panel,
     Row,
+    Told,
     View,
     group_rows,
 )
+from store.explore.page.tables import format_value
 from store.explore.pages.run import find_run
 
 PATH = "/compare/runs"
-_MOST_DEVICES = 2
 
 
 async def build(view: View) -> Page:
@@ -31,9 +29,13 @@ async def build(view: View) -> Page:
     given = [view.get("a"), view.get("b")]
     if not all(given):
         runs = Panel(
-            name="runs", file=SQL / "runs" / "list.sql", values={"kind": None, "q": None}, rows=25
+            name="runs",
+            file=SQL / "runs" / "list.sql",
+            values={"kind": None, "q": None},
+            rows=25,
+            compares="runs",
         )
-        intro = "Give the ids of two runs, or their first characters."
+        intro = "Choose two rows, or give the ids of two runs or their first characters."
         return Page(title="Compare two runs", intro=intro, choices=choices, panels=[runs])
     a, b = [(await find_run(view, text or ""))["run_id"] for text in given]
     values = {"a": a, "b": b}
@@ -41,27 +43,45 @@ async def build(view: View) -> Page:
         title=f"Runs {a[:8]} and {b[:8]}",
         choices=choices,
         panels=[
+            Panel(name="curves", values=values, tell=_tell_curves, table="folded", rows=CHART_ROWS),
+            Panel(name="tasks", values=values, tell=_tell_tasks, table="folded"),
+            Panel(name="options", values=values, tell=_tell_options),
             Panel(name="sides", values=values),
-            Panel(name="curves", values=values, draw=_draw_curves, table="folded", rows=CHART_ROWS),
-            Panel(name="tasks", values=values),
-            Panel(name="options", values=values),
         ],
     )
 
 
-def _draw_curves(rows: list[Row]) -> Sequence[Chart]:
-    drawn: list[Chart] = []
-    for (device,), mine in list(group_rows(rows, ["device"]).items())[:_MOST_DEVICES]:
-        for title, key, axis in (
-            ("Share of correct kernels", "share", charts.Axis(label="share", scale="share")),
-            ("Speedup over eager", "geomean", charts.Axis(label="geomean", scale="ratio")),
-        ):
-            known = [row for row in mine if row[key] is not None]
-            series = [
-                charts.Series.of(rows, f"run {side}", "step", key)
-                for (side,), rows in group_rows(known, ["side"]).items()
-            ]
-            if series:
-                svg = charts.draw_lines(title, series, charts.Axis(label="step"), axis)
-                drawn.append(Chart(svg=svg, title=f"{title}, {device}"))
-    return drawn
+def _tell_curves(rows: list[Row]) -> Told:
+    shown = max(group_rows(rows, ["device"]).values(), key=len)
+    sides = group_rows(shown, ["side"])
+    told = [
+        f"{side} ends at {format_value('share', mine[-1]['share'])}"
+        for (side,), mine in sides.items()
+    ]
+    facets: list[tuple[charts.Axis, list[charts.Series]]] = []
+    for key, axis in (
+        ("share", charts.Axis(label="correct answers", scale="share")),
+        ("geomean", charts.Axis(label="speedup over eager, geomean", scale="ratio")),
+    ):
+        series = [
+            charts.Series.of(
+                [row for row in mine if row[key] is not None], f"run {side}", "step", key
+            )
+            for (side,), mine in sides.items()
+        ]
+        if all(one.x for one in series):
+            facets.append((axis, series))
+    return (
+        f"Of correct answers on {shown[0]['device']}, run {' and run '.join(told)}.",
+        charts.draw_facets("two runs by step", facets, charts.Axis(label="step")) if facets else "",
+    )
+
+
+def _tell_tasks(rows: list[Row]) -> Told:
+    both = [row for row in rows if row["ratio"] is not None]
+    faster = sum(row["ratio"] > 1 for row in both)
+    return f"B reached the faster kernel at {faster} of {len(both)} tasks that both solved.", ""
+
+
+def _tell_options(rows: list[Row]) -> Told:
+    return f"{len(rows)} options differ.", ""

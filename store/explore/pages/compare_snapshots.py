@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+
 from store.explore.page.model import SQL, Choice, Page, Panel, Tab, View
+from store.explore.pages.overview import tell_changes
 
 PATH = "/compare/snapshots"
 MENU = (60, "Compare")
@@ -40,9 +43,10 @@ async def build(view: View) -> Page:
     tab = view.choose_tab(*(one.name for one in _TABS))
     if tab == "rows":
         panels = [
-            Panel(name="added", values=values, snapshot=b, is_required=True),
+            Panel(name="added", values=values, snapshot=b, is_required=True,
+                  tell=functools.partial(tell_changes, a)),
             Panel(name="commits", values=values, snapshot=b, rows=20),
-        ]
+        ]  # fmt: skip
     elif tab == "records":
         panels = [Panel(name="records", values=values, snapshot=b, is_required=True)]
     else:

@@ -1,4 +1,4 @@
-"""Kernel: verdicts, code, changes, raw samples, analyses, lineage, datasets and prompts."""
+"""Kernel: how fast it is, its code, changes, raw samples, analyses, lineage and datasets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from markupsafe import escape
 
 from store.dossier.pages import KERNELS, choose_id
 from store.explore.page import charts
+from store.explore.page.answers import make_interval, show_times
 from store.explore.page.model import (
-    Chart,
     Choice,
     Fact,
     Page,
     Panel,
     Row,
     Tab,
+    Told,
     View,
     group_rows,
     list_choices,
@@ -28,8 +29,7 @@ from store.explore.page.texts import TIMES, show_code, show_diff
 
 PATH = "/kernel/{kernel}"
 _TABS = (
-    Tab(name="verdict", label="Verdict"),
-    Tab(name="code", label="Code"),
+    Tab(name="verdict", label="Verdict and code"),
     Tab(name="changes", label="Changes"),
     Tab(name="timings", label="Timings"),
     Tab(name="lineage", label="Lineage"),
@@ -47,48 +47,49 @@ async def build(view: View) -> Page:
     assert kernel is not None
     kernel_id = str(kernel["kernel_id"])
     values: dict[str, Any] = {"kernel": kernel_id}
-    findings = Panel(name="findings", values=values, template="findings", table="none")
     choices: Sequence[Choice] = ()
     tab = view.choose_tab(*(one.name for one in _TABS))
-    if tab == "code":
-        marks = await view.rows("kernel/marks", kernel=kernel_id)
-        panels = [
-            Panel(name="code", values=values, template="code", table="none",
-                  prepare=functools.partial(show_code, marks=marks), rows=10),
-            findings,
-        ]  # fmt: skip
-    elif tab == "changes":
+    if tab == "changes":
         choices, panels = await _build_changes(view, kernel)
     elif tab == "timings":
         choices = await list_choices(view, "device", "clock", "precision")
         timed = values | {one.name: view.choose(one) for one in choices}
         panels = [
-            Panel(name="sessions", values=timed, draw=draw_sessions, rows=60, is_required=True,
-                  hidden=("samples_ms", "blocks", "session_id")),
+            Panel(name="sessions", values=timed, tell=tell_sessions, rows=60, is_required=True,
+                  table="folded", hidden=("samples_ms", "blocks", "session_id")),
             Panel(name="roofline", values=timed),
-            Panel(name="speedups", values=timed),
+            Panel(name="speedups", values=timed, table="folded", rows=200),
+            Panel(name="analyses", values=values, template="analyses", table="none", rows=3),
         ]  # fmt: skip
     elif tab == "lineage":
 
-        def draw(edges: list[Row]) -> Sequence[Chart]:
-            graph = draw_lineage(kernel_id, edges, lambda id: view.link(f"/kernel/{id}"))
-            return [Chart(svg=graph)]
+        def tell_lineage(edges: list[Row]) -> Told:
+            ends = [
+                {row[end] for row in edges if row[f"{end}_distance"] == distance}
+                for end, distance in (("parent", 1), ("child", -1))
+            ]
+            return (
+                f"It was made from {len(ends[0])} kernels, and led to {len(ends[1])}.",
+                draw_lineage(kernel_id, edges, lambda id: view.link(f"/kernel/{id}")),
+            )
 
         names = ("parents", "children", "origins", "prompts", "datasets")
         panels = [
-            Panel(name="graph", values=values, draw=draw, rows=60, table="none"),
+            Panel(name="graph", values=values, tell=tell_lineage, rows=60, table="none"),
             *(Panel(name=name, values=values, rows=25) for name in names),
         ]
     else:
-        timed_by = {"device": None, "clock": None, "precision": None}
+        marks = await view.rows("kernel/marks", kernel=kernel_id)
         panels = [
-            Panel(name="verdicts", values=values, is_required=True),
-            Panel(name="speedups", values=values | timed_by),
-            Panel(name="shapes", values=values),
-            findings,
-            Panel(name="claims", values=values),
-            Panel(name="analyses", values=values, template="analyses", table="none", rows=10),
-        ]
+            Panel(name="answer", values=values, tell=tell_speedups, table="folded",
+                  is_required=True),
+            Panel(name="findings", values=values, template="findings", table="none"),
+            Panel(name="code", values=values, template="code", table="none",
+                  prepare=functools.partial(show_code, marks=marks), rows=10),
+            Panel(name="shapes", values=values, tell=_tell_shapes),
+            Panel(name="claims", values=values, table="folded"),
+            Panel(name="verdicts", values=values, table="folded"),
+        ]  # fmt: skip
     return Page(
         kind="Kernel",
         title=kernel_id[:12],
@@ -143,32 +144,70 @@ async def _build_changes(view: View, kernel: Row) -> tuple[Sequence[Choice], lis
     return [choice], [*change, show]
 
 
-_MOST_CHARTS = 6
+def tell_speedups(rows: list[Row]) -> Told:
+    """Tell how much faster than eager a kernel is, whether it is correct, and where it ranks."""
+    first = rows[0]
+    task = f" for {first['task']}" if first["task"] else ""
+    status = first["status"] + (f" ({first['reason']})" if first["reason"] else "")
+    timed = [row for row in rows if row["speedup"] is not None]
+    if not timed:
+        return f"{status} on {first['device']}{task}, without a quiet timing session.", ""
+    place = "not ranked"
+    if first["rank"] is not None:
+        place = f"rank {first['rank']} of {first['ranked']}"
+    shapes = f" At other shapes, it is correct at {first['shapes']}." if first["shapes"] else ""
+    intervals: list[charts.Interval] = []
+    for (device,), mine in group_rows(timed, ["device"]).items():
+        intervals.append(charts.Interval(label=device))
+        intervals += [make_interval(f"over {row['baseline']}", row) for row in mine]
+    axis = charts.Axis(label="speedup, 95 % interval", scale="ratio")
+    return (
+        f"{show_times(first)} over {first['baseline']} on {first['device']}, {status}, "
+        f"{place}{task}.{shapes}",
+        charts.draw_intervals("speedups", intervals, axis),
+    )
+
+
+def _tell_shapes(rows: list[Row]) -> Told:
+    held = sum(row["outcome"] == "held" for row in rows)
+    return f"It is correct at {held} of {len(rows)} other shapes.", ""
+
+
 _MOST_SAMPLES = 60
 
 
-def draw_sessions(rows: list[Row]) -> Sequence[Chart]:
-    """Return one chart for each session and clock, newest first."""
-    drawn: list[Chart] = []
-    x, y = charts.Axis(label="block"), charts.Axis(label="ms per call", scale="log")
-    for arms in list(group_rows(rows, ["session_id", "clock"]).values())[:_MOST_CHARTS]:
-        first = arms[0]
-        series = [
-            charts.Series(
-                label=arm["arm"],
-                x=[float(block) for block in arm["blocks"][:_MOST_SAMPLES]],
-                y=[float(ms) for ms in arm["samples_ms"][:_MOST_SAMPLES]],
+def tell_sessions(rows: list[Row]) -> Told:
+    """Tell the median times of the newest sessions of one device, and draw all their samples."""
+    [(device, precision), shown], *_ = group_rows(rows, ["device", "precision"]).items()
+    arms: list[charts.Interval] = []
+    told: list[str] = []
+    # A GPU's own work first: that clock ranks where it was measured.
+    for (clock,), mine in sorted(group_rows(shown, ["clock"]).items(), key=lambda one: one[0]):
+        newest = [row for row in mine if row["session_id"] == mine[0]["session_id"]]
+        newest.sort(key=lambda row: (row["arm"] != "kernel", row["arm"] != "eager", row["arm"]))
+        reason = newest[0]["ranks_nothing"]
+        disturbed = ", disturbed" if any(row["disturbed"] for row in newest) else ""
+        note = f", ranks nothing: {reason}" if reason else disturbed
+        arms.append(charts.Interval(label=f"clock {clock}{note}"))
+        arms += [
+            charts.Interval(
+                label=row["arm"], middle=row["median_ms"],
+                samples=[float(ms) for ms in row["samples_ms"][:_MOST_SAMPLES]],
+                text=f"{format_value('ms', row['median_ms'])} ms",
+                tone="c1" if row["arm"] == "kernel" else "plain",
             )
-            for arm in arms
-        ]
-        axes = f" {first['axes']}" if first["axes"] else ""
-        disturbed = ", disturbed" if any(arm["disturbed"] for arm in arms) else ""
-        reason = first["ranks_nothing"]
-        note = f"{axes}; ranks nothing: {reason}" if reason else f"{axes}{disturbed}"
-        title = f"{first['device']}, clock {first['clock'] or 'unknown'}, workload "
-        svg = charts.draw_scatter("session", series, x, y)
-        drawn.append(Chart(svg=svg, title=f"{title}{first['workload']}{note}"))
-    return drawn
+            for row in newest
+        ]  # fmt: skip
+        if not told:
+            told = [
+                f"{format_value('ms', row['median_ms'])} ms ({row['arm']})" for row in newest[:2]
+            ]
+            told[-1] += f" by the clock {clock}"
+    axis = charts.Axis(label="ms per call: samples and their median", scale="log")
+    return (
+        f"A call takes {' against '.join(told)} on {device}, precision {precision}.",
+        charts.draw_intervals("sessions", arms, axis),
+    )
 
 
 _MOST_IN_COLUMN = 9

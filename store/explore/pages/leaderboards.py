@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from store.explore.page import charts
+from store.explore.page.answers import (
+    make_interval,
+    show_times,
+    tell_best,
+    tell_distribution,
+    tell_fast_p,
+)
 from store.explore.page.model import (
     ALL,
     ANY,
     CHART_ROWS,
     SQL,
-    Chart,
     Page,
     Panel,
     Row,
+    Told,
     View,
     group_rows,
     list_choices,
@@ -25,8 +31,7 @@ MENU = (10, "Leaderboards")
 _BY_CLOCK = SQL / "leaderboards" / "by_clock.sql"
 _RANKING = "ranking"
 """Choice of the clock or precision that ranks each task."""
-_MOST_LINES = 6
-_FEWEST_POINTS = 3
+_MOST_GROUPS, _MOST_AUTHORS = 6, 5
 
 
 async def build(view: View) -> Page:
@@ -54,37 +59,54 @@ async def build(view: View) -> Page:
     curves = values | {"policy": values["policy"] or ANY}
     # Rankings use one clock and one precision for each task. Any other has a table of its own.
     ranks = values["clock"] is None and values["precision"] is None
-    by_clock = Panel(name="by_clock", values=values, rows=25)
+    by_clock = Panel(name="by_clock", values=values, rows=25, table="folded")
     return Page(
         title="Leaderboards",
         choices=choices,
         panels=[
             Panel(
                 name="ranking", values=values, rows=25, file=None if ranks else _BY_CLOCK,
-                is_required=True,
+                tell=_tell_ranking, is_required=True,
             ),
             Panel(
-                name="distribution", values=values, draw=_draw_shares, table="folded",
+                name="distribution", values=values, tell=tell_distribution, table="folded",
                 rows=2 * CHART_ROWS, is_wide=False,
             ),
             Panel(
-                name="fast_p", values=curves, draw=_draw_fast_p, table="folded",
+                name="fast_p", values=curves, tell=tell_fast_p, table="folded",
                 rows=CHART_ROWS, is_wide=False,
             ),
-            Panel(name="best", values=values, rows=25),
+            Panel(name="best", values=values, rows=25, tell=tell_best, compares="kernels"),
             *([by_clock] if ranks else []),
         ],
     )  # fmt: skip
 
 
-def _draw_shares(rows: list[Row]) -> Sequence[Chart]:
-    groups = group_rows(rows, ["suite", "device", "baseline"])
-    largest = sorted(groups.items(), key=lambda one: -len(one[1]))[:_MOST_LINES]
-    shown = {", ".join(key): mine for key, mine in largest if len(mine) >= _FEWEST_POINTS}
-    return [Chart(svg=charts.draw_shares("distribution", shown))] if shown else []
-
-
-def _draw_fast_p(rows: list[Row]) -> Sequence[Chart]:
-    groups = list(group_rows(rows, ["suite", "device", "baseline"]).items())
-    shown = {f"{', '.join(key)} (n {mine[0]['n']})": mine for key, mine in groups[:_MOST_LINES]}
-    return [Chart(svg=charts.draw_fast_p("fast_p", shown))]
+def _tell_ranking(rows: list[Row]) -> Told:
+    """Tell the author with the highest median where most tasks are decided; draw the others too."""
+    timed = [row for row in rows if row["p50"] is not None and row["n"] > 0]
+    if not timed:
+        return "No kernel has a quiet timing session here.", ""
+    groups = sorted(
+        group_rows(timed, ["suite", "device"]).values(),
+        key=lambda mine: -max(row.get("tasks") or row["n"] for row in mine),
+    )
+    intervals: list[charts.Interval] = []
+    for mine in groups[:_MOST_GROUPS]:
+        # Any is not an author, and one task is no median.
+        named = [row for row in mine if row["policy"] != ANY and row["n"] > 1] or mine
+        intervals.append(charts.Interval(label=f"{mine[0]['suite']} on {mine[0]['device']}"))
+        intervals += [
+            make_interval(f"{row['policy']} (n {row['n']})", row, "p50")
+            for row in named[:_MOST_AUTHORS]
+        ]
+    named = [row for row in groups[0] if row["policy"] != ANY]
+    first = max(named or groups[0], key=lambda row: (row["n"] > 1, row["p50"]))
+    axis = charts.Axis(
+        label=f"median speedup over {first['baseline']}, 95 % interval", scale="ratio"
+    )
+    return (
+        f"{first['policy']} leads {first['suite']} on {first['device']}: a median of "
+        f"{show_times(first, 'p50')} over {first['baseline']} on {first['n']} tasks.",
+        charts.draw_intervals("ranking", intervals, axis),
+    )

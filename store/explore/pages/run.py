@@ -1,25 +1,19 @@
-"""Run: curves by step, answers with prompts, verdicts and rewards, best kernels, options."""
+"""Run: whether it learns and cheats, its answers, verdicts, best kernels and options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import functools
 
 from store.dossier.pages import choose_id
-from store.explore.page import charts
-from store.explore.page.model import (
-    CHART_ROWS,
-    REPORT,
-    Chart,
-    Choice,
-    Fact,
-    Page,
-    Panel,
-    Row,
-    Tab,
-    View,
-    group_rows,
+from store.explore.page.answers import (
+    tell_best_so_far,
+    tell_bests,
+    tell_costs,
+    tell_learning,
+    tell_metrics,
+    tell_statuses,
 )
+from store.explore.page.model import CHART_ROWS, REPORT, Choice, Fact, Page, Panel, Row, Tab, View
 
 PATH = "/run/{run}"
 _TABS = (
@@ -30,8 +24,7 @@ _TABS = (
 )
 SAMPLING = ("training", "rollout")
 """Kinds of runs with attempts by step."""
-_MOST_CHARTS = 6
-_MOST_DEVICES = 3
+_VERDICTS = functools.partial(tell_statuses, "evaluations", "evaluations")
 
 
 async def build(view: View) -> Page:
@@ -39,7 +32,8 @@ async def build(view: View) -> Page:
     run = await find_run(view, view.parts["run"])
     run_id = run["run_id"]
     values = {"run": run_id}
-    ended, seconds = run["ended_at"], run["seconds"]
+    ended, state = run["ended_at"], await view.find_run_state(run)
+    runs = state == "running" or state.startswith("open on another host")
     tab = view.choose_tab(*(one.name for one in _TABS))
     choices: list[Choice] = []
     if tab == "answers":
@@ -56,27 +50,30 @@ async def build(view: View) -> Page:
         ]
     elif tab == "evaluations":
         panels = [
-            Panel(name="evaluations", values=values, is_required=True),
-            Panel(name="judged", values=values),
+            Panel(name="evaluations", values=values, tell=_VERDICTS, is_required=True),
+            Panel(name="judged", values=values, compares="kernels"),
         ]
     elif tab == "options":
-        panels = [Panel(name="options", values=values), Panel(name="products", values=values)]
+        panels = [
+            Panel(name="options", values=values, template="options", table="none", rows=500),
+            Panel(name="products", values=values),
+        ]
     elif run["kind"] in SAMPLING:
         panels = _list_progress(run_id)
     else:  # other runs have no steps
         panels = [
+            Panel(name="evaluations", values=values, tell=_VERDICTS, table="folded"),
+            Panel(name="judged", values=values, rows=15, compares="kernels"),
             Panel(name="products", values=values),
-            Panel(name="evaluations", values=values),
+            Panel(name="options", values=values, template="options", table="none", rows=500),
         ]
     return Page(
         kind=f"{run['kind'].capitalize()} run",
         title=f"{run['name']} {run_id[:8]}",
+        intro=_tell_end(run, state) + (" This page follows it." if runs else ""),
         facts=[
-            Fact(name="State", text=await view.find_run_state(run)),
-            Fact(name="Error", text=run["error"]),
             Fact(name="Started", text=f"{run['started_at']:%Y-%m-%d %H:%M} UTC"),
             Fact(name="Ended", text=ended and f"{ended:%Y-%m-%d %H:%M} UTC"),
-            Fact(name="Seconds", text="" if seconds is None else f"{seconds:.3g}"),
             Fact(name="Snapshot read", text=str(run["snapshot_id"] or "")),
             Fact(name="Source", text=run["source"]),
             Fact(name="Version", text=run["version"]),
@@ -85,7 +82,7 @@ async def build(view: View) -> Page:
         tabs=_TABS,
         choices=choices,
         panels=panels,
-        live=True,
+        live=runs,
     )
 
 
@@ -95,54 +92,26 @@ async def find_run(view: View, text: str) -> Row:
     return found[choose_id("run", text, list(found), "See Runs.")]
 
 
+def _tell_end(run: Row, state: str) -> str:
+    """Return what a run does, or what ended it."""
+    if state == "unknown":
+        return "How it ended was not recorded."
+    took = "" if run["seconds"] is None else f" after {run['seconds']:,.3g} s"
+    error = f": {run['error']}" if run["error"] else ""
+    return f"{state[0].upper()}{state[1:]}{took}{error}."
+
+
 def _list_progress(run_id: str) -> list[Panel]:
     values = {"run": run_id}
-
-    def chart(
-        name: str, file: str, keys: Sequence[str], draw: Callable[[str, list[Row]], str]
-    ) -> Panel:
-        return Panel(
-            name=name, values=values, file=REPORT / f"{file}.sql", rows=CHART_ROWS, table="folded",
-            draw=partial(_draw_groups, draw, keys), is_wide=False,
-        )  # fmt: skip
-
     return [
-        chart("rewards", "run_rewards", ("rule",), charts.draw_reward),
-        chart("best_so_far", "run_best_so_far", ("device",), charts.draw_best),
-        Panel(
-            name="curve", values=values, file=REPORT / "run_curve.sql", rows=CHART_ROWS,
-            table="folded", draw=_draw_curves,
-        ),
-        Panel(
-            name="metrics", values=values, file=REPORT / "run_metrics.sql", rows=5 * CHART_ROWS,
-            table="none", draw=partial(_draw_groups, charts.draw_metric, ("metric",)),
-        ),
-        Panel(name="bests", values=values, rows=15),
+        Panel(name="learning", values=values, file=REPORT / "run_learning.sql", rows=CHART_ROWS,
+              table="folded", tell=tell_learning, is_required=True),
+        Panel(name="best_so_far", values=values, file=REPORT / "run_best_so_far.sql",
+              rows=CHART_ROWS, table="folded", tell=tell_best_so_far, is_wide=False),
+        Panel(name="metrics", values=values, file=REPORT / "run_metrics.sql", rows=5 * CHART_ROWS,
+              table="none", tell=tell_metrics, is_wide=False),
+        Panel(name="bests", values=values, rows=15, tell=tell_bests, compares="kernels"),
         Panel(name="steps", values=values, rows=15),
-        Panel(name="costs", values=values, file=REPORT / "run_costs.sql"),
+        Panel(name="costs", values=values, file=REPORT / "run_costs.sql", tell=tell_costs),
         Panel(name="products", values=values),
     ]  # fmt: skip
-
-
-def _draw_groups(
-    draw: Callable[[str, list[Row]], str], keys: Sequence[str], rows: list[Row]
-) -> Sequence[Chart]:
-    groups = group_rows(rows, keys)
-    return [
-        Chart(svg=draw(f"chart-{at}", mine), title=", ".join(key) if len(groups) > 1 else "")
-        for at, (key, mine) in enumerate(groups.items())
-    ][:_MOST_CHARTS]
-
-
-def _draw_curves(rows: list[Row]) -> Sequence[Chart]:
-    """Return charts of success and speedup by step for each device."""
-    drawn: list[Chart] = []
-    for (device,), mine in list(group_rows(rows, ["device"]).items())[:_MOST_DEVICES]:
-        for title, draw, key in (
-            ("Success", charts.draw_success, "share"),
-            ("Speedup over eager", charts.draw_speedup, "geomean"),
-        ):
-            known = [row for row in mine if row[key] is not None]
-            if known:
-                drawn.append(Chart(svg=draw(title, known), title=f"{title}, {device}"))
-    return drawn

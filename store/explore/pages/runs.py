@@ -20,6 +20,6 @@ async def build(view: View) -> Page:
     return Page(
         title="Runs",
         choices=choices,
-        panels=[Panel(name="list", values=values, is_required=True)],
+        panels=[Panel(name="list", values=values, is_required=True, compares="runs")],
         live=True,
     )

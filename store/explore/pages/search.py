@@ -21,7 +21,7 @@ async def build(view: View) -> Page:
             panels=[Panel(name="languages")],
         )
     values = {"q": text}
-    ids = [Panel(name="kernels", values={"prefix": text.lower()}, rows=20)]
+    ids = [Panel(name="kernels", values={"prefix": text.lower()}, rows=20, compares="kernels")]
     return Page(
         title=f"Search: {text[:80]}",
         choices=[choice],

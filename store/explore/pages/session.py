@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from store.errors import UnknownName
 from store.explore.page import charts
-from store.explore.page.model import Chart, Fact, Page, Panel, Row, Tab, View
+from store.explore.page.model import Fact, Page, Panel, Row, Tab, Told, View
 from store.explore.page.texts import show_steps
 
 PATH = "/session/{session}"
@@ -27,7 +27,7 @@ async def build(view: View) -> Page:
     else:
         panels = [
             Panel(name="kernels", values=values),
-            Panel(name="tools", values=values, draw=_draw_tools, is_required=True),
+            Panel(name="tools", values=values, tell=_tell_tools, table="folded", is_required=True),
             Panel(name="subagents", values=values),
         ]
     links: list[tuple[str, str]] = []
@@ -56,7 +56,7 @@ async def build(view: View) -> Page:
     )
 
 
-def _draw_tools(rows: list[Row]) -> list[Chart]:
+def _tell_tools(rows: list[Row]) -> Told:
     bars = [
         charts.Bar(
             label=row["tool"],
@@ -64,4 +64,8 @@ def _draw_tools(rows: list[Row]) -> list[Chart]:
         )
         for row in rows[:12]
     ]
-    return [Chart(svg=charts.draw_bars("tools", bars, charts.Axis(label="calls")))]
+    calls, failed = (sum(row[name] for row in rows) for name in ("calls", "failed"))
+    return (
+        f"{failed:,} of {calls:,} tool calls failed.",
+        charts.draw_bars("tools", bars, charts.Axis(label="calls")),
+    )

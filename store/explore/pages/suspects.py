@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import Choice, Page, Panel, Row, View, list_choices
-from store.explore.page.texts import cut_code, highlight_lines
+import functools
+
+from store.explore.page.answers import tell_findings
+from store.explore.page.model import Choice, Page, Panel, Row, Told, View, list_choices
+from store.explore.page.tables import format_value
+from store.explore.page.texts import TIMES, cut_code, highlight_lines
 
 PATH = "/suspects"
 MENU = (50, "Suspects")
@@ -24,10 +28,11 @@ async def build(view: View) -> Page:
         intro="Findings of detectors, their evidence, and what was decided.",
         choices=choices,
         panels=[
-            Panel(name="kernels", values=values | {"except": None}, rows=15, is_required=True),
+            Panel(name="groups", values=values | {"confidence": confidence}, rows=25,
+                  tell=functools.partial(_tell_groups, values["standing"]), is_required=True),
             Panel(name="findings", values=values | {"confidence": confidence}, rows=10,
                   template="evidence", table="none", prepare=_show_evidence),
-            Panel(name="classes"),
+            Panel(name="classes", tell=tell_findings, table="folded"),
         ],
     )  # fmt: skip
 
@@ -42,3 +47,15 @@ def _show_evidence(rows: list[Row]) -> list[Row]:
             lines = list(enumerate(excerpt, start=row["first_line"]))
         shown.append(row | {"lines": lines})
     return shown
+
+
+def _tell_groups(standing: str | None, rows: list[Row]) -> Told:
+    fastest = max(rows, key=lambda row: row["speedup"] or 0.0)
+    stake = ""
+    if fastest["speedup"]:
+        speedup = f"{format_value('speedup', fastest['speedup'])}{TIMES}"
+        stake = (
+            f" The largest speedup of these: {speedup}, {fastest['class']} of {fastest['task']}."
+        )
+    first = f"{rows[0]['class']} of {rows[0]['task']}"
+    return f"{rows[0]['total']} kinds of finding by task are {standing}, surest {first}.{stake}", ""

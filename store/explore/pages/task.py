@@ -1,4 +1,4 @@
-"""Task: reference, workloads, kernels by speedup, records, claims beside measurements."""
+"""Task: the race of its attempts, kernels by speedup, claims beside measurements, reference."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 from store.dossier.pages import TASKS, TaskNames, expand_name
 from store.explore.page import charts
+from store.explore.page.answers import draw_claims, show_times
 from store.explore.page.model import (
     CHART_ROWS,
-    Chart,
     Choice,
     Fact,
     Page,
     Panel,
     Row,
     Tab,
+    Told,
     View,
     group_rows,
     list_choices,
@@ -56,7 +57,7 @@ async def build(view: View) -> Page:
         panels = _list_kernel_panels(view, values | chosen)
     elif tab == "claims":
         panels = [
-            Panel(name="claims", values=values, draw=_draw_claims, is_required=True),
+            Panel(name="claims", values=values, tell=_tell_claims, is_required=True),
             Panel(name="unmeasured_claims", values=values),
         ]
     else:
@@ -115,62 +116,64 @@ def _list_places(view: View, places: list[Row], options: dict[str, Sequence[str]
 
 def _list_kernel_panels(view: View, values: dict[str, Any]) -> list[Panel]:
     narrowed = values | {"lines": int(values["lines"]) if values["lines"] else None}
-    draw = functools.partial(_draw_ranking, view)
-    if values["device"] is None:  # nothing was timed
-        ranked = []
-    else:
-        ranked = [
-            Panel(name="ranking", values=narrowed, draw=draw, rows=200),
-            Panel(name="records", values=values, draw=_draw_records),
-        ]
-    return [
-        *ranked,
-        Panel(name="statuses", values=values, draw=_draw_statuses, table="none"),
-        Panel(name="attempts", values=narrowed, is_required=True),
-    ]
+    panels = [
+        Panel(name="race", values=values, tell=functools.partial(_tell_race, view, values),
+              table="folded", rows=2 * CHART_ROWS, is_required=True),
+    ]  # fmt: skip
+    if values["device"] is not None:  # something was timed
+        panels.append(Panel(name="ranking", values=narrowed, rows=25, compares="kernels"))
+    return [*panels, Panel(name="attempts", values=narrowed, rows=25, compares="kernels")]
 
 
-def _draw_ranking(view: View, rows: list[Row]) -> Sequence[Chart]:
-    if len(rows) < 2:
-        return []
-    groups = {"ranked": [row for row in rows if not row["left_out"]],
-              "left out": [row for row in rows if row["left_out"]]}  # fmt: skip
-    series = [
-        replace(
-            charts.Series.of(mine, label, "place", "speedup", "speedup_low", "speedup_high"),
-            links=[view.link(f"/kernel/{row['kernel_id']}") for row in mine],
-            notes=[_describe(row) for row in mine],
+def _tell_race(view: View, values: dict[str, Any], rows: list[Row]) -> Told:
+    """Tell who leads and since which attempt; draw all attempts and the best of each author."""
+    last = rows[-1]
+    share = f"{last['correct']:,} of {last['attempts']:,} attempts are correct"
+    timed = [row for row in rows if row["speedup"] is not None]
+    if not timed:
+        return f"{share}, and none has a quiet timing session.", ""
+    lead = max(timed, key=lambda row: (row["speedup_low"], -row["attempt"]))
+    authors = sorted(
+        group_rows([row for row in rows if row["improves"]], ["policy"]).items(),
+        key=lambda one: -one[1][-1]["speedup_low"],
+    )
+    best = [
+        charts.Series.of(
+            [*mine, mine[-1] | {"attempt": last["attempts"]}], policy, "attempt", "speedup"
         )
-        for label, mine in groups.items()
-        if mine
+        for (policy,), mine in authors
     ]
-    x = charts.Axis(label="rank")
-    y = charts.Axis(label="speedup, 95 % interval", scale="ratio")
-    return [Chart(svg=charts.draw_scatter("ranking", series, x, y, mark_y=1))]
+    tried = group_rows(timed, ["policy"])
+    tries = [
+        replace(
+            charts.Series.of(tried[author], author[0], "attempt", "speedup"),
+            links=[view.link(f"/kernel/{row['kernel_id']}") for row in tried[author]],
+            notes=[_describe(row) for row in tried[author]],
+        )
+        for author, _ in authors
+    ]
+    failed = [
+        row["attempt"] for row in rows
+        if row["speedup"] is None and row["status"] not in ("correct", "not judged")
+    ]  # fmt: skip
+    x = charts.Axis(label="attempt, in the order of writing")
+    y = charts.Axis(label=f"speedup over {values['baseline']}", scale="ratio")
+    return (
+        f"{lead['policy']} leads with {show_times(lead)} over {values['baseline']} on "
+        f"{values['device']}, since attempt {lead['attempt']:,}; {share}.",
+        charts.draw_race("race", best, tries, failed, x, y),
+    )
 
 
 def _describe(row: Row) -> str:
     speedup = format_value("speedup", row["speedup"])
-    return f"{row['kernel_id'][:12]}: {speedup}{TIMES}, {row['policy'] or 'unknown author'}"
+    return f"{row['kernel_id'][:12]}: {speedup}{TIMES}, {row['policy']}"
 
 
-def _draw_records(rows: list[Row]) -> Sequence[Chart]:
-    if len(rows) < 2:
-        return []
-    numbered = [row | {"record": number} for number, row in enumerate(rows, start=1)]
-    series = [
-        charts.Series.of(mine, policy, "record", "speedup", "speedup_low", "speedup_high")
-        for (policy,), mine in group_rows(numbered, ["policy"]).items()
-    ]
-    x = charts.Axis(label="record, in the order of their sessions")
-    y = charts.Axis(label="speedup", scale="ratio")
-    return [Chart(svg=charts.draw_scatter("records", series, x, y, mark_y=1))]
-
-
-def _draw_statuses(rows: list[Row]) -> Sequence[Chart]:
-    return [Chart(svg=charts.draw_statuses("statuses", rows, "kernels"))]
-
-
-def _draw_claims(rows: list[Row]) -> Sequence[Chart]:
+def _tell_claims(rows: list[Row]) -> Told:
     drawn = [row for row in rows if row["measured"] is not None][:CHART_ROWS]
-    return [Chart(svg=charts.draw_claims("claims", drawn, "", " here"))] if len(drawn) > 1 else []
+    holds = sum(row["outcome"] in ("holds", "exceeded") for row in drawn)
+    same = sum(row["outcome"] in ("holds", "exceeded", "falls") for row in drawn)
+    told = f"{holds} of {same} claims about a GPU of this lake hold or are exceeded"
+    chart = draw_claims(drawn, "", " here") if len(drawn) > 1 else ""
+    return f"{told}; {len(drawn)} claims have a measurement.", chart

@@ -9,11 +9,11 @@ import hmac
 import importlib
 import io
 import os
+import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, urlencode
@@ -26,8 +26,15 @@ from store.commandline.escape import encode_json
 from store.commandline.listening import LOOPBACK, AccessToken, listen, make_server
 from store.errors import FlywheelError, ServerBusy, SnapshotNotFound, UnknownName
 from store.explore.page import charts, render
-from store.explore.page.model import EXPORTED_ROWS, REPORT, SQL, Page, Panel, Row, View
-from store.explore.page.tables import build_result_table
+from store.explore.page.model import EXPORTED_ROWS, REPORT, SQL, Page, Panel, Row, Told, View
+from store.explore.page.tables import (
+    FIGURES,
+    build_result_table,
+    find_role,
+    format_value,
+    heading,
+)
+from store.explore.page.texts import SPACE, TIMES
 from store.explore.server.protection import Protection, is_own_origin
 from store.explore.server.readers import Readers
 from store.lake import sql_files
@@ -73,7 +80,7 @@ async def show_console(readers: Readers, site: Mapping[str, Any], request: Reque
             is_cut=answer is not None and answer.cut,
             is_asked=answer is not None,
             table=build_result_table(view, rows) if rows else None,
-            chart=draw_result(rows),
+            told=draw_result(rows),
             saved=list_saved(),
             names=list_names(),
             exported=EXPORTED_ROWS,
@@ -127,62 +134,76 @@ _MOST_ROWS = 24
 _FEWEST_POINTS = 3
 
 
-def draw_result(rows: Sequence[Row]) -> str | None:
-    """Return a chart of rows, or None if they have no numbers to draw.
+def draw_result(rows: Sequence[Row]) -> Told:
+    """Return what is drawn of rows and what is not, in a sentence, and the chart if there is one.
 
-    A text and a number are bars; two numbers, or a time and a number, are points. Further columns
-    are not drawn.
+    A column is chosen by its role (`store.explore.page.tables.find_role`): the first figure, which
+    is a ratio or share before a time and a time before a count, over a date, a step or another
+    figure, or for each label. An id, a level or another number that only names is never drawn.
     """
     if len(rows) < _FEWEST_POINTS:
-        return None
-    names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-    numbers = [name for name in names if _has_only(rows, name, (int, float))]
-    times = [name for name in names if _has_only(rows, name, (datetime,))]
-    texts = [name for name in names if _has_only(rows, name, (str,))]
-    if texts and numbers and names.index(texts[0]) < names.index(numbers[0]):
-        if len(rows) > _MOST_ROWS or any((row[numbers[0]] or 0) < 0 for row in rows):
-            return None
-        bars = [
-            charts.Bar(label=label, parts={numbers[0]: float(row[numbers[0]] or 0)})
-            for row, label in zip(rows, _label_rows(rows, texts), strict=True)
-        ]
-        return charts.draw_bars("result", bars, charts.Axis(label=numbers[0]))
-    if times and numbers:
-        first = min(row[times[0]] for row in rows if row[times[0]] is not None)
-        x = {
-            id(row): (row[times[0]] - first).total_seconds() / 3600 for row in rows if row[times[0]]
-        }
-        return _draw_points(rows, x, numbers[0], f"hours after {first:%Y-%m-%d %H:%M}")
-    if len(numbers) > 1:
-        x = {id(row): float(row[numbers[0]]) for row in rows if row[numbers[0]] is not None}
-        return _draw_points(rows, x, numbers[1], numbers[0])
-    return None
-
-
-def _label_rows(rows: Sequence[Row], texts: Sequence[str]) -> list[str]:
-    """Return the texts of the columns that tell rows apart."""
-    labels = [""] * len(rows)
-    for name in texts:
-        longer = [
-            ", ".join(filter(None, [label, str(row[name] or "")]))
-            for label, row in zip(labels, rows, strict=True)
-        ]
-        if len(set(longer)) > len(set(labels)):
-            labels = longer
-    return labels if any(labels) else [str(row[texts[0]] or "") for row in rows]
-
-
-def _draw_points(rows: Sequence[Row], x: dict[int, float], y: str, label: str) -> str:
-    shown = [row for row in rows if id(row) in x and row[y] is not None]
-    series = charts.Series(
-        label=y, x=[x[id(row)] for row in shown], y=[float(row[y]) for row in shown]
+        return "", ""
+    roles = {name: find_role(name, [row[name] for row in rows]) for name in rows[0]}
+    figures = [name for kind in FIGURES for name, role in roles.items() if role == kind]
+    labels, dates, orders = (
+        [name for name, role in roles.items() if role == kind]
+        for kind in ("label", "date", "order")
     )
-    return charts.draw_scatter("result", [series], charts.Axis(label=label), charts.Axis(label=y))
-
-
-def _has_only(rows: Sequence[Row], name: str, kinds: tuple[type[Any], ...]) -> bool:
-    values = [row[name] for row in rows if row[name] is not None]
-    return all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)
+    y = next(iter(figures), None)
+    whole = [row for row in rows if y is not None and row[y] is not None]
+    if y is None or not whole:
+        return "Nothing is drawn: no column is a ratio, a share, a time or a count.", ""
+    unit = {"ratio": "ratio", "share": "share"}.get(roles[y], "plain")
+    name = heading(y).replace(SPACE, " ")
+    axis = charts.Axis(label=name, scale=cast("charts.Kind", unit))
+    if labels and not dates and not orders:
+        # Rows of one label are told apart by what names or numbers them.
+        named = [name for name, role in roles.items() if role in ("label", "number")]
+        drawn = [y, *named]
+        if len(whole) > _MOST_ROWS or any(row[y] < 0 for row in whole):
+            return (
+                f"Nothing is drawn: {len(whole)} rows are too many bars, or some are negative.",
+                "",
+            )
+        texts = [", ".join(format_value(name, row[name]) for name in named) for row in whole]
+        if unit == "ratio":
+            ends = {f"{y}_low", f"{y}_high"} <= set(rows[0])
+            low, high = (f"{y}_low", f"{y}_high") if ends else (y, y)
+            chart = charts.draw_intervals(
+                "result",
+                [
+                    charts.Interval(label=text, low=row[low], middle=row[y], high=row[high],
+                                    text=f"{format_value(y, row[y])}{TIMES}")
+                    for text, row in zip(texts, whole, strict=True)
+                ],
+                axis,
+            )  # fmt: skip
+            drawn += [low, high] if ends else []
+        else:
+            bars = [
+                charts.Bar(label=text, parts={name: float(row[y])})
+                for text, row in zip(texts, whole, strict=True)
+            ]
+            chart = charts.draw_bars("result", bars, axis)
+    else:
+        x = next(iter([*dates, *orders, *figures[1:]]), None)
+        if x is None:
+            return f"Nothing is drawn: {y} has no label, date, step or second figure.", ""
+        drawn = [x, y]
+        whole = [row for row in whole if row[x] is not None]
+        start = min((row[x] for row in whole), default=None)
+        label = (
+            f"hours after {start:%Y-%m-%d %H:%M}" if x in dates else heading(x).replace(SPACE, " ")
+        )
+        series = charts.Series(
+            label=y,
+            x=[(row[x] - start).total_seconds() / 3600 if x in dates else row[x] for row in whole],
+            y=[float(row[y]) for row in whole],
+        )
+        kind = cast("charts.Kind", "ratio" if roles[x] == "ratio" else "plain")
+        chart = charts.draw_scatter("result", [series], charts.Axis(label=label, scale=kind), axis)
+    left = [name for name in rows[0] if name not in drawn]
+    return f"{name} of {len(whole)} rows. Not drawn: {', '.join(left) or 'nothing'}.", chart
 
 
 def write_csv(table: pa.Table) -> str:
@@ -197,6 +218,8 @@ def write_csv(table: pa.Table) -> str:
 TOKEN = "FLYWHEEL_EXPLORE_TOKEN"
 """Environment variable with the token. Without it, the server writes nothing."""
 COOKIE = "flywheel_explore"
+SEEN = "flywheel_seen"
+"""Cookie with the newest snapshots when the reader looked at the overview."""
 _DECISIONS = ("confirmed", "dismissed")
 _LARGEST_BYTES = 16_384
 
@@ -390,13 +413,23 @@ async def _show(
     path = member.path.format(**{name: parts[name] for name in parts})
     view = await View.of(readers, request, path, parts)
     view.may_decide = decider.knows(request)
+    # Snapshots of the last two visits: what a reader has reloaded is still new.
+    seen = re.fullmatch(r"(\d{1,9})[.](\d{1,9})", request.cookies.get(SEEN, ""))
+    if seen:
+        before, last = int(seen[1]), int(seen[2])
+        view.last_seen = before if last == view.snapshot else last
     page = await member.build(view)
     if form is not None:
         if form not in FORMS:
             raise UnknownName.among("format", form, FORMS)
         return await _export(view, page, member.name, panel, form, readers.lake_id)
     stream = render.stream_page(view, page, member.name, site)
-    return StreamingResponse(stream, media_type="text/html", headers={"cache-control": "no-cache"})
+    answer = StreamingResponse(
+        stream, media_type="text/html", headers={"cache-control": "no-cache"}
+    )
+    if member.path == "/" and view.get("at") is None:
+        answer.set_cookie(SEEN, f"{view.last_seen or 0}.{view.snapshot}", samesite="strict")
+    return answer
 
 
 async def _explain(
@@ -429,8 +462,8 @@ async def _send_asset(request: Request) -> Response:
     )
 
 
-FORMS = ("json", "csv", "sql")
-_TYPES = {"json": "application/json", "csv": "text/csv", "sql": "text/plain"}
+FORMS = ("json", "csv", "sql", "txt")
+_TYPES = {"json": "application/json", "csv": "text/csv", "sql": "text/plain", "txt": "text/plain"}
 
 
 async def _export(
@@ -438,7 +471,8 @@ async def _export(
 ) -> Response:
     """Return the rows of one panel, or of all panels of a page, as JSON, CSV or SQL.
 
-    CSV has one table, which is the first one of a page. Raises UnknownName.
+    CSV has one table, which is the first one of a page, and txt only the code of a panel with code.
+    Raises UnknownName.
     """
     from starlette.responses import Response
 
@@ -451,7 +485,12 @@ async def _export(
     if form == "csv":
         panels = panels[:1]
     answers = {one.name: await view.ask(one, folder, whole=True) for one in panels}
-    if form == "sql":
+    if form == "txt":
+        files = [row.get("code") for answer in answers.values() for row in answer.rows()]
+        if not files or None in files:
+            raise UnknownName("this view has no code", "The page of a kernel has.")
+        text = "\n".join(map(str, files))
+    elif form == "sql":
         text = "\n\n".join(f"-- {a.question.title}\n{a.sql};" for a in answers.values()) + "\n"
     elif form == "csv":
         text = write_csv(next(iter(answers.values())).table)
@@ -476,7 +515,7 @@ async def _export(
 
 
 BEAT_S = 15.0
-"""Seconds after which a comment shows that the connection is alive."""
+"""Seconds after which pages look again: a run that is killed makes no snapshot."""
 
 
 async def send_events(readers: Readers, request: Request) -> Response:
@@ -491,7 +530,7 @@ async def send_events(readers: Readers, request: Request) -> Response:
             try:
                 snapshot = await asyncio.wait_for(readers.wait_for_change(), BEAT_S)
             except TimeoutError:
-                yield ": alive\n\n"
+                yield f"event: beat\ndata: {readers.newest}\n\n"
             else:
                 yield f"event: snapshot\ndata: {snapshot}\n\n"
 

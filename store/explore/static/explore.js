@@ -24,21 +24,69 @@ addEventListener("keydown", (event) => {
   }
 });
 
-// A page of a run that grows is read again at each new snapshot, unless its reader is busy in it.
+// The code of a kernel is copied whole, as its download is.
+for (const button of document.querySelectorAll("[data-copies]")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const answer = await fetch(button.dataset.copies);
+    if (answer.ok) await navigator.clipboard.writeText(await answer.text());
+    button.nextElementSibling.textContent = answer.ok ? "Copied." : "The code could not be read.";
+  });
+}
+
+// A click on a row chooses it; two chosen rows are compared at once.
+document.addEventListener("click", (event) => {
+  const row = event.target.closest(".compare tbody tr");
+  if (!row || event.target.closest("a, input, button") || getSelection().toString()) return;
+  row.querySelector("input[name=pair]").click();
+});
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("form.compare");
+  if (form && form.querySelectorAll(":checked").length === 2) form.requestSubmit();
+});
+
+// A page of a run that is open is read again at each new snapshot and beat, until the run has ended.
+// Only parts that differ are replaced; what a reader has opened, chosen or focused stays.
 const live = document.body.dataset.live;
 if (live && !new URLSearchParams(location.search).has("at")) {
-  let shown = null;
   const events = new EventSource(live);
-  events.addEventListener("snapshot", async (event) => {
-    if (shown === null || shown === event.data) { shown = event.data; return; }
-    shown = event.data;
+  let shown = null;
+  const keep = (old, fresh) => {
+    const opened = old.querySelectorAll("details");
+    fresh.querySelectorAll("details").forEach((one, at) => { one.open = opened[at]?.open ?? one.open; });
+    const places = [...old.querySelectorAll(".scroll, pre")].map((one) => [one.scrollLeft, one.scrollTop]);
+    old.replaceWith(fresh);
+    fresh.querySelectorAll(".scroll, pre").forEach((one, at) => one.scrollTo(...(places[at] ?? [0, 0])));
+  };
+  const read = async () => {
     const answer = await fetch(location.href);
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const fresh = page.querySelector(".panels");
-    const here = document.querySelector(".panels");
-    if (fresh && here && !here.contains(document.activeElement)) here.replaceWith(fresh);
+    const place = scrollY;
+    const intro = document.querySelector(".intro");
+    const told = page.querySelector(".intro")?.textContent;
+    if (intro && told && intro.textContent !== told) intro.textContent = told;
+    const panels = document.querySelector(".panels");
+    let before = null;
+    for (const fresh of [...page.querySelectorAll(".panels > section")]) {
+      const old = document.getElementById(fresh.id);
+      if (!old) before ? before.after(fresh) : panels.prepend(fresh);
+      else if (!old.contains(document.activeElement) && !old.querySelector(":checked") && source(old) !== source(fresh)) keep(old, fresh);
+      before = document.getElementById(fresh.id);
+    }
+    scrollTo({ top: place, behavior: "instant" });
+    if (!page.body.dataset.live) events.close();
+  };
+  const source = (section) => {
+    const copy = section.cloneNode(true);
+    copy.querySelectorAll("details").forEach((one) => { one.open = false; });
+    return copy.outerHTML;
+  };
+  events.addEventListener("snapshot", (event) => {
+    if (shown !== null && shown !== event.data) read();
+    shown = event.data;
   });
+  events.addEventListener("beat", read);
   addEventListener("pagehide", () => events.close());
 }
 
