@@ -679,8 +679,7 @@ def _merge(
     with writer.reader() as lake:
         after = _list_quarantined(lake)
         snapshot = lake.snapshot
-        row = lake.run("SELECT row_counts FROM ingest_log WHERE bundle_id = $1", [bundle_id]).one()
-        counts = json.loads(row["row_counts"]) if row and stored is not None else {}
+    counts = {} if stored is None else writer.find_committed([bundle_id])[bundle_id]
     if after - before:
         notices.append(f"now in quarantine by pulled decisions: {len(after - before)} kernels")
     for part in parts:

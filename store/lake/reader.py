@@ -6,6 +6,7 @@ import functools
 import re
 import threading
 from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,10 +94,15 @@ class Lake:
                 ).fetchall()
             }
             """The tables that have rows at the snapshot."""
-        if not all(table.is_small for table in self._stored.values()):
+        self._large_names = {name for name, one in self._stored.items() if not one.is_small}
+        """Tables with many rows, and the views over them that have been prepared."""
+        row_count = sum(table.rows for table in self._stored.values())
+        self._is_small = not self._large_names and row_count < view_cache.LARGE_ROWS
+        if self._large_names:
             self.bounds.use_threads(self._connection)
         self._known = (*self.catalog.tables, *list_views())
         self._prepared_names: set[str] = set()
+        self._is_preparing = False
         self._included = frozenset(include) ^ exclusions.EMPTY_BY_DEFAULT
         self._counts: dict[str, int] = {}
         self._reading = threading.Lock()
@@ -278,20 +284,47 @@ class Lake:
         return {name: read_description(read_view(name)) for name in list_views()}
 
     def _prepare(self, wanted: Set[str]) -> None:
-        """Create the temporary views that a query needs, once."""
+        """Create the temporary tables and views that a query needs, once."""
+        import duckdb
+
+        missing = {*self._known} if "*" in wanted else wanted & {*self._known}
+        if missing <= self._prepared_names:
+            return
+        if not self._is_small or self._is_preparing:
+            self._create(missing)
+            return
+        # In one transaction, because DuckLake looks up its snapshot in each. On a large lake it
+        # would last long, and the cache of views handles errors, after which it could not go on.
+        before, self._is_preparing = {*self._prepared_names}, True
+        self._connection.execute("BEGIN")
+        try:
+            self._create(missing)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            with suppress(duckdb.Error):  # a failed COMMIT has ended it
+                self._connection.execute("ROLLBACK")
+            self._prepared_names = before
+            raise
+        finally:
+            self._is_preparing = False
+
+    def _create(self, missing: Set[str]) -> None:
         for name in self._known:
-            if name in self._prepared_names or not ({"*", name} & wanted):
+            if name in self._prepared_names or name not in missing:
                 continue
             self._prepared_names.add(name)
             if name in self.catalog.tables:
                 kind, body = self._build_table(name)
             else:
-                # A view that the cache would keep on a large lake becomes a table on a small one:
-                # planning every mention of it takes longer than computing its rows.
-                sources = [self._stored.get(one) for one in view_cache.SOURCES.get(name, ())]
-                is_small = bool(sources) and all(one is None or one.is_small for one in sources)
+                # Over few rows, each view becomes a table: planning every mention of it in other
+                # views takes longer than computing its rows once.
+                cached = self.find_cached(name) if name in view_cache.SOURCES else None
+                body = cached or self._build_query(name)
+                named = user_sql.list_names(self._connection, read_view(name))
+                is_small = self._large_names.isdisjoint(named)
+                if not is_small:
+                    self._large_names.add(name)
                 kind = "TABLE" if is_small or name in view_cache.STORED_VIEWS else "VIEW"
-                body = (self.find_cached(name) if sources else None) or self._build_query(name)
                 if name in self._included:
                     body = f"SELECT * FROM ({body}\n) WHERE false"
             with self.location.hold_inlined_rows():

@@ -215,9 +215,20 @@ class Writer:
 
     def has_bundle(self, bundle_id: str) -> bool:
         """Return whether a bundle of this identity has been committed."""
-        query = "SELECT 1 FROM lake.ingest_log WHERE bundle_id = ?"
+        return bundle_id in self.find_committed([bundle_id])
+
+    def find_committed(self, bundle_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Return those bundles that have been committed, each with its number of rows by table."""
+        logged = "SELECT bundle_id, row_counts FROM lake.ingest_log"
+        query = f"{logged} WHERE bundle_id IN (SELECT unnest(?))"
         with self._explain_faults():
-            return self._connection.execute(query, [bundle_id]).fetchone() is not None
+            rows = self._connection.execute(query, [bundle_ids]).fetchall()
+        return {identity: json.loads(counts) for identity, counts in rows}
+
+    def find_newest(self) -> int:
+        """Return the newest snapshot of the lake."""
+        with self._explain_faults():
+            return find_newest_snapshot(self._connection)
 
     def choose_time(self, table: str) -> datetime:
         """Return the time of a new row that must count as the latest of its table.

@@ -8,7 +8,6 @@ holds one piece at a time. An interrupted import skips the pieces that are store
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 import store
 from store import faults
@@ -370,12 +369,7 @@ def run_import(
     with writer.reader() as lake:
         for group in _collect_groups(module.read(path, config, lake)):
             # The importer's reader is pinned: it does not see the bundles of this import.
-            with writer.reader() as newest:
-                rows = newest.run(
-                    "SELECT bundle_id FROM ingest_log WHERE bundle_id IN (SELECT unnest($1))",
-                    [[one.bundle_id for one in group]],
-                ).rows()
-            known = {row["bundle_id"] for row in rows}
+            known = writer.find_committed([one.bundle_id for one in group])
             fresh = {one.bundle_id: one for one in group if one.bundle_id not in known}
             refused |= _store_group(writer, list(fresh.values()))
             for one in group:
@@ -391,13 +385,11 @@ def run_import(
     if refused:
         raise next(iter(refused.values()))
     counts: Counter[str] = Counter()
-    with writer.reader() as lake:
-        for row in lake.run(
-            "SELECT row_counts FROM ingest_log WHERE bundle_id IN (SELECT unnest($1))", [stored]
-        ).rows():
-            counts.update(cast("dict[str, int]", json.loads(row["row_counts"])))
-        added = {table: count for table, count in counts.items() if count}
-        return ImportSummary(files=len(stored), skipped=skipped, rows=added, snapshot=lake.snapshot)
+    for bundle_counts in writer.find_committed(stored).values():
+        counts.update(bundle_counts)
+    added = {table: count for table, count in counts.items() if count}
+    snapshot = writer.find_newest()
+    return ImportSummary(files=len(stored), skipped=skipped, rows=added, snapshot=snapshot)
 
 
 def run_command(
