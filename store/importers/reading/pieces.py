@@ -442,10 +442,7 @@ def _collect_groups(bundles: Iterator[Bundle]) -> Iterator[list[Bundle]]:
     total = 0
     try:
         for one in bundles:
-            size = sum(
-                measure(rows) if isinstance(rows, list) else rows.nbytes
-                for rows in one.tables.values()
-            )
+            size = _measure_texts(one)
             # A large bundle is a group of its own, because only `load` reads it part by part.
             if group and (len(group) >= GROUP_BUNDLES or total + size > GROUP_BYTES):
                 yield group
@@ -460,8 +457,14 @@ def _collect_groups(bundles: Iterator[Bundle]) -> Iterator[list[Bundle]]:
         yield group
 
 
+def _measure_texts(bundle: Bundle) -> int:
+    return sum(
+        measure(rows) if isinstance(rows, list) else rows.nbytes for rows in bundle.tables.values()
+    )
+
+
 def _store_group(writer: store.Writer, bundles: list[Bundle]) -> dict[str, RowsRejected]:
-    if len(bundles) > 1:
+    if len(bundles) > 1 or (bundles and _measure_texts(bundles[0]) <= GROUP_BYTES):
         try:
             writer.append_all(bundles)
             return {}
