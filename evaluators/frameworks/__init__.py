@@ -1,4 +1,4 @@
-"""Rewards of RL frameworks from a judge service; docs/frameworks has a page for each.
+"""Rewards of RL frameworks from a judge service; docs/frameworks says how.
 
 The modules here import no framework: what a framework calls is a function of plain values.
 """

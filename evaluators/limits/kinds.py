@@ -1,7 +1,7 @@
 """Kinds of inputs, outputs, modules and calls that the judge cannot judge, each with a name.
 
-A refusal names its limit by `refuse_limit`. `evaluators doctor --limits` and evaluators/README.md
-list all of them.
+A refusal names its limit by `refuse_limit`. `evaluators doctor --limits` and
+docs/tables-verdicts.md list all of them.
 """
 
 from __future__ import annotations
