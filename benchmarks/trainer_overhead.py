@@ -139,7 +139,7 @@ def run_plain_sft(run: Path) -> float:
     from trainers import sft
     from trainers.datasets import records
     from trainers.models import loading
-    from trainers.training import supervised
+    from trainers.training import trl_trainers
 
     made = records.find_dataset(str(run.parent / "lake"), "sft", "prompt-completion")
     model = next((run / "model").iterdir())
@@ -147,7 +147,7 @@ def run_plain_sft(run: Path) -> float:
     preset = sft.Config(
         **preset | {"save_steps": _NO_SAVE, "trl": (*preset["trl"], f"max_steps={_SFT_STEPS}")}
     )
-    settings = supervised.make_settings(preset, run / "plain")
+    settings = trl_trainers.make_sft_settings(preset, run / "plain")
     arguments = SFTConfig(**settings | {"report_to": "none", "disable_tqdm": True})
     trainer = SFTTrainer(
         model=loading.load_model(model),

@@ -32,7 +32,7 @@ from trainers.rollouts.prompts import Draw
 from trainers.runs import processes as ranks
 from trainers.runs.job import Job, Training, parse_values
 from trainers.runs.recording import Checkpoints, Run, begin_run
-from trainers.training import judging, trl_settings
+from trainers.training import judging, trl_trainers
 from trainers.training.short_answers import overfit_on_short_answers, render_short_prompts
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def run(job: Job, config: Config) -> str:
             f"--vllm {config.vllm} needs the package vllm, which is not installed",
             "Install it (`pip install vllm`), or leave out --vllm to sample with Transformers.",
         )
-    trl_settings.silence_libraries()
+    trl_trainers.silence_libraries()
     if config.starter:
         ranks.run_on_main(lambda: job.import_starter(config.tasks))
     with ExitStack() as stack:
@@ -248,7 +248,7 @@ def run(job: Job, config: Config) -> str:
             parent=parent,
             dataset_id=dataset.dataset_id,
         )
-        arguments, model_options = trl_settings.make_config(GRPOConfig, settings)
+        arguments, model_options = trl_trainers.make_config(GRPOConfig, settings)
         device = str(arguments.device)
         with closing(GpuTurns(device, open_lock(device))) as turns:
             trainer = StoreGRPOTrainer(
@@ -261,7 +261,7 @@ def run(job: Job, config: Config) -> str:
                 peft_config=loading.make_adapter_config(start, config.lora),
                 callbacks=[checkpoints.make_callback()],
             )
-            trl_settings.stop_printing(trainer)
+            trl_trainers.stop_printing(trainer)
             _, checkpoint = checkpoints.resume() if run.resumed else (0, None)
             trainer.train(resume_from_checkpoint=checkpoint)
             checkpoints.write_final(trainer)
@@ -289,7 +289,7 @@ def run(job: Job, config: Config) -> str:
     )
 
 
-_OWNED: trl_settings.Owned = {
+_OWNED: trl_trainers.Owned = {
     "num_generations": "--group-size",
     "per_device_train_batch_size": "--batch",
     "gradient_accumulation_steps": "--prompts-per-step",
@@ -355,7 +355,7 @@ def make_settings(job: Job, config: Config) -> dict[str, Any]:
     }
     if config.vllm != "off":
         ours["vllm_mode"] = config.vllm
-    return trl_settings.make_settings(GRPOConfig, config, job.out, ours, _OWNED)
+    return trl_trainers.make_settings(GRPOConfig, config, job.out, ours, _OWNED)
 
 
 def configure_reward(config: Config) -> tuple[Rule, Terms]:

@@ -34,7 +34,7 @@ from trainers.rollouts.prompts import load_prompts
 from trainers.runs import processes
 from trainers.runs.job import Job, Training
 from trainers.runs.recording import FINAL, Checkpoints, Run, begin_run
-from trainers.training import judging, supervised, trl_settings
+from trainers.training import judging, trl_trainers
 from trainers.training.short_answers import (
     list_short_prompts,
     overfit_on_short_answers,
@@ -200,7 +200,7 @@ def run(job: Job, config: Config) -> str:
             f"--rounds {config.rounds} and --attempts {config.attempts} make no attempt",
             "Give 1 or more for each.",
         )
-    trl_settings.silence_libraries()
+    trl_trainers.silence_libraries()
     if config.starter:
         processes.run_on_main(job.import_starter)
     judge = judging.parse_options(config.judge)
@@ -264,17 +264,17 @@ def run(job: Job, config: Config) -> str:
                 round=number,
                 offset=sum(earlier["steps"] for earlier in done),
             )
-            rows, lengths = supervised.measure_rows(config, dataset, folder, checkpoints.out)
+            rows, lengths = trl_trainers.measure_rows(config, dataset, folder, checkpoints.out)
             if lengths.over:
                 job.say(f"left out   {lengths.over} rows over {config.max_length} tokens")
-            settings = supervised.make_settings(
+            settings = trl_trainers.make_sft_settings(
                 config,
                 checkpoints.out,
                 {"num_train_epochs": 1},
                 rate=outcome.success_rate if config.normalize == "samples" else 1.0,
             )
             repeated = [index for index in lengths.kept for _ in range(began["times"][index])]
-            fitted = supervised.train_supervised(
+            fitted = trl_trainers.train_supervised(
                 checkpoints, config, settings, folder, rows.select(repeated), resume=True
             )
             done.append(

@@ -14,7 +14,7 @@ from trainers.datasets import records
 from trainers.runs import processes
 from trainers.runs.job import Job, Training
 from trainers.runs.recording import Checkpoints, begin_run
-from trainers.training import supervised, trl_settings
+from trainers.training import trl_trainers
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -45,13 +45,13 @@ def run(job: Job, config: Config) -> str:
     """
     if config.model is None:
         raise FlywheelError("no model to start from", "Give --model, or --preset tiny.")
-    trl_settings.silence_libraries()
+    trl_trainers.silence_libraries()
     if config.starter:
         processes.run_on_main(job.import_starter)
     with begin_run(job, config) as run:
         base, identity, dataset = records.choose_inputs(run, config, "prompt-completion", "sft")
-        rows, lengths = supervised.measure_rows(config, dataset, base, job.out)
-        settings = supervised.make_settings(config, job.out)
+        rows, lengths = trl_trainers.measure_rows(config, dataset, base, job.out)
+        settings = trl_trainers.make_sft_settings(config, job.out)
         run.start(
             {
                 "dataset_id": dataset.dataset_id,
@@ -76,7 +76,7 @@ def run(job: Job, config: Config) -> str:
             parent=identity.policy_id,
             dataset_id=dataset.dataset_id,
         )
-        fitted = supervised.train_supervised(
+        fitted = trl_trainers.train_supervised(
             checkpoints, config, settings, base, rows.select(lengths.kept), resume=run.resumed
         )
     loss = "" if fitted.loss is None else f", loss {fitted.loss:.4g}"

@@ -101,12 +101,12 @@ def test_a_cluster_among_the_options_judges() -> None:
 def test_judges_take_the_gpus_that_nobody_trains_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert judging.choose_devices("auto") == "cuda:2,cuda:3"
+    assert judging.choose_places("auto", ()) == "cuda:2,cuda:3"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert judging.choose_devices("auto") == "cuda:0"
+    assert judging.choose_places("auto", ()) == "cuda:0"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert judging.choose_devices("auto") == "cpu"
-    assert judging.choose_devices("cuda:1") == "cuda:1"
+    assert judging.choose_places("auto", ()) == "cpu"
+    assert judging.choose_places("cuda:1", ()) == "cuda:1"
 
 
 def test_the_tasks_of_all_steps_are_known_at_the_start() -> None:

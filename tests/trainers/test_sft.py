@@ -23,7 +23,7 @@ from trainers.datasets import records
 from trainers.models import loading
 from trainers.runs.job import Job, Training
 from trainers.runs.recording import begin_run
-from trainers.training import supervised
+from trainers.training import trl_trainers
 
 STEPS = 6
 
@@ -173,9 +173,9 @@ def test_rows_over_length_are_counted_and_refused(
 ) -> None:
     dataset = records.make_dataset(url, "sft")
 
-    def measure(max_length: int, over_length: Any = "refuse") -> tuple[Any, supervised.Lengths]:
+    def measure(max_length: int, over_length: Any = "refuse") -> tuple[Any, trl_trainers.Lengths]:
         config = Training(max_length=max_length, over_length=over_length)
-        return supervised.measure_rows(config, dataset, tiny_model, tmp_path)
+        return trl_trainers.measure_rows(config, dataset, tiny_model, tmp_path)
 
     rows, lengths = measure(10_000)
     tokenizer = loading.load_tokenizer(tiny_model)

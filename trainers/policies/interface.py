@@ -588,8 +588,23 @@ class Requests:
         received = sum(
             len((text + (more or "")).encode(errors="replace")) for text, more, _ in texts
         )
-        most_out = max(n * self._sampling.max_tokens, received)
-        tokens_in, tokens_out = read_usage(body, messages, shares, most_out)
+        size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
+        counts: tuple[Any, Any] = (None, None)
+        match body:
+            case {"usage": {"prompt_tokens": given, "completion_tokens": taken}}:
+                counts = (given, taken)
+            case _:
+                pass
+        # Without a valid count, an estimate. Counts are limited to what is possible: a token has at
+        # least one byte, and completions have at most the requested tokens, or the received bytes.
+        tokens_in, tokens_out = (
+            count
+            if isinstance(count, int) and not isinstance(count, bool) and count >= 0
+            else length // _BYTES_PER_TOKEN
+            for count, length in zip(counts, (size, sum(shares)), strict=True)
+        )
+        tokens_in = min(tokens_in, size + _TEMPLATE_TOKENS)
+        tokens_out = min(tokens_out, max(n * self._sampling.max_tokens, received))
         usd = self._serving.prices.usd(tokens_in, tokens_out)
         self._budget.spend(tokens_in + tokens_out, usd)
         if not texts:
@@ -643,31 +658,6 @@ def read_choice(choice: Any) -> tuple[str, str | None, str]:
         reasoning if isinstance(reasoning, str) else None,
         reason[:_LONGEST_REASON] if isinstance(reason, str) and reason != FAILED else "stop",
     )
-
-
-def read_usage(
-    body: Any, messages: list[Message], shares: list[int], most_out: int
-) -> tuple[int, int]:
-    """Return the tokens of prompt and completions.
-
-    If the server gives no valid count, this is an estimate. Counts are limited to what is possible:
-    a token has at least one byte, and completions have at most the requested tokens, or the
-    received bytes.
-    """
-    size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
-    counts: tuple[Any, Any] = (None, None)
-    match body:
-        case {"usage": {"prompt_tokens": given, "completion_tokens": taken}}:
-            counts = (given, taken)
-        case _:
-            pass
-    tokens_in, tokens_out = (
-        count
-        if isinstance(count, int) and not isinstance(count, bool) and count >= 0
-        else length // _BYTES_PER_TOKEN
-        for count, length in zip(counts, (size, sum(shares)), strict=True)
-    )
-    return min(tokens_in, size + _TEMPLATE_TOKENS), min(tokens_out, most_out)
 
 
 def split_tokens(total: int, shares: list[int]) -> list[int]:

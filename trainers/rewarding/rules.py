@@ -115,24 +115,20 @@ def configure_rule(wanted: Rule, options: Mapping[str, Any]) -> Terms:
     for name, value in options.items():
         if name not in known:
             raise UnknownName.among(f"option of {wanted.name}", name, known)
-        _check_type(f"{wanted.name}: {name}", str(known[name].type), value)
+        kind = str(known[name].type)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        choices = {"Baseline": list_baselines(), "Clock": get_args(Clock)}
+        named = [choices[one] for one in choices if one in kind]
+        allowed = (
+            (value is None and "None" in kind)
+            or ("float" in kind and number)
+            or (kind == "bool" and isinstance(value, bool))
+            or ("int" in kind and number and isinstance(value, int))
+            or ("str" in kind and isinstance(value, str))
+            or any(value in names for names in named)
+            or ("Literal" in kind and repr(value).replace("'", '"') in kind.replace("'", '"'))
+        )
+        if not allowed:
+            hint = f"one of {', '.join(named[0])}" if named else f"a value of type {kind}"
+            raise FlywheelError(f"{wanted.name}: {name} is {value!r}", f"Give {hint}.")
     return wanted.config(**options)
-
-
-def _check_type(what: str, kind: str, value: object) -> None:
-    """Raise FlywheelError unless a value is of the type that an annotation names."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    choices = {"Baseline": list_baselines(), "Clock": get_args(Clock)}
-    named = [choices[name] for name in choices if name in kind]
-    allowed = (
-        (value is None and "None" in kind)
-        or ("float" in kind and number)
-        or (kind == "bool" and isinstance(value, bool))
-        or ("int" in kind and number and isinstance(value, int))
-        or ("str" in kind and isinstance(value, str))
-        or any(value in names for names in named)
-        or ("Literal" in kind and repr(value).replace("'", '"') in kind.replace("'", '"'))
-    )
-    if not allowed:
-        hint = f"one of {', '.join(named[0])}" if named else f"a value of type {kind}"
-        raise FlywheelError(f"{what} is {value!r}", f"Give {hint}.")

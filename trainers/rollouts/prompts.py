@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pipelines
 import store
@@ -71,9 +71,19 @@ def load_prompts(lake: store.Lake, wanted: str, limit: int | None = None) -> lis
         )
     by_id: dict[str, ShownPrompt] = {}
     for row in rows.select([name for name in _WANTED if name in rows.column_names]).to_pylist():
-        messages = _read_messages(row["prompt"])
-        if messages is None:
-            raise DatasetError(f"{folder}: a prompt is neither text nor a list of role and content")
+        # TRL has two forms of a prompt: text, or turns.
+        turns: Any = row["prompt"]
+        messages: list[Message] = [{"role": "user", "content": turns}]
+        if not isinstance(turns, str):
+            messages = []
+            for turn in turns if turns and isinstance(turns, list) else [None]:
+                match turn:
+                    case {"role": str(role), "content": str(content)}:
+                        messages.append({"role": role, "content": content})
+                    case _:
+                        raise DatasetError(
+                            f"{folder}: a prompt is neither text nor a list of role and content"
+                        )
         shown, scores = row.get("exemplar_kernel_ids") or [], row.get("exemplar_scores") or []
         if len(shown) != len(scores):
             raise DatasetError(
@@ -116,22 +126,6 @@ def load_prompts(lake: store.Lake, wanted: str, limit: int | None = None) -> lis
                 "Name the lake that it was made from with --lake.",
             )
     return prompts
-
-
-def _read_messages(prompt: Any) -> list[Message] | None:
-    """Return TRL's two forms of a prompt, text or turns, as turns."""
-    if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
-    if not isinstance(prompt, list) or not prompt:
-        return None
-    turns: list[Message] = []
-    for turn in cast("list[Any]", prompt):
-        match turn:
-            case {"role": str(role), "content": str(content)}:
-                turns.append({"role": role, "content": content})
-            case _:
-                return None
-    return turns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,8 +88,8 @@ class Run:
         if self._record is not None:
             self.snapshot = self._record.snapshot
 
-    def start(self, resolved: Mapping[str, Any], kind: str = "training") -> None:
-        """Append the row of the run (a training or rollout), with its configuration.
+    def start(self, resolved: Mapping[str, Any]) -> None:
+        """Append the row of the run, with its configuration.
 
         The resolved options are dataset_id, parent policy, folders, TRL's settings.
         """
@@ -112,7 +112,7 @@ class Run:
         )
         names = ("config", "resolved", "versions", "processes")
         row = store.make_run(
-            kind=kind,
+            kind="training",
             name=self.job.name,
             config={name: self.state.get(name) for name in names},
             run_id=self.run_id,

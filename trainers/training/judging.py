@@ -54,6 +54,8 @@ def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config
 def choose_places(device: str, words: Sequence[str]) -> str:
     """Return where kernels are judged: a Ray cluster that the words name, or devices of this host.
 
+    auto means the devices that no process trains on, or the first one.
+
     >>> choose_places("cpu", ("ray:HOST:6379", "precision=fp32_strict"))
     'ray:HOST:6379'
 
@@ -63,7 +65,13 @@ def choose_places(device: str, words: Sequence[str]) -> str:
     clusters = [word for word in words if word.startswith(_CLUSTER)]
     if len(clusters) > 1:
         raise FlywheelError("--judge names two clusters", "Name one.")
-    return clusters[0] if clusters else choose_devices(device)
+    if clusters or device != "auto":
+        return clusters[0] if clusters else device
+    from evaluators.device import placement
+
+    there = placement.list_gpus()
+    training = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that train on this host
+    return ",".join(there[training:] or there[:1]) or "cpu"
 
 
 def make_pool(lake_url: str | None, place: str, config: Config, workers: int = 1) -> Pool:
@@ -72,18 +80,3 @@ def make_pool(lake_url: str | None, place: str, config: Config, workers: int = 1
         return Pool(lake_url, place, config, workers=workers)
     address = place if "://" in place else place.removeprefix(_CLUSTER)
     return Pool(lake_url, config=config, workers=workers, ray=address)
-
-
-def choose_devices(device: str) -> str:
-    """Return the devices to judge on; auto means those that no process trains on, or the first.
-
-    >>> choose_devices("cpu")
-    'cpu'
-    """
-    if device != "auto":
-        return device
-    from evaluators.device import placement
-
-    there = placement.list_gpus()
-    training = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that train on this host
-    return ",".join(there[training:] or there[:1]) or "cpu"
