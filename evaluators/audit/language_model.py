@@ -95,7 +95,13 @@ def ask_about_wins(
         checks.snapshot = lake.snapshot
         # A win takes at least one call.
         most = min(endpoint.max_calls, sys.maxsize if limit is None else limit)
-        total, wins = _read_wins(lake, detector, where, most)
+        query, run = f"WITH wins AS ({sweep.read_query('surprising_wins')}) FROM wins", lake.run
+        if where is not None:
+            # What the user writes goes through the guard, with our own text around it.
+            query, run = f"{query} WHERE ({where}\n)", lake.sql
+        given = {"detector": detector}
+        [counted] = run(f"SELECT count(*) AS n FROM ({query}) AS found", given).rows()
+        total, wins = int(counted["n"]), run(f"{query} LIMIT {most}", given).rows()
         checks.left = total if limit is None else min(total, limit)
         if not total:
             return checks
@@ -122,21 +128,6 @@ def ask_about_wins(
                 writer.append(tables, message, wait=False)
         checks.calls, checks.snapshot = model.calls, record.snapshot
     return checks
-
-
-def _read_wins(
-    lake: store.Lake, detector: str, where: str | None, most: int
-) -> tuple[int, list[dict[str, Any]]]:
-    """Return the number of wins to ask about, and the rows of the largest of them."""
-    given = {"detector": detector}
-    query = f"WITH wins AS ({sweep.read_query('surprising_wins')}) FROM wins"
-    if where is None:
-        run = lake.run
-    else:
-        # What the user writes goes through the guard, with our own text around it.
-        query, run = f"{query} WHERE ({where}\n)", lake.sql
-    total = run(f"SELECT count(*) AS n FROM ({query}) AS found", given).one()
-    return int(total["n"]) if total else 0, run(f"{query} LIMIT {most}", given).rows()
 
 
 def build_prompt(win: Mapping[str, Any], cases: list[dict[str, Any]]) -> list[dict[str, str]]:
@@ -207,18 +198,14 @@ def parse_answer(text: str | None, code: str) -> dict[str, Any] | None:
         return None
     if line is not None and (isinstance(line, bool) or not isinstance(line, int)):
         return None
-    return _locate_quote(found, quote.strip(), code)
-
-
-def _locate_quote(answer: dict[str, Any], quote: str, code: str) -> dict[str, Any] | None:
-    """Return an accusation with the real line of its quote, or None."""
+    # With the real line of the quote.
+    quote = quote.strip()
     at = code.find(quote)
     if at < 0:
         return None
     lines = [n for n, text in enumerate(code.split("\n"), start=1) if quote in text]
-    stated = answer["line"]
-    line = stated if stated in lines else code.count("\n", 0, at) + 1
-    return answer | {"line": line, "quote": quote}
+    place = line if line in lines else code.count("\n", 0, at) + 1
+    return found | {"line": place, "quote": quote}
 
 
 def _make_rows(

@@ -263,6 +263,18 @@ class Module:
             case _:
                 return None
 
+    def string(self, node: ast.Constant | ast.JoinedStr) -> str | None:
+        """Return the text of a string that is no prose, its replaced fields as 0; None for others.
+
+        A string that is a part of another one has no text of its own.
+        """
+        if node in self.prose or isinstance(self.parents.get(node), ast.JoinedStr):
+            return None
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "0" for part in node.values)
+            return "".join(map(str, parts))
+        return node.value if isinstance(node.value, str) else None
+
     def inputs(self, function: Function) -> set[str]:
         """Return the names of a function's arguments without self."""
         given = function.args
@@ -309,8 +321,23 @@ class Module:
         for nodes in self.nodes.values():
             nodes.sort(key=_place)
         for node in self.all(ast.Import, ast.ImportFrom):
-            self._import(node)
-        self._rename()
+            for name in node.names:
+                if isinstance(node, ast.Import):
+                    if name.asname:
+                        self._alias[name.asname] = name.name
+                elif node.module and not node.level:
+                    self._alias[name.asname or name.name] = f"{node.module}.{name.name}"
+        # Follow `event = torch.cuda.Event`, where the name is bound once.
+        bound: dict[str, list[ast.expr | None]] = {}
+        for target, value, _ in self.assigned:
+            if isinstance(target, ast.Name):
+                bound.setdefault(target.id, []).append(value)
+        for name, values in bound.items():
+            value = values[0]
+            if len(values) == 1 and isinstance(value, ast.Attribute | ast.Call | ast.Subscript):
+                full = self.name(value)
+                if full.split(".")[0] in self.imported and name not in self._alias:
+                    self._alias[name] = full
 
     @functools.cached_property
     def imported_names(self) -> set[str]:
@@ -340,27 +367,6 @@ class Module:
         return frozenset(
             {"builtins", *plain, *(full.split(".")[0] for full in self._alias.values())}
         )
-
-    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
-        for name in node.names:
-            if isinstance(node, ast.Import):
-                if name.asname:
-                    self._alias[name.asname] = name.name
-            elif node.module and not node.level:
-                self._alias[name.asname or name.name] = f"{node.module}.{name.name}"
-
-    def _rename(self) -> None:
-        """Follow `event = torch.cuda.Event`, where the name is bound once."""
-        bound: dict[str, list[ast.expr | None]] = {}
-        for target, value, _ in self.assigned:
-            if isinstance(target, ast.Name):
-                bound.setdefault(target.id, []).append(value)
-        for name, values in bound.items():
-            value = values[0]
-            if len(values) == 1 and isinstance(value, ast.Attribute | ast.Call | ast.Subscript):
-                full = self.name(value)
-                if full.split(".")[0] in self.imported and name not in self._alias:
-                    self._alias[name] = full
 
 
 def _place(node: ast.AST) -> tuple[int, int]:
@@ -501,7 +507,14 @@ def parse_native(
         aliases[_text(node)] = _text(value).strip()
     locals_: dict[str, list[tuple[int, int]]] = {}
     for node in found.get("local", []):
-        locals_.setdefault(_text(node).lstrip("&* "), []).append(_find_extent(node))
+        # Where the name is one: in the function, lambda or class around it, or in the whole text.
+        around = node
+        while around.parent is not None:
+            around = around.parent
+            if around.type in _SCOPES:
+                break
+        extent = around.start_byte, around.end_byte
+        locals_.setdefault(_text(node).lstrip("&* "), []).append(extent)
 
     def read_call(node: tree_sitter.Node) -> Called:
         call = _read_call(node, line(node))
@@ -523,15 +536,6 @@ def parse_native(
         words.update(re.findall(r"\w+", _text(node)))
     words.subtract(map(_text, found.get("declared", [])))
     return [Native(path, calls, functions, device, types, lines, words, definitions)]
-
-
-def _find_extent(node: tree_sitter.Node) -> tuple[int, int]:
-    """Return the bytes of the function, lambda or class around a variable, or of the whole text."""
-    while node.parent is not None:
-        node = node.parent
-        if node.type in _SCOPES:
-            break
-    return node.start_byte, node.end_byte
 
 
 def _read_definition(function: tree_sitter.Node) -> tuple[str, tuple[int, float]]:
@@ -673,13 +677,5 @@ def _add_python(source: Source, path: str, code: str) -> None:
         return
     source.modules.append(module)
     for node in module.all(ast.Constant, ast.JoinedStr):
-        if node in module.prose or isinstance(module.parents.get(node), ast.JoinedStr):
-            continue
-        if isinstance(node, ast.JoinedStr):
-            pieces = [part.value if isinstance(part, ast.Constant) else "0" for part in node.values]
-            text = "".join(map(str, pieces))
-        elif isinstance(node.value, str):
-            text = node.value
-        else:
-            continue
-        source.native += parse_native(path, text, node.lineno, lines, last=node.end_lineno)
+        if (text := module.string(node)) is not None:
+            source.native += parse_native(path, text, node.lineno, lines, last=node.end_lineno)

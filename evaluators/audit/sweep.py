@@ -1,4 +1,4 @@
-"""Run detectors over stored kernels; record people's decisions on the findings."""
+"""Run detectors over stored kernels; record decisions on findings; withdraw faulty verdicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import store
 from evaluators.audit import detect
-from evaluators.audit.parser_pool import Kernel, Pool
 from store import read_sql
 from store.bounds import QueryLimits
 from store.commandline.echo import Progress, ignore_progress
@@ -22,6 +21,7 @@ from store.lake.host import name_user
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 REVIEW_FROM = 0.5
 """Confidence from which a person should review a finding; weaker ones are tags for queries."""
@@ -95,7 +95,7 @@ def sweep(
         config = {"detectors": keys, "every_detector": detector is None, "where": where}
         with (
             record_audit(writer, lake, "detectors", config) as record,
-            Pool(only, processes) as pool,
+            detect.Pool(only, processes) as pool,
         ):
             done.run_id = record.run_id
             for kernels in _read_batches(kernels_left):
@@ -190,7 +190,7 @@ def record_audit(
     return store.record_run(writer, run, f"audit by {name} begins")
 
 
-def _read_batches(kernels_left: store.Result) -> Iterator[list[Kernel]]:
+def _read_batches(kernels_left: store.Result) -> Iterator[list[detect.Kernel]]:
     for batch in kernels_left.reader(BATCH):
         columns = [batch.column(name).to_pylist() for name in ("kernel_id", "code", "other_files")]
         if batch.num_rows:
@@ -206,3 +206,38 @@ def _find_by_prefix(lake: store.Lake, prefix: str) -> tuple[str, str, str]:
     found = {row["id"]: (row["kind"], row["id"], row["kernel_id"]) for row in rows}
     hint = "List the findings: evaluators findings"
     return found[choose_id("finding or kernel", prefix, list(found), hint)]
+
+
+# Verdicts that a fault of their host decided, and rows that withdraw them.
+
+_SAME = (
+    *("kernel_id", "task_id", "workload_id", "device_id", "evaluator", "evaluator_version"),
+    *("precision", "protocol"),
+)
+SHOWN = ("kernel_id", "status", "reason", "fault", "quote", "device", "created_at")
+"""Columns to show to a person."""
+
+
+def find_host_faults(lake: store.Lake) -> pa.Table:
+    """Return the verdicts that a fault of their host decided, and that no row withdraws yet."""
+    return lake.run(read_sql(__file__, "host_faults")).arrow()
+
+
+def withdraw(lake_url: str | None, faults: pa.Table) -> int:
+    """Append rows that withdraw these verdicts, so that the kernels are pending; return a snapshot.
+
+    faults: Rows of `find_host_faults`.
+    """
+    rows: list[dict[str, Any]] = [
+        {name: row[name] for name in _SAME}
+        | {
+            "evaluation_id": uuid7(),
+            "status": "evaluator_error",
+            "reason": "host_unfit",
+            "message": f"withdraws a verdict that a fault of the host decided: {row['quote']}",
+            "withdraws": row["evaluation_id"],
+        }
+        for row in faults.to_pylist()
+    ]
+    with store.writer(lake_url, author="evaluators withdraw") as writer:
+        return writer.append({"evaluations": rows}, f"withdrew {len(rows)} verdicts")

@@ -19,7 +19,6 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 import store
-from evaluators.audit import host_faults
 from evaluators.device import placement
 from evaluators.judge import Config
 from evaluators.judging import host, nvidia_tools
@@ -976,7 +975,7 @@ def findings(
 
     with store.open(common.lake) as lake:
         display.write_rows(sweep.list_findings(lake, kernel), format)
-        faults = host_faults.find_host_faults(lake).num_rows
+        faults = sweep.find_host_faults(lake).num_rows
     if faults:
         echo.print_note(
             f"{faults} verdicts show a fault of their host, not of a kernel: evaluators withdraw"
@@ -1038,15 +1037,16 @@ def withdraw(
     yes
         Withdraw what is listed without a question.
     """
+    from evaluators.audit import sweep
 
     store.Location.of(common.lake).require()
     with store.open(common.lake) as lake:
-        faults = host_faults.find_host_faults(lake)
+        faults = sweep.find_host_faults(lake)
         snapshot = lake.snapshot
     if not faults.num_rows:
         echo.print_result(f"no verdict shows a fault of its host at snapshot {snapshot}")
         return
-    display.print_table(faults.select(host_faults.SHOWN), sys.stderr)
+    display.print_table(faults.select(sweep.SHOWN), sys.stderr)
     if not yes and not sys.stdin.isatty():
         raise FlywheelError(
             f"{faults.num_rows} verdicts would be withdrawn, and there is no terminal to ask on",
@@ -1057,7 +1057,7 @@ def withdraw(
         "yes",
     ):
         raise FlywheelError("nothing was withdrawn", "Answer y to withdraw the verdicts.")
-    snapshot = host_faults.withdraw(common.lake, faults)
+    snapshot = sweep.withdraw(common.lake, faults)
     echo.print_result(f"withdrew {faults.num_rows} verdicts → snapshot {snapshot}")
 
 

@@ -12,16 +12,29 @@ from evaluators.audit.flow import (
     read_self_attribute,
     strip_views,
 )
-from evaluators.audit.source import Hit, Module, Source
+from evaluators.audit.source import Hit, Source
 
 VERSION = 1
 CLASS = "dropped_work"
+_WALKS = frozenset(
+    ("parameters", "named_parameters", "children", "modules", "state_dict", "__dict__")
+)
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield returns of an unchanged input, and inputs, layers and parameters that nothing reads."""
     for module in source.modules:
-        yield from _find_unread_layers(module)
+        # Layers and parameters that __init__ makes and that no other line mentions. Often they are
+        # kept because they affect the order of random weights, or the task does not read them
+        # either.
+        read = {
+            node.attr for node in module.all(ast.Attribute) if isinstance(node.ctx, ast.Load)
+        } | {node.value for node in module.all(ast.Constant) if isinstance(node.value, str)}
+        for target, value, node in module.assigned if module.entries and not read & _WALKS else ():
+            name = read_self_attribute(target)
+            made = module.name(value.func) if isinstance(value, ast.Call) else ""
+            if name is not None and name not in read and made.startswith("torch.nn."):
+                yield module.hit(node, 0.4)
         for function in module.entries:
             if not is_model(module, function):
                 continue
@@ -46,21 +59,3 @@ def find(source: Source) -> Iterator[Hit]:
                 )
                 if not inner and not raises:
                     yield module.hit(function, 0.4)
-
-
-def _find_unread_layers(module: Module) -> Iterator[Hit]:
-    """Yield layers and parameters that __init__ makes and that no other line mentions."""
-    read = {node.attr for node in module.all(ast.Attribute) if isinstance(node.ctx, ast.Load)} | {
-        node.value for node in module.all(ast.Constant) if isinstance(node.value, str)
-    }
-    walks = {"parameters", "named_parameters", "children", "modules", "state_dict", "__dict__"}
-    if read & walks or not module.entries:
-        return
-    for target, value, node in module.assigned:
-        name = read_self_attribute(target)
-        if name is None or name in read or not isinstance(value, ast.Call):
-            continue
-        # Often kept because it affects the order of random weights, or the task does not read it
-        # either.
-        if module.name(value.func).startswith("torch.nn."):
-            yield module.hit(node, 0.4)

@@ -33,14 +33,20 @@ def find(source: Source) -> Iterator[Hit]:
     """Yield attacks; one on the process itself is only a crash and is not refused."""
     for module, call, name in source.calls:
         if name in _SIGNALS:
-            yield module.hit(call, 0.5 if _is_own_process(module, call) else REFUSED)
+            target = call.args[0] if call.args else None
+            own = isinstance(target, ast.Call) and module.name(target.func) in _OWN_PROCESS
+            yield module.hit(call, 0.5 if own else REFUSED)
         last = name.rpartition(".")[2]
         attacks = "." in name and last in _ATTACKS and last not in module.functions
         if attacks or (name in _WRITES and _is_foreign(module, (*call.args, None)[0])):
             yield module.hit(call, REFUSED)
     for module in source.modules:
         for node in module.all(ast.Constant, ast.JoinedStr):
-            if _names_memory(module, node):
+            # The path of a process's memory or descriptors under /proc.
+            text = module.string(node) or ""
+            steps = text.split("/")
+            is_path = text.startswith("/proc/") and "\n" not in text
+            if is_path and len(steps) > 3 and steps[3] in {"mem", "fd", "environ"}:
                 yield module.hit(node, REFUSED)
     for native in source.native:
         for call in native.calls:
@@ -48,17 +54,16 @@ def find(source: Source) -> Iterator[Hit]:
                 yield native.hit(call.line, REFUSED)
 
 
-def _is_own_process(module: Module, call: ast.Call) -> bool:
-    first = call.args[0] if call.args else None
-    return isinstance(first, ast.Call) and module.name(first.func) in _OWN_PROCESS
-
-
 def _is_foreign(module: Module, node: ast.expr | None) -> bool:
     """Say whether a descriptor is a guessed number: neither opened here nor stdout or stderr."""
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, int) and node.value > 2
+
+    def is_guess(node: ast.expr | None) -> bool:
+        if isinstance(node, ast.Constant):
+            return isinstance(node.value, int) and node.value > 2
+        return isinstance(node, ast.Call) and module.name(node.func) == "int"
+
     if not isinstance(node, ast.Name):
-        return False
+        return isinstance(node, ast.Constant) and is_guess(node)
     bound = [
         value
         for target, value, _ in module.assigned
@@ -73,31 +78,7 @@ def _is_foreign(module: Module, node: ast.expr | None) -> bool:
         return True
     if any(isinstance(value, ast.Call) and module.name(value.func) in _OWN for value in bound):
         return False
-    return any(_is_guess(module, value) for value in bound)
-
-
-def _is_guess(module: Module, node: ast.expr | None) -> bool:
-    """Say whether a descriptor is a number, or parsed from a text."""
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, int) and node.value > 2
-    return isinstance(node, ast.Call) and module.name(node.func) == "int"
-
-
-def _names_memory(module: Module, node: ast.Constant | ast.JoinedStr) -> bool:
-    """Say whether a string is the path of a process's memory or descriptors under /proc."""
-    if node in module.prose or isinstance(module.parents.get(node), ast.JoinedStr):
-        return False
-    if isinstance(node, ast.JoinedStr):
-        parts = [part.value if isinstance(part, ast.Constant) else "0" for part in node.values]
-        text = "".join(map(str, parts))
-    elif isinstance(node.value, str):
-        text = node.value
-    else:
-        return False
-    if not text.startswith("/proc/") or "\n" in text:
-        return False
-    steps = text.split("/")
-    return len(steps) > 3 and steps[3] in {"mem", "fd", "environ"}
+    return any(map(is_guess, bound))
 
 
 def _is_attack(call: Called) -> bool:

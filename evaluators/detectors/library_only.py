@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from evaluators.audit.source import MAIN, Hit, Native, Source, split_names
+from evaluators.audit.source import MAIN, Hit, Source, split_names
 
 VERSION = 1
 CLASS = "library_only"
@@ -22,8 +22,13 @@ _BINARIES = split_names("CDLL PyDLL cdll.LoadLibrary", "ctypes.") | split_names(
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield the class or function that is called, if no text has a kernel and none is missing."""
-    if any(_has_kernel(native) for native in source.native):
-        return
+    for native in source.native:
+        text = "\n".join(native.lines)
+        # A kernel, templates of a kernel, or a loop on the processor.
+        if native.global_functions or _TEMPLATES.search(text):
+            return
+        if _LOOP.search(text) and not _ON_GPU.search(text):
+            return
     if any(name in _BINARIES for _, _, name in source.calls):
         return
     known = sys.stdlib_module_names | {"torch", "numpy", "einops"}
@@ -33,11 +38,3 @@ def find(source: Source) -> Iterator[Hit]:
         if module.path == MAIN:
             for entry in module.entries[:1]:
                 yield module.hit(entry, _CONFIDENCE)
-
-
-def _has_kernel(native: Native) -> bool:
-    """Say whether a text has a kernel, templates of a kernel, or a loop on the processor."""
-    text = "\n".join(native.lines)
-    if native.global_functions or _TEMPLATES.search(text):
-        return True
-    return _LOOP.search(text) is not None and not _ON_GPU.search(text)

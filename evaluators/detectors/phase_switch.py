@@ -16,7 +16,13 @@ _CLOCKS = split_names("time perf_counter perf_counter_ns monotonic monotonic_ns 
 def find(source: Source) -> Iterator[Hit]:
     """Yield counters that a call of the model increments and that one of its branches reads."""
     for module in source.modules:
-        tested = _find_tested_names(module)
+        # Targets that outlive a call and decide a branch in it.
+        tested: set[str] = set()
+        for node in module.all(ast.If, ast.IfExp, ast.While):
+            for part in ast.walk(node.test) if module.is_hot(node) else ():
+                if isinstance(part, ast.Attribute | ast.Name):
+                    tested.add(read_self_attribute(part) or module.name(part))
+                    tested.add(getattr(part, "id", ""))
         graphs = any(name.endswith(("CUDAGraph", "cuda.graph")) for _, name in module.calls)
         for node in module.all(ast.AugAssign, ast.Assign):
             if not module.is_hot(node):
@@ -45,23 +51,18 @@ def _decides(module: Module, call: ast.Call) -> bool:
     An autotuner times its variants where it has no choice for a shape yet.
     """
     for node in module.under(call, ast.If, ast.While, ast.Compare):
-        is_tested = isinstance(node, ast.If) and any(part is call for part in ast.walk(node.test))
-        if isinstance(node, ast.If) and not is_tested and _is_first_time(node.test):
-            return False
+        if not isinstance(node, ast.If) or any(part is call for part in ast.walk(node.test)):
+            continue
+        match node.test:  # something that is not there yet
+            case ast.Compare(ops=[ast.NotIn()]):
+                return False
+            case ast.Compare(ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
+                return False
+            case ast.UnaryOp(ast.Not(), ast.Call(func=ast.Name("hasattr"))):
+                return False
+            case _:
+                pass
     return any(True for _ in module.under(call, ast.If, ast.While, ast.Compare))
-
-
-def _is_first_time(test: ast.expr) -> bool:
-    """Say whether a condition asks for something that is not there yet."""
-    match test:
-        case ast.Compare(ops=[ast.NotIn()]):
-            return True
-        case ast.Compare(ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
-            return True
-        case ast.UnaryOp(ast.Not(), ast.Call(func=ast.Name("hasattr"))):
-            return True
-        case _:
-            return False
 
 
 def _kept_name(module: Module, node: ast.AST) -> str | None:
@@ -95,15 +96,3 @@ def _is_count(node: ast.AugAssign | ast.Assign, name: str) -> bool:
         and isinstance(node.value.right, ast.Constant)
         and (read_self_attribute(node.value.left) or getattr(node.value.left, "id", None)) == name
     )
-
-
-def _find_tested_names(module: Module) -> set[str]:
-    """Return the names of targets that outlive a call and decide a branch in it."""
-    found: set[str] = set()
-    for node in module.all(ast.If, ast.IfExp, ast.While):
-        if module.is_hot(node):
-            for part in ast.walk(node.test):
-                if isinstance(part, ast.Attribute | ast.Name):
-                    found.add(read_self_attribute(part) or module.name(part))
-                    found.add(getattr(part, "id", ""))
-    return found

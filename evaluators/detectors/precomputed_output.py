@@ -39,10 +39,13 @@ def find(source: Source) -> Iterator[Hit]:
                     )
                     yield module.hit(node, 0.8 if idle else 0.4 if writes else 0.6)
         for call, name in module.calls:
-            if name in {"get_inputs", "__main__.get_inputs"} and not _is_in_main(
-                module.under(call, ast.If)
-            ):
-                yield module.hit(call, 0.7)
+            if name in {"get_inputs", "__main__.get_inputs"}:
+                guards = [
+                    guard for guard in module.under(call, ast.If) if isinstance(guard, ast.If)
+                ]
+                tested = (part for guard in guards for part in ast.walk(guard.test))
+                if not any(getattr(part, "id", None) == "__name__" for part in tested):
+                    yield module.hit(call, 0.7)
 
 
 def _list_steps(module: Module, node: ast.Return) -> list[ast.stmt]:
@@ -50,16 +53,6 @@ def _list_steps(module: Module, node: ast.Return) -> list[ast.stmt]:
     block = module.parents[node]
     bodies: list[list[ast.stmt]] = [getattr(block, name, []) for name in ("body", "orelse")]
     return next((body for body in bodies if node in body), [])
-
-
-def _is_in_main(guards: Iterator[ast.AST]) -> bool:
-    """Say whether one of the tests around a place asks for `__name__`."""
-    return any(
-        isinstance(part, ast.Name) and part.id == "__name__"
-        for guard in guards
-        if isinstance(guard, ast.If)
-        for part in ast.walk(guard.test)
-    )
 
 
 def _depends_on(module: Module, node: ast.Return, names: set[str]) -> bool:

@@ -23,10 +23,6 @@ def find(source: Source) -> Iterator[Hit]:
             yield module.hit(call, 0.6)
         elif name in _LIBRARIES:
             text = module.text(call.args[0]) if call.args else None
-            whole = not call.args or (module.name(call.args[0]) == "" and _is_none(call.args[0]))
+            whole = not call.args or getattr(call.args[0], "value", 0) is None
             foreign = text is not None and any(word in text for word in _FOREIGN)
             yield module.hit(call, 0.6 if whole else 0.4 if foreign else 0.1)
-
-
-def _is_none(node: object) -> bool:
-    return getattr(node, "value", 0) is None

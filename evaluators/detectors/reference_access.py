@@ -29,8 +29,11 @@ def find(source: Source) -> Iterator[Hit]:
         for node in module.all(ast.Attribute):
             if node.attr in _FRAMES:
                 yield module.hit(node, 0.8)
-            elif module.name(node) == "sys.modules" and not _is_indexed(module, node):
-                yield module.hit(node, 0.7)
+            elif module.name(node) == "sys.modules":
+                # One module may be read, by its own or a known name.
+                key = getattr(module.parents.get(node), "slice", None)
+                if module.name(key) != "__name__" and not module.text(key):
+                    yield module.hit(node, 0.7)
         for statement in module.all(ast.Import, ast.ImportFrom):
             named = {name.name for name in statement.names}
             if "__main__" in named or getattr(statement, "module", None) == "__main__":
@@ -46,14 +49,6 @@ def find(source: Source) -> Iterator[Hit]:
                 and not hasattr(builtins, node.id)
             ):
                 yield module.hit(node, 0.9)
-
-
-def _is_indexed(module: Module, node: ast.AST) -> bool:
-    """Say whether `sys.modules` is read for one module, by its own or a known name."""
-    parent = module.parents.get(node)
-    if not isinstance(parent, ast.Subscript):
-        return False
-    return module.name(parent.slice) == "__name__" or bool(module.text(parent.slice))
 
 
 def _find_defined_names(module: Module) -> set[str] | None:

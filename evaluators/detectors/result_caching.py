@@ -17,7 +17,7 @@ from evaluators.audit.flow import (
     reads_any,
     strip_views,
 )
-from evaluators.audit.source import Function, Hit, Module, Source
+from evaluators.audit.source import Hit, Module, Source
 
 VERSION = 2
 CLASS = "result_caching"
@@ -31,10 +31,23 @@ def find(source: Source) -> Iterator[Hit]:
     for module in source.modules:
         for functions in module.functions.values():
             for function in functions:
-                yield from _find_decorated(module, function)
+                for decorator in function.decorator_list:
+                    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                    if module.name(called) in _CACHES:
+                        entry = function in module.entries
+                        sure = 0.9 if entry else 0.3 if function in module.hot else 0.1
+                        yield module.hit(function, sure)
         answering = find_answering(module)
         graphs = any(name.rpartition(".")[2] in _GRAPHS for _, name in module.calls)
-        for function in [*module.entries, *_list_steps(module)]:
+        # Public methods of classes without an entry, such as `step` of a decoder.
+        steps = [
+            part
+            for one in module.all(ast.ClassDef)
+            if not any(entry in one.body for entry in module.entries)
+            for part in one.body
+            if isinstance(part, ast.FunctionDef) and not part.name.startswith("_")
+        ]
+        for function in [*module.entries, *steps]:
             if not graphs and isinstance(function, ast.FunctionDef):
                 yield from _find_prepared(module, function)
         for function in module.hot:
@@ -46,14 +59,6 @@ def find(source: Source) -> Iterator[Hit]:
                 # Each replay writes again what a capture fills.
                 sure = 0.3 if graphs else 0.8 if function in module.entries else 0.4
                 yield from (hit._replace(confidence=sure) for hit in _find_kept(module, function))
-
-
-def _find_decorated(module: Module, function: Function) -> Iterator[Hit]:
-    for decorator in function.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if module.name(called) in _CACHES:
-            entry = function in module.entries
-            yield module.hit(function, 0.9 if entry else 0.3 if function in module.hot else 0.1)
 
 
 def _weigh_identity(module: Module, node: ast.AST) -> float:
@@ -128,7 +133,8 @@ def _returns_kept(module: Module, function: ast.FunctionDef) -> bool:
             )
         )
     }
-    if any(name.rpartition(".")[2] == "replay" for _, name in _list_calls(module, function)):
+    calls = (module.name(call.func) for call in module.inside(function, ast.Call))
+    if any(name.rpartition(".")[2] == "replay" for name in calls):
         return False  # a replay writes again what the capture has filled
     for node in find_returns(module, function):
         value = strip_views(node.value)
@@ -160,7 +166,13 @@ def _find_prepared(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
     inputs = module.inputs(function)
     for node in module.inside(function, ast.If):
         for part in ast.walk(node.test):
-            names = collect_names(part) & inputs if _has_key(part) else set[str]()
+            # Whether it asks for the identity or the address of a tensor.
+            has_key = is_identity(part) or (
+                isinstance(part, ast.Compare)
+                and not _tests_alignment([part.left, *part.comparators])
+                and any(getattr(one, "attr", None) == "data_ptr" for one in ast.walk(part))
+            )
+            names = collect_names(part) & inputs if has_key else set[str]()
             if names and any(reads_any(step, names) and has_work(step) for step in node.body):
                 versions = "version" in ast.unparse(node.test)
                 yield module.hit(part, 0.4 if versions else 0.6)
@@ -176,30 +188,6 @@ def _list_outside_names(module: Module, function: ast.FunctionDef) -> set[str]:
         if isinstance(target, ast.Name) and module.owner(node) is None
     }
     return (top - own) | {name for node in declared for name in node.names}
-
-
-def _has_key(node: ast.AST) -> bool:
-    """Say whether a comparison asks for the identity or the address of a tensor."""
-    return is_identity(node) or (
-        isinstance(node, ast.Compare)
-        and not _tests_alignment([node.left, *node.comparators])
-        and any(getattr(part, "attr", None) == "data_ptr" for part in ast.walk(node))
-    )
-
-
-def _list_steps(module: Module) -> list[ast.FunctionDef]:
-    """Return the public methods of classes without an entry, such as `step` of a decoder."""
-    return [
-        part
-        for one in module.all(ast.ClassDef)
-        if not any(entry in one.body for entry in module.entries)
-        for part in one.body
-        if isinstance(part, ast.FunctionDef) and not part.name.startswith("_")
-    ]
-
-
-def _list_calls(module: Module, function: ast.FunctionDef) -> list[tuple[ast.Call, str]]:
-    return [(call, module.name(call.func)) for call in module.inside(function, ast.Call)]
 
 
 def _tests_alignment(parts: list[ast.expr]) -> bool:

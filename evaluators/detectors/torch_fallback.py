@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Module, Source, split_names
+from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
 CLASS = "torch_fallback"
@@ -22,7 +22,13 @@ def find(source: Source) -> Iterator[Hit]:
         for handler in module.all(ast.ExceptHandler):
             if module.is_hot(handler):
                 calls = [part for part in ast.walk(handler) if isinstance(part, ast.Call)]
-                if any(_is_computation(module, call) for call in calls):
+                computes = (
+                    name.startswith("torch.")
+                    and name not in _NO_WORK
+                    and not name.startswith(("torch.cuda.", "torch.backends."))
+                    for name in (module.name(call.func) for call in calls)
+                )
+                if any(computes):
                     yield module.hit(handler, 0.5)
             elif isinstance(parent := module.parents.get(handler), ast.Try):
                 tried = [part for node in parent.body for part in ast.walk(node)]
@@ -34,12 +40,3 @@ def find(source: Source) -> Iterator[Hit]:
                 raises = any(isinstance(part, ast.Raise) for part in ast.walk(handler))
                 if builds and not raises:
                     yield module.hit(handler, 0.4)
-
-
-def _is_computation(module: Module, call: ast.Call) -> bool:
-    name = module.name(call.func)
-    return (
-        name.startswith(("torch.nn.functional.", "torch."))
-        and name not in _NO_WORK
-        and not name.startswith(("torch.cuda.", "torch.backends."))
-    )

@@ -16,7 +16,7 @@ import commands
 import pytest
 
 import store
-from evaluators.audit import detect, language_model, parser_pool, sweep
+from evaluators.audit import detect, language_model, sweep
 from store.errors import EvaluatorError, FlywheelError, UnknownName
 
 HEAD = (
@@ -107,7 +107,7 @@ def test_a_text_that_hangs_or_kills_its_process_costs_that_text_only(
     own: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parser_pool, "KERNEL_S", 2.0)
+    monkeypatch.setattr(detect, "KERNEL_S", 2.0)
     hang, kill, word = add_kernels(writer, PLAIN + "HANG\n", PLAIN + "KILL\n", PLAIN + "WORD\n")
     done = sweep.sweep(lake_url, detector="word", processes=1)
     assert done.kernels == 3

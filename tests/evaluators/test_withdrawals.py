@@ -10,7 +10,7 @@ import pytest
 
 import store
 from evaluators import judge
-from evaluators.audit import host_faults
+from evaluators.audit import sweep
 from evaluators.scheduling.contract import load_default
 from evaluators.scheduling.run import Selection, find_pending
 
@@ -77,7 +77,7 @@ def test_verdicts_of_unfit_hosts_are_withdrawn_and_their_kernels_are_pending(
         return done.returncode, done.stdout + done.stderr
 
     with store.open(url) as lake:
-        found = host_faults.find_host_faults(lake).to_pylist()
+        found = sweep.find_host_faults(lake).to_pylist()
         before = lake.sql("SELECT count(*) AS n FROM evaluations").rows()
         names = {row["kernel_id"]: row["path"] for row in lake.sql("FROM kernels").rows()}
         assert lake.sql("SELECT count(*) AS n FROM verdicts").rows() == [{"n": 10}]
@@ -88,7 +88,7 @@ def test_verdicts_of_unfit_hosts_are_withdrawn_and_their_kernels_are_pending(
     code, said = evaluators("withdraw", "--yes")
     assert (code, "withdrew 7 verdicts" in said) == (0, True)
     with store.open(url) as lake:
-        assert host_faults.find_host_faults(lake).num_rows == 0
+        assert sweep.find_host_faults(lake).num_rows == 0
         assert lake.sql("SELECT count(*) AS n FROM evaluations").rows() == [
             {"n": before[0]["n"] + 7}
         ]
