@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.contract import Improvements, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_improvement
-from pipelines.selection.improvements import select_improvements
+from pipelines.selection.answers import select_improvements
 
 if TYPE_CHECKING:
     import store

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import pipelines
 from pipelines.contract import Improvements, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_answer, render_improvement
-from pipelines.selection.answers import select_answers
-from pipelines.selection.improvements import mix_improvements
+from pipelines.selection.answers import mix_improvements, select_answers
 from pipelines.selection.tasks import select_questions
 from store.commandline.members import AuthorOption
 

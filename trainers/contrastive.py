@@ -27,7 +27,6 @@ from trainers.datasets import records
 from trainers.datasets.records import Dataset
 from trainers.models import loading
 from trainers.policies.interface import Sampling
-from trainers.rewarding.rules import Rule, Terms, configure_rule, load_rule
 from trainers.rollouts.prompts import Draw
 from trainers.runs import processes as ranks
 from trainers.runs.job import Job, Training, parse_values
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from evaluators.scheduling.pool import Pool
     from pipelines import Message
+    from trainers.rewarding.scoring import Rule, Terms
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -364,6 +364,8 @@ def configure_reward(config: Config) -> tuple[Rule, Terms]:
     Raises:
         FlywheelError: the rule has no such option, or reads a clock that the judge does not time.
     """
+    from trainers.rewarding.scoring import configure_rule, load_rule
+
     rule = load_rule(config.reward_rule)
     terms = configure_rule(rule, parse_values("reward", config.reward))
     if terms.clock and judging.parse_options(config.judge, "training").protocol == "training":

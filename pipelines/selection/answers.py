@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipelines.contract import Evidence, Request, Selection
-from pipelines.selection.queries import query, sql
+from pipelines.contract import (
+    DrawOptions,
+    Evidence,
+    Improvements,
+    Request,
+    Selection,
+    copy_exemplar_options,
+)
+from pipelines.selection.draws import draw, place
+from pipelines.selection.queries import keep, query, sql
 from pipelines.selection.rules import find_exclusions
+from pipelines.selection.scores import find_device_kind, find_scores, name_clock
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
 
@@ -97,3 +107,112 @@ def select_answers(
 def _count_reasons(reasons: pa.ChunkedArray) -> dict[str, int]:
     counts = Counter(reasons.drop_null().to_pylist())
     return {f"kernel: {reason}": count for reason, count in sorted(counts.items())}
+
+
+# Improvements from measured history: slower kernels to show, and a faster one as the answer.
+
+
+def select_improvements(lake: store.Lake, request: Request, options: Improvements) -> Selection:
+    """Return one row per improvement: its exemplars, then the faster kernel, in `kernel_ids`.
+
+    Raises:
+        EmptyDataset: no kernel is faster than enough others by the margin.
+        DatasetError: an option is out of its range.
+    """
+    import pyarrow as pa
+
+    if not options.margin >= 1:
+        raise DatasetError(f"--margin {options.margin} is below 1", "Give a ratio such as 1.1.")
+    if options.per_task < 1:
+        raise DatasetError(f"--per-task {options.per_task} is too few", "Give 1 or more.")
+    drawing = DrawOptions(**copy_exemplar_options(options), strategy=options.strategy)
+    tasks = select_tasks(lake, request)
+    scores = find_scores(
+        lake,
+        request,
+        tasks.rows,
+        evidence="measured",
+        device=options.device,
+        baseline=options.baseline,
+        clock=options.clock,
+    )
+    shared = {"seed": request.seed, "exemplars": options.exemplars}
+    winners = query(
+        lake,
+        sql("shared", "improvement_winners"),
+        {
+            **shared,
+            "margin": options.margin,
+            "per_task": options.per_task,
+            "policy": options.policy,
+            "round": options.round,
+        },
+        eligible=scores.eligible,
+    )
+    if winners.num_rows == 0:
+        of = f" of author {options.policy}" if options.policy else ""
+        of += f" of round {options.round}" if options.round is not None else ""
+        other = ", choose other attempts" if of else ""
+        raise EmptyDataset(
+            f"no row is left: no kernel{of} on {scores.device} is {options.margin} times faster "
+            f"than {options.exemplars} others of its task",
+            f"Lower --margin or --exemplars{other}, or measure more kernels.",
+        )
+    losers = keep(
+        lake,
+        sql("shared", "improvement_losers"),
+        {"margin": options.margin},
+        winners=winners,
+        eligible=scores.eligible,
+    )
+    placed = place(lake, losers, drawing, reference=False)
+    pairs = winners.select(["pair_id"]).rename_columns(["task_id"])
+    exemplars = draw(lake, pairs, placed, drawing, Request(seed=request.seed))
+    rows = query(
+        lake,
+        sql("shared", "improvement_rows"),
+        {**shared, "device": scores.device, "baseline": options.baseline},
+        winners=winners,
+        exemplars=exemplars,
+        eligible=scores.eligible,
+    )
+    dropped = tasks.dropped | {f"kernel: {why}": n for why, n in scores.dropped.items()}
+    short = winners.num_rows - rows.num_rows
+    kind = pa.repeat(find_device_kind(lake, scores.device), rows.num_rows)
+    return Selection(
+        rows=name_clock(rows.append_column("_device_kind", kind), options.clock),
+        dropped=dropped | ({"row: too few kernels that differ": short} if short else {}),
+        notes={
+            **scores.notes,
+            "baseline": options.baseline,
+            "evidence": "measured",
+            "margin": f"{options.margin} between interval bounds",
+            "strategy": options.strategy,
+        },
+    )
+
+
+def mix_improvements(
+    lake: store.Lake, request: Request, singles: Selection, share: float, options: Improvements
+) -> Selection:
+    """Return a selection with all improvements behind the other rows, and the share to choose.
+
+    The share of the dataset depends on which rows are left out, so it is chosen after that.
+
+    Raises:
+        DatasetError: the share is not from 0 to below 1.
+    """
+    import pyarrow as pa
+
+    if not 0 <= share < 1:
+        raise DatasetError(
+            f"--improvement-share {share} is not a share", "Give a number from 0 to below 1."
+        )
+    if not share:
+        return singles
+    try:
+        pairs = select_improvements(lake, request, options).rows
+    except EmptyDataset:
+        return replace(singles, improvement_share=share)
+    merged = pa.concat_tables([singles.rows, pairs], promote_options="permissive")
+    return replace(singles, rows=merged, improvement_share=share)

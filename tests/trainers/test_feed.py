@@ -12,7 +12,7 @@ import store
 from evaluators.judge import Config as Judge
 from evaluators.scheduling.pool import Pool
 from trainers.policies.interface import Sampling
-from trainers.rewarding import rules
+from trainers.rewarding import scoring
 from trainers.rollouts.prompts import Draw
 from trainers.runs import recording
 from trainers.runs.job import Job, Training
@@ -50,7 +50,7 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
             "tests",
         )
     job = Job(name="contrastive", lake_url=url, out=tmp_path / "run", quiet=True)
-    rule = rules.load_rule("milestone")
+    rule = scoring.load_rule("milestone")
     terms = rule.config()
     quick = Judge(
         calls=2, robustness=False, diagnosis=False, timing_s=0.05, blocks=20, draw_shapes=0

@@ -22,7 +22,7 @@ import store
 from store.commandline.members import Common
 from store.errors import FlywheelError, RowsRejected, UnknownName
 from trainers.cli.app import rescore
-from trainers.rewarding import rules, scoring
+from trainers.rewarding import scoring
 from trainers.rewards import cuda_l1, log_speedup, milestone, success
 
 TASK, LAPTOP, BOARD = b.task(), b.device("laptop"), b.device("board", kind="cuda")
@@ -304,16 +304,16 @@ def test_an_attempt_that_is_not_stored_is_refused(judged_lake: store.Lake) -> No
 
 
 def test_options_are_checked() -> None:
-    rule = rules.load_rule("cuda_l1")
+    rule = scoring.load_rule("cuda_l1")
     assert rule.name == "cuda-l1"
-    assert rules.configure_rule(rule, {"clip": None, "device": "H200", "discarded": "failure"}) == (
-        cuda_l1.Config(clip=None, device="H200", discarded="failure")
-    )
+    assert scoring.configure_rule(
+        rule, {"clip": None, "device": "H200", "discarded": "failure"}
+    ) == (cuda_l1.Config(clip=None, device="H200", discarded="failure"))
     with pytest.raises(UnknownName, match="clp"):
-        rules.configure_rule(rule, {"clp": 2})
+        scoring.configure_rule(rule, {"clp": 2})
     for wrong in ({"clip": "high"}, {"discarded": "sometimes"}, {"window": 2.5}, {"clip": True}):
         with pytest.raises(FlywheelError, match="cuda-l1"):
-            rules.configure_rule(rule, wrong)
+            scoring.configure_rule(rule, wrong)
 
 
 def test_a_rule_of_ones_own(
@@ -584,7 +584,7 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
             again = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1", name="swept")
             assert (again.rewards, again.different) == (19, [])
             # A rule that was changed without a new version shows.
-            rule = rules.load_rule("cuda-l1")
+            rule = scoring.load_rule("cuda-l1")
             other = replace(rule, raw=lambda rows, config: rule.raw(rows, config) + 0.5)
             monkeypatch.setattr(scoring, "load_rule", lambda name: other)
             different = scoring.verify_rewards(

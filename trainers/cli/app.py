@@ -414,7 +414,7 @@ def rescore(
 
     import store
     from store.commandline import display
-    from trainers.rewarding import rules, scoring
+    from trainers.rewarding import scoring
     from trainers.runs import job
 
     with store.open(common.lake, at) as lake:
@@ -442,8 +442,8 @@ def rescore(
             if compared.other_lakes:
                 echo.print_note(f"{compared.other_lakes} were computed at another lake's snapshot")
             return
-        known = rules.load_rule(rule)
-        terms = rules.configure_rule(known, job.parse_values("option", option))
+        known = scoring.load_rule(rule)
+        terms = scoring.configure_rule(known, job.parse_values("option", option))
         stored_as = name or known.name
         query = (
             "SELECT count(*) AS n FROM rewards "

@@ -4,6 +4,6 @@ A rule of the user's own imports what it needs from here.
 """
 
 from pipelines import Baseline
-from trainers.rewarding.rules import Terms, assign_rewards, read_figures
+from trainers.rewarding.scoring import Terms, assign_rewards, read_figures
 
 __all__ = ["Baseline", "Terms", "assign_rewards", "read_figures"]

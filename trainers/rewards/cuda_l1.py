@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards, read_figures
+from trainers.rewarding.scoring import Floats, Rows, Terms, assign_rewards, read_figures
 
 VERSION = 4
 

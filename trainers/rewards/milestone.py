@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines import Baseline
-from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards, read_figures
+from trainers.rewarding.scoring import Floats, Rows, Terms, assign_rewards, read_figures
 
 VERSION = 4
 

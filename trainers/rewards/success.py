@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.rewarding.rules import Floats, Rows, Terms, assign_rewards
+from trainers.rewarding.scoring import Floats, Rows, Terms, assign_rewards
 
 VERSION = 4
 

@@ -36,7 +36,7 @@ from store.errors import FlywheelError
 from store.ids import content_id
 from trainers.policies.interface import Completion, Sampling
 from trainers.rewarding import scoring
-from trainers.rewarding.rules import Rule, Terms
+from trainers.rewarding.scoring import Rule, Terms
 from trainers.rollouts.attempts import ShownPrompt, Tables, make_attempt_rows
 from trainers.rollouts.prompts import (
     Draw,
