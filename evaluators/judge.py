@@ -276,7 +276,7 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     candidate in a fresh process under these flags, which answers the first probes again. Where
     either fails, judging it in full says how.
     """
-    from evaluators.judging.calls import Candidate, repeat_probe
+    from evaluators.judging.calls import CorrectnessProtocol, repeat_probe
     from evaluators.memory.tensors import compute_fingerprint
     from evaluators.references.imported_file import WEIGHT_SEED
     from evaluators.references.task import ReferenceFailed
@@ -306,7 +306,7 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
             sizes = Sizes.of(probe.inputs, probe.expected.value, reference.least_bytes)
             worker = bench.start_candidate(case.files, sizes, limits, patient, precision)
             try:
-                candidate = Candidate(worker, reference, CaseResult(), precision)
+                candidate = CorrectnessProtocol(worker, reference, CaseResult(), precision)
                 worker.load(case.path, case.entry_point, {})
                 places = reference.places_tensors
                 parameters = worker.construct(WEIGHT_SEED, reference.arguments, places=places)

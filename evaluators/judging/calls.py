@@ -111,140 +111,6 @@ STRIDED_SLOT = 1000
 _DEATHS = ("signal", "early_exit", "malformed_output")
 
 
-class Candidate:
-    """Calls a candidate and compares its answers. Methods raise Failed and ReferenceFailed."""
-
-    def __init__(
-        self, worker: WorkerHandle, reference: Reference, result: CaseResult, precision: Precision
-    ) -> None:
-        self.worker = worker
-        self.reference = reference
-        self.result = result
-        self.precision: Precision = precision
-        self.known_state: list[str] = []
-        """Parameters and buffers of the task that the candidate has by name and shape."""
-        self.missing_parameters: list[str] = []
-        """Parameters of the task that the candidate lacks, or cannot take from outside."""
-        self.moving_state: list[str] = []
-        """Parameters and buffers that the task's calls change, known after the verdict calls."""
-        self.is_lost = False
-        """Whether the last call that decides no verdict has ended or hung the worker process."""
-        self.last_fault = ""
-        """What is wrong with the answer of the last call that decides no verdict, if anything."""
-        self.usual: list[float] = []
-        """Root mean square of each tensor of an ordinary answer."""
-        self._aside_s = 0.0
-
-    def read_clock(self) -> float:
-        """Return seconds of a clock that stops while other judges have the device."""
-        return time.perf_counter() - self._aside_s
-
-    def adopt_weights(self, parameters: Sequence[Parameter]) -> None:
-        """Give the candidate the task's own weights where it has them by name and shape.
-
-        parameters: those that the candidate's module lists.
-        """
-        state = self.reference.state()
-        shapes = {parameter.name: parameter.shape for parameter in parameters}
-        self.known_state = [name for name, v in state.items() if shapes.get(name) == tuple(v.shape)]
-        self.missing_parameters = sorted(self.reference.parameters() - set(self.known_state))
-        if not self.missing_parameters:
-            try:
-                self.restore_weights()
-            except Failed as failed:
-                # A module may name what cannot be written; it has its weights from the seed.
-                if (failed.status, failed.reason) != ("crash", "exception"):
-                    raise
-                self.missing_parameters = self.known_state
-        if self.missing_parameters:
-            names = ", ".join(self.missing_parameters)
-            self.note("parameters_renamed", f"no counterpart of {names:.200}")
-
-    def note(self, flag: str, what: str) -> None:
-        """Raise a flag that costs the candidate its rank, and note what shows it the first time."""
-        if not any(note.startswith(f"{flag}: ") for note in self.result.notes):
-            self.result.notes.append(f"{flag}: {what}")
-        self.result.flags.add(flag)
-
-    def restore_weights(self) -> None:
-        """Give the candidate the task's own weights and buffers again."""
-        state = self.reference.state()
-        self.worker.adopt({name: state[name] for name in self.known_state})
-
-    def call(
-        self, slot: int, probe: SeedProbe, *, first: bool = False, strided: bool = False
-    ) -> Any:
-        """Return the candidate's answer to a probe, asked in a slot of its memory.
-
-        The inputs that the task changes are a part of it.
-
-        A judge that waits to time a kernel has the device first: the calls of a large task together
-        take minutes.
-        """
-        self._aside_s += self.worker.step_aside()
-        self.worker.require_room(probe.expected.value)
-        is_copied = self.reference.keeps_inputs
-        self.worker.fill(slot, probe.inputs, strided=strided, copied=is_copied)
-        if self.reference.draws:
-            self.worker.reseed(probe.seed)
-        output = self.worker.call(slot, first=first)
-        changed = probe.expected.changed
-        return join_answer(output, self.worker.inputs(slot) if changed else [], changed)
-
-    def compare(
-        self, probe: SeedProbe, output: Any, usual: Sequence[float] | None = None
-    ) -> Comparison:
-        """Compare an output with the expected one."""
-
-        def read_choices() -> Sequence[Choice]:
-            return self.reference.choices(probe.inputs, probe.seed)
-
-        return compare(probe.expected, output, self.precision, read_choices, usual)
-
-    def try_call(self, probe: SeedProbe) -> Comparison | None:
-        """Make a call that decides no verdict; None where it fails."""
-        output = self.try_output(0, probe)
-        if output is None:
-            return None
-        comparison = self.compare(probe, output[0])
-        self.last_fault = comparison.message or ""
-        return comparison
-
-    def get_usual(self, probe: SeedProbe) -> Sequence[float] | None:
-        """Return the size of ordinary answers; None for an answer of another number of tensors."""
-        return self.usual if len(self.usual) == len(probe.expected.exact) else None
-
-    def try_output(
-        self, slot: int, probe: SeedProbe, *, strided: bool = False
-    ) -> tuple[Any] | None:
-        """Return the output of a call that decides no verdict, in a tuple; None where it fails."""
-        try:
-            return (self.call(slot, probe, strided=strided),)
-        except Failed as failed:
-            self.is_lost = failed.status == "timeout" or failed.reason in _DEATHS
-            self.last_fault = f"the call fails: {failed.message}"
-            return None
-
-    def keeps_answer(self, before: tuple[Any] | None, probe: SeedProbe) -> bool:
-        """Whether the candidate answers a probe by the same bits as the one before it.
-
-        before: The output of the call before, in a tuple; None if it failed.
-        """
-        after = None if before is None else self.try_output(0, probe)
-        if before is None or after is None:
-            return False
-        numbers = pair_outputs(probe.expected, after[0])
-        shown = "; ".join(describe_largest_error(number) for number in numbers[:1])
-        self.last_fault = f"no bit of the answer changes, though the task's does: {shown}"
-        pairs = zip(tensors_of(before[0]), tensors_of(after[0]), strict=False)
-        return all(has_same_bits(one, other) for one, other in pairs)
-
-    def is_right(self, probe: SeedProbe) -> bool:
-        """Whether the candidate answers a probe rightly; the call decides no verdict."""
-        comparison = self.try_call(probe)
-        return comparison is not None and comparison.reason is None
-
-
 # The precision class of a candidate, from its verdict calls and its robustness calls.
 #
 # Two of the robustness calls show the precision. Rounding errors average out in long sums of
@@ -395,8 +261,8 @@ class EagerLost(ReferenceFailed):
     """Eager has not survived the inputs."""
 
 
-class CorrectnessProtocol(Candidate):
-    """The calls of one candidate.
+class CorrectnessProtocol:
+    """Calls one candidate and compares its answers.
 
     Methods raise Failed where the candidate fails, and ReferenceFailed where the task does.
     """
@@ -404,7 +270,23 @@ class CorrectnessProtocol(Candidate):
     def __init__(
         self, worker: WorkerHandle, reference: Reference, result: CaseResult, precision: Precision
     ) -> None:
-        super().__init__(worker, reference, result, precision)
+        self.worker = worker
+        self.reference = reference
+        self.result = result
+        self.precision: Precision = precision
+        self.known_state: list[str] = []
+        """Parameters and buffers of the task that the candidate has by name and shape."""
+        self.missing_parameters: list[str] = []
+        """Parameters of the task that the candidate lacks, or cannot take from outside."""
+        self.moving_state: list[str] = []
+        """Parameters and buffers that the task's calls change, known after the verdict calls."""
+        self.is_lost = False
+        """Whether the last call that decides no verdict has ended or hung the worker process."""
+        self.last_fault = ""
+        """What is wrong with the answer of the last call that decides no verdict, if anything."""
+        self.usual: list[float] = []
+        """Root mean square of each tensor of an ordinary answer."""
+        self._aside_s = 0.0
         self._classes = PrecisionRecord()
         result.comparison = Comparison()
         self._inputs: dict[int, tuple[list[Any], int]] = {}
@@ -433,6 +315,115 @@ class CorrectnessProtocol(Candidate):
         """Precision class that random signs have shown."""
         self._moving: dict[str, torch.Tensor] = {}
         """The task's values of what its calls change."""
+
+    def read_clock(self) -> float:
+        """Return seconds of a clock that stops while other judges have the device."""
+        return time.perf_counter() - self._aside_s
+
+    def adopt_weights(self, parameters: Sequence[Parameter]) -> None:
+        """Give the candidate the task's own weights where it has them by name and shape.
+
+        parameters: those that the candidate's module lists.
+        """
+        state = self.reference.state()
+        shapes = {parameter.name: parameter.shape for parameter in parameters}
+        self.known_state = [name for name, v in state.items() if shapes.get(name) == tuple(v.shape)]
+        self.missing_parameters = sorted(self.reference.parameters() - set(self.known_state))
+        if not self.missing_parameters:
+            try:
+                self.restore_weights()
+            except Failed as failed:
+                # A module may name what cannot be written; it has its weights from the seed.
+                if (failed.status, failed.reason) != ("crash", "exception"):
+                    raise
+                self.missing_parameters = self.known_state
+        if self.missing_parameters:
+            names = ", ".join(self.missing_parameters)
+            self.note("parameters_renamed", f"no counterpart of {names:.200}")
+
+    def note(self, flag: str, what: str) -> None:
+        """Raise a flag that costs the candidate its rank, and note what shows it the first time."""
+        if not any(note.startswith(f"{flag}: ") for note in self.result.notes):
+            self.result.notes.append(f"{flag}: {what}")
+        self.result.flags.add(flag)
+
+    def restore_weights(self) -> None:
+        """Give the candidate the task's own weights and buffers again."""
+        state = self.reference.state()
+        self.worker.adopt({name: state[name] for name in self.known_state})
+
+    def call(
+        self, slot: int, probe: SeedProbe, *, first: bool = False, strided: bool = False
+    ) -> Any:
+        """Return the candidate's answer to a probe, asked in a slot of its memory.
+
+        The inputs that the task changes are a part of it.
+
+        A judge that waits to time a kernel has the device first: the calls of a large task together
+        take minutes.
+        """
+        self._aside_s += self.worker.step_aside()
+        self.worker.require_room(probe.expected.value)
+        is_copied = self.reference.keeps_inputs
+        self.worker.fill(slot, probe.inputs, strided=strided, copied=is_copied)
+        if self.reference.draws:
+            self.worker.reseed(probe.seed)
+        output = self.worker.call(slot, first=first)
+        changed = probe.expected.changed
+        return join_answer(output, self.worker.inputs(slot) if changed else [], changed)
+
+    def compare(
+        self, probe: SeedProbe, output: Any, usual: Sequence[float] | None = None
+    ) -> Comparison:
+        """Compare an output with the expected one."""
+
+        def read_choices() -> Sequence[Choice]:
+            return self.reference.choices(probe.inputs, probe.seed)
+
+        return compare(probe.expected, output, self.precision, read_choices, usual)
+
+    def try_call(self, probe: SeedProbe) -> Comparison | None:
+        """Make a call that decides no verdict; None where it fails."""
+        output = self.try_output(0, probe)
+        if output is None:
+            return None
+        comparison = self.compare(probe, output[0])
+        self.last_fault = comparison.message or ""
+        return comparison
+
+    def get_usual(self, probe: SeedProbe) -> Sequence[float] | None:
+        """Return the size of ordinary answers; None for an answer of another number of tensors."""
+        return self.usual if len(self.usual) == len(probe.expected.exact) else None
+
+    def try_output(
+        self, slot: int, probe: SeedProbe, *, strided: bool = False
+    ) -> tuple[Any] | None:
+        """Return the output of a call that decides no verdict, in a tuple; None where it fails."""
+        try:
+            return (self.call(slot, probe, strided=strided),)
+        except Failed as failed:
+            self.is_lost = failed.status == "timeout" or failed.reason in _DEATHS
+            self.last_fault = f"the call fails: {failed.message}"
+            return None
+
+    def keeps_answer(self, before: tuple[Any] | None, probe: SeedProbe) -> bool:
+        """Whether the candidate answers a probe by the same bits as the one before it.
+
+        before: The output of the call before, in a tuple; None if it failed.
+        """
+        after = None if before is None else self.try_output(0, probe)
+        if before is None or after is None:
+            return False
+        numbers = pair_outputs(probe.expected, after[0])
+        shown = "; ".join(describe_largest_error(number) for number in numbers[:1])
+        self.last_fault = f"no bit of the answer changes, though the task's does: {shown}"
+        pairs = zip(tensors_of(before[0]), tensors_of(after[0]), strict=False)
+        return all(has_same_bits(one, other) for one, other in pairs)
+
+    def is_right(self, probe: SeedProbe) -> bool:
+        """Whether the candidate answers a probe rightly; the call decides no verdict."""
+        comparison = self.try_call(probe)
+        return comparison is not None and comparison.reason is None
 
     # Verdict calls.
 
@@ -701,29 +692,25 @@ class CorrectnessProtocol(Candidate):
         if given is not None:
             self._compare_values(wanted, given, "the calls")
             self._followed = {name: value for name, value in wanted.items() if name in changed}
-            self._compare_pieces(large)
-
-    def _compare_pieces(self, large: Mapping[str, torch.Tensor]) -> None:
-        draw = random.Random(secrets.randbits(64))
-        pieces = [
-            (name, draw.randrange(value.numel() - _PIECE + 1), _PIECE)
-            for name, value in large.items()
-            for _ in range(_PIECES)
-            if value.numel() >= _PIECE
-        ]
-        values = self._read(lambda: self.worker.read_pieces(pieces))
-        if not values:
-            return
-        own: dict[str, list[torch.Tensor]] = {name: [] for name, _, _ in pieces}
-        read: dict[str, list[torch.Tensor]] = {name: [] for name, _, _ in pieces}
-        for (name, start, count), value in zip(pieces, values, strict=True):
-            own[name].append(large[name].reshape(-1)[start : start + count])
-            read[name].append(value.to(large[name].dtype))
-        self._compare_values(
-            {name: torch.cat(parts) for name, parts in own.items()},
-            {name: torch.cat(parts) for name, parts in read.items()},
-            "the calls",
-        )
+            # Of a large tensor, pieces at random.
+            draw = random.Random(secrets.randbits(64))
+            pieces = [
+                (name, draw.randrange(value.numel() - _PIECE + 1), _PIECE)
+                for name, value in large.items()
+                for _ in range(_PIECES)
+                if value.numel() >= _PIECE
+            ]
+            own: dict[str, list[torch.Tensor]] = {name: [] for name, _, _ in pieces}
+            read: dict[str, list[torch.Tensor]] = {name: [] for name, _, _ in pieces}
+            if values := self._read(lambda: self.worker.read_pieces(pieces)):
+                for (name, start, count), value in zip(pieces, values, strict=True):
+                    own[name].append(large[name].reshape(-1)[start : start + count])
+                    read[name].append(value.to(large[name].dtype))
+                self._compare_values(
+                    {name: torch.cat(parts) for name, parts in own.items()},
+                    {name: torch.cat(parts) for name, parts in read.items()},
+                    "the calls",
+                )
 
     def follow_state(self, calls: Sequence[list[Any]], eager: WorkerHandle) -> int:
         """Flag a state after timed calls that differs from the task's own after the same calls.
@@ -876,32 +863,29 @@ class CorrectnessProtocol(Candidate):
             return True
         self._eager = eager
         try:
-            self._make_robustness_calls()
+            if not self._try_variations(SIGNS, math.inf):
+                return True
+            end = self.read_clock() + _LIMIT_S
+            with self._note_limit("one input alone"):
+                self._is_complete &= self._vary_alone(end)
+            if not self.missing_parameters and self.reference.state():
+                with self._note_limit("other weights"):
+                    self._perturb_all()
+                    self._is_complete &= self._perturb_each(end)
+                try:
+                    self.restore_weights()
+                except Failed:
+                    return True
+            is_complete = self._is_complete and self.read_clock() <= end
+            self.result.compared_as_function = is_complete and not self.is_lost
+            if self._try_variations(FRAGILE, end) and self._try_steep(end):
+                self._try_variations(SPECIAL, end)
         except EagerLost:
             return False
         finally:
             self._last_output = None
             self._classes.classify(self.result, self.precision)
         return True
-
-    def _make_robustness_calls(self) -> None:
-        if not self._try_variations(SIGNS, math.inf):
-            return
-        end = self.read_clock() + _LIMIT_S
-        with self._note_limit("one input alone"):
-            self._is_complete &= self._vary_alone(end)
-        if not self.missing_parameters and self.reference.state():
-            with self._note_limit("other weights"):
-                self._perturb_all()
-                self._is_complete &= self._perturb_each(end)
-            try:
-                self.restore_weights()
-            except Failed:
-                return
-        is_complete = self._is_complete and self.read_clock() <= end
-        self.result.compared_as_function = is_complete and not self.is_lost
-        if self._try_variations(FRAGILE, end) and self._try_steep(end):
-            self._try_variations(SPECIAL, end)
 
     def _try_variations(self, variations: Sequence[Variation], end: float) -> bool:
         """Try variations of the inputs; returns whether there are time and process for more."""
@@ -964,24 +948,21 @@ class CorrectnessProtocol(Candidate):
         rounds_more = is_below(shown, self._classes.lowest_class)
         if rounds_more and error is not None and error <= MOST_ROUNDING:
             return comparison, None
-        if variation.finite:
-            return comparison, self._find_departure(probe, output[0])
-        lost = None if usual is None else find_lost_infinity(probe.expected, output[0], usual)
-        return comparison, lost
-
-    def _find_departure(self, probe: SeedProbe, output: Any) -> str | None:
         precision, expected = self.precision, probe.expected
+        if not variation.finite:
+            lost = None if usual is None else find_lost_infinity(expected, output[0], usual)
+            return comparison, lost
         # Rules of the task decide what is right, and a rounding step moves an answer far.
         if expected.rules.tolerance is not None or expected.check is not None or expected.rounds:
-            return None
-        departure = find_departure(expected, output, precision)
+            return comparison, None
+        departure = find_departure(expected, output[0], precision)
         if departure is not None and any(step is not None for step in expected.steps()):
-            return None
+            return comparison, None
         if departure is not None:
             noisy = ADD_ROUNDING(probe.inputs, draw_seed())
             moved = self.reference.answer(noisy, probe.seed).exact
-            departure = find_departure(expected, output, precision, moved)
-        return departure
+            departure = find_departure(expected, output[0], precision, moved)
+        return comparison, departure
 
     def _departs_again(self, variation: Variation) -> bool:
         probe = self._draw_variation(variation)
@@ -1069,11 +1050,16 @@ class CorrectnessProtocol(Candidate):
         def measure(times: float) -> float:
             value = varied if is_whole(tensor) else take_step(tensor, seed, times)
             inputs = change_elements(probe.inputs, lambda own: value if own is tensor else own)
-            changed = self._ask_changed(inputs, probe)
-            if changed is None:
+            if self._ask_eager(inputs, probe.inputs) is None:
                 return 0.0
-            probes[times] = changed
-            return measure_visibility(probe.expected, changed.expected, self.precision)
+            try:
+                expected = self.reference.answer(inputs, probe.seed)
+            except ReferenceFailed:
+                if not self.reference.is_alive:
+                    raise
+                return 0.0
+            probes[times] = replace(probe, inputs=inputs, expected=expected)
+            return measure_visibility(probe.expected, expected, self.precision)
 
         times, visibility = amplify(measure, can_amplify=not is_whole(tensor))
         changed = probes.get(times)
@@ -1095,17 +1081,6 @@ class CorrectnessProtocol(Candidate):
             if error is None or error > min(visibility, VISIBLE) / 2:
                 fault = self.last_fault
                 self.note("another_function", f"{name} varied alone: {fault}")
-
-    def _ask_changed(self, inputs: list[Any], probe: SeedProbe) -> SeedProbe | None:
-        if self._ask_eager(inputs, probe.inputs) is None:
-            return None
-        try:
-            expected = self.reference.answer(inputs, probe.seed)
-        except ReferenceFailed:
-            if not self.reference.is_alive:
-                raise
-            return None
-        return replace(probe, inputs=inputs, expected=expected)
 
     def _is_rounding(
         self, probe: SeedProbe, variation: Variation, comparison: Comparison | None

@@ -301,8 +301,14 @@ class TaskModule:
         self.draws |= before != read_generators(self._device, self._generators)
         if is_first and not self.draws:
             self.draws = self._depends_on_seed(inputs, seed, value)
+        # Double precision is impossible for code that fixes its element type, and for code that
+        # draws numbers, since another element type draws others.
+        own, exact = list(tensors_of(value)), None
         with torch.no_grad():
-            return value, self._compute_exact(inputs, list(tensors_of(value)))
+            if not self.draws:
+                with contextlib.suppress(Exception, SystemExit):
+                    exact = _match_exact(list(tensors_of(self._run_in_double(inputs))), own)
+            return value, exact or _match_exact(None, own)
 
     def _depends_on_seed(self, inputs: list[Any], seed: int, value: Any) -> bool:
         """Whether another seed gives another first answer: code may read a generator's state."""
@@ -605,21 +611,6 @@ class TaskModule:
         with torch.no_grad(), _use_double(device), mode or contextlib.nullcontext():
             return list(tensors_of(call(double, given)))
 
-    def _compute_exact(
-        self, inputs: list[Any], own: list[torch.Tensor]
-    ) -> list[torch.Tensor | None]:
-        """Return the answer in double precision, or its own numbers where that is impossible.
-
-        It is impossible for code that fixes its element type, and for code that draws numbers,
-        since another element type draws others.
-        """
-        if not self.draws:
-            try:
-                return _match_exact(list(tensors_of(self._run_in_double(inputs))), own)
-            except (Exception, SystemExit):
-                pass
-        return _match_exact(None, own)
-
     def _run_in_double(self, inputs: list[Any]) -> Any:
         try:
             with _use_double(self._double_device):
@@ -766,23 +757,20 @@ def _name_failure(what: str) -> Generator[None]:
     except Exception as error:
         # Texts of torch may be as long as a page, and the name of the limit comes after them.
         text = str(error) or type(error).__name__
-        detail, limit = f"{what}: {textwrap.shorten(text, _MOST_ERROR)}", _find_limit(error)
+        detail, limit = f"{what}: {textwrap.shorten(text, _MOST_ERROR)}", None
+        if "does not require grad" in str(error):
+            limit = "backward"
+        elif isinstance(error, RecursionError):
+            limit = "nesting"
+        elif "meta tensor" in str(error):
+            limit = "devices"
+        elif "CUDA" in str(error) and not torch.cuda.is_available():
+            limit = "gpu_only"
+        elif type(error).__module__.startswith("torch") and type(error).__name__.startswith("Dist"):
+            limit = "several_gpus"
+        elif isinstance(error, OSError):
+            limit = "isolation"
         raise TaskFailed(detail if limit is None else refuse_limit(limit, detail)) from error
-
-
-def _find_limit(error: Exception) -> str | None:
-    text = str(error)
-    if "does not require grad" in text:
-        return "backward"
-    if isinstance(error, RecursionError):
-        return "nesting"
-    if "meta tensor" in text:
-        return "devices"
-    if "CUDA" in text and not torch.cuda.is_available():
-        return "gpu_only"
-    if type(error).__module__.startswith("torch") and type(error).__name__.startswith("Dist"):
-        return "several_gpus"
-    return "isolation" if isinstance(error, OSError) else None
 
 
 _TEXT_LIMIT = 4000

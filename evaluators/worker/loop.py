@@ -334,23 +334,6 @@ def _make_constant(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-def call_without_data(module: Any, inputs: Sequence[Any]) -> None:
-    """Call a module on inputs without data; raises what the call raises.
-
-    inputs: for a tensor, the name of its element type and its shape in a list; plain values.
-    """
-    if isinstance(module, torch.nn.Module):
-        module = module.to("meta")
-    given: list[Any] = []
-    for described in inputs:
-        match described:
-            case [str(dtype), *shape]:
-                given.append(torch.empty(shape, dtype=getattr(torch, dtype), device="meta"))
-            case _:
-                given.append(described)
-    module(*given)
-
-
 def _replace(value: Any, here: torch.device | str) -> Any:
     names_gpu = isinstance(value, torch.device) and value.type == "cuda"
     if names_gpu or (isinstance(value, str) and value.partition(":")[0] == "cuda"):
@@ -580,8 +563,20 @@ class CandidateLoop:
         return answer
 
     def rehearse(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Call the module on inputs without data, for what it compiles in its first call."""
-        call_without_data(self._module, self._inbox.get(inputs))
+        """Call the module on inputs without data, for what it compiles in its first call.
+
+        inputs: for a tensor, the name of its element type and its shape in a list; plain values.
+        """
+        is_module = isinstance(self._module, torch.nn.Module)
+        module = self._module.to("meta") if is_module else self._module
+        given: list[Any] = []
+        for described in self._inbox.get(inputs):
+            match described:
+                case [str(dtype), *shape]:
+                    given.append(torch.empty(shape, dtype=getattr(torch, dtype), device="meta"))
+                case _:
+                    given.append(described)
+        module(*given)
         return {}
 
     def output(self, index: int, before: bool = False) -> dict[str, Any]:
