@@ -166,6 +166,8 @@ def check_options(words: tuple[str, ...]) -> None:
     if any(PLACEHOLDER.search(word) for word in command):
         return
     text = read_help(*command)
+    if len(command) < size:
+        return
     for word in words[1:]:
         if re.fullmatch(r"--[a-z][a-z-]+(=.*)?", word) and word != "--help":
             option = word.partition("=")[0]
