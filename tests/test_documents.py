@@ -21,6 +21,7 @@ import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import commands
@@ -121,8 +122,9 @@ def read_commands(page: str) -> Iterator[Command]:
             output = ""
             while is_console and lines and not lines[0].startswith("$ "):
                 output += lines.pop(0)
-            if words:
-                yield Command(words, block["needs"], text, output)
+            for is_separator, part in groupby(words or (), lambda word: word == "&&"):
+                if not is_separator:
+                    yield Command(tuple(part), block["needs"], text, output)
 
 
 def run(command: Command, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -175,13 +177,31 @@ def check_options(words: tuple[str, ...]) -> None:
             assert option in text or positive in text, f"{shlex.join(command)} has no {option}"
 
 
+def check_program(words: tuple[str, ...]) -> None:
+    """Require that a program of ours exists and names the options that a page gives it."""
+    target = words[2] if words[1] == "-m" else words[1]
+    if not target.startswith(("benchmarks/", "lab/", "lab.", "tests/")):
+        return
+    place = ROOT / (target if target.endswith(".py") else target.replace(".", "/"))
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    text = "".join(file.read_text("utf-8") for file in files)
+    for word in words[2:]:
+        if re.fullmatch(r"--[a-z][a-z-]+", word):
+            field = word[2:].removeprefix("no-").replace("-", "_")
+            assert word in text or field in text, f"{target} has no {word}"
+
+
 def try_page(page: Path, folder: Path, *, minutes: bool) -> int:
     """Run or check the commands of a page in order; return how many ran."""
     text = page.read_text("utf-8")
     prepare(text, folder)
     count = 0
     for command in read_commands(text):
-        if write_shown_file(command, folder) or not command.room:
+        if write_shown_file(command, folder):
+            continue
+        if command.words[0] in ("python", "python3"):
+            check_program(command.words)
+        if not command.room:
             continue
         if not command.runs and not (minutes and command.needs == "minutes"):
             check_options(command.room)
