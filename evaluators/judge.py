@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from evaluators.timing.session import Plan
     from evaluators.worker.handle import Deadlines
 
-VERSION = 12
+VERSION = 13
 """Version of the rules; rows of an older one do not count in verdicts."""
 READS_TEXTS = True
 """All detectors read the text of each kernel that is judged."""

@@ -22,7 +22,9 @@ from typing import Any
 from store.errors import DeviceUnavailable
 from store.ids import content_id
 
-_CORES_PER_JUDGE = 4
+_MOST_TIMING_CORES = 4
+_FEWEST_CORES = 3
+"""Cores for each GPU from which on some are kept for timing, and others compile meanwhile."""
 _BUILDERS_PER_CORE = 0.75  # most builds run two compilers at first and one at the end
 _PROBE_LOOPS = 10_000
 
@@ -34,6 +36,8 @@ class Place:
     device: str
     """cpu, cuda:0, cuda:1 …, or auto where only torch can tell."""
     cores: tuple[int, ...]
+    timing_cores: tuple[int, ...] = ()
+    """Cores on which it times kernels of a GPU, and on which nothing else runs; none: the same."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ class Layout:
 
     places: tuple[Place, ...]
     builders: tuple[tuple[int, ...], ...]
-    """Cores of each builder, shared by all; no builders on the processor, where compiling would
-    disturb the timing."""
+    """Cores of each builder, shared by all; no builders where compiling would disturb the timing,
+    as on the processor."""
 
 
 def count_threads(cores: int | None = None) -> int:
@@ -63,8 +67,9 @@ def divide_machine(device: str, workers: int = 1) -> Layout:
     Args:
         device: auto (every GPU where there is one, else the processor), cpu, cuda (every GPU), or
             names separated by commas: cuda:0,cuda:1.
-        workers: Judges on the processor, or on each GPU, each with its own cores. Those of a GPU
-            take turns: one that times a kernel has the GPU alone.
+        workers: Judges on the processor, each with its own cores, or on each GPU. Those of GPUs
+            share all cores but some that each GPU has for timing. They take turns: one that times
+            a kernel has its GPU and those cores alone.
 
     Raises DeviceUnavailable: an unknown name, no worker, or more workers than cores.
     """
@@ -81,15 +86,17 @@ def divide_machine(device: str, workers: int = 1) -> Layout:
         # A single judge keeps every core, including those that a division would leave over.
         places = [Place(names[0], cores if workers == 1 else part) for part in parts]
         return Layout(tuple(places), ())
-    judges = names * workers
-    each = max(1, min(_CORES_PER_JUDGE, len(cores) // (2 * len(judges))))
+    each = len(cores) // len(names)
+    # The judge and its worker have one each; more than two, because cores differ in speed.
+    kept = min(_MOST_TIMING_CORES, max(2, each // 4)) if each >= _FEWEST_CORES else 0
+    shared = cores[kept * len(names) :]
     places = [
-        Place(name, cores[index * each : (index + 1) * each] or cores)
-        for index, name in enumerate(judges)
-    ]
-    spare = cores[each * len(judges) :]
+        Place(name, shared, cores[index * kept : (index + 1) * kept])
+        for index, name in enumerate(names)
+    ] * workers
     # Builders share the cores: with cores of their own, most would wait for the longest build.
-    builders = (spare,) * math.ceil(len(spare) * _BUILDERS_PER_CORE)
+    count = math.ceil(len(shared) * _BUILDERS_PER_CORE) if kept else 0
+    builders = (shared,) * count
     return Layout(tuple(places), builders)
 
 

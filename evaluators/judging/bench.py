@@ -12,7 +12,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -258,10 +258,13 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         lock: DeviceLock | None = None,
         template: Template | None = None,
         memory: DeviceLock | None = None,
+        timing_cores: Collection[int] = (),
     ) -> None:
         if device not in ("cpu", "cuda"):
             raise DeviceUnavailable(f"a judge cannot run on {device!r}", "Give cpu or cuda.")
         self.device = device
+        self.timing_cores = timing_cores
+        """Cores on which nothing runs but what is timed; none where there are no such cores."""
         self.lock = lock if lock is not None else DeviceLock()
         """Shared by judges that ask for answers, held alone by one that times."""
         self._memory = memory if memory is not None else DeviceLock()
@@ -729,8 +732,10 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             ended.close()
             self.task.baseline_servers.remove(ended)
         while len(self.task.baseline_servers) < 2 + count_own_processes(self.device, names):
+            # All that compile run in the first one.
+            is_first = not self.task.baseline_servers
             compiles = any(BASELINES[name].compiles for name in BASELINES.keys() & set(names))
-            imports = _COMPILERS if self.device == "cuda" and compiles else ()
+            imports = _COMPILERS if self.device == "cuda" and compiles and is_first else ()
             variables = {**_COMPILER_ENVIRONMENT, **self._environment}
             server = ForkServer(self._template, variables, imports)
             server.begin()

@@ -150,7 +150,7 @@ class Config:
     """Also test inputs and weights that the task would not generate, and flag failures."""
     diagnosis: bool = True
     """Profile a correct kernel for its bottleneck and its share of time outside library kernels."""
-    timing_s: float = 1.0
+    timing_s: float = 0.5
     """After this many seconds, stop timing once the session has at least 20 blocks, even if an
     interval is still too wide."""
     timing_limit_s: float = 6.0

@@ -214,7 +214,9 @@ def _measure_process(
                     # The bandwidth of a processor is unknown; a diagnosis counts the work there.
                     floor = bench.compute_floor() if bench.device == "cuda" else Floor()
                     pool = prepare_pool(arm, baselines, sources, options.plan)
-                measurement = Measurement(arm, baselines, sources, options.plan, pool)
+                measurement = Measurement(
+                    arm, baselines, sources, options.plan, pool, bench.timing_cores
+                )
                 try:
                     with evidence.time_part("timing", bench.lock.hold_exclusive()) as held:
                         arm.excuse(held.waited_s)
@@ -222,7 +224,7 @@ def _measure_process(
                     if measurement.has_further:
                         with evidence.time_part("warm_up", bench.lock.hold_shared()) as held:
                             arm.excuse(held.waited_s)
-                            measurement.draw_further_inputs()
+                            measurement.prepare_further()
                         with evidence.time_part("timing", bench.lock.hold_exclusive()) as held:
                             arm.excuse(held.waited_s)
                             measurement.time_further()
@@ -273,7 +275,7 @@ def _measure_process(
         with evidence.time_part("warm_up", bench.lock.hold_shared()):
             pool = prepare_eager_alone(session, baselines, sources)
         with evidence.time_part("eager_alone", bench.lock.hold_exclusive()):
-            check_eager_alone(session, baselines, sources, options.plan, pool)
+            check_eager_alone(session, baselines, sources, options.plan, pool, bench.timing_cores)
     evidence.flags |= session.flags
     prepared = [(name, seconds) for name, seconds in baselines.prepared.items() if seconds]
     missing = [(n, why) for n, why in bench.task.unavailable.items() if n in options.baselines]

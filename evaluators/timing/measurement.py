@@ -10,7 +10,7 @@ import random
 import secrets
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -57,17 +57,22 @@ class PinnedCores:
     workers it pins nothing.
     """
 
-    def __init__(self, workers: Sequence[WorkerHandle]) -> None:
-        """Take the workers, that of the kernel first."""
+    def __init__(self, workers: Sequence[WorkerHandle], cores: Collection[int] = ()) -> None:
+        """Take the workers, that of the kernel first, and the cores of the judge while it times.
+
+        No such cores stands for those on which it runs.
+        """
         self._workers = workers
-        self._allowed = os.sched_getaffinity(0)
+        self._home = os.sched_getaffinity(0)
+        self._allowed = {*cores} or self._home
         self._chosen: set[int] = set()
         self._best_ns = math.inf
         self.has_held = True
         """Whether every block had its cores, and the kernel stayed on the one it was given."""
 
     def __enter__(self) -> Self:
-        """Return it; `choose` pins."""
+        """Move the judge to its cores; `choose` pins."""
+        os.sched_setaffinity(0, self._allowed)
         return self
 
     def choose(self) -> None:
@@ -96,12 +101,12 @@ class PinnedCores:
         self.has_held &= not self._chosen or self._workers[0].is_pinned(self._chosen)
 
     def __exit__(self, *_: object) -> None:
-        """Let the judge and the workers use every core again."""
+        """Let the judge and the workers use the cores again that they had."""
         if self._workers:
             self._note_moves()
-            os.sched_setaffinity(0, self._allowed)
-            for worker in self._workers:
-                worker.pin(self._allowed)
+        os.sched_setaffinity(0, self._home)
+        for worker in self._workers:
+            worker.pin(self._home)
 
 
 # The stopping rule of a session: it ends once every baseline is known well enough.
@@ -141,9 +146,6 @@ _BURST_ENOUGH = 1.25
 """The same in a burst."""
 _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
-_LONGER_BURST = 1.6
-"""A burst on a GPU is planned this many times as long: the first launches after a pause make a call
-seem longer than it is."""
 _LAUNCH_MS = 0.02
 """What launching a call is assumed to take on a GPU, beside its time by the clock `gpu`. A call
 that takes longer has longer bursts."""
@@ -173,6 +175,7 @@ def warm_up(
     cold: bool,
     in_burst: bool,
     similar: Session | None,
+    knows_overwritten: bool,
 ) -> WarmUp:
     """Warm up every arm, and choose how many calls make a sample; the pool then holds as many sets.
 
@@ -187,8 +190,10 @@ def warm_up(
 
     similar: A session of the same arms by another clock. The first number is chosen by its times,
     and a short warm-up is enough.
+
+    knows_overwritten: Whether the arms copy already what a later call would overwrite.
     """
-    keeps_all = in_burst or not cold
+    copies = (in_burst or not cold) and not knows_overwritten
     loops, calls = dict.fromkeys(arms, 1), _CALLS
     enough = _BURST_ENOUGH if in_burst else 1.0
     choose = _choose_calls if in_burst else _choose_loops
@@ -204,8 +209,8 @@ def warm_up(
         pool.calls = max(loops.values())
         if in_burst and call_ms is not None:
             set_calls(arms, loops, _pace_arms(arms, call_ms))
-        if keeps_all and pool.calls > 1:
-            _copy_overwritten_answers(arms, pool)
+        if copies and pool.calls > 1:
+            copy_answers(arms, find_overwritten(arms, pool))
         times = _take_samples(arms, pool, checks, calls, cold=cold)
         call_ms = times.call_ms
         wanted = choose(arms, call_ms, max(plan.sample_ms, times.least_ms), pool)
@@ -219,8 +224,8 @@ def warm_up(
     pool.calls = max(loops.values())
     if in_burst and call_ms is not None:
         set_calls(arms, loops, _pace_arms(arms, call_ms))
-    if keeps_all:
-        _copy_overwritten_answers(arms, pool)
+    if copies:
+        copy_answers(arms, find_overwritten(arms, pool))
     return WarmUp(loops, {})
 
 
@@ -240,13 +245,18 @@ def _pace_arms(arms: Iterable[str], call_ms: Mapping[str, float]) -> dict[str, f
 def _choose_calls(
     arms: Iterable[str], call_ms: Mapping[str, float], sample_ms: float, pool: InputPool
 ) -> dict[str, int]:
-    """Return the calls of a burst of each arm."""
-    if pool.device == "cuda":
-        sample_ms *= _LONGER_BURST
-    return {
-        name: max(1, min(math.ceil(sample_ms / max(ms, 1e-3)), pool.count_affordable()))
-        for name, ms in _pace_arms(arms, call_ms).items()
-    }
+    """Return the calls of a burst of each arm, as many as the pool affords."""
+    most = pool.count_affordable()
+    counts = _count_calls(arms, call_ms, sample_ms)
+    return {name: min(count, most) for name, count in counts.items()}
+
+
+def _count_calls(
+    arms: Iterable[str], call_ms: Mapping[str, float], sample_ms: float
+) -> dict[str, int]:
+    """Return the calls with which a burst of each arm takes as long as planned."""
+    paces_ms = _pace_arms(arms, call_ms)
+    return {name: max(1, math.ceil(sample_ms / max(ms, 1e-3))) for name, ms in paces_ms.items()}
 
 
 def _choose_loops(
@@ -262,8 +272,8 @@ def _choose_loops(
     return dict.fromkeys(arms, _limit_loops(loops, call_ms["kernel"]))
 
 
-def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> None:
-    """Copy the kernel's answers after each call if a later call overwrites them.
+def find_overwritten(arms: Mapping[str, SessionArm], pool: InputPool) -> list[str]:
+    """Return the arms whose answers are to be copied, if a later call overwrites the kernel's.
 
     All answers must exist when some are drawn for checking. The copies count as the kernel's time,
     and as eager's if that overwrites its answers too. A tensor that eager also returns several
@@ -275,16 +285,20 @@ def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> N
         arm.take(slots if arm.calls is None else slots[-max(2, arm.calls) :])
     kernel, eager = (arm.worker for arm in both)
     if not kernel.outputs_overlap():
-        return
-    copied = ["kernel"]
-    if eager.outputs_overlap():
-        last = copy_value(kernel.output(0))
-        for arm in both:
-            arm.take(slots[:1])
-        if all(map(has_same_bits, tensors_of(kernel.output(0)), tensors_of(last))):
-            return
-        copied += ["eager", EAGER_CONTROL]
-    for name in copied:
+        return []
+    if not eager.outputs_overlap():
+        return ["kernel"]
+    last = copy_value(kernel.output(0))
+    for arm in both:
+        arm.take(slots[:1])
+    if all(map(has_same_bits, tensors_of(kernel.output(0)), tensors_of(last))):
+        return []
+    return ["kernel", "eager", EAGER_CONTROL]
+
+
+def copy_answers(arms: dict[str, SessionArm], names: Iterable[str]) -> None:
+    """Let samples of these arms copy the answer of each call before the next one."""
+    for name in names:
         arms[name] = replace(arms[name], take=functools.partial(arms[name].take, copies=True))
 
 
@@ -318,6 +332,8 @@ def _take_samples(
     for _ in range(calls):
         slots = pool.refill()
         for name, arm in arms.items():
+            if name not in (EMPTY, EMPTY_KERNEL):
+                pool.stage(arm.worker)
             arm.call_untimed(slots)
             sample = arm.time(slots, cold=cold)
             elapsed_ns[name].append(sample.elapsed_ns)
@@ -361,8 +377,12 @@ _DRAWN = 2
 """Input sets that are drawn before a session, for each block of its first look."""
 _LONGER = 3.0
 """They may take this many times as long as planned."""
-_WARM_UP_REFILLS = 2
-"""How often the warm-up of a burst renews all inputs."""
+_FEWEST_SETS = 32
+"""Input sets of the first renewal before bursts on a GPU, if that many are drawn at once."""
+_WARM_UP_REFILLS = 3
+"""How often all inputs are renewed before the first block of bursts."""
+_AS_FAST = 0.95
+"""A baseline counts as faster than eager below this share of its time."""
 
 
 def prepare_pool(
@@ -399,24 +419,27 @@ class Measurement:
         sources: Sources,
         plan: Plan,
         pool: InputPool,
+        cores: Collection[int],
     ) -> None:
         self._kernel = kernel
         self._baselines = baselines
         self._sources = sources
         self._plan = plan
         self._pool = pool
+        self._cores = cores
         self._draw = random.Random(secrets.randbits(64))
         self._further: Sequence[Clock] = ()
 
     def time(self) -> None:
         """Time the kernel by the clock that ranks, until the stopping rule ends the session."""
         clocks = CLOCKS[self._kernel.device]
-        if clocks[0] == "gpu":
-            with contextlib.suppress(LaunchBlocked):
-                self._time(clocks)
-                return
-            clocks = clocks[1:]
-        self._time(clocks)
+        with PinnedCores((), self._cores):
+            if clocks[0] == "gpu":
+                with contextlib.suppress(LaunchBlocked):
+                    self._time(clocks)
+                    return
+                clocks = clocks[1:]
+            self._time(clocks)
 
     def _time(self, clocks: Sequence[Clock]) -> None:
         kernel, baselines, sources = self._kernel, self._baselines, self._sources
@@ -435,11 +458,11 @@ class Measurement:
             if is_over:
                 break
         self._further = clocks[1:] if plan.further_blocks else ()
-        block.leave_out_compiled()
+        block.leave_out_baselines(session)
 
-    def draw_further_inputs(self) -> None:
-        """Draw inputs for the other clocks, as far as memory allows."""
-        self._block.draw_ahead(self._session, self._plan, clocks=len(self._further))
+    def prepare_further(self) -> None:
+        """Do for the other clocks what needs no device alone: draw inputs, find what is copied."""
+        self._block.prepare_bursts(self._session, self._plan, clocks=len(self._further))
 
     @property
     def has_further(self) -> bool:
@@ -451,13 +474,14 @@ class Measurement:
         self._time_clocks()
         if is_slowed_by_gate(self._session):
             # By bursts alone, work before a call would not count: their inputs are there earlier.
-            self._time(CLOCKS[self._kernel.device][1:])
+            with PinnedCores((), self._cores):
+                self._time(CLOCKS[self._kernel.device][1:])
             self._time_clocks()
 
     def _time_clocks(self) -> None:
         is_on_gpu = self._kernel.device == "cuda"
         workers = [self._kernel, *self._baselines.workers] if is_on_gpu else []
-        with PinnedCores(workers) as cores:
+        with PinnedCores(workers, self._cores) as cores:
             for clock in self._further:
                 self._session.further.append(self._time_clock(clock, cores))
         if not cores.has_held:
@@ -519,6 +543,10 @@ class Block:
         self._empty: dict[str, EmptyRounds] = {}
         self._has_gated = False
         self._is_behind_gate = False
+        self._overwritten: list[str] | None = None
+        """Arms that copy their answers in bursts, once it is known."""
+        self._most_calls: int | None = None
+        """Calls of a burst of which it is known."""
         self._checked_share = 0.0
 
     def begin(
@@ -534,15 +562,20 @@ class Block:
         """
         manner = self._choose_manner(clock)
         self._checked_share = plan.checked_share
-        self._pool.begin(
-            loops or 1,
-            most_calls=count_most_calls(clock, manner),
-            untimed=int(manner == "in_burst" and self._pool.size > 1),
-        )
+        untimed = int(manner == "in_burst" and self._pool.size > 1)
+        calls = loops or 1
+        if self._pool.device == "cuda" and untimed:
+            # What a few sets take to renew says little of what many do.
+            calls = max(calls, self._pool.count_drawn_at_once(_FEWEST_SETS) - untimed)
+        most_calls = self._most_calls or count_most_calls(self._pool.device, clock, manner)
+        self._pool.begin(calls, most_calls=most_calls, untimed=untimed)
         self._pool.refill()
+        self._pool.calls = loops or 1
         self._empty = {EMPTY: EmptyRounds(), EMPTY_KERNEL: EmptyRounds()}
         self._is_behind_gate = manner == "behind_gate"
         self._arms = list_arms(self._kernel, self._baselines, manner)
+        if manner == "in_burst":
+            copy_answers(self._arms, self._overwritten or ())
         cold = clock != "throughput"
         empty: Mapping[str, Sequence[Sample]] = {}
         counts: int | Mapping[str, int] = loops or 1
@@ -562,6 +595,7 @@ class Block:
                 cold=cold,
                 in_burst=manner == "in_burst",
                 similar=similar,
+                knows_overwritten=manner == "in_burst" and self._overwritten is not None,
             )
             counts, empty = warm.loops, warm.empty
         if self._pool.device == "cuda" and manner != "end_to_end":
@@ -584,26 +618,39 @@ class Block:
         }
         return session
 
-    def draw_ahead(self, session: Session, plan: Plan, *, clocks: int) -> None:
-        """Draw the inputs of `clocks` sessions in bursts of the same arms, as far as memory allows.
+    def prepare_bursts(self, session: Session, plan: Plan, *, clocks: int) -> None:
+        """Prepare sessions in bursts by `clocks` clocks after one by the clock `gpu`.
 
-        Does nothing on a processor, where drawing does not disturb the judges of other cores.
+        Draws their inputs, as far as memory allows, and finds the arms whose answers are copied,
+        with as many calls as samples may then have. Does nothing on a processor, where this does
+        not disturb the judges of other cores.
         """
-        if self._pool.device == "cpu" or session.clock != "gpu":
+        if session.clock != "gpu" or self._choose_manner("throughput") != "in_burst":
             return
-        calls = _choose_calls(self._arms, _guess_call_ms(session), plan.sample_ms, self._pool)
-        sets = 1 + max(calls.values())
-        self._pool.draw_ahead(clocks * (plan.further_blocks + _WARM_UP_REFILLS) * sets)
+        arms = list_arms(self._kernel, self._baselines, "in_burst")
+        call_ms = _guess_call_ms(session)
+        counts = _count_calls(arms, call_ms, plan.sample_ms)
+        most_calls = count_most_calls(self._pool.device, "throughput", "in_burst")
+        self._pool.begin(1, most_calls=most_calls, untimed=1)
+        self._pool.calls = calls = min(max(counts.values()), self._pool.count_held())
+        self._pool.draw_ahead(clocks * (plan.further_blocks + _WARM_UP_REFILLS) * (1 + calls))
+        set_calls(arms, dict.fromkeys(arms, calls), _pace_arms(arms, call_ms))
+        self._overwritten, self._most_calls = find_overwritten(arms, self._pool), calls
 
-    def leave_out_compiled(self) -> None:
-        """Time no compiled baselines from here on, so that the device is held for less time.
+    def leave_out_baselines(self, session: Session) -> None:
+        """Leave out baselines whose launches cost what those of eager or of a graph cost.
 
-        They compete on the device; what their launches cost is that of eager or of a graph.
+        These are compiled ones, and those in a process of their own that were no faster there than
+        eager. They compete on the device, which is held for less time without them.
         """
+        medians_ms = session.compute_call_medians()
         prepared = {
             name: seconds
             for name, seconds in self._baselines.prepared.items()
             if not BASELINES[name].compiles
+            and not (
+                BASELINES[name].owns_process and medians_ms[name] > _AS_FAST * medians_ms["eager"]
+            )
         }
         self._baselines = replace(self._baselines, prepared=prepared)
 
@@ -646,6 +693,8 @@ class Block:
         """
         slots = self._pool.refill()
         for position, name in enumerate(self._draw.sample(list(self._arms), len(self._arms))):
+            if name not in (EMPTY, EMPTY_KERNEL):
+                self._pool.stage(self._arms[name].worker)
             elapsed_ns = self._take_sample(session, name, slots, is_checked=is_checked)
             if cores is not None and session.inner_loops[name] > 1:
                 tries = 1
@@ -653,6 +702,7 @@ class Block:
                     cores.choose()
                     if name == "kernel":
                         slots = self._pool.refill()
+                    self._pool.stage(self._arms[name].worker)
                     elapsed_ns = self._take_sample(session, name, slots, is_checked=is_checked)
                     tries += 1
                 session.slowed += is_slowed
@@ -731,7 +781,12 @@ def prepare_eager_alone(
 
 
 def check_eager_alone(
-    session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan, pool: InputPool
+    session: Session,
+    baselines: BaselineWorkers,
+    sources: Sources,
+    plan: Plan,
+    pool: InputPool,
+    cores: Collection[int],
 ) -> None:
     """Time eager again without the kernel's process; flag and distrust a difference of 3 %.
 
@@ -739,7 +794,8 @@ def check_eager_alone(
     interleaved samples. The two eager processes still take turns, as before.
     """
     try:
-        alone_ms = _time_eager_alone(session, baselines, sources, plan, pool)
+        with PinnedCores((), cores):
+            alone_ms = _time_eager_alone(session, baselines, sources, plan, pool)
     except LaunchBlocked:  # a machine that is far slower now
         session.mark_disturbed()
         return

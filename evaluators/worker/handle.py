@@ -214,6 +214,10 @@ class Inbox:
         """Keep the inputs that were laid out last for a slot, to be written into it."""
         self._staged[slot] = self._laid_out.pop(slot)
 
+    def has_staged(self, slot: int) -> bool:
+        """Whether inputs of a slot are still to be written."""
+        return slot in self._staged
+
     def restage(self, slots: Iterable[int], device: str) -> None:
         """Stage inputs again that are already written: a sample includes writing them."""
         for slot in set(slots) - set(self._staged):
@@ -1055,6 +1059,10 @@ class WorkerHandle:
             self._inbox.specs[slot] = laid_out.spec
         self._inbox.stage(slot)
         return laid_out
+
+    def has_staged(self, slot: int) -> bool:
+        """Whether inputs of a slot are still to be written before a call."""
+        return self._inbox.has_staged(slot)
 
     def call(self, slot: int, *, first: bool = False) -> Any:
         """Call the module on a slot and return its output."""

@@ -236,7 +236,9 @@ def test_a_sample_has_as_many_calls_as_its_time_is_divided_by(
     pool.refill = lambda: list(range(pool.calls + 1))
     checks: Any = SimpleNamespace(check=lambda _: None)
     plan = Plan(half_width=0.01, budget_s=1.0, limit_s=1.0, sample_ms=5.0)
-    warm = warm_up(arms, pool, checks, plan, cold=False, in_burst=True, similar=None)
+    pool.stage = lambda _: None
+    how: Any = {"cold": False, "in_burst": True, "similar": None, "knows_overwritten": False}
+    warm = warm_up(arms, pool, checks, plan, **how)
     slots = pool.refill()
     taken = {name: len(arm.time(slots).kept) for name, arm in arms.items()}
     assert taken == warm.loops

@@ -282,16 +282,18 @@ def test_without_any_device_left_the_rest_stays_pending() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "workers", "builders"), [(1, 1, 0), (2, 1, 1), (3, 1, 2), (16, 1, 9), (16, 4, 6)]
+    ("cores", "workers", "builders"), [(1, 1, 0), (2, 1, 0), (3, 1, 1), (16, 1, 9), (16, 4, 9)]
 )
-def test_builders_share_the_cores_that_judges_of_gpus_leave(
+def test_judges_of_a_gpu_and_builders_share_all_cores_but_those_for_timing(
     monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, builders: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     layout = placement.divide_machine("cuda:0", workers)
-    judging = {core for place in layout.places for core in place.cores}
-    spare = tuple(sorted(set(range(cores)) - judging))
-    assert layout.builders == (spare,) * builders
+    timing = {core for place in layout.places for core in place.timing_cores}
+    shared = tuple(sorted(set(range(cores)) - timing))
+    assert bool(timing) == bool(builders)
+    assert {place.cores for place in layout.places} == {shared}
+    assert layout.builders == (shared,) * builders
 
 
 def test_cores_are_divided_between_workers() -> None:
@@ -305,12 +307,6 @@ def test_cores_are_divided_between_workers() -> None:
     for workers in (0, len(cores) + 1):
         with pytest.raises(DeviceUnavailable, match="cores"):
             placement.divide_machine("cpu", workers=workers)
-    if len(cores) > 1:
-        shared = placement.divide_machine("cuda:0", workers=2)
-        assert [place.device for place in shared.places] == ["cuda:0", "cuda:0"]
-        assert not set(shared.places[0].cores) & set(shared.places[1].cores)
-        used = {core for place in shared.places for core in place.cores}
-        assert all(builder and not set(builder) & used for builder in shared.builders)
     for name in ("tpu", "cuda:x", "cuda:0,cuda:0"):
         with pytest.raises(DeviceUnavailable):
             placement.divide_machine(name)

@@ -544,7 +544,7 @@ def test_eager_that_was_slower_beside_the_kernel_is_a_drift(
     session.readings = [None] * 20
     session.raw_ms["eager"] = [1000.0] * 20  # a second for what takes microseconds
     pool = prepare_eager_alone(session, baselines, sources)
-    check_eager_alone(session, baselines, sources, replace(PLAN, budget_s=0.4), pool)
+    check_eager_alone(session, baselines, sources, replace(PLAN, budget_s=0.4), pool, ())
     assert session.disturbed
     assert session.noisy
     assert session.flags - {"contended"} == {"baseline_drift"}
@@ -855,7 +855,7 @@ def test_a_large_elementwise_kernel_is_above_the_floor_of_its_gpu(gpu_bench: Ben
     tables = judge(case, gpu_bench, Config(draw_shapes=0, baselines=("eager",)))
     memory_ms = gpu_bench.compute_floor().memory_ms
     [evaluation] = tables["evaluations"]
-    assert evaluation["status"] == "correct", evaluation
+    assert evaluation["status"] == "correct", (evaluation["message"], evaluation["log"])
     kernel_ms = statistics.median(tables["timings"][0]["samples_ms"])
     assert 0.5 * kernel_ms < memory_ms < kernel_ms
 

@@ -113,7 +113,7 @@ def main(fd: int) -> None:
         with lock.hold_exclusive():
             arch = find_architecture(device)
         tools = describe_toolchain(arch)
-        bench = Bench(device, Builds(builds, tools), lock, template, memory)
+        bench = Bench(device, Builds(builds, tools), lock, template, memory, order["timing_cores"])
         # Not for one that only looks at texts, audits tasks or describes walls. On a GPU, what
         # their processes import besides torch depends on the baselines asked for.
         if device == "cpu" and evaluator is not None and contract.find_confirm_win(evaluator):

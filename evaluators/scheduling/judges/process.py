@@ -94,6 +94,7 @@ class JudgeProcess:
         device: str,
         config: Any = None,
         cores: Sequence[int] | None = None,
+        timing_cores: Sequence[int] = (),
     ) -> None:
         """Start the process; `wait_ready` comes next.
 
@@ -102,6 +103,7 @@ class JudgeProcess:
                 tools and describes its walls, and judges nothing.
             device: auto, cpu, or a GPU such as cuda:0.
             cores: Processor cores of the process; None for all.
+            timing_cores: Cores on which it times; none for the same.
 
         Raises:
             UnknownName: no evaluator has this name.
@@ -117,6 +119,7 @@ class JudgeProcess:
             "device": device.partition(":")[0],
             "config": asdict(config) if config is not None else {},
             "cores": list(cores) if cores is not None else None,
+            "timing_cores": list(timing_cores),
         }
         self._device = device
         self._is_given_up = False
@@ -434,6 +437,7 @@ def start_judges(
     with ExitStack() as stack:
         judges: list[JudgeProcess] = []
         for place in places:  # all import torch at the same time, while the first is waited for
-            judges.append(JudgeProcess(evaluator, place.device, config, place.cores))
+            cores = place.cores, place.timing_cores
+            judges.append(JudgeProcess(evaluator, place.device, config, *cores))
             stack.callback(judges[-1].close)
         yield judges
