@@ -974,7 +974,8 @@ def findings(
     from evaluators.audit import sweep
 
     with store.open(common.lake) as lake:
-        display.write_rows(sweep.list_findings(lake, kernel), format)
+        keys = ("finding_id", "kernel_id", "class", "line", "standing", "quote")
+        display.write_rows(sweep.list_findings(lake, kernel), format, keys=keys)
         faults = sweep.find_host_faults(lake).num_rows
     if faults:
         echo.print_note(

@@ -276,7 +276,7 @@ def describe(
         raise FlywheelError(
             f'no column of a table or view is about "{table}"', "`store views` lists all views."
         )
-    print_rows(pa.Table.from_pylist(rows), format)
+    print_rows(pa.Table.from_pylist(rows), format, ("table", "column", "type", "about"))
 
 
 @app.command

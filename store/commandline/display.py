@@ -26,15 +26,19 @@ if TYPE_CHECKING:
 
 SHOWN_ROWS = 100
 SHOWN_CHARACTERS = 60
-"""Length at which a terminal's cell is cut."""
+"""Length at which a value is cut by default."""
+_TERMINAL_CHARACTERS = 240
+"""Length at which a terminal's cell is cut, which may have several lines."""
 PIPED_CHARACTERS = 4000
 """Length at which other cells are cut: descriptions are shorter, source files may be longer."""
-_RECORD_CHARACTERS = 400
-"""Length at which a value is cut where each has lines of its own."""
+_MOST_LINES = 3
+"""Lines of a cell after which it is cut."""
 _RECORD_ROWS = 2
 """Rows that become blocks rather than losing a column."""
 _LONGEST_WORD = 24
 """Words of a cell that are longer are broken in a narrow column."""
+_NARROW_TEXT = 30
+"""Columns in which a long text may have more lines than two."""
 _GAP = 2
 _MARGIN = 1
 """No line of a table begins in the column of our own lines, so that none can pass for one."""
@@ -204,9 +208,11 @@ def _draw(
         word = widths[name] if name in numbers or is_time else min(word, _LONGEST_WORD)
         words[name] = max(header, word)
     # A text takes two lines, or as many as it has words if the keys do not fit otherwise.
-    least = {name: max(words[name], -(-widths[name] // 2)) for name in names}
+    least = {n: max(words[n], min(-(-widths[n] // 2), _NARROW_TEXT)) for n in names}
     if sum(least[name] + _GAP for name in first) > width + _GAP:
         least |= {name: words[name] for name in first}
+    # Keys stay first; columns without any value are the first to be left out.
+    names.sort(key=lambda name: name not in first and not any(columns[name]))
     left = width + _GAP
     fitting: list[str] = []
     for name in names:
@@ -250,7 +256,7 @@ def _draw_columns(
     for cells in zip(*columns.values(), strict=True):
         # Text objects: markup inside stored values stays plain text.
         lines = (
-            Text("\n".join(_wrap(cell, widths[name])), _choose_style(name, cell))
+            Text("\n".join(_wrap(cell, widths[name], _MOST_LINES)), _choose_style(name, cell))
             for name, cell in zip(columns, cells, strict=True)
         )
         drawn.add_row(*lines)
@@ -276,7 +282,7 @@ def _draw_records(
         block.add_column(no_wrap=True, width=min(longest, width // 2))
         block.add_column(overflow="fold")
         for name in names:
-            cell = _format_for_terminal(row[name], _RECORD_CHARACTERS)
+            cell = _format_for_terminal(row[name])
             lines = _wrap(cell, max(width - longest - _GAP, 8))
             block.add_row(Text(headers[name]), Text("\n".join(lines), _choose_style(name, cell)))
         blocks += [Rule(Text(str(number)), align="left", style=""), block]
@@ -293,8 +299,10 @@ def _choose_style(name: str, cell: str) -> str:
     return _STYLES.get(cell, "") if name in _STATUS_COLUMNS else ""
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int, most: int | None = None) -> list[str]:
     """Return the lines of a cell: whole words, and names broken behind "_", "/" and ",".
+
+    most: Number of lines after which the text is cut.
 
     >>> _wrap("compile_reduce_overhead", 16), _wrap("two words", 6)
     (['compile_reduce_', 'overhead'], ['two', 'words'])
@@ -309,12 +317,13 @@ def _wrap(text: str, width: int) -> list[str]:
             lines[-1] += word
             continue
         lines += chop_cells(word, width) if cell_len(word.rstrip()) > width else [word]
-    return [line.rstrip() for line in lines if line.strip()] or [""]
+    lines = [line.rstrip() for line in lines if line.strip()] or [""]
+    if most is not None and len(lines) > most:
+        lines = [*lines[: most - 1], f"{chop_cells(lines[most - 1], width - 1)[0]}…"]
+    return lines
 
 
-def _format_for_terminal(
-    value: object, characters: int = SHOWN_CHARACTERS, *, is_narrow: bool = False
-) -> str:
+def _format_for_terminal(value: object, *, is_narrow: bool = False) -> str:
     """Return a cell as `format_cell` does; lists without quotes, and shorter if it is narrow."""
     if isinstance(value, list):
         value = ", ".join(map(str, cast("list[object]", value)))
@@ -328,7 +337,7 @@ def _format_for_terminal(
                 return value[:8]
             if _UUID.fullmatch(value):
                 return value[:13]  # its milliseconds
-    return format_cell(value, characters)
+    return format_cell(value, _TERMINAL_CHARACTERS)
 
 
 def format_cell(value: object, characters: int = SHOWN_CHARACTERS) -> str:
