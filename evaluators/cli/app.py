@@ -96,7 +96,7 @@ _EvaluatorName: TypeAlias = Annotated[
 ]
 _Workers: TypeAlias = Annotated[
     int,
-    Parameter(help="Number of judges on the CPU or on each GPU, each with its own cores."),
+    Parameter(help="Number of judges on the CPU, each with its own cores, or on each GPU."),
 ]
 _RayAddress: TypeAlias = Annotated[
     str | None,
@@ -200,8 +200,8 @@ def run(
         cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU
         if there is none. Spare cores compile kernels ahead for GPUs.
     workers
-        Number of judges on the CPU or on each GPU, each with its own cores. Those of a GPU
-        share its memory, and only one of them times a kernel at a time.
+        Number of judges on the CPU, each with its own cores, or on each GPU. Those of a GPU
+        share its memory, and only one of them times a kernel at a time, on cores kept for that.
     limit
         Give at most N verdicts: one per kernel and precision.
     contended
