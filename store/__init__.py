@@ -10,7 +10,7 @@
 [{'name': 'me', 'kind': 'person'}]
 """
 
-# What is imported for type checkers is what the room exports.
+# What is imported for type checkers is what the room exports, loaded on first use.
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
@@ -20,6 +20,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from store import errors, faults, ids
+from store.exports import load_lazily
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,27 +47,6 @@ if TYPE_CHECKING:
     from store.writing.writer import RunRecord, Writer, make_end, make_run, record_run
 
 __version__ = "0.7.0"
-
-_HOMES = {
-    "store.code": ("constant_answers", "cuda_facts", "languages", "python_syntax"),
-    "store.code.completion": ("ParsedCompletion", "clean_text", "parse_completion"),
-    "store.code.features": ("extract_features",),
-    "store.dossier.pages": ("find_kernel", "find_task"),
-    "store.hub": ("viewer",),
-    "store.importers.reading.pieces": ("run_import",),
-    "store.bounds": ("QueryLimits",),
-    "store.lake.location": ("Location",),
-    "store.lake.reader": ("Lake",),
-    "store.lake.result": ("Result",),
-    "store.lake.sql_files": (
-        "list_views", "read_description", "read_sql", "read_statement", "read_view",
-    ),
-    "store.schema": ("catalog",),
-    "store.writing.bundle": ("Bundle", "conform"),
-    "store.writing.writer": ("RunRecord", "Writer", "make_end", "make_run", "record_run"),
-}  # fmt: skip
-"""The modules that define public names, and the packages of public modules."""
-
 
 def open(
     url: str | None = None,
@@ -132,12 +112,4 @@ def describe_version() -> str:
     return __version__ if answer.returncode else f"{__version__}+g{answer.stdout.strip()}"
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name on first use, so that `import store` stays free of DuckDB and Arrow."""
-    import importlib
-
-    for home, names in _HOMES.items():
-        if name in names:
-            module = importlib.import_module(home)
-            return getattr(module, name, None) or importlib.import_module(f"{home}.{name}")
-    raise AttributeError(name)
+__getattr__ = load_lazily(__name__, __file__)

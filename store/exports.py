@@ -25,6 +25,8 @@ def load_lazily(room: str, file: str) -> Callable[[str], object]:
     def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {room!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(homes[name]), name)
+        home = importlib.import_module(homes[name])
+        # A name is what its module defines, or a module of its package.
+        return getattr(home, name, None) or importlib.import_module(f"{homes[name]}.{name}")
 
     return load

@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -68,53 +68,28 @@ def workload_id(task: str, axes: str = "{}", dtype: str | None = None) -> str:
     return content_id("workload", task, json.dumps(json.loads(axes), sort_keys=True), dtype)
 
 
-def _compute_task_id(kind: str | None, code: str) -> str | None:
-    # Only one text with each normal form is stored.
-    return task_id(code) if code == normalize(code) else None
-
-
-def _hash_text(kind: str | None, text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _compute_kernel_id(
-    kind: str | None,
-    code: str,
-    path: str,
-    entry_point: str,
-    other_files: Sequence[Mapping[str, str]] | None,
-    build_flags: Sequence[str] | None,
-) -> str | None:
-    files = {path: code}
-    for other in other_files or ():
-        if other["path"] in files:
-            return None  # which of the two would be built?
-        files[other["path"]] = other["code"]
-    return kernel_id(files, path, entry_point, build_flags or ())
-
-
-def _compute_workload_id(kind: str | None, task: str, axes: str, dtype: str | None) -> str:
-    return workload_id(task, axes, dtype)
-
-
-def _hash_parts(kind: str | None, *parts: object) -> str:
-    return content_id(kind, *(None if part is None else str(part) for part in parts))
-
-
-FORMS: Mapping[str, Callable[..., str | None]] = {
-    "task": _compute_task_id,
-    "text": _hash_text,
-    "kernel": _compute_kernel_id,
-    "workload": _compute_workload_id,
-    "parts": _hash_parts,
-}
-"""The forms of ids that catalog.yaml can name, each with a function of its `kind` and columns."""
+FORMS = ("task", "text", "kernel", "workload", "parts")
+"""The forms of ids that catalog.yaml can name."""
 
 
 def compute_row_id(form: str, kind: str | None, values: Sequence[Any]) -> str | None:
     """Return the id that a row with these values must have, or None if no id is valid."""
     try:
-        return FORMS[form](kind, *values)
+        if form == "task":
+            (code,) = values
+            # Only one text with each normal form is stored.
+            return task_id(code) if code == normalize(code) else None
+        if form == "text":
+            return hashlib.sha256(values[0].encode()).hexdigest()
+        if form == "kernel":
+            code, path, entry_point, other_files, build_flags = values
+            others = {other["path"]: other["code"] for other in other_files or ()}
+            if len({path, *others}) <= len(other_files or ()):
+                return None  # which of two files with one path would be built?
+            return kernel_id({**others, path: code}, path, entry_point, build_flags or ())
+        if form == "workload":
+            return workload_id(*values)
+        return content_id(kind, *(None if part is None else str(part) for part in values))
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
         return None  # not values of the columns' types, or JSON that cannot be read
 

@@ -7,10 +7,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -21,7 +20,6 @@ from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import yaml
 
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
@@ -158,16 +156,17 @@ class Table(TableFields, frozen=True, kw_only=True, dict=True):
         return f"CREATE TABLE {qualified_name} ({columns})"
 
 
-_ARROW_TYPES: dict[str, Callable[[], pa.DataType]] = {
-    "VARCHAR": lambda: _arrow().string(),
-    "BOOLEAN": lambda: _arrow().bool_(),
-    "INTEGER": lambda: _arrow().int32(),
-    "BIGINT": lambda: _arrow().int64(),
-    "FLOAT": lambda: _arrow().float32(),
-    "DOUBLE": lambda: _arrow().float64(),
-    "DATE": lambda: _arrow().date32(),
-    "TIMESTAMPTZ": lambda: _arrow().timestamp("us", tz="UTC"),
+_ARROW_TYPES = {
+    "VARCHAR": "string",
+    "BOOLEAN": "bool_",
+    "INTEGER": "int32",
+    "BIGINT": "int64",
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "DATE": "date32",
+    "TIMESTAMPTZ": "timestamp",
 }
+"""The types that a column or a part of one can have, with Arrow's names."""
 
 
 def check_type(type_name: str) -> None:
@@ -183,14 +182,19 @@ def check_type(type_name: str) -> None:
 
 def to_arrow_type(type_name: str) -> pa.DataType:
     """Return the Arrow type of a DuckDB type of the catalog; raises CatalogError for others."""
+    # Imported on first use, because its threads would prevent a process from entering a user
+    # namespace.
+    import pyarrow as pa
+
     kind, parts = _split_type(type_name)
     if kind == "list":
-        return _arrow().list_(to_arrow_type(parts["element"]))
+        return pa.list_(to_arrow_type(parts["element"]))
     if kind == "struct":
-        fields = [_arrow().field(name, to_arrow_type(part)) for name, part in parts.items()]
-        return _arrow().struct(fields)
+        return pa.struct([pa.field(name, to_arrow_type(part)) for name, part in parts.items()])
     check_type(type_name)
-    return _ARROW_TYPES[type_name]()
+    if type_name == "TIMESTAMPTZ":
+        return pa.timestamp("us", tz="UTC")
+    return getattr(pa, _ARROW_TYPES[type_name])()
 
 
 def _split_type(type_name: str) -> tuple[str, dict[str, str]]:
@@ -202,14 +206,6 @@ def _split_type(type_name: str) -> tuple[str, dict[str, str]]:
         fields = [field.split() for field in struct[1].split(",")]
         return "struct", {name: kind for name, kind in fields}
     return "simple", {"": type_name}
-
-
-def _arrow() -> ModuleType:
-    # Imported on first use, because its threads would prevent a process from entering a user
-    # namespace.
-    import pyarrow as pa
-
-    return pa
 
 
 SENSITIVITIES = ("public", "pseudonymous", "private")
@@ -348,21 +344,12 @@ def _parse(file: Path, _modified: int) -> Catalog:
             f"{file} is not a catalog: byte {error.start + 1} is not UTF-8", _SHAPE
         ) from error
     except yaml.YAMLError as error:
-        raise CatalogError(
-            f"{file} is not a catalog: it is not YAML; {_describe_yaml_error(error)}", _SHAPE
-        ) from error
+        said = " ".join(str(error).split())
+        if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark) is not None:
+            said = ", ".join(filter(None, [error.context, error.problem]))
+            said = f"line {mark.line + 1}, column {mark.column + 1}: {said}"
+        raise CatalogError(f"{file} is not a catalog: it is not YAML; {said}", _SHAPE) from error
     return _build_catalog(document, str(file))
-
-
-def _describe_yaml_error(error: yaml.YAMLError) -> str:
-    """Return what a YAML parser reports, with the line and column."""
-    import yaml
-
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        said = ", ".join(filter(None, [error.context, error.problem]))
-        return f"line {mark.line + 1}, column {mark.column + 1}: {said}"
-    return " ".join(str(error).split())
 
 
 def read_definition(definition: str, origin: str) -> Catalog:
@@ -417,9 +404,9 @@ def _read_part(part: object, kind: type[_T], place: str) -> _T:
         return msgspec.convert(part, kind)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).replace("`", "").partition(" - at $")
-        reason = _MISMATCH.sub(
-            lambda kinds: f"is {_name_kind(kinds[2])}, not {_name_kind(kinds[1])}", reason
-        )
+        if (mismatch := _MISMATCH.search(reason)) is not None:
+            wanted, given = (_KINDS.get(kind, f"a {kind}") for kind in mismatch.groups())
+            reason = reason.replace(mismatch[0], f"is {given}, not {wanted}")
         reason = reason.replace("Object missing required field", "has no")
         reason = reason.replace("Object contains unknown field", "has an unknown field")
         if reason.endswith(", not a text") and not reason.startswith("is empty"):
@@ -427,10 +414,6 @@ def _read_part(part: object, kind: type[_T], place: str) -> _T:
         inner = re.sub(r"\.(?=\w)", ": ", path.removeprefix("."))
         subject = ": ".join(filter(None, [place, inner])) or "it"
         raise ValueError(f"{subject} {reason}") from error
-
-
-def _name_kind(kind: str) -> str:
-    return _KINDS.get(kind, f"a {kind}")
 
 
 def _remove_descriptions(part: object) -> object:
