@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.7.0"
 
+
 def open(
     url: str | None = None,
     at: str | int | None = None,

@@ -18,7 +18,7 @@ from evaluators.service.server import LakeReads
 from store.dossier import pages
 from store.dossier.pages import read_task_names
 from store.errors import UnknownName
-from store.importers.reading import pieces, programs
+from store.importers.reading import pieces
 
 OLD, NEW, OTHER, UNNAMED = (b.task(name) for name in ("old", "new", "other", "unnamed"))
 HEXADECIMAL = OTHER["task_id"][:6]
@@ -74,7 +74,7 @@ def audit(url: str, wanted: str) -> str:
 
 def name_in_import(url: str, wanted: str) -> str | None:
     with store.open(url) as lake:
-        config = programs.SearchOrigin(task=wanted)
+        config = pieces.SearchOrigin(task=wanted)
         return pieces.Import(lake, "shinka", config).task_id
 
 

@@ -285,7 +285,7 @@ def fill_lake(
 def make_bundle(split: Split, kernels: Iterable[GridKernel]) -> store.Bundle:
     """Return tasks and kernels of a split, as an importer writes them."""
     from store.importers.generated import HELD_OUT, LICENSE, SUITE_REVISION, Config
-    from store.importers.reading.rows import BundleRows
+    from store.importers.reading.pieces import BundleRows
 
     rows = BundleRows(
         source=SUITE,

@@ -23,8 +23,6 @@ from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.importers.reading import flashinfer, pieces, sources
-from store.importers.reading.programs import ProgramRows, SearchOrigin
-from store.importers.reading.rows import BundleRows
 
 NAME = "accelopt"
 RESULTS, PLANS = "executor_results.json", "planner_results.json"
@@ -33,7 +31,7 @@ _PLAN = re.compile(r"plan_([0-9]{1,6})_([0-9]{1,6})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(SearchOrigin):
+class Config(pieces.SearchOrigin):
     policy: AuthorOption = NAME
 
 
@@ -63,7 +61,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     documents = [*ordered, *plans, *solutions.values()]
     yield from reading.read(
         [pieces.open_documents(RESULTS, documents, folder, parse)],
-        lambda: partial(_add, ProgramRows(reading, NAME, "kernel")),
+        lambda: partial(_add, pieces.ProgramRows(reading, NAME, "kernel")),
     )
 
 
@@ -115,7 +113,7 @@ def _load(
     return flashinfer.parse_solution(pieces.parse_document(file, folder))
 
 
-def _add(programs: ProgramRows, rows: BundleRows, row: Fields) -> None:
+def _add(programs: pieces.ProgramRows, rows: pieces.BundleRows, row: Fields) -> None:
     """Add a candidate, and before it the first baseline of its case, the attempt with its code."""
     case, at = row.require_text("case"), row.moment("at")
     kernel_id = _add_kernel(programs, rows, row.values.get("solution"), row.code("body"))
@@ -148,7 +146,10 @@ def _add(programs: ProgramRows, rows: BundleRows, row: Fields) -> None:
 
 
 def _add_kernel(
-    programs: ProgramRows, rows: BundleRows, solution: flashinfer.Solution | None, code: str | None
+    programs: pieces.ProgramRows,
+    rows: pieces.BundleRows,
+    solution: flashinfer.Solution | None,
+    code: str | None,
 ) -> str | None:
     if solution is not None:
         return rows.add_kernel(

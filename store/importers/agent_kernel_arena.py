@@ -24,7 +24,6 @@ from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 
 NAME = "agent-kernel-arena"
 RESULT, TASK = "task_result.yaml", "config.yaml"
@@ -108,7 +107,7 @@ def _parse(file: Path, folder: Path) -> Iterator[Fields]:
     yield Fields(values=values, where=str(file))
 
 
-def _add(gpu: str | None, rows: BundleRows, result: Fields) -> None:
+def _add(gpu: str | None, rows: pieces.BundleRows, result: Fields) -> None:
     problem, gpu = result.require_text("task_name"), gpu or result.text("gpu")
     match = _AGENT.search(result.text("optimization_summary") or "")
     agent = match[1] if match else result.text("agent") or "unknown"

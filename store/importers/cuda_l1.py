@@ -29,7 +29,6 @@ from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows, decide_splits
 
 NAME = "cuda-l1"
 IMPORTER_VERSION = 2
@@ -102,7 +101,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                     raise row.refuse(name, "a speedup above 0")
 
         def add(
-            rows: BundleRows,
+            rows: pieces.BundleRows,
             origin: str = origin,
             released: list[Fields] = released,
             file: Path = file,
@@ -131,7 +130,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             rows.add("policies", (POLICY,), policy)
             for row in released:
                 _add(rows, row, family, gpu)
-            rows.add_splits(decide_splits(SUITE, set(family.values()), lake))
+            rows.add_splits(pieces.decide_splits(SUITE, set(family.values()), lake))
             # Files share most of their texts, and an earlier file is stored before the next.
             kernels = rows.tables.get("kernels", {})
             rows.tables["kernels"] = {k: row for k, row in kernels.items() if k not in before}
@@ -171,7 +170,7 @@ def _read_levels(file: Path, root: Path) -> Iterator[Fields]:
             yield Fields(values={**task.values, **stated}, where=where).without("", "None")
 
 
-def _add(rows: BundleRows, row: Fields, families: dict[str, str], gpu: str) -> None:
+def _add(rows: pieces.BundleRows, row: Fields, families: dict[str, str], gpu: str) -> None:
     reference, level = row.require_code("ref_code"), row.require_whole("level_id")
     problem_id, code = row.require_whole("task_id"), row.code("custom_code")
     numbers = {baseline: row.number(name) for name, baseline in SCORES.items()}
@@ -196,16 +195,16 @@ def _add(rows: BundleRows, row: Fields, families: dict[str, str], gpu: str) -> N
         level=level,
         problem_id=problem_id,
     )
-    attempt = Attempt(policy=POLICY, task_id=task_id)
+    attempt = pieces.Attempt(policy=POLICY, task_id=task_id)
     if code is not None:
-        kernel_id = rows.add_kernel({ENTRY_PATH: code})
+        kernel_id = rows.add_kernel({pieces.ENTRY_PATH: code})
         attempt = rows.add_attempt(
             [task_id, kernel_id], policy=POLICY, task_id=task_id, kernel_id=kernel_id
         )
     kernel_id = attempt.kernel_id
     baseline_kernels = {
         # The baselines are written as the reference is: their class is Model.
-        baseline: rows.add_kernel({ENTRY_PATH: baseline_code}, entry_point="Model")
+        baseline: rows.add_kernel({pieces.ENTRY_PATH: baseline_code}, entry_point="Model")
         for baseline, column in BASELINE_CODES.items()
         if (baseline_code := row.code(column)) is not None
     }

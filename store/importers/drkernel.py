@@ -20,7 +20,6 @@ from store.errors import ImportFailed
 from store.foreign.text_files import Fields
 from store.importers.kernelbook import adapt_task
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import Attempt, BundleRows
 
 NAME = "drkernel"
 POLICY = "drkernel-coldstart"
@@ -60,7 +59,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         )
 
 
-def _add_prompt(config: Config, rows: BundleRows, row: Fields) -> None:
+def _add_prompt(config: Config, rows: pieces.BundleRows, row: Fields) -> None:
     about = row.inner("extra_info")
     code = row.inner("reward_model").code("ground_truth")
     entry_point = about.text("entry_point") or "Model"
@@ -78,14 +77,14 @@ def _add_prompt(config: Config, rows: BundleRows, row: Fields) -> None:
     rows.add_prompt(_read_messages(row, "prompt"), task_id, config.purpose)
 
 
-def _add_dialogue(config: Config, rows: BundleRows, row: Fields) -> None:
+def _add_dialogue(config: Config, rows: pieces.BundleRows, row: Fields) -> None:
     """Add the attempts of a dialogue, each with the messages before it as its prompt."""
     uuid = f"coldstart-{row.require_whole('uuid')}"
     task_id = rows.add_suite_task(
         row.code("original_python_code"), suite=NAME, revision=config.source_revision, name=uuid
     )
     messages = _read_messages(row, "messages")
-    attempts: list[Attempt] = []
+    attempts: list[pieces.Attempt] = []
     for at, message in enumerate(messages):
         if message["role"] != "assistant":
             continue

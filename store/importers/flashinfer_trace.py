@@ -20,7 +20,6 @@ from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import flashinfer, pieces, sources
-from store.importers.reading.rows import BundleRows, decide_splits
 
 NAME = "flashinfer-trace"
 EVALUATOR = "flashinfer-bench"
@@ -77,14 +76,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 trace = flashinfer.parse_trace(fields, dataset.keys())
                 dataset[trace.definition].traces.append(trace)
                 dataset[trace.definition].hashes.append(content_id(line))
-    splits = decide_splits(NAME, [one.definition.op_type for one in dataset.values()], lake)
+    splits = pieces.decide_splits(NAME, [one.definition.op_type for one in dataset.values()], lake)
     reading = pieces.Import(
         *(lake, NAME, config),
         source_revision=config.source_revision or sources.git_head(root) or "unknown",
     )
     for name, parts in dataset.items():
 
-        def add(rows: BundleRows, parts: _Parts = parts) -> None:
+        def add(rows: pieces.BundleRows, parts: _Parts = parts) -> None:
             of_trace = flashinfer.TraceRows(
                 rows, parts.definition, EVALUATOR, config.evaluator_version
             )

@@ -21,7 +21,6 @@ from store.errors import ImportFailed
 from store.generated.writing import families as families_module
 from store.generated.writing.texts import Task, TeacherKernel, describe_kernel
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 
 NAME = "generated"
 IMPORTER_VERSION = 1
@@ -103,7 +102,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             texts.append((family + side, task.code.encode()))
             texts += [(_path(family, kernel), kernel.code.encode()) for kernel in kernels]
 
-        def add(rows: BundleRows, picked: list[_Picked] = picked) -> None:
+        def add(rows: pieces.BundleRows, picked: list[_Picked] = picked) -> None:
             for family in sorted({family for family, _, _ in picked}):
                 split = "test" if config.held_out else families_module.load_family(family).SPLIT
                 rule = HELD_OUT_RULE if config.held_out else RULE
@@ -126,7 +125,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _add_task(
-    rows: BundleRows, family: str, side: str, task: Task, kernels: list[TeacherKernel]
+    rows: pieces.BundleRows, family: str, side: str, task: Task, kernels: list[TeacherKernel]
 ) -> None:
     task_id = rows.add_task(task.code)
     # Named after its text, so that no two seeds give one name to different tasks.

@@ -19,8 +19,6 @@ import store
 from store.commandline.members import AuthorOption
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-from store.importers.reading.programs import ProgramRows, SearchOrigin
-from store.importers.reading.rows import BundleRows
 
 NAME = "k-search"
 SOLUTIONS, WORLD_MODEL = "solution_db.jsonl", "world_model.json"
@@ -33,7 +31,7 @@ _CUDA_FILES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(SearchOrigin):
+class Config(pieces.SearchOrigin):
     policy: AuthorOption = NAME
     entry_point: str = "run"
     """Function that the solutions define."""
@@ -64,7 +62,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         yield from reading.read(
             [solutions],
             lambda nodes=nodes: partial(
-                _add, ProgramRows(reading, NAME, config.entry_point), nodes
+                _add, pieces.ProgramRows(reading, NAME, config.entry_point), nodes
             ),
         )
 
@@ -98,9 +96,9 @@ def _read_world_model(file: Path) -> dict[str, tuple[str | None, str | None]]:
 
 
 def _add(
-    programs: ProgramRows,
+    programs: pieces.ProgramRows,
     nodes: dict[str, tuple[str | None, str | None]],
-    rows: BundleRows,
+    rows: pieces.BundleRows,
     row: Fields,
 ) -> None:
     identity, problem = row.require_text("solution_id"), row.require_text("definition")

@@ -21,8 +21,6 @@ from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-from store.importers.reading.programs import ProgramOrigin, ProgramRows
-from store.importers.reading.rows import BundleRows
 
 NAME = "kernelagent"
 DATABASE, PROBLEM, RESULT = "program_database.json", "problem.txt", "result.json"
@@ -32,7 +30,7 @@ _WORKER = re.compile(r"worker_([0-9]{1,6})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(ProgramOrigin):
+class Config(pieces.ProgramOrigin):
     policy: AuthorOption = NAME
     entry_point: str = "kernel_function"
 
@@ -74,7 +72,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     yield from reading.read(
         files,
         lambda: partial(
-            _add, config, ProgramRows(reading, config.problem or NAME, config.entry_point)
+            _add, config, pieces.ProgramRows(reading, config.problem or NAME, config.entry_point)
         ),
     )
 
@@ -116,7 +114,9 @@ def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
     yield Fields(values=values, where=str(file))
 
 
-def _add(config: Config, programs: ProgramRows, rows: BundleRows, program: Fields) -> None:
+def _add(
+    config: Config, programs: pieces.ProgramRows, rows: pieces.BundleRows, program: Fields
+) -> None:
     if "session" in program.values:
         _add_round(config, programs, rows, program)
         return
@@ -140,7 +140,9 @@ def _add(config: Config, programs: ProgramRows, rows: BundleRows, program: Field
     )
 
 
-def _add_round(config: Config, programs: ProgramRows, rows: BundleRows, record: Fields) -> None:
+def _add_round(
+    config: Config, programs: pieces.ProgramRows, rows: pieces.BundleRows, record: Fields
+) -> None:
     session, worker = record.require_text("session"), record.require_whole("worker")
     number, problem = record.require_whole("round"), record.prose("problem")
     messages = [] if problem is None else [{"role": "user", "content": problem}]

@@ -18,7 +18,6 @@ from store.errors import ImportFailed
 from store.foreign.parquet import check_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows, decide_splits
 
 NAME = "kernelbench"
 SUITE = "kernelbench"
@@ -73,11 +72,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             code = task.require_code("code")
             sources.check_task(code, task.where)
             families[code] = task_families.classify_family(code)
-    splits = decide_splits(SUITE, families.values(), lake)
+    splits = pieces.decide_splits(SUITE, families.values(), lake)
     reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
     for name, content, tasks in groups:
 
-        def add(rows: BundleRows, tasks: list[Fields] = tasks) -> None:
+        def add(rows: pieces.BundleRows, tasks: list[Fields] = tasks) -> None:
             for task in tasks:
                 code, level = task.require_code("code"), task.require_whole("level")
                 problem_id = task.require_whole("problem_id")

@@ -24,7 +24,6 @@ from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import Attempt, BundleRows, SuiteTasks
 from store.importers.reading.sessions import SessionRows, read_claude_code
 
 log = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         raise ImportFailed(
             f"{root} holds no runs/RUN_ID/result.json", "Name the folder of the dataset."
         )
-    tasks = SuiteTasks(lake, config.suite, config.suite_revision)
+    tasks = pieces.SuiteTasks(lake, config.suite, config.suite_revision)
     left_out = 0
     files: list[pieces.SourceFile] = []
     for result in results:
@@ -108,7 +107,11 @@ def _parse(file: Path, root: Path, annotation: Path) -> Iterator[Fields]:
 
 
 def _add(
-    tasks: SuiteTasks, default_gpu: str, sessions: SessionRows, rows: BundleRows, record: Fields
+    tasks: pieces.SuiteTasks,
+    default_gpu: str,
+    sessions: SessionRows,
+    rows: pieces.BundleRows,
+    record: Fields,
 ) -> None:
     """Add a record of a run: its result, then the steps of its transcript."""
     if "session" in record.values:
@@ -134,7 +137,7 @@ def _add(
         _annotate(rows, attempt, note)
 
 
-def _annotate(rows: BundleRows, attempt: Attempt, note: Fields) -> None:
+def _annotate(rows: pieces.BundleRows, attempt: pieces.Attempt, note: Fields) -> None:
     verdict = note.text("verdict")
     if verdict not in _VERDICTS:
         raise note.refuse("verdict", " or ".join(_VERDICTS))

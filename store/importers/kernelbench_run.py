@@ -25,7 +25,6 @@ from store.foreign.text_files import Fields, clean, read_figure
 from store.ids import content_id
 from store.importers.kernelbench import split_stem
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import Attempt, BundleRows, gpu_name
 from store.schema.baselines import Baseline as BaselineName
 from store.schema.baselines import list_baselines
 
@@ -140,7 +139,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     if source_revision is None and verdicts:
         source_revision = f"sha256:{sources.digest([(RESULTS, verdicts)])[:16]}"
 
-    def add(rows: BundleRows) -> str:
+    def add(rows: pieces.BundleRows) -> str:
         rows.add_policy(policy, "model")
         baseline = None
         if config.baseline is not None:
@@ -197,10 +196,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _add_verdict(
-    rows: BundleRows,
+    rows: pieces.BundleRows,
     config: Config,
     baseline: Baseline | None,
-    attempt: Attempt,
+    attempt: pieces.Attempt,
     sample: _Sample,
     entry: Entry,
 ) -> None:
@@ -218,7 +217,10 @@ def _add_verdict(
     )
     if entry.latency_ms is None:
         return
-    gpu, where = gpu_name(entry.hardware), f"problem {sample.problem_id}, sample {sample.sample_id}"
+    gpu, where = (
+        pieces.gpu_name(entry.hardware),
+        f"problem {sample.problem_id}, sample {sample.sample_id}",
+    )
     figures: list[tuple[str, str | None, float, str]] = [
         ("latency_ms", None, entry.latency_ms, where)
     ]

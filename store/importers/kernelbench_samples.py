@@ -25,7 +25,6 @@ from store.errors import ImportFailed
 from store.foreign.text_files import Fields
 from store.importers.kernelbench_run import parse_entry
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import Attempt, BundleRows, SuiteTasks
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             "the tasks later: import them first, with `store import kernelbench`.",
             revision,
         )
-    tasks = SuiteTasks(lake, SUITE, revision if known else None)
+    tasks = pieces.SuiteTasks(lake, SUITE, revision if known else None)
     source = "ScalingIntelligence/kernelbench-samples"
     yield from pieces.Import(lake, NAME, config, source=source).read(
         (
@@ -112,14 +111,14 @@ def _parse(file: Path, root: Path) -> Iterable[Fields]:
     yield Fields(values=about, where=str(file), size=document.size)
 
 
-def _add(tasks: SuiteTasks, rows: BundleRows, sample: Fields) -> None:
+def _add(tasks: pieces.SuiteTasks, rows: pieces.BundleRows, sample: Fields) -> None:
     """Add a sample: one attempt, or one per turn of a log."""
     level, problem = sample.require_whole("level"), sample.require_whole("problem")
     number, model = sample.require_whole("sample"), sample.require_text("model")
     subset = sample.require_text("subset")
     task_id = tasks.find_number(level, problem)
     policy = model.rpartition("/")[2]
-    before: Attempt | None = None
+    before: pieces.Attempt | None = None
     for turn in sample.list("turns"):
         code = turn.code("kernel_code" if sample.values["is_log"] else "kernel")
         place = [subset, model, str(level), str(problem), str(number), turn.text("turn") or ""]

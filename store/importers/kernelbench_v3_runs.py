@@ -22,7 +22,6 @@ from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.importers.kernelbench import split_stem
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows, SuiteTasks
 
 NAME = "kernelbench-v3-runs"
 RESULTS = "results.csv"
@@ -56,7 +55,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     if not file.is_file():
         raise ImportFailed(f"{given} holds no {RESULTS}", "Name the folder of the dataset.")
     solutions = sorted((root / "solutions").glob("*"))
-    tasks = SuiteTasks(lake, "kernelbench", config.suite_revision)
+    tasks = pieces.SuiteTasks(lake, "kernelbench", config.suite_revision)
     parse = partial(_parse, root=root)
     yield from pieces.Import(lake, NAME, config, source="Infatoshi/kernelbench-v3-runs").read(
         [pieces.open_documents(RESULTS, [file, *solutions], root, parse)],
@@ -84,7 +83,7 @@ def _parse(file: Path, root: Path) -> Iterator[Fields]:
         yield Fields(values={**row.values, "code": code}, where=row.where)
 
 
-def _add(tasks: SuiteTasks, rows: BundleRows, row: Fields) -> None:
+def _add(tasks: pieces.SuiteTasks, rows: pieces.BundleRows, row: Fields) -> None:
     model, gpu, problem = (row.require_text(name) for name in ("model", "gpu", "problem"))
     level, named = row.require_whole("level"), split_stem(problem.removesuffix(".py"))
     code = row.code("code")

@@ -22,7 +22,6 @@ from typing import Any, cast
 import store
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 
 NAME = "kernelbook"
 POLICY = "torch-inductor"
@@ -106,7 +105,7 @@ def _rename_model(code: str) -> str:
     return "".join(lines)
 
 
-def _add(config: Config, rows: BundleRows, row: Fields) -> None:
+def _add(config: Config, rows: pieces.BundleRows, row: Fields) -> None:
     stated = row.values.get("licenses")
     if isinstance(stated, list):
         # All licenses of a row apply.

@@ -23,7 +23,6 @@ import store
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 
 NAME = "kernelbot"
 RECIPROCITY = "LicenseRef-GPU-MODE-Researcher-Reciprocity-2026-06-09"
@@ -56,7 +55,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     )
 
 
-def _add(rows: BundleRows, row: Fields) -> None:
+def _add(rows: pieces.BundleRows, row: Fields) -> None:
     submission = row.require_whole("submission_id")
     code = row.code("code")
     if code is None:

@@ -18,7 +18,6 @@ from store.commandline.members import AuthorOption
 from store.errors import ImportFailed, UnknownName
 from store.ids import content_id
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import ENTRY_PATH, BundleRows, decide_splits
 
 NAME = "kernels"
 TASK_FILE = "task.py"
@@ -56,7 +55,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         code = sources.read_text(file, root)
         sources.check_task(code, f"{file}")
         tasks.append((task, code, task_families.classify_family(code), folder))
-    splits = decide_splits(suite, [family for _, _, family, _ in tasks], lake)
+    splits = pieces.decide_splits(suite, [family for _, _, family, _ in tasks], lake)
     revision = config.source_revision or sources.git_head(root)
     reading = pieces.Import(
         *(lake, NAME, config), source_revision=revision, namespace=config.policy
@@ -66,14 +65,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         parts = [suite, revision, task, code]
         for name, files in _find_candidates(folder).items():
             texts = {inner: sources.read_text(file, root) for inner, file in files.items()}
-            if not texts[ENTRY_PATH].strip():
-                raise ImportFailed(f"{files[ENTRY_PATH]} is empty")
+            if not texts[pieces.ENTRY_PATH].strip():
+                raise ImportFailed(f"{files[pieces.ENTRY_PATH]} is empty")
             candidates[name] = texts
             for inner, text in texts.items():
                 parts += [name, inner, text]
 
         def add(
-            rows: BundleRows,
+            rows: pieces.BundleRows,
             task: str = task,
             code: str = code,
             family: str = family,
@@ -93,7 +92,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             for name, texts in candidates.items():
                 entry_point = config.entry_point
                 if entry_point == entry_points.DEFAULT:
-                    entry_point = entry_points.choose_stored(texts[ENTRY_PATH], copies=True)
+                    entry_point = entry_points.choose_stored(texts[pieces.ENTRY_PATH], copies=True)
                 source = f"{suite}/{task}/{name}"
                 kernel_id = rows.add_kernel(texts, source=source, entry_point=entry_point)
                 # The same text under two names is one kernel and one attempt.
@@ -147,13 +146,13 @@ def _find_candidates(folder: Path) -> dict[str, dict[str, Path]]:
                     for part in file.relative_to(entry).parts
                 )
             }
-            if ENTRY_PATH not in files:
+            if pieces.ENTRY_PATH not in files:
                 raise ImportFailed(
-                    f"{entry} holds no {ENTRY_PATH}", "It is the file that defines ModelNew."
+                    f"{entry} holds no {pieces.ENTRY_PATH}", "It is the file that defines ModelNew."
                 )
             name = entry.name
         elif entry.suffix == ".py":
-            name, files = entry.stem, {ENTRY_PATH: entry}
+            name, files = entry.stem, {pieces.ENTRY_PATH: entry}
         else:
             continue
         if name in candidates:

@@ -21,8 +21,6 @@ from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-from store.importers.reading.programs import ProgramOrigin, ProgramRows, list_parents_first
-from store.importers.reading.rows import BundleRows
 
 NAME = "openevolve"
 _TRACES = ("*.jsonl", "*.jsonl.gz", "*.json")
@@ -30,7 +28,7 @@ _CHECKPOINT = re.compile(r"checkpoint_([0-9]{1,9})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(ProgramOrigin):
+class Config(pieces.ProgramOrigin):
     policy: AuthorOption = NAME
 
 
@@ -88,7 +86,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 name: pieces.parse_document(file, root).text("parent_id")
                 for name, file in programs.items()
             }
-            for name in list_parents_first(parents):
+            for name in pieces.list_parents_first(parents):
                 yield pieces.parse_document(programs[name], root)
 
         opened.append(replace(documents, open=read_programs))
@@ -96,7 +94,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         opened,
         lambda: (
             _Adder(
-                ProgramRows(reading, problem, config.entry_point),
+                pieces.ProgramRows(reading, problem, config.entry_point),
                 {
                     name: partial(pieces.parse_document, file, root)
                     for name, file in programs.items()
@@ -116,18 +114,18 @@ def _is_trace(file: Path) -> bool:
 class _Adder:
     """Adds the steps of a trace, or the programs of the checkpoints."""
 
-    _programs: ProgramRows
+    _programs: pieces.ProgramRows
     _stored: dict[str, Callable[[], Fields]]
     """Reads the program of a checkpoint, by its id."""
 
-    def add(self, rows: BundleRows, record: Fields) -> None:
+    def add(self, rows: pieces.BundleRows, record: Fields) -> None:
         """Add a step of a trace or a program."""
         if "child_id" in record.values:
             self._add_step(rows, record)
         else:
             self._add_program(rows, record, record)
 
-    def _add_step(self, rows: BundleRows, step: Fields) -> None:
+    def _add_step(self, rows: pieces.BundleRows, step: Fields) -> None:
         """Add the child of a step, and before it the parent if it has not come before."""
         parent = step.require_text("parent_id")
         if not self._programs.has(parent):
@@ -155,7 +153,7 @@ class _Adder:
         self._add_program(rows, program, step, completion=step.prose("llm_response"))
 
     def _add_program(
-        self, rows: BundleRows, program: Fields, where: Fields, completion: str | None = None
+        self, rows: pieces.BundleRows, program: Fields, where: Fields, completion: str | None = None
     ) -> None:
         identity, code = program.require_text("id"), program.code("code")
         prompts = program.inner("prompts")

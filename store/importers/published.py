@@ -19,7 +19,6 @@ from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 
 NAME = "published"
 BUILT_IN = Path(__file__).with_suffix(".yaml")
@@ -42,7 +41,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     values = text_files.parse_yaml(sources.decode(data, file), str(file))
     document = Fields(values=values, where=str(file))
 
-    def add(rows: BundleRows) -> str:
+    def add(rows: pieces.BundleRows) -> str:
         policies = document.inner("policies")
         for policy_id in policies.values:
             row = {**policies.inner(policy_id).values, "policy_id": policy_id}
@@ -56,7 +55,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     yield reading.make_bundle(content, f"{NAME} {file.name}", file.name, add)
 
 
-def _add_source(rows: BundleRows, source: Fields, weakest: int) -> None:
+def _add_source(rows: pieces.BundleRows, source: Fields, weakest: int) -> None:
     """Add the figures of one source, unless it is weaker than --trust allows."""
     named, revision = source.require_text("source"), source.require_text("revision")
     trust, day = source.require_text("trust"), source.values.get("published_on")

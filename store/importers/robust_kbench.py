@@ -20,7 +20,6 @@ from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 
 NAME = "robust-kbench"
 POLICY = "robust-kbench"
@@ -69,7 +68,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     )
 
 
-def _add(gpu: str, rows: BundleRows, row: Fields) -> None:
+def _add(gpu: str, rows: pieces.BundleRows, row: Fields) -> None:
     code, task, name = row.code("Code"), row.require_text("task_name"), row.text("Kernel Name")
     problem = f"{task}/{'forward' if row.flag('forward') else 'backward'}"
     place = [problem, row.text("Batch ID") or "", row.text("Sample ID") or "", name or ""]

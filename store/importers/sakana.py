@@ -22,7 +22,6 @@ from store.commandline.members import DeviceModel
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ def _classify(task_code: str, where: str) -> str:
     return task_families.classify_family(task_code)
 
 
-def _add(gpu: str, rows: BundleRows, row: Fields) -> None:
+def _add(gpu: str, rows: pieces.BundleRows, row: Fields) -> None:
     row = row.without(*_ABSENT)
     task_code, code = row.code("PyTorch_Code_Module"), row.code("CUDA_Code")
     place = f"{row.where.rpartition(', ')[0]}, PyTorch_Code_Module"

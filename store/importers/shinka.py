@@ -19,8 +19,6 @@ from store.errors import ImportFailed
 from store.foreign import sqlite, text_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-from store.importers.reading.programs import SCORE, ProgramOrigin, ProgramRows
-from store.importers.reading.rows import BundleRows
 
 NAME = "shinka"
 TABLE = "programs"
@@ -31,7 +29,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(ProgramOrigin):
+class Config(pieces.ProgramOrigin):
     policy: AuthorOption = NAME
 
 
@@ -57,7 +55,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         yield from reading.read(
             [pieces.open_documents(None, [file], root, _parse)],
             lambda problem=problem: partial(
-                _add, ProgramRows(reading, problem, config.entry_point)
+                _add, pieces.ProgramRows(reading, problem, config.entry_point)
             ),
         )
 
@@ -72,7 +70,7 @@ def _parse(file: Path) -> Iterator[Fields]:
         yield Fields(values=row, where=where)
 
 
-def _add(programs: ProgramRows, rows: BundleRows, row: Fields) -> None:
+def _add(programs: pieces.ProgramRows, rows: pieces.BundleRows, row: Fields) -> None:
     identity = row.require_text("id")
     attempt = programs.add(
         rows,
@@ -86,6 +84,6 @@ def _add(programs: ProgramRows, rows: BundleRows, row: Fields) -> None:
     )
     quote = f"program {identity} of {programs.problem}"
     rows.add_result(attempt, row.flag("correct"), quote, gpu=programs.config.gpu)
-    score = Fields(values={SCORE: row.values["combined_score"]}, where=row.where)
+    score = Fields(values={pieces.SCORE: row.values["combined_score"]}, where=row.where)
     programs.add_metrics(rows, attempt, score, quote)
     programs.add_metrics(rows, attempt, row.inner("public_metrics"), quote)

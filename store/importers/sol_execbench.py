@@ -25,7 +25,6 @@ from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.text_files import NOTHING_STORED, Fields
 from store.importers.reading import flashinfer, pieces, sources
-from store.importers.reading.rows import BundleRows
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +134,7 @@ def _read_rows(file: Path) -> Iterator[Fields]:
             number += 1
 
 
-def _add(version: int, rows: BundleRows, problem: Fields) -> None:
+def _add(version: int, rows: pieces.BundleRows, problem: Fields) -> None:
     definition = flashinfer.parse_definition(problem.inner("definition"))
     workloads = [flashinfer.parse_workload(one) for one in problem.values["workloads"]]
     drawn = {

@@ -19,7 +19,6 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 NAME = "starter"
@@ -113,7 +112,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         texts.append((task.name, task.code.encode()))
         texts += [(f"{task.name}/{kernel.name}", kernel.code.encode()) for kernel in task.kernels]
 
-    def add(rows: BundleRows) -> None:
+    def add(rows: pieces.BundleRows) -> None:
         rows.add_policy(NAME, "person", output_terms=suite.license)
         for family, split in suite.families.items():
             row = {"suite": suite.name, "family": family, "split": split, "rule": suite.rule}
@@ -156,7 +155,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         )
 
 
-def _add_kernel(rows: BundleRows, task: Task, task_id: str, kernel: StarterKernel) -> None:
+def _add_kernel(rows: pieces.BundleRows, task: Task, task_id: str, kernel: StarterKernel) -> None:
     # The path keeps the kernel's name, which the lake stores nowhere else.
     path = f"{task.name}/{kernel.name}.py"
     kernel_id = rows.add_kernel({path: kernel.code}, entry_path=path)

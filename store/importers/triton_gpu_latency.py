@@ -21,7 +21,6 @@ import store
 from store.commandline.members import DeviceModel
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 
 NAME = "triton-gpu-latency"
 POLICY = "makora"
@@ -70,7 +69,7 @@ def split_program(program: str) -> str | None:
     return "\n".join(lines[:start]) or None
 
 
-def _add(config: Config, rows: BundleRows, row: Fields) -> None:
+def _add(config: Config, rows: pieces.BundleRows, row: Fields) -> None:
     program = row.code("x")
     if program is None:
         return

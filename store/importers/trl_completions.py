@@ -23,7 +23,6 @@ from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
 from store.foreign.text_files import clean, read_figure
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     is_any_kept = False
     for file in files:
 
-        def add(rows: BundleRows, file: Path = file) -> None:
+        def add(rows: pieces.BundleRows, file: Path = file) -> None:
             nonlocal read_rows
             rows.add_policy(policy, "model")
             names = sources.column_names(file)
@@ -115,7 +114,7 @@ class _Tasks:
 
 
 def _add(
-    rows: BundleRows,
+    rows: pieces.BundleRows,
     row: Mapping[str, Any],
     messages: list[dict[str, str]],
     task_id: str,

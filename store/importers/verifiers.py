@@ -22,7 +22,6 @@ from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.text_files import NOTHING_STORED, Fields, clean
 from store.importers.reading import pieces, sources
-from store.importers.reading.rows import BundleRows
 from store.importers.reading.sessions import MOST_TOKENS, SessionOrigin, SessionRows, read_content
 
 NAME = "verifiers"
@@ -168,7 +167,7 @@ def _read_call(call: Fields, answers: dict[str, str | None]) -> dict[str, Any]:
     }
 
 
-def _add(sessions: SessionRows, rows: BundleRows, record: Fields) -> None:
+def _add(sessions: SessionRows, rows: pieces.BundleRows, record: Fields) -> None:
     name = record.text("results_of")
     if name is None:
         sessions.add(rows, record)

@@ -20,7 +20,7 @@ from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.text_files import NOTHING_STORED, Fields, read_figure
 from store.ids import content_id
-from store.importers.reading.rows import Attempt, BundleRows
+from store.importers.reading.pieces import Attempt, BundleRows
 
 STATUSES = {
     "PASSED": ("correct", None),

@@ -34,8 +34,7 @@ from store.code.languages import find_language
 from store.foreign import text_files
 from store.foreign.text_files import Fields, clean
 from store.ids import content_id
-from store.importers.reading.pieces import TaskOrigin
-from store.importers.reading.rows import ENTRY_PATH, Attempt, BundleRows
+from store.importers.reading.pieces import ENTRY_PATH, Attempt, BundleRows, TaskOrigin
 
 MAX_OPEN_STEPS = 1_000
 MAX_OPEN_BYTES = 64 << 20
