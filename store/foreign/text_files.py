@@ -55,18 +55,18 @@ def parse_json(text: str, where: str) -> Any:
     return value
 
 
-def parse_object(text: str, where: str) -> dict[str, Any]:
+def parse_object(text: str, where: str, size: int = 0) -> Fields:
     """Return the object of a JSON text like `parse_json`; raises ImportFailed for other values."""
     value = parse_json(text, where)
     if not isinstance(value, dict):
         raise ImportFailed(
             f"{where}: an object is expected, not {type(value).__name__}", NOTHING_STORED
         )
-    return cast("dict[str, Any]", value)
+    return Fields(values=value, where=where, size=size)
 
 
-def read_lines(file: Path) -> Iterator[tuple[dict[str, Any], str, int]]:
-    """Yield the objects of a JSON Lines file with their places and sizes in bytes.
+def read_lines(file: Path) -> Iterator[Fields]:
+    """Yield the objects of a JSON Lines file.
 
     A name that ends in .gz is decompressed while it is read. Blank lines are skipped.
 
@@ -89,7 +89,7 @@ def read_lines(file: Path) -> Iterator[tuple[dict[str, Any], str, int]]:
                 raise ImportFailed(
                     f"{where} is not UTF-8 at byte {error.start}", NOTHING_STORED
                 ) from error
-            yield parse_object(text, where), where, len(line)
+            yield parse_object(text, where, len(line))
 
 
 def open_bytes(file: Path) -> IO[bytes]:
@@ -140,7 +140,7 @@ def _check_depth(value: Any, where: str) -> None:
 MAX_CHARACTERS = 4 << 20
 
 
-def parse_yaml(text: str, where: str) -> dict[str, Any]:
+def parse_yaml(text: str, where: str) -> Fields:
     """Return the mapping of a YAML text.
 
     Raises ImportFailed if the text is no YAML or no mapping, has an alias or a tag of its own, is
@@ -156,7 +156,7 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
         raise ImportFailed(f"{where} is not YAML: {error}", NOTHING_STORED) from error
     if not isinstance(value, dict):
         raise ImportFailed(f"{where}: a mapping is expected", NOTHING_STORED)
-    return cast("dict[str, Any]", value)
+    return Fields(values=value, where=where)
 
 
 class _Loader(yaml.SafeLoader):

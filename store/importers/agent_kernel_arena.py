@@ -68,8 +68,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 def _list_sources(task: Path, folder: Path) -> list[Path]:
     """Return the source files of a task that are in its workspace, the target first."""
-    about = text_files.parse_yaml(sources.read_text(task, folder), str(task))
-    fields = Fields(values=about, where=str(task))
+    fields = text_files.parse_yaml(sources.read_text(task, folder), str(task))
     names: list[Any] = [fields.values.get("target_file_path")]
     others = fields.values.get("source_file_path")
     names += cast("list[Any]", others) if isinstance(others, list) else [others]
@@ -98,7 +97,7 @@ def _parse(file: Path, folder: Path) -> Iterator[Fields]:
     }
     workspace = _WORKSPACE.fullmatch(file.resolve().parents[2].name)
     values = {
-        **about,
+        **about.values,
         "files": {name: text for name, text in code.items() if text.strip()},
         "place": list(file.resolve().parts[-4:-1]),
         "gpu": workspace and workspace[1],

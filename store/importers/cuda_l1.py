@@ -87,7 +87,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         data = sources.read_bytes(file, folder)
         is_newer = b'"level_id"' in data.lstrip().partition(b"\n")[0]
         origin = LINES if is_newer else NESTED
-        released = list(_read_lines(file) if is_newer else _read_levels(file, folder))
+        lines = text_files.read_lines(file) if is_newer else _read_levels(file, folder)
+        released = [line.without("", "None") for line in lines]
         # The file's name states the GPU: h100, 3090.
         gpu = f"RTX {file.stem}" if file.stem.isdigit() else file.stem.upper()
         for row in released:
@@ -151,11 +152,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         )
 
 
-def _read_lines(file: Path) -> Iterator[Fields]:
-    for values, where, _ in text_files.read_lines(file):
-        yield Fields(values=values, where=where).without("", "None")
-
-
 def _read_levels(file: Path, root: Path) -> Iterator[Fields]:
     """Read the older form: level to a list of tasks, whose scores are texts."""
     document = pieces.parse_document(file, root)
@@ -167,7 +163,7 @@ def _read_levels(file: Path, root: Path) -> Iterator[Fields]:
             number = int(level) if level.isdecimal() else level
             stated = {"level_id": number, "score_default": score}
             where = f"{file}, level {level}, entry {place}"
-            yield Fields(values={**task.values, **stated}, where=where).without("", "None")
+            yield Fields(values={**task.values, **stated}, where=where)
 
 
 def _add(rows: pieces.BundleRows, row: Fields, families: dict[str, str], gpu: str) -> None:

@@ -107,4 +107,4 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 def _read_objects(root: Path, folder: str) -> Iterator[tuple[str, Fields]]:
     for file in sorted((root / folder).rglob("*.json")):
         text = sources.read_text(file, root)
-        yield text, Fields(values=text_files.parse_object(text, str(file)), where=str(file))
+        yield text, text_files.parse_object(text, str(file))

@@ -92,7 +92,8 @@ def _parse(file: Path, root: Path, annotation: Path) -> Iterator[Fields]:
         solution = file.with_name("solution.py")
         note = None
         if annotation.is_file():
-            note = text_files.parse_yaml(sources.read_text(annotation, root), str(annotation))
+            text = sources.read_text(annotation, root)
+            note = text_files.parse_yaml(text, str(annotation)).values
         values = {
             **about.values,
             "run": file.parent.name,

@@ -356,7 +356,7 @@ def parse_entries(text: str, file: Path) -> list[Entry]:
 
     Raises ImportFailed for anything that is not {problem: [{sample_id, compiled, correctness}]}.
     """
-    document = Fields(values=text_files.parse_object(text, f"{file}"), where=f"{file}")
+    document = text_files.parse_object(text, f"{file}")
     entries: list[Entry] = []
     for problem, value in document.values.items():
         if not re.fullmatch(r"[0-9]{1,6}", problem):
@@ -403,7 +403,7 @@ def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
             f"Add --baseline-kind: {', '.join(list_baselines())}.",
         )
     figures: dict[tuple[int, int], tuple[str, str, float]] = {}
-    document = Fields(values=text_files.parse_object(text, f"{file}"), where=f"{file}")
+    document = text_files.parse_object(text, f"{file}")
     for level in document.values:
         match = re.fullmatch(r"level_?([0-9]{1,3})", level)
         if match is None:

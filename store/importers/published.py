@@ -38,8 +38,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     """Yield one bundle for the file of figures."""
     file = path or BUILT_IN
     data = sources.read_bytes(file, file.parent)
-    values = text_files.parse_yaml(sources.decode(data, file), str(file))
-    document = Fields(values=values, where=str(file))
+    document = text_files.parse_yaml(sources.decode(data, file), str(file))
 
     def add(rows: pieces.BundleRows) -> str:
         policies = document.inner("policies")

@@ -104,8 +104,7 @@ def _read_objects(file: Path, root: Path) -> Iterator[Fields]:
     """Yield the objects of a JSON Lines file, of a JSON list, or the one object of a file."""
     if file.suffix == ".jsonl":
         sources.resolve_regular(file, root)
-        for values, where, size in text_files.read_lines(file):
-            yield Fields(values=values, where=where, size=size)
+        yield from text_files.read_lines(file)
         return
     data = sources.read_bytes(file, root)
     value = text_files.parse_json(sources.decode(data, file), str(file))

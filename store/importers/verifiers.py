@@ -60,8 +60,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 
 def _read_episodes(file: Path) -> Iterator[Fields]:
-    for values, where, size in text_files.read_lines(file):
-        episode = Fields(values=values, where=where)
+    for episode in text_files.read_lines(file):
+        size = episode.size
         for trace in episode.list("traces"):
             yield from _read_trace(trace, episode, size)
             size = 0

@@ -115,8 +115,7 @@ def read_lines(text: str, file: Path) -> Iterator[tuple[Fields, str]]:
     """Yield the objects of JSON Lines with their texts; raises ImportFailed."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            where = f"{file}, line {number}"
-            yield Fields(values=text_files.parse_object(line, where), where=where), line
+            yield text_files.parse_object(line, f"{file}, line {number}"), line
 
 
 def parse_definition(fields: Fields) -> Definition:

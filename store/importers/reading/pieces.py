@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
@@ -708,13 +708,11 @@ class SourceFile:
 def open_json_lines(file: Path, root: Path) -> SourceFile:
     """Return a JSON Lines file, which may be compressed (.jsonl.gz)."""
     sources.resolve_regular(file, root)
-
-    def records() -> Iterator[Fields]:
-        for values, where, size in text_files.read_lines(file):
-            yield Fields(values=values, where=where, size=size)
-
     return SourceFile(
-        name=name_inside(file, root), digest=hash_file(file), size=file.stat().st_size, open=records
+        name=name_inside(file, root),
+        digest=hash_file(file),
+        size=file.stat().st_size,
+        open=partial(text_files.read_lines, file),
     )
 
 
@@ -762,8 +760,7 @@ def parse_document(file: Path, root: Path) -> Fields:
     Raises ImportFailed if the file is larger or holds anything else.
     """
     data = sources.read_bytes(file, root, MAX_DOCUMENT_BYTES)
-    values = text_files.parse_object(sources.decode(data, file), str(file))
-    return Fields(values=values, where=str(file), size=len(data))
+    return text_files.parse_object(sources.decode(data, file), str(file), len(data))
 
 
 def hash_file(file: Path) -> str:

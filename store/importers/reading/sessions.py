@@ -279,8 +279,8 @@ def read_claude_code(file: Path, **known: Any) -> Iterator[Fields]:
     held = number = 0
     number_of: dict[str, int] = {}
     message_id = None
-    for values, where, size in text_files.read_lines(file):
-        line = Fields(values=values, where=where)
+    for line in text_files.read_lines(file):
+        where, size = line.where, line.size
         role = line.text("type")
         message = line.inner("message")
         if role not in ("user", "assistant") or not message.values:
@@ -362,8 +362,8 @@ def read_claude_code(file: Path, **known: Any) -> Iterator[Fields]:
 def _read_session(file: Path) -> dict[str, Any]:
     """Return what the first lines and the last line of a file state about its session."""
     about: dict[str, Any] = {"name": file.stem, "harness": HARNESS}
-    for count, (values, where, _) in enumerate(text_files.read_lines(file)):
-        line = Fields(values=values, where=where)
+    for count, line in enumerate(text_files.read_lines(file)):
+        values = line.values
         about["name"] = line.text("sessionId") or line.text("session_id") or about["name"]
         version = line.text("version") or line.text("claude_code_version")
         if version is not None:

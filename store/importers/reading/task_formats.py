@@ -160,7 +160,8 @@ def _read_kernelbench_hard(folder: Path) -> TaskFile:
     code, rule = task.code, None
     about = folder / "problem.yaml"
     if about.is_file():
-        stated = text_files.parse_yaml(_read_text(about, folder), f"{about}").get("tolerance")
+        problem = text_files.parse_yaml(_read_text(about, folder), f"{about}")
+        stated = problem.values.get("tolerance")
         if isinstance(stated, dict):
             limits = [read_figure(value, 0) for value in cast("dict[str, Any]", stated).values()]
             # One for each element type, of outputs that have only one in practice.
@@ -291,8 +292,7 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
     tolerance = dict(_ROBUST_TOLERANCE)
     config = folder / "config_forward.json"
     if config.is_file():
-        values = text_files.parse_object(_read_text(config, folder), f"{config}")
-        fields = Fields(values=values, where=f"{config}")
+        fields = text_files.parse_object(_read_text(config, folder), f"{config}")
         for kind in ("single", "multi"):
             parts = [
                 _list_objects(fields, f"{kind}_{part}_configs") or [{}]
@@ -371,9 +371,8 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
     about = folder / "task.yml"
     listed = {"task.py": folder / "task.py", "utils.py": folder / "utils.py"}
     if about.is_file():
-        values = text_files.parse_yaml(_read_text(about, folder), f"{about}")
-        fields = Fields(values=values, where=f"{about}")
-        if values.get("multi_gpu"):
+        fields = text_files.parse_yaml(_read_text(about, folder), f"{about}")
+        if fields.values.get("multi_gpu"):
             raise FlywheelError(
                 f"{about} needs several GPUs",
                 "The judge runs each kernel on one. `evaluators doctor --limits` lists what it "
