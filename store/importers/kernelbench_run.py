@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import store
 from store.commandline.members import AuthorOption
@@ -64,8 +64,7 @@ class Config(pieces.Origin):
     """Version of KernelBench's evaluator to record; 0 means that it is unknown."""
 
 
-@dataclass(frozen=True, order=True)
-class _Sample:
+class _Sample(NamedTuple):
     """Place of a kernel in a run."""
 
     level: int
@@ -146,16 +145,33 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             baseline = parse_baseline(
                 sources.decode(timed, config.baseline), config.baseline, config.baseline_kind
             )
-        by_sample = _assign_verdicts(verdicts, list(files), judged)
-        for sample, data in contents.items():
-            fitting = task_ids.get((sample.level, sample.problem_id), [])
-            if len(fitting) != 1:
+        entries = parse_entries(sources.decode(verdicts, judged), judged) if verdicts else []
+        by_place: dict[tuple[int, ...], list[_Sample]] = {}
+        for sample in files:
+            by_place.setdefault(sample[1:], []).append(sample)
+        by_sample: dict[_Sample, list[Entry]] = {}
+        for entry in entries:
+            fitting = by_place.get((entry.problem_id, entry.sample_id), [])
+            if len(fitting) > 1:
+                levels = ", ".join(str(one.level) for one in fitting)
                 raise ImportFailed(
-                    f"{files[sample].name}: level {sample.level} problem {sample.problem_id} of "
-                    f"KernelBench {revision} "
-                    + (
-                        f"has {len(fitting)} texts in the lake" if fitting else "is not in the lake"
-                    ),
+                    f"{judged}: problem {entry.problem_id} may be of level {levels}",
+                    "Give every level a run folder of its own.",
+                )
+            for sample in fitting:
+                by_sample.setdefault(sample, []).append(entry)
+        count = sum(map(len, by_sample.values()))
+        if count < len(entries):
+            lost = len(entries) - count
+            log.warning("%d of %d verdicts in %s have no kernel file", lost, len(entries), judged)
+        for sample, data in contents.items():
+            level, problem_id, sample_id = sample
+            fitting = task_ids.get((level, problem_id), [])
+            if len(fitting) != 1:
+                there = f"has {len(fitting)} texts" if fitting else "is not"
+                raise ImportFailed(
+                    f"{files[sample].name}: level {level} problem {problem_id} of KernelBench "
+                    f"{revision} {there} in the lake",
                     "Name a suite revision under which one checkout alone was imported."
                     if fitting
                     else "Import that level first: store import kernelbench CHECKOUT "
@@ -169,17 +185,54 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 prompt = sources.decode(prompts[sample], folder / f"{sample.stem}_prompt.txt")
                 messages = [{"role": "user", "content": prompt}]
             attempt = rows.add_attempt(
-                [policy, task_id, str(sample.sample_id), kernel_id],
+                [policy, task_id, str(sample_id), kernel_id],
                 policy=policy,
                 task_id=task_id,
                 kernel_id=kernel_id,
                 prompt_id=rows.add_prompt(messages, task_id),
                 group_id=content_id("group", NAME, policy, task_id),
-                sample_index=sample.sample_id,
+                sample_index=sample_id,
                 parse_error="the kernel file is empty" if kernel_id is None else None,
             )
-            for entry in by_sample[sample] if kernel_id is not None else ():
-                _add_verdict(rows, config, baseline, attempt, sample, entry)
+            place = [policy, task_id, kernel_id, str(sample_id)]
+            for entry in by_sample.get(sample, []) if kernel_id is not None else ():
+                rows.add_verdict(
+                    attempt,
+                    evaluator=EVALUATOR,
+                    evaluator_version=config.evaluator_version,
+                    gpu=entry.hardware,
+                    device_id=rows.add_device(entry.hardware, EVALUATOR),
+                    evaluation_id=content_id("evaluation", NAME, *place, entry.text),
+                    **entry.verdict(),
+                )
+                if entry.latency_ms is None:
+                    continue
+                where = f"problem {problem_id}, sample {sample_id}"
+                figures: list[tuple[str, str | None, float, str]] = [
+                    ("latency_ms", None, entry.latency_ms, where)
+                ]
+                # One timing file may mix GPUs, and a speedup compares times of one.
+                name, timed_on, mean_ms = ("", "", 0.0)
+                if baseline is not None:
+                    name, timed_on, mean_ms = baseline.figures.get(
+                        (level, problem_id), ("", "", 0.0)
+                    )
+                if baseline is not None and timed_on == entry.hardware:
+                    quote = f"level{level}/{name} in {baseline.name}: mean {mean_ms} ms, unpaired"
+                    speedup = mean_ms / entry.latency_ms
+                    figures.append(("speedup", baseline.kind, speedup, f"{quote} / {where}"))
+                gpu = pieces.gpu_name(entry.hardware)
+                for metric, kind, figure, quote in figures:
+                    rows.add_claim(
+                        attempt,
+                        metric,
+                        figure,
+                        f"{quote} in {RESULTS}: runtime {entry.latency_ms} ms on {entry.hardware}",
+                        gpu=gpu,
+                        baseline=kind,
+                        claim_id=content_id("claim", NAME, *place, gpu, metric, kind, repr(figure)),
+                        source=f"{NAME} {policy}",
+                    )
         metrics = [row["metric"] for row in rows.tables.get("claims", {}).values()]
         timed_kernels, compared = metrics.count("latency_ms"), metrics.count("speedup")
         if baseline is not None and compared < timed_kernels:
@@ -189,83 +242,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 timed_kernels,
                 baseline.name,
             )
-        return f"{len(files)} kernels, {sum(map(len, by_sample.values()))} verdicts"
+        return f"{len(files)} kernels, {count} verdicts"
 
     reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
     yield reading.make_bundle(f"{policy} {content}", f"{NAME} {policy}", policy, add)
-
-
-def _add_verdict(
-    rows: pieces.BundleRows,
-    config: Config,
-    baseline: Baseline | None,
-    attempt: pieces.Attempt,
-    sample: _Sample,
-    entry: Entry,
-) -> None:
-    """Add a verdict, its latency, and the speedup over the baseline file; runs are not paired."""
-    policy, task_id, sample_id, kernel_id = attempt.place
-    place = [policy, task_id, kernel_id, sample_id]
-    rows.add_verdict(
-        attempt,
-        evaluator=EVALUATOR,
-        evaluator_version=config.evaluator_version,
-        gpu=entry.hardware,
-        device_id=rows.add_device(entry.hardware, EVALUATOR),
-        evaluation_id=content_id("evaluation", NAME, *place, entry.text),
-        **entry.verdict(),
-    )
-    if entry.latency_ms is None:
-        return
-    gpu, where = (
-        pieces.gpu_name(entry.hardware),
-        f"problem {sample.problem_id}, sample {sample.sample_id}",
-    )
-    figures: list[tuple[str, str | None, float, str]] = [
-        ("latency_ms", None, entry.latency_ms, where)
-    ]
-    timing = baseline and baseline.figure(sample.level, sample.problem_id, entry)
-    if baseline is not None and timing is not None:
-        mean_ms, quote = timing
-        speedup = mean_ms / entry.latency_ms
-        figures.append(("speedup", baseline.kind, speedup, f"{quote} / {where}"))
-    for metric, kind, figure, quote in figures:
-        rows.add_claim(
-            attempt,
-            metric,
-            figure,
-            f"{quote} in {RESULTS}: runtime {entry.latency_ms} ms on {entry.hardware}",
-            gpu=gpu,
-            baseline=kind,
-            claim_id=content_id("claim", NAME, *place, gpu, metric, kind, repr(figure)),
-            source=f"{NAME} {policy}",
-        )
-
-
-def _assign_verdicts(
-    verdicts: bytes, samples: list[_Sample], file: Path
-) -> dict[_Sample, list[Entry]]:
-    assigned: dict[_Sample, list[Entry]] = {sample: [] for sample in samples}
-    entries = parse_entries(sources.decode(verdicts, file), file) if verdicts else []
-    by_place: dict[tuple[int, int], list[_Sample]] = {}
-    for sample in samples:
-        by_place.setdefault((sample.problem_id, sample.sample_id), []).append(sample)
-    lost = 0
-    for entry in entries:
-        fitting = by_place.get((entry.problem_id, entry.sample_id), [])
-        if len(fitting) > 1:
-            levels = ", ".join(str(sample.level) for sample in fitting)
-            raise ImportFailed(
-                f"{file}: problem {entry.problem_id} may be of level {levels}",
-                "Give every level a run folder of its own.",
-            )
-        if fitting:
-            assigned[fitting[0]].append(entry)
-        else:
-            lost += 1
-    if lost:
-        log.warning("%d of %d verdicts in %s have no kernel file", lost, len(entries), file)
-    return assigned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,16 +319,6 @@ class Baseline:
     kind: str
     figures: dict[tuple[int, int], tuple[str, str, float]]
     """(level, problem) to file name, GPU and mean in milliseconds."""
-
-    def figure(self, level: int, problem_id: int, entry: Entry) -> tuple[float, str] | None:
-        """Return mean (ms) and origin of the reference's time on the GPU of a verdict.
-
-        One timing file may mix GPUs, so each figure is compared with one of the same GPU.
-        """
-        found = self.figures.get((level, problem_id))
-        if found is None or found[1] != entry.hardware:
-            return None
-        return found[2], f"level{level}/{found[0]} in {self.name}: mean {found[2]} ms, unpaired"
 
 
 def parse_entries(text: str, file: Path) -> list[Entry]:

@@ -10,7 +10,7 @@ metrics become claims.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -92,14 +92,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         opened.append(replace(documents, open=read_programs))
     yield from reading.read(
         opened,
-        lambda: (
-            _Adder(
-                pieces.ProgramRows(reading, problem, config.entry_point),
-                {
-                    name: partial(pieces.parse_document, file, root)
-                    for name, file in programs.items()
-                },
-            ).add
+        lambda: partial(
+            _add, pieces.ProgramRows(reading, problem, config.entry_point), programs, root
         ),
     )
 
@@ -110,84 +104,87 @@ def _is_trace(file: Path) -> bool:
     return {"child_id", "parent_id", "child_metrics"} <= sources.read_first_object(file).keys()
 
 
-@dataclass(frozen=True)
-class _Adder:
-    """Adds the steps of a trace, or the programs of the checkpoints."""
+def _add(
+    programs: pieces.ProgramRows,
+    stored: dict[str, Path],
+    root: Path,
+    rows: pieces.BundleRows,
+    record: Fields,
+) -> None:
+    """Add a program of the checkpoints, or the child of a step of a trace.
 
-    _programs: pieces.ProgramRows
-    _stored: dict[str, Callable[[], Fields]]
-    """Reads the program of a checkpoint, by its id."""
+    The parent of a step comes before it, if it has not come yet.
+    """
+    if "child_id" not in record.values:
+        _add_program(programs, rows, record, record)
+        return
 
-    def add(self, rows: pieces.BundleRows, record: Fields) -> None:
-        """Add a step of a trace or a program."""
-        if "child_id" in record.values:
-            self._add_step(rows, record)
-        else:
-            self._add_program(rows, record, record)
-
-    def _add_step(self, rows: pieces.BundleRows, step: Fields) -> None:
-        """Add the child of a step, and before it the parent if it has not come before."""
-        parent = step.require_text("parent_id")
-        if not self._programs.has(parent):
-            first = {
-                "id": parent,
-                "code": step.values.get("parent_code"),
-                "metrics": step.values.get("parent_metrics"),
-                **self._load(parent),
-            }
-            self._add_program(rows, Fields(values=first, where=step.where), step)
-        child: dict[str, Any] = {
-            "id": step.require_text("child_id"),
-            "parent_id": parent,
-            "code": step.values.get("child_code"),
-            "metrics": step.values.get("child_metrics"),
-            "generation": step.values.get("generation"),
-            "timestamp": step.values.get("timestamp"),
-            "changes_description": step.values.get("child_changes_description"),
-            "prompts": {"": step.values.get("prompt") or {}},
-        }
-        if step.code("child_code") is None:
-            stored = self._load(child["id"])
-            child |= {name: stored.get(name) for name in ("code", "language") if name in stored}
-        program = Fields(values=child, where=step.where)
-        self._add_program(rows, program, step, completion=step.prose("llm_response"))
-
-    def _add_program(
-        self, rows: pieces.BundleRows, program: Fields, where: Fields, completion: str | None = None
-    ) -> None:
-        identity, code = program.require_text("id"), program.code("code")
-        prompts = program.inner("prompts")
-        prompt = next((one for name in prompts.values if (one := prompts.inner(name)).values), None)
-        messages: list[dict[str, str]] = []
-        if prompt is not None:
-            for role in ("system", "user"):
-                if (text := prompt.prose(role)) is not None:
-                    messages.append({"role": role, "content": text})
-            answers = prompt.values.get("responses")
-            if completion is None and isinstance(answers, list) and answers:
-                first = Fields(values={"answer": answers[0]}, where=prompt.where)
-                completion = first.prose("answer")
-        changes = program.prose("changes_description")
-        # A step without code must not hide the code that a later import brings.
-        place = ["program", identity] if code is not None else ["program", identity, "no code"]
-        attempt = self._programs.add(
-            rows,
-            identity,
-            place,
-            kernel_id=self._programs.add_code(rows, code, program.text("language")),
-            parent=program.text("parent_id"),
-            parse_error="the trace has no code" if code is None else None,
-            prompt_id=rows.add_prompt(messages, self._programs.reading.task_id),
-            completion=completion,
-            design=None if changes == "empty" else changes,  # what OpenEvolve writes for none
-            turn=program.whole("generation"),
-            created_at=program.moment("timestamp"),
-        )
-        quote = f"program {identity} in {Path(where.where.partition(',')[0]).name}"
-        self._programs.add_metrics(rows, attempt, program.inner("metrics"), quote)
-
-    def _load(self, identity: str) -> dict[str, Any]:
+    def load(identity: str) -> dict[str, Any]:
         """Return the values that a program of the checkpoints states; none if it is not there."""
-        read = self._stored.get(identity)
-        values = {} if read is None else read().values
+        file = stored.get(identity)
+        values = {} if file is None else pieces.parse_document(file, root).values
         return {name: value for name, value in values.items() if value not in (None, "", {})}
+
+    step, parent = record, record.require_text("parent_id")
+    if not programs.has(parent):
+        first = {
+            "id": parent,
+            "code": step.values.get("parent_code"),
+            "metrics": step.values.get("parent_metrics"),
+            **load(parent),
+        }
+        _add_program(programs, rows, Fields(values=first, where=step.where), step)
+    child: dict[str, Any] = {
+        "id": step.require_text("child_id"),
+        "parent_id": parent,
+        "code": step.values.get("child_code"),
+        "metrics": step.values.get("child_metrics"),
+        "generation": step.values.get("generation"),
+        "timestamp": step.values.get("timestamp"),
+        "changes_description": step.values.get("child_changes_description"),
+        "prompts": {"": step.values.get("prompt") or {}},
+    }
+    if step.code("child_code") is None:
+        values = load(child["id"])
+        child |= {name: values[name] for name in ("code", "language") if name in values}
+    program = Fields(values=child, where=step.where)
+    _add_program(programs, rows, program, step, completion=step.prose("llm_response"))
+
+
+def _add_program(
+    programs: pieces.ProgramRows,
+    rows: pieces.BundleRows,
+    program: Fields,
+    where: Fields,
+    completion: str | None = None,
+) -> None:
+    identity, code = program.require_text("id"), program.code("code")
+    prompts = program.inner("prompts")
+    prompt = next((one for name in prompts.values if (one := prompts.inner(name)).values), None)
+    messages: list[dict[str, str]] = []
+    if prompt is not None:
+        for role in ("system", "user"):
+            if (text := prompt.prose(role)) is not None:
+                messages.append({"role": role, "content": text})
+        answers = prompt.values.get("responses")
+        if completion is None and isinstance(answers, list) and answers:
+            first = Fields(values={"answer": answers[0]}, where=prompt.where)
+            completion = first.prose("answer")
+    changes = program.prose("changes_description")
+    # A step without code must not hide the code that a later import brings.
+    place = ["program", identity] if code is not None else ["program", identity, "no code"]
+    attempt = programs.add(
+        rows,
+        identity,
+        place,
+        kernel_id=programs.add_code(rows, code, program.text("language")),
+        parent=program.text("parent_id"),
+        parse_error="the trace has no code" if code is None else None,
+        prompt_id=rows.add_prompt(messages, programs.reading.task_id),
+        completion=completion,
+        design=None if changes == "empty" else changes,  # what OpenEvolve writes for none
+        turn=program.whole("generation"),
+        created_at=program.moment("timestamp"),
+    )
+    quote = f"program {identity} in {Path(where.where.partition(',')[0]).name}"
+    programs.add_metrics(rows, attempt, program.inner("metrics"), quote)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -51,25 +51,82 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         folder = folder.resolve().parent
     policy = config.policy or folder.resolve().name
     groups: Counter[str] = Counter()
-    read_rows = 0
+    read_rows = missing = 0
     reading = pieces.Import(lake, NAME, config)
-    tasks = _Tasks(reading)
+    known = {str(row["task_id"]) for row in lake.run("SELECT task_id FROM tasks").rows()}
+    task_of = {
+        str(row["prompt_id"]): str(row["task_id"])
+        for row in lake.run(
+            "SELECT prompt_id, task_id FROM prompts WHERE task_id IS NOT NULL "
+            "UNION SELECT prompt_id, task_id FROM dataset_rows WHERE prompt_id IS NOT NULL"
+        ).rows()
+    }
     is_any_kept = False
     for file in files:
 
         def add(rows: pieces.BundleRows, file: Path = file) -> None:
-            nonlocal read_rows
+            nonlocal read_rows, missing
             rows.add_policy(policy, "model")
             names = sources.column_names(file)
             wanted = dict.fromkeys(names, False) | dict.fromkeys(_NEEDED, True)
-            for batch in sources.read_batches(file, wanted, BUNDLE_ROWS):
-                for row in batch:
-                    place = f"{file.name}, row {read_rows}"
-                    read_rows += 1
-                    messages = _messages(row["prompt"], place)
-                    task_id = tasks.find(row.get("task_id"), messages)
-                    if task_id is not None:
-                        _add(rows, row, messages, task_id, policy, place, groups)
+            batches = sources.read_batches(file, wanted, BUNDLE_ROWS)
+            for row in (row for batch in batches for row in batch):
+                place = f"{file.name}, row {read_rows}"
+                read_rows += 1
+                messages, task_id = _messages(row["prompt"], place), row.get("task_id")
+                prompt_id = ids.prompt_id(messages)
+                if not isinstance(task_id, str) or task_id not in known:
+                    task_id = task_of.get(prompt_id, reading.task_id)
+                if task_id is None:
+                    missing += 1
+                    continue
+                # A completion is a text, or messages; those of the assistant count.
+                stated = row["completion"]
+                turns = cast("list[Any]", stated if isinstance(stated, list) else [stated])
+                if not isinstance(stated, str | list) or not all(
+                    isinstance(turn, str | dict) for turn in turns
+                ):
+                    kind = type(stated).__name__
+                    raise ImportFailed(f"{place}: completion is {kind}, no text and no messages")
+                text = "\n".join(
+                    _content(turn if isinstance(turn, str) else turn.get("content"))
+                    for turn in turns
+                    if isinstance(turn, str) or turn.get("role") == "assistant"
+                )
+                finish_reason = str(row.get("finish_reason") or "stop")
+                kernel_id, parsed = rows.parse_completion(text, finish_reason)
+                try:
+                    step = int(row["step"])
+                except (TypeError, ValueError, OverflowError):
+                    said = f"{row['step']!a:.40}"
+                    raise ImportFailed(f"{place}: step is {said}, no number") from None
+                group_id = ids.content_id("group", NAME, policy, str(step), prompt_id)
+                index = groups[group_id]
+                groups[group_id] += 1
+                attempt = rows.add_attempt(
+                    [group_id, str(index), text],
+                    policy=policy,
+                    task_id=task_id,
+                    kernel_id=kernel_id,
+                    prompt_id=rows.add_prompt(messages, task_id, "train"),
+                    group_id=group_id,
+                    sample_index=index,
+                    **parsed,
+                )
+                for name, value in row.items():
+                    raw = read_figure(value)
+                    if name in _NEEDED or name in _NO_REWARDS or raw is None:
+                        continue
+                    reward = {
+                        "run_id": rows.run_id,
+                        "generation_id": attempt.generation_id,
+                        "rule": name,
+                        "rule_version": 0,
+                        "step": step,
+                        "raw": raw,
+                        "advantage": read_figure(row.get("advantage")),
+                    }
+                    rows.add("rewards", (attempt.generation_id, name), reward)
 
         bundle = reading.make_bundle(
             f"{policy} {file.name} {pieces.hash_file(file)}",
@@ -84,93 +141,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             f"none of {read_rows} completions is of a task that the lake has",
             "Import the tasks first, or name the one that they are of with --task.",
         )
-    if tasks.missing:
-        log.warning("%d of %d completions have no known task", tasks.missing, read_rows)
-
-
-class _Tasks:
-    """Finds the task of a row."""
-
-    def __init__(self, reading: pieces.Import) -> None:
-        lake = reading.lake
-        self.missing = 0
-        self._known = {str(row["task_id"]) for row in lake.run("SELECT task_id FROM tasks").rows()}
-        self._prompts = {
-            str(row["prompt_id"]): str(row["task_id"])
-            for row in lake.run(
-                "SELECT prompt_id, task_id FROM prompts WHERE task_id IS NOT NULL "
-                "UNION SELECT prompt_id, task_id FROM dataset_rows WHERE prompt_id IS NOT NULL"
-            ).rows()
-        }
-        self._default = reading.task_id
-
-    def find(self, stated: object, messages: list[dict[str, str]]) -> str | None:
-        """Return the id of a row's task, or None if it is unknown."""
-        if isinstance(stated, str) and stated in self._known:
-            return stated
-        task_id = self._prompts.get(ids.prompt_id(messages), self._default)
-        self.missing += task_id is None
-        return task_id
-
-
-def _add(
-    rows: pieces.BundleRows,
-    row: Mapping[str, Any],
-    messages: list[dict[str, str]],
-    task_id: str,
-    policy: str,
-    place: str,
-    groups: Counter[str],
-) -> None:
-    """Add a completion with its rewards; `groups` counts those of each step and prompt."""
-    # A completion is a text, or messages; those of the assistant count.
-    stated = row["completion"]
-    turns = cast("list[Any]", stated if isinstance(stated, list) else [stated])
-    if not isinstance(stated, str | list) or not all(
-        isinstance(turn, str | dict) for turn in turns
-    ):
-        raise ImportFailed(
-            f"{place}: completion is {type(stated).__name__}, no text and no messages"
-        )
-    text = "\n".join(
-        _content(turn if isinstance(turn, str) else turn.get("content"))
-        for turn in turns
-        if isinstance(turn, str) or turn.get("role") == "assistant"
-    )
-    kernel_id, parsed = rows.parse_completion(text, str(row.get("finish_reason") or "stop"))
-    prompt_id = ids.prompt_id(messages)
-    try:
-        step = int(row["step"])
-    except (TypeError, ValueError, OverflowError):
-        raise ImportFailed(f"{place}: step is {row['step']!a:.40}, no number") from None
-    group_id = ids.content_id("group", NAME, policy, str(step), prompt_id)
-    index = groups[group_id]
-    groups[group_id] += 1
-    attempt = rows.add_attempt(
-        [group_id, str(index), text],
-        policy=policy,
-        task_id=task_id,
-        kernel_id=kernel_id,
-        prompt_id=rows.add_prompt(messages, task_id, "train"),
-        group_id=group_id,
-        sample_index=index,
-        **parsed,
-    )
-    advantage = read_figure(row.get("advantage"))
-    for name, value in row.items():
-        raw = read_figure(value)
-        if name in _NEEDED or name in _NO_REWARDS or raw is None:
-            continue
-        reward = {
-            "run_id": rows.run_id,
-            "generation_id": attempt.generation_id,
-            "rule": name,
-            "rule_version": 0,
-            "step": step,
-            "raw": raw,
-            "advantage": advantage,
-        }
-        rows.add("rewards", (attempt.generation_id, name), reward)
+    if missing:
+        log.warning("%d of %d completions have no known task", missing, read_rows)
 
 
 def _messages(value: Any, place: str) -> list[dict[str, str]]:
