@@ -100,14 +100,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 score = row.number(name)
                 if score is not None and score <= 0:
                     raise row.refuse(name, "a speedup above 0")
-
-        def add(
-            rows: pieces.BundleRows,
-            origin: str = origin,
-            released: list[Fields] = released,
-            file: Path = file,
-            gpu: str = gpu,
-        ) -> None:
+        reading = pieces.Import(
+            *(lake, NAME, config),
+            version=IMPORTER_VERSION,
+            source=origin,
+            source_revision=revision,
+            namespace=POLICY,
+        )
+        rows = reading.start(f"{file.name} {revision} {sources.digest([(origin, data)])}")
+        if rows.is_new:
             # The other revisions of the GPU's figures that views use so far.
             for earlier in lake.run(
                 "SELECT DISTINCT source_revision FROM current_claims "
@@ -136,20 +137,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             kernels = rows.tables.get("kernels", {})
             rows.tables["kernels"] = {k: row for k, row in kernels.items() if k not in before}
             before.update(kernels)
-
-        reading = pieces.Import(
-            *(lake, NAME, config),
-            version=IMPORTER_VERSION,
-            source=origin,
-            source_revision=revision,
-            namespace=POLICY,
-        )
-        yield reading.make_bundle(
-            f"{file.name} {revision} {sources.digest([(origin, data)])}",
-            f"{NAME} {file.name}: {len(released)} tasks",
-            f"{origin}/{file.name}",
-            add,
-        )
+        message = f"{NAME} {file.name}: {len(released)} tasks"
+        yield reading.finish(rows, message, f"{origin}/{file.name}")
 
 
 def _read_levels(file: Path, root: Path) -> Iterator[Fields]:

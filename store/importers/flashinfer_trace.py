@@ -82,8 +82,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         source_revision=config.source_revision or sources.git_head(root) or "unknown",
     )
     for name, parts in dataset.items():
-
-        def add(rows: pieces.BundleRows, parts: _Parts = parts) -> None:
+        rows = reading.start(f"{name} {content_id(*parts.hashes)}")
+        if rows.is_new:
             of_trace = flashinfer.TraceRows(
                 rows, parts.definition, EVALUATOR, config.evaluator_version
             )
@@ -94,14 +94,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             for trace in parts.traces:
                 of_trace.add_verdict(trace)
             rows.add_splits(splits)
-
         verdicts = sum(one.solution is not None for one in parts.traces)
-        yield reading.make_bundle(
-            f"{name} {content_id(*parts.hashes)}",
-            f"{NAME} {name}: {len(parts.solutions)} solutions, {verdicts} verdicts",
-            name,
-            add,
-        )
+        counts = f"{len(parts.solutions)} solutions, {verdicts} verdicts"
+        yield reading.finish(rows, f"{NAME} {name}: {counts}", name)
 
 
 def _read_objects(root: Path, folder: str) -> Iterator[tuple[str, Fields]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import store
 from store import ids
@@ -33,7 +33,6 @@ HELD_OUT_RULE = "tasks of families that also train, drawn apart from theirs"
 BUNDLE_TASKS = 64
 """Tasks stored in one transaction."""
 TAKES_PATH = False
-_Picked: TypeAlias = "tuple[str, Task, list[TeacherKernel]]"
 _LANGUAGES = {
     "all": ("torch", "cpp", "triton", "cuda"),
     "cpu": ("torch", "cpp"),
@@ -101,8 +100,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         for family, task, kernels in picked:
             texts.append((family + side, task.code.encode()))
             texts += [(_path(family, kernel), kernel.code.encode()) for kernel in kernels]
-
-        def add(rows: pieces.BundleRows, picked: list[_Picked] = picked) -> None:
+        # It depends on the content alone: the same tasks have the same id with another --count.
+        content = sources.digest(texts)
+        identity = ids.content_id("import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, content)
+        rows = reading.start(None, identity)
+        if rows.is_new:
             for family in sorted({family for family, _, _ in picked}):
                 split = "test" if config.held_out else families_module.load_family(family).SPLIT
                 rule = HELD_OUT_RULE if config.held_out else RULE
@@ -110,18 +112,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 rows.add("splits", (NAME, family + side), row)
             for family, task, kernels in picked:
                 _add_task(rows, family, family + side, task, kernels)
-
         count = sum(len(kernels) for _, _, kernels in picked)
-        yield reading.make_bundle(
-            "",
-            f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels",
-            NAME,
-            add,
-            # It depends on the content alone: the same tasks have the same id with another --count.
-            identity=ids.content_id(
-                "import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, sources.digest(texts)
-            ),
-        )
+        message = f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels"
+        yield reading.finish(rows, message, NAME)
 
 
 def _add_task(

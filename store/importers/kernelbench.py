@@ -75,8 +75,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     splits = pieces.decide_splits(SUITE, families.values(), lake)
     reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
     for name, content, tasks in groups:
-
-        def add(rows: pieces.BundleRows, tasks: list[Fields] = tasks) -> None:
+        # A commit read from the checkout is stored too, so that it is part of the identity.
+        rows = reading.start(f"{name} {content} {source_revision}")
+        if rows.is_new:
             for task in tasks:
                 code, level = task.require_code("code"), task.require_whole("level")
                 problem_id = task.require_whole("problem_id")
@@ -91,14 +92,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                     problem_id=problem_id,
                 )
             rows.add_splits(splits)
-
-        yield reading.make_bundle(
-            # A commit read from the checkout is stored too, so that it is part of the identity.
-            f"{name} {content} {source_revision}",
-            f"{NAME} {revision} {name}: {len(tasks)} tasks",
-            name,
-            add,
-        )
+        yield reading.finish(rows, f"{NAME} {revision} {name}: {len(tasks)} tasks", name)
 
 
 _Group: TypeAlias = "tuple[str, str, list[Fields]]"

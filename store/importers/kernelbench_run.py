@@ -137,8 +137,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     source_revision = config.source_revision
     if source_revision is None and verdicts:
         source_revision = f"sha256:{sources.digest([(RESULTS, verdicts)])[:16]}"
-
-    def add(rows: pieces.BundleRows) -> str:
+    reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
+    rows, message = reading.start(f"{policy} {content}"), f"{NAME} {policy}"
+    if rows.is_new:
         rows.add_policy(policy, "model")
         baseline = None
         if config.baseline is not None:
@@ -242,10 +243,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 timed_kernels,
                 baseline.name,
             )
-        return f"{len(files)} kernels, {count} verdicts"
-
-    reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
-    yield reading.make_bundle(f"{policy} {content}", f"{NAME} {policy}", policy, add)
+        message += f": {len(files)} kernels, {count} verdicts"
+    yield reading.finish(rows, message, policy)
 
 
 @dataclass(frozen=True, kw_only=True)

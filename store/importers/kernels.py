@@ -70,14 +70,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             candidates[name] = texts
             for inner, text in texts.items():
                 parts += [name, inner, text]
-
-        def add(
-            rows: pieces.BundleRows,
-            task: str = task,
-            code: str = code,
-            family: str = family,
-            candidates: dict[str, dict[str, str]] = candidates,
-        ) -> None:
+        where = f"{suite}/{task}"
+        rows = reading.start(content_id(*parts))
+        if rows.is_new:
             task_id = rows.add_task(code)
             rows.add_label(
                 task_id,
@@ -104,11 +99,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                     kernel_id=kernel_id,
                     source=source,
                 )
-
-        where = f"{suite}/{task}"
-        yield reading.make_bundle(
-            content_id(*parts), f"{NAME} {where}: {len(candidates)} candidates", where, add
-        )
+        yield reading.finish(rows, f"{NAME} {where}: {len(candidates)} candidates", where)
 
 
 def _find_tasks(root: Path) -> list[tuple[str, Path, Path]]:

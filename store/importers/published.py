@@ -40,18 +40,18 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     data = sources.read_bytes(file, file.parent)
     document = text_files.parse_yaml(sources.decode(data, file), str(file))
 
-    def add(rows: pieces.BundleRows) -> str:
+    reading = pieces.Import(lake, NAME, config)
+    rows = reading.start(sources.digest([(NAME, data)]))
+    message = f"{NAME} {file.name}"
+    if rows.is_new:
         policies = document.inner("policies")
         for policy_id in policies.values:
             row = {**policies.inner(policy_id).values, "policy_id": policy_id}
             rows.add("policies", (policy_id,), row)
         for source in document.list("sources"):
             _add_source(rows, source, TRUST.index(config.trust))
-        return f"{len(rows.tables.get('claims', {}))} figures"
-
-    content = sources.digest([(NAME, data)])
-    reading = pieces.Import(lake, NAME, config)
-    yield reading.make_bundle(content, f"{NAME} {file.name}", file.name, add)
+        message += f": {len(rows.tables.get('claims', {}))} figures"
+    yield reading.finish(rows, message, file.name)
 
 
 def _add_source(rows: pieces.BundleRows, source: Fields, weakest: int) -> None:

@@ -111,8 +111,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     for task in suite.tasks:
         texts.append((task.name, task.code.encode()))
         texts += [(f"{task.name}/{kernel.name}", kernel.code.encode()) for kernel in task.kernels]
-
-    def add(rows: pieces.BundleRows) -> None:
+    kernels = sum(len(task.kernels) for task in suite.tasks)
+    reading = pieces.Import(
+        *(lake, NAME, config), source_revision=suite.revision, license=suite.license
+    )
+    message = f"{NAME} {suite.revision}: {len(suite.tasks)} tasks, {kernels} kernels"
+    rows = reading.start(sources.digest(texts))
+    if rows.is_new:
         rows.add_policy(NAME, "person", output_terms=suite.license)
         for family, split in suite.families.items():
             row = {"suite": suite.name, "family": family, "split": split, "rule": suite.rule}
@@ -134,13 +139,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
                 rows.add_workload(task_id, device, axes)
             for kernel in task.kernels:
                 _add_kernel(rows, task, task_id, kernel)
-
-    kernels = sum(len(task.kernels) for task in suite.tasks)
-    reading = pieces.Import(
-        *(lake, NAME, config), source_revision=suite.revision, license=suite.license
-    )
-    message = f"{NAME} {suite.revision}: {len(suite.tasks)} tasks, {kernels} kernels"
-    yield reading.make_bundle(sources.digest(texts), message, NAME, add)
+    yield reading.finish(rows, message, NAME)
     files = sorted(MEASURED.glob("*.parquet"))
     if config.measured and files:
         content = sources.digest((file.name, file.read_bytes()) for file in files)

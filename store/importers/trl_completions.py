@@ -63,9 +63,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     }
     is_any_kept = False
     for file in files:
-
-        def add(rows: pieces.BundleRows, file: Path = file) -> None:
-            nonlocal read_rows, missing
+        rows = reading.start(f"{policy} {file.name} {pieces.hash_file(file)}")
+        if rows.is_new:
             rows.add_policy(policy, "model")
             names = sources.column_names(file)
             wanted = dict.fromkeys(names, False) | dict.fromkeys(_NEEDED, True)
@@ -127,13 +126,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                         "advantage": read_figure(row.get("advantage")),
                     }
                     rows.add("rewards", (attempt.generation_id, name), reward)
-
-        bundle = reading.make_bundle(
-            f"{policy} {file.name} {pieces.hash_file(file)}",
-            f"{NAME} {policy}: {file.name}",
-            file.name,
-            add,
-        )
+        bundle = reading.finish(rows, f"{NAME} {policy}: {file.name}", file.name)
         is_any_kept |= not bundle.tables or "generations" in bundle.tables
         yield bundle
     if not is_any_kept:

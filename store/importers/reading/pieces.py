@@ -105,6 +105,8 @@ class BundleRows:
     """Name from which the ids of attempts and figures follow."""
     run_id: str = ""
     """Id of the bundle, which is that of its run; empty while a file is only checked."""
+    is_new: bool = True
+    """Whether the lake lacks the bundle."""
     tables: dict[str, dict[tuple[str, ...], dict[str, Any]]] = field(
         default_factory=dict[str, dict[tuple[str, ...], dict[str, Any]]]
     )
@@ -433,19 +435,6 @@ class BundleRows:
         }
         self.add("analyses", (analysis_id,), row)
 
-    def leave_out_stored(self, lake: store.Lake) -> None:
-        """Remove the evaluations and analyses that an earlier import has stored."""
-        for table, key in (("evaluations", "evaluation_id"), ("analyses", "analysis_id")):
-            mine = self.tables.get(table)
-            if not mine:
-                continue
-            known = lake.run(
-                f"SELECT {key} AS id FROM {table} WHERE {key} IN (SELECT unnest($1))",
-                [[key for (key,) in mine]],
-            ).rows()
-            for row in known:
-                del mine[(row["id"],)]
-
     def make_bundle(self, message: str, *, config: Any, what: str) -> Bundle:
         """Return all rows as a bundle, with the run and the features of the kernels."""
         import pyarrow as pa
@@ -592,9 +581,16 @@ class Import:
         """Return the id of a bundle, which follows from its content and the options."""
         return content_id("import", self.name, str(self.version), content, config_json(self.config))
 
-    def begin(self, identity: str = "") -> BundleRows:
-        """Return a builder of the rows of a bundle; without an identity they are only checked."""
+    def start(self, content: str | None, identity: str = "") -> BundleRows:
+        """Return a builder of the rows of a bundle; without content they are only checked.
+
+        Args:
+            content: What identifies the bundle, with the options and the version.
+            identity: Id of the bundle, if it follows from something else.
+        """
         config = self.config
+        if content is not None and not identity:
+            identity = self.identify(content)
         return BundleRows(
             source=self.source or self.name,
             source_revision=self.source_revision or getattr(config, "source_revision", None),
@@ -602,34 +598,28 @@ class Import:
             importer=self.name,
             namespace=self.namespace or self.name,
             run_id=identity,
+            is_new=identity not in self._stored,
         )
 
-    def make_bundle(
-        self,
-        content: str,
-        message: str,
-        what: str,
-        add: Callable[[BundleRows], str | None],
-        identity: str | None = None,
-    ) -> Bundle:
-        """Return a bundle with the rows that `add` adds, or without rows if the lake has it.
+    def finish(self, rows: BundleRows, message: str, what: str) -> Bundle:
+        """Return the bundle of some rows, or one without rows if the lake has it.
 
         Evaluations and analyses that an earlier import has stored are left out.
 
         Args:
-            content: What identifies the bundle, with the options and the version.
-            message: A few words about its rows.
-            what: Source of its run.
-            add: Adds its rows; may return more words for the message.
-            identity: Id of the bundle, if it follows from something else.
+            message: A few words about the rows.
+            what: Source of their run.
         """
-        identity = identity or self.identify(content)
-        if identity in self._stored:
-            return Bundle(bundle_id=identity, message=message)
-        rows = self.begin(identity)
-        words = add(rows)
-        rows.leave_out_stored(self.lake)
-        message = message if words is None else f"{message}: {words}"
+        if not rows.is_new:
+            return Bundle(bundle_id=rows.run_id, message=message)
+        for table, key in (("evaluations", "evaluation_id"), ("analyses", "analysis_id")):
+            if mine := rows.tables.get(table):
+                known = self.lake.run(
+                    f"SELECT {key} AS id FROM {table} WHERE {key} IN (SELECT unnest($1))",
+                    [[key for (key,) in mine]],
+                ).rows()
+                for row in known:
+                    del mine[(row["id"],)]
         return rows.make_bundle(message, config=self.config, what=what)
 
     def read(self, files: Iterable[SourceFile], start: Callable[[], Add]) -> Iterator[Bundle]:
@@ -642,7 +632,7 @@ class Import:
         """
         for file in files:
             splits: list[dict[str, str]] = []
-            if self.identify(f"{file.name} 0 {file.digest}") not in self._stored:
+            if self.start(f"{file.name} 0 {file.digest}").is_new:
                 if file.size > 100 * _MB:
                     log.info("checking %s (%d MB)", file.name, file.size // _MB)
                 splits = self._check(file, start)
@@ -654,18 +644,13 @@ class Import:
                 last = first + len(records) - 1
                 message = f"{self.name} {file.name}: records {first} to {last}{share}"
                 first = last + 1
-                identity = self.identify(f"{file.name} {number} {file.digest}")
+                rows = self.start(f"{file.name} {number} {file.digest}")
                 # Later records may continue what a stored piece began, so it is read all the same.
-                rows = self.begin(identity)
                 for record in records:
                     add(rows, record)
-                if identity in self._stored:
-                    yield Bundle(bundle_id=identity, message=message)
-                    continue
                 for split in splits if number == 0 else ():
                     rows.add("splits", (split["suite"], split["family"]), split)
-                rows.leave_out_stored(self.lake)
-                yield rows.make_bundle(message, config=self.config, what=f"{file.name} {number}")
+                yield self.finish(rows, message, f"{file.name} {number}")
 
     def _check(self, file: SourceFile, start: Callable[[], Add]) -> list[dict[str, str]]:
         """Build all rows of a file and drop them; return the splits of the families of its tasks.
@@ -675,7 +660,7 @@ class Import:
         families: dict[str, dict[str, str]] = {}
         add = start()
         for records in _split(file.open()):
-            rows = self.begin()
+            rows = self.start(None)
             for record in records:
                 add(rows, record)
             for label in rows.tables.get("task_labels", {}).values():
