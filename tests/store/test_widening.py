@@ -22,7 +22,7 @@ from store.errors import CatalogError, RowsRejected
 from store.lake import attachment, location
 from store.schema import catalog, row_checks
 from store.schema.catalog import Catalog
-from store.schema.widening import widen
+from store.schema.migrate import widen
 from store.upkeep import integrity
 
 ROOT = Path(store.__file__).parents[1]
