@@ -105,10 +105,27 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
         steps: list[tuple[str, str]] = []
     else:
         steps = _plan_migration(connection, record, catalog)
+    lines = [line for line, _ in steps if line]
     if steps:
-        _apply_changes(connection, steps, new_lake="table lakes" in dict(steps))
+        new_lake = "table lakes" in lines
+        connection.execute("BEGIN")
+        try:
+            for statement in filter(None, (statement for _, statement in steps)):
+                connection.execute(statement)
+            if new_lake:
+                connection.execute("INSERT INTO lake.lakes VALUES (?, NULL, now())", [uuid7()])
+            connection.execute(
+                "CALL lake.set_commit_message(?, ?, extra_info => ?)",
+                [AUTHOR, "make the lake" if new_lake else "follow catalog.yaml", json.dumps(lines)],
+            )
+            connection.execute("COMMIT")
+        except BaseException:
+            # A failed COMMIT has ended the transaction already.
+            with suppress(duckdb.TransactionException):
+                connection.execute("ROLLBACK")
+            raise
     _set_options(connection, catalog)
-    return [line for line, _ in steps if line]
+    return lines
 
 
 def _plan_migration(
@@ -117,7 +134,12 @@ def _plan_migration(
     held = None if record is None else record.read()
     if held is not None and held.digest == catalog.digest:
         return []
-    stored = _list_stored_columns(connection)
+    stored: dict[str, dict[str, tuple[str, str | None]]] = {}
+    for table, column, kind, comment in connection.execute(
+        "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() "
+        "WHERE database_name = 'lake' ORDER BY table_name, column_index"
+    ).fetchall():
+        stored.setdefault(table, {})[column] = (kind, comment)
     written = sorted({c.type for t in catalog.tables.values() for c in t.columns.values()})
     spelled = ", ".join(f"typeof(NULL::{kind})" for kind in written)
     row = connection.execute(f"SELECT {spelled}").fetchone()
@@ -164,30 +186,6 @@ def _split_version(number: str) -> list[int]:
     return [int(part) for part in number.split(".") if part.isdigit()]
 
 
-def _apply_changes(
-    connection: duckdb.DuckDBPyConnection, steps: list[tuple[str, str]], *, new_lake: bool
-) -> None:
-    """Run the statements in one commit, which also gives a new lake its identity."""
-    connection.execute("BEGIN")
-    try:
-        for _, statement in steps:
-            if statement:
-                connection.execute(statement)
-        if new_lake:
-            connection.execute("INSERT INTO lake.lakes VALUES (?, NULL, now())", [uuid7()])
-        done = [line for line, _ in steps if line]
-        connection.execute(
-            "CALL lake.set_commit_message(?, ?, extra_info => ?)",
-            [AUTHOR, "make the lake" if new_lake else "follow catalog.yaml", json.dumps(done)],
-        )
-        connection.execute("COMMIT")
-    except BaseException:
-        # A failed COMMIT has ended the transaction already.
-        with suppress(duckdb.TransactionException):
-            connection.execute("ROLLBACK")
-        raise
-
-
 def _widen_table(
     table: Table, stored: dict[str, tuple[str, str | None]], types: dict[str, str]
 ) -> list[tuple[str, str]]:
@@ -225,19 +223,6 @@ def _widen_table(
                 (f"description of {table.name}.{column.name}", _describe_column(table, column))
             )
     return steps
-
-
-def _list_stored_columns(
-    connection: duckdb.DuckDBPyConnection,
-) -> dict[str, dict[str, tuple[str, str | None]]]:
-    rows = connection.execute(
-        "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() "
-        "WHERE database_name = 'lake' ORDER BY table_name, column_index"
-    ).fetchall()
-    stored: dict[str, dict[str, tuple[str, str | None]]] = {}
-    for table, column, kind, comment in rows:
-        stored.setdefault(table, {})[column] = (kind, comment)
-    return stored
 
 
 def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
