@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import store
 from store.commandline.escape import quote_name
@@ -142,7 +142,20 @@ def publish(
             assert revision is not None
             if tagged is None:
                 hub.tag(made.repo, made.tag, revision)
-            _record_publication(now, made, options, revision, started_at)
+            run_id = store.ids.content_id("publish", made.lake_id, made.repo, made.tag, revision)
+            if now.run("SELECT run_id FROM runs WHERE run_id = $1", [run_id]).one() is None:
+                run = store.make_run(
+                    kind="publish",
+                    name="publish",
+                    config=asdict(options) | {"repo": made.repo, "revision": revision},
+                    run_id=run_id,
+                    lake_id=made.lake_id,
+                    snapshot_id=made.snapshot,
+                    started_at=started_at,
+                )
+                rows = {"runs": [run], "run_ends": [store.make_end(run_id)]}
+                with store.writer(now.url, author="store publish") as writer:
+                    writer.append(rows, f"published {made.repo}@{made.tag}")
         notices = list(made.notices)
         if made.left_out:
             gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())
@@ -247,24 +260,3 @@ def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> s
             "It has no tag. Run it again, and tell the Hub if it stays so.",
         )
     return revision
-
-
-def _record_publication(
-    now: Lake, made: Edition, options: Options, revision: str, started_at: datetime
-) -> None:
-    run_id = store.ids.content_id("publish", made.lake_id, made.repo, made.tag, revision)
-    if now.run("SELECT run_id FROM runs WHERE run_id = $1", [run_id]).one() is not None:
-        return
-    config: dict[str, Any] = asdict(options) | {"repo": made.repo, "revision": revision}
-    run = store.make_run(
-        kind="publish",
-        name="publish",
-        config=config,
-        run_id=run_id,
-        lake_id=made.lake_id,
-        snapshot_id=made.snapshot,
-        started_at=started_at,
-    )
-    rows = {"runs": [run], "run_ends": [store.make_end(run_id)]}
-    with store.writer(now.url, author="store publish") as writer:
-        writer.append(rows, f"published {made.repo}@{made.tag}")
