@@ -148,8 +148,21 @@ def inspect(
         faults.raise_unless_damage(error, location.url)
         problems.append(_report_database(location, summarize_error(error)))
     if not problems and checked is NOTHING:
-        problems += _check_view_cache(location)
-    problems += _check_rejected(location)
+        advice = f"Delete {location.derived}; it is made anew."
+        with Lake(location) as reader:
+            for view in view_cache.SOURCES:
+                try:
+                    count = reader.count_stale_rows(view)
+                    examples = [f"{count} rows differ"]
+                except FlywheelError as error:
+                    count, examples = 1, [summarize_error(error)]
+                if count:
+                    rule = "kept answers are those of the tables"
+                    problems.append(Problem(view, rule, count, examples, advice))
+    if rejected := list_rejected(catalogs.load(), location.spool):
+        rule = f"no bundle was rejected (see {locate_folder(location.spool)})"
+        reasons = [bundle.reason for bundle in rejected[:3]]
+        problems.append(Problem("spool", rule, len(rejected), reasons, NEXT_STEP))
     return Report(problems, compared, is_partial=checked is not NOTHING)
 
 
@@ -345,7 +358,17 @@ def _check_table(
         row_checks.check_relation(connection, catalog, table, relation)
     except RowsRejected as error:
         problems.append(Problem(error.table, error.rule, error.count, error.examples))
-    problems += _check_ids(connection, table, relation)
+    if row_checks.is_bound(table):
+        names = row_checks.list_columns(table)
+        answer = connection.execute(f"SELECT {sql_text.quote_names(names)} FROM {relation}")
+        wrong: list[str] = []
+        for batch in answer.to_arrow_reader(row_checks.BATCH_ROWS):
+            wrong += row_checks.find_wrong_ids(table, pa.Table.from_batches([batch]))
+        if wrong:
+            examples = row_checks.describe_rows(table.key, [(one,) for one in sorted(wrong)[:3]])
+            advice = f"These rows are not what was committed, or were never checked. {RESTORE}"
+            rule = row_checks.describe_id(table)
+            problems.append(Problem(table.name, rule, len(wrong), examples, advice))
     key = sql_text.quote_names(table.key)
     among = "" if relation == whole else f"SEMI JOIN {relation} AS later USING ({key})"
     repeated = (
@@ -383,21 +406,6 @@ def _find_problems(
     shown = connection.execute(f"{query} ORDER BY ALL LIMIT {row_checks.EXAMPLES}").fetchall()
     examples = row_checks.describe_rows(names, shown)
     return [Problem(table, rule, int(row[0]), examples, advice)]
-
-
-def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> list[Problem]:
-    if not row_checks.is_bound(table):
-        return []
-    names = sql_text.quote_names(row_checks.list_columns(table))
-    answer = connection.execute(f"SELECT {names} FROM {relation}")
-    wrong: list[str] = []
-    for batch in answer.to_arrow_reader(row_checks.BATCH_ROWS):
-        wrong += row_checks.find_wrong_ids(table, pa.Table.from_batches([batch]))
-    if not wrong:
-        return []
-    examples = row_checks.describe_rows(table.key, [(one,) for one in sorted(wrong)[:3]])
-    advice = f"These rows are not what was committed, or were never checked. {RESTORE}"
-    return [Problem(table.name, row_checks.describe_id(table), len(wrong), examples, advice)]
 
 
 def _check_sessions(
@@ -443,31 +451,6 @@ def _check_sessions(
         names = ("timing_id", "session_id")
         problems += _find_problems(connection, query, "timings", rule, names, advice)
     return problems
-
-
-def _check_view_cache(location: Location) -> list[Problem]:
-    advice = f"Delete {location.derived}; it is made anew."
-    problems: list[Problem] = []
-    with Lake(location) as reader:
-        for view in view_cache.SOURCES:
-            rule = "kept answers are those of the tables"
-            try:
-                count = reader.count_stale_rows(view)
-                examples = [f"{count} rows differ"]
-            except FlywheelError as error:
-                count, examples = 1, [summarize_error(error)]
-            if count:
-                problems.append(Problem(view, rule, count, examples, advice))
-    return problems
-
-
-def _check_rejected(location: Location) -> list[Problem]:
-    rejected = list_rejected(catalogs.load(), location.spool)
-    if not rejected:
-        return []
-    rule = f"no bundle was rejected (see {locate_folder(location.spool)})"
-    reasons = [bundle.reason for bundle in rejected[:3]]
-    return [Problem("spool", rule, len(rejected), reasons, NEXT_STEP)]
 
 
 def _report_database(location: Location, said: str) -> Problem:

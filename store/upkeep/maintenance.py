@@ -222,7 +222,16 @@ def compact(location: Location) -> Compaction:
             "CALL ducklake_merge_adjacent_files('lake', "
             f"max_compacted_files => {MERGED_AT_ONCE}, max_file_size => {SMALL_FILE})",
         )
-        _record_checksums(connection, location)
+        if checksums.has_table(connection, location):
+            # In a transaction of its own: DuckLake takes no rows while it merges.
+            files = checksums.list_attached_files(connection, location)
+            if unrecorded := [one.path for one in files if one.sha256 is None]:
+                connection.execute("BEGIN")
+                connection.execute(_MESSAGE)
+                checksums.insert_checksums(connection, location, unrecorded)
+                connection.execute("COMMIT")
+        else:
+            log.info("the lake has no table for checksums yet; `store init` makes it")
         _clean(connection, location)
         after = _measure_files(connection)
     with Lake(location) as reader:
@@ -417,22 +426,6 @@ def open_for_maintenance(location: Location, author: str) -> Generator[duckdb.Du
         attach(connection, location, writable=True)
         connection.execute(f"SET VARIABLE author = '{author}'")
         yield connection
-
-
-def _record_checksums(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
-    """Record the checksums of files that have none; DuckLake takes no rows while it merges."""
-    if not checksums.has_table(connection, location):
-        log.info("the lake has no table for checksums yet; `store init` makes it")
-        return
-    files = [
-        one for one in checksums.list_attached_files(connection, location) if one.sha256 is None
-    ]
-    if not files:
-        return
-    connection.execute("BEGIN")
-    connection.execute(_MESSAGE)
-    checksums.insert_checksums(connection, location, [one.path for one in files])
-    connection.execute("COMMIT")
 
 
 def _call(
