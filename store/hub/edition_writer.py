@@ -228,23 +228,7 @@ def write_edition(
         snapshot=made.snapshot,
         moment=made.moment,
     )
-    manifest = {
-        "format": FORMAT,
-        "made_by": f"kernel-flywheel {__version__}",
-        "lake_id": made.lake_id,
-        "snapshot_id": made.snapshot,
-        "snapshot_time": made.moment.isoformat(),
-        "tag": made.tag,
-        "schema": catalog.load().schema,
-        "quarantined": options.quarantined,
-        "licenses": [list(one) for one in made.licenses],
-        "left_out": made.left_out,
-        "tables": {name: [asdict(one) for one in files] for name, files in made.tables.items()},
-        "datasets": made.datasets,
-        **({"recorded_later": made.later} if made.later else {}),
-    }
-    text = json.dumps(manifest, indent=1, sort_keys=True)
-    (folder / MANIFEST).write_text(text + "\n", "utf-8")
+    _write_manifest(made, options)
     return made
 
 
@@ -551,6 +535,29 @@ def _check_folder(
     return splits.pop()
 
 
+def _write_manifest(made: Edition, options: Options) -> None:
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "made_by": f"kernel-flywheel {__version__}",
+            "lake_id": made.lake_id,
+            "snapshot_id": made.snapshot,
+            "snapshot_time": made.moment.isoformat(),
+            "tag": made.tag,
+            "schema": catalog.load().schema,
+            "quarantined": options.quarantined,
+            "licenses": [list(one) for one in made.licenses],
+            "left_out": made.left_out,
+            "tables": {name: [asdict(one) for one in files] for name, files in made.tables.items()},
+            "datasets": made.datasets,
+            **({"recorded_later": made.later} if made.later else {}),
+        },
+        indent=1,
+        sort_keys=True,
+    )
+    (made.folder / MANIFEST).write_text(text + "\n", "utf-8")
+
+
 BLOCK_ROWS = 256
 GROUP_BYTES = 2 << 20
 """Approximate size of a row group before compression: what the Hub's viewer reads for one page."""
@@ -749,9 +756,10 @@ def write_catalog(
                     row[column] = snapshot
                 elif column in ids:
                     row[column] = ids[column].get(row[column], row[column])
-            for column, name in (("table_uuid", row.get("table_name")), ("schema_uuid", "")):
-                if column in row:
-                    row[column] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{lake_id}/{name}"))
+            if "table_uuid" in row:
+                row["table_uuid"] = _derive_uuid(lake_id, str(row["table_name"]))
+            if "schema_uuid" in row:
+                row["schema_uuid"] = _derive_uuid(lake_id, "")
         content[table] = sorted(rows, key=lambda row: repr(list(row.values())))
     # Replace the catalog that DuckLake created by one that SQLite never writes to.
     fresh = sqlite3.connect(":memory:")
@@ -775,3 +783,7 @@ def write_catalog(
         journal.unlink()
     partial.replace(target)
     return target
+
+
+def _derive_uuid(lake_id: str, name: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{lake_id}/{name}"))

@@ -196,7 +196,16 @@ class Preparation:
     def prepare(self, table: Table, number: int, rows: pa.Table) -> pa.Table:
         """Return a batch with its origin, times not after now, and no decision for this lake."""
         if table.name == "standings":
-            rows = self._prepare_standings(table, rows)
+            # Decisions that the other lake made itself, under ids that no decision which an
+            # importer adds here later can have. They follow the findings, whose ids are others.
+            if "origin" in rows.column_names:
+                rows = rows.filter(pc.is_null(rows.column("origin")))
+            given = cast("list[str | None]", rows.column("standing_id").to_pylist())
+            own, _ = self._find_own(table)
+            others = [one for one in given if one is not None and one not in own]
+            new_ids = {one: ids.content_id("pulled", one) for one in others}
+            rows = _replace_ids(rows, "finding_id", self._names["findings"])
+            rows = _replace_ids(rows, "standing_id", new_ids)
         elif table.name in REKEYED:
             # Give rows the id of the own row with this id or content, or else the content's hash.
             key, names = table.key[0], self._names[table.name]
@@ -212,7 +221,15 @@ class Preparation:
                 names[published] = by_content.get(content, new)
             rows = _replace_ids(rows, key, names)
         elif table.name == "splits":
-            rows = self._prepare_splits(rows)
+            # A suite with a fixed split gets that of this program.
+            listed, before = list_rows(rows), self.resplit
+            for row in listed:
+                split = task_families.find_split(str(row["suite"]), str(row["family"]))
+                if split is not None and split != row["split"]:
+                    row["split"] = split
+                    self.resplit += 1
+            if self.resplit > before:
+                rows = pa.Table.from_pylist(listed, schema=rows.schema)
         elif table.name == "workloads":
             # The default workload of a task has the same name in every lake.
             is_default = pc.equal(rows.column("axes"), pa.scalar("{}"))
@@ -264,36 +281,6 @@ class Preparation:
             held.append(pc.is_in(first.cast(known_ids.type), known_ids).to_numpy())
         other: Any = pc.binary_join_element_wise(_PULLED, first, "")
         return replace_column(rows, column, pc.if_else(pa.array(held[number]), first, other))
-
-    def _prepare_standings(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Keep decisions that the other lake made itself, under ids that no own decision can have.
-
-        A pulled row must not take the id of a decision that an importer adds here later. The
-        decisions follow the findings, which have other ids here.
-        """
-        if "origin" in rows.column_names:
-            rows = rows.filter(pc.is_null(rows.column("origin")))
-        given = cast("list[str | None]", rows.column("standing_id").to_pylist())
-        own, _ = self._find_own(table)
-        named = [
-            one if one is None or one in own else ids.content_id("pulled", one) for one in given
-        ]
-        rows = _replace_ids(rows, "finding_id", self._names["findings"])
-        return replace_column(rows, "standing_id", pa.array(named, pa.string()))
-
-    def _prepare_splits(self, rows: pa.Table) -> pa.Table:
-        """Replace the split of a suite by this program's, if the suite has a fixed split."""
-        changed = 0
-        listed = list_rows(rows)
-        for row in listed:
-            split = task_families.find_split(str(row["suite"]), str(row["family"]))
-            if split is not None and split != row["split"]:
-                row["split"] = split
-                changed += 1
-        if not changed:
-            return rows
-        self.resplit += changed
-        return pa.Table.from_pylist(listed, schema=rows.schema)
 
 
 def replace_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
@@ -706,28 +693,26 @@ def _merge(
 def _open_reader(
     part: IncomingTable, repo: str, revision: str, own: list[dict[str, Any]]
 ) -> pa.RecordBatchReader:
+    table = part.table
+
     def batches() -> Iterator[pa.RecordBatch]:
         for rows in part.new_rows():
-            kept = _add_source(part.table, rows, repo, revision)
-            yield from conform(part.table, kept).to_batches()
+            if table.name == "lakes":
+                # The oldest row is this lake's own; pulled rows count from the time of the pull.
+                moment = pa.scalar(datetime.now(UTC), table.arrow_schema.field("created_at").type)
+                rows = replace_column(rows, "created_at", pa.repeat(moment, rows.num_rows))
+                names = pc.coalesce(rows.column("name"), pa.scalar(repo))
+                rows = replace_column(rows, "name", names)
+            elif table.name in ("evaluations", "generations", "runs"):
+                ours = pc.is_null(rows.column("source"))
+                for name, value in (("source", repo), ("source_revision", revision)):
+                    values = pc.if_else(ours, pa.scalar(value), rows.column(name))
+                    rows = replace_column(rows, name, values)
+            yield from conform(table, rows).to_batches()
         if own:
-            yield from conform(part.table, own).to_batches()
+            yield from conform(table, own).to_batches()
 
-    return pa.RecordBatchReader.from_batches(part.table.open_schema, batches())
-
-
-def _add_source(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.Table:
-    if table.name == "lakes":
-        # The oldest row is this lake's own; pulled rows count from the time of the pull.
-        moment = pa.scalar(datetime.now(UTC), table.arrow_schema.field("created_at").type)
-        rows = replace_column(rows, "created_at", pa.repeat(moment, rows.num_rows))
-        return replace_column(rows, "name", pc.coalesce(rows.column("name"), pa.scalar(repo)))
-    if table.name not in ("evaluations", "generations", "runs"):
-        return rows
-    ours = pc.is_null(rows.column("source"))
-    for name, value in (("source", repo), ("source_revision", revision)):
-        rows = replace_column(rows, name, pc.if_else(ours, pa.scalar(value), rows.column(name)))
-    return rows
+    return pa.RecordBatchReader.from_batches(table.open_schema, batches())
 
 
 def _list_quarantined(lake: Lake) -> set[str]:
