@@ -234,7 +234,29 @@ def read_python(code: str) -> PythonFacts:
             facts.techniques.add("fusion")
     constructed = _collect_ids(found, "__init__")
     for target, value in found.targets:
-        _read_target(facts, names, target, value, in_constructor=id(target) in constructed)
+        # What an assignment sets: flags of libraries, layouts, sizes of blocks, caches.
+        if value is not None and names.resolve(value) in _CHANNELS_LAST:
+            facts.techniques.add("memory_layout")
+        for part in _flatten(target):
+            held = part.value if isinstance(part, ast.Subscript) else part
+            name = names.resolve(held)
+            words = name.rpartition(".")[2].lower()
+            if (
+                isinstance(value, ast.Call)
+                and ("block" in words or "thread" in words)
+                and names.resolve(value.func).rpartition(".")[2] in _SIZES
+            ):
+                facts.techniques.add("block_configuration")
+            if not isinstance(held, ast.Attribute):
+                continue
+            if name.startswith(_FLAGS):
+                facts.sets_cudnn_flags = True
+                if "tf32" in held.attr and value is not None and _is_constant(value, True):
+                    facts.techniques.add("reduced_precision")
+            elif id(target) not in constructed and not {"cache", "cached"}.isdisjoint(
+                words.split("_")
+            ):
+                facts.techniques.add("caching")
     weights = Weights(found)
     if folds_layers(found, names, weights):
         facts.techniques |= {"algebraic_rewrite", "fusion"}
@@ -324,37 +346,6 @@ def _read_used(facts: PythonFacts, name: str) -> None:
     facts.sets_cudnn_flags |= name in _FLAG_CALLS
     if name in ("functools.lru_cache", "functools.cache"):
         facts.techniques.add("caching")
-
-
-def _read_target(
-    facts: PythonFacts,
-    names: Names,
-    assigned: ast.expr,
-    value: ast.expr | None,
-    *,
-    in_constructor: bool,
-) -> None:
-    """Record what an assignment sets: flags of libraries, layouts, sizes of blocks, caches."""
-    if value is not None and names.resolve(value) in _CHANNELS_LAST:
-        facts.techniques.add("memory_layout")
-    for target in _flatten(assigned):
-        held = target.value if isinstance(target, ast.Subscript) else target
-        name = names.resolve(held)
-        words = name.rpartition(".")[2].lower()
-        if (
-            isinstance(value, ast.Call)
-            and ("block" in words or "thread" in words)
-            and names.resolve(value.func).rpartition(".")[2] in _SIZES
-        ):
-            facts.techniques.add("block_configuration")
-        if not isinstance(held, ast.Attribute):
-            continue
-        if name.startswith(_FLAGS):
-            facts.sets_cudnn_flags = True
-            if "tf32" in held.attr and value is not None and _is_constant(value, True):
-                facts.techniques.add("reduced_precision")
-        elif not in_constructor and not {"cache", "cached"}.isdisjoint(words.split("_")):
-            facts.techniques.add("caching")
 
 
 def _flatten(target: ast.expr) -> Iterator[ast.expr]:

@@ -198,7 +198,29 @@ def write_edition(
     lake.register("_filled", found.filled)
     lake.register("_quarantined", quarantined)
     records = {wanted: _find_record(lake, now, wanted) for wanted in options.datasets}
-    made.later = _keep_later_rows(lake, now, [*records.values()], chosen, left_out)
+    # A dataset is recorded after the snapshot that it was made of. Its rows, and those of its run,
+    # follow those of the snapshot in the edition, without the rows that show what is left out.
+    for name in LATER if records else ():
+        if name not in chosen:
+            continue
+        key = "run_id" if name.startswith("run") else "dataset_id"
+        wanted_ids = [record[key] for record in records.values()]
+        rows = now.run(f"FROM {name} WHERE list_contains($1, {key})", [wanted_ids]).arrow()
+        lake.register("_of_datasets", rows)
+        keys = " AND ".join(
+            f'a."{column}" = b."{column}"' for column in lake.catalog.table(name).key
+        )
+        shown: list[str] = []
+        if name == "dataset_rows" and "tasks" in left_out:
+            shown.append("NOT task_id IN (SELECT task_id FROM _left_out_tasks)")
+        if name == "dataset_rows" and "kernels" in left_out:
+            kernel_ids = _build_key_list(lake.catalog.table("kernels"))
+            shown.append(f"NOT list_has_any(kernel_ids, {kernel_ids})")
+        where = f" WHERE {' AND '.join(shown)}" if shown else ""
+        kept = lake.run(f"FROM _of_datasets AS a ANTI JOIN {name} AS b ON {keys}{where}").arrow()
+        if kept.num_rows:
+            lake.register(f"_later_{name}", kept)
+            made.later[name] = kept.num_rows
     redactor = Redactor(salt, lake.catalog)
     holding: list[str] = []
     # Tables of the snapshot with their columns, without later ones.
@@ -230,49 +252,6 @@ def write_edition(
     )
     _write_manifest(made, options)
     return made
-
-
-def _keep_later_rows(
-    lake: Lake,
-    now: Lake,
-    records: list[dict[str, Any]],
-    chosen: list[str],
-    left_out: Mapping[str, pa.Table],
-) -> dict[str, int]:
-    """Register the rows of datasets and of their runs that the published snapshot does not have.
-
-    A dataset is recorded after the snapshot that it was made of. Its rows follow those of the
-    snapshot in the edition, without the rows that show what is left out. Returns their numbers.
-    """
-    dataset_ids = [record["dataset_id"] for record in records]
-    run_ids = [record["run_id"] for record in records]
-    counts: dict[str, int] = {}
-    for name in LATER if records else ():
-        if name not in chosen:
-            continue
-        key, ids_of = ("run_id", run_ids) if name.startswith("run") else ("dataset_id", dataset_ids)
-        rows = now.run(f"FROM {name} WHERE list_contains($1, {key})", [ids_of]).arrow()
-        lake.register("_of_datasets", rows)
-        keys = " AND ".join(
-            f'a."{column}" = b."{column}"' for column in lake.catalog.table(name).key
-        )
-        shown = [
-            f"NOT {condition}"
-            for table, condition in (
-                ("tasks", "task_id IN (SELECT task_id FROM _left_out_tasks)"),
-                (
-                    "kernels",
-                    f"list_has_any(kernel_ids, {_build_key_list(lake.catalog.table('kernels'))})",
-                ),
-            )
-            if name == "dataset_rows" and table in left_out
-        ]
-        where = f" WHERE {' AND '.join(shown)}" if shown else ""
-        kept = lake.run(f"FROM _of_datasets AS a ANTI JOIN {name} AS b ON {keys}{where}").arrow()
-        if kept.num_rows:
-            lake.register(f"_later_{name}", kept)
-            counts[name] = kept.num_rows
-    return counts
 
 
 def _merge_keys(parts: list[pa.Table | None]) -> pa.Table:
@@ -378,7 +357,7 @@ def _write_table(
 def _build_query(table: Table, there: set[str], *, left_out: bool, later: bool) -> str:
     """Return SQL for a table's rows in order of arrival; `there` has its columns at that time.
 
-    With `later`, the rows of `_later_NAME` follow (`_keep_later_rows`).
+    With `later`, the rows of `_later_NAME` follow (`write_edition`).
     """
     if not there and not later:
         columns = [f'NULL::{c.type} AS "{c.name}"' for c in table.columns.values()]

@@ -374,12 +374,57 @@ def compare(lake: Lake, redactor: Redactor, part: IncomingTable, *, are_own: boo
         fresh = np.ones(rows.num_rows, dtype=bool)
         held = own.column("_place").to_numpy()
         fresh[held] = False
-        if not are_own:
-            fresh[_find_joining(lake, part, incoming.filter(pa.array(fresh)))] = False
+        # A pulled row that names a run, an evaluation, a session or a dataset that this lake
+        # recorded would change that record.
+        tests = ", ".join(
+            f"CASE WHEN \"{column}\" IN ({_OWN_IDS[record]}) THEN '{record}' END"
+            for column, record in _ATTACHED.get(table.name, {}).items()
+            if column in rows.column_names
+        )
+        if tests and fresh.any() and not are_own:
+            lake.register("_fresh", incoming.filter(pa.array(fresh)))
+            for row in lake.run(
+                "SELECT _place, joins FROM (SELECT _place, "
+                f"list_filter([{tests}], x -> x IS NOT NULL) AS joins FROM _fresh) "
+                "WHERE len(joins) > 0 ORDER BY _place"
+            ).rows():
+                part.joining.update(map(str, row["joins"]))
+                fresh[row["_place"]] = False
         part.fresh.append(fresh)
         part.there += len(set(held.tolist()))
-        if own.num_rows and compared:
-            _find_conflicts(lake, redactor, part, incoming, own, compared)
+        if not own.num_rows or not compared:
+            continue
+        # Rows are compared in the form in which they leave this lake; redacted parts do not differ.
+        scrubbed = [name for name in compared if is_scrubbed(table, table.columns[name])]
+        for name in scrubbed:
+            column = table.columns[name]
+            own = replace_column(own, name, redactor.redact_column(table, column, own.column(name)))
+            clean = redactor.redact_column(table, column, incoming.column(name))
+            incoming = replace_column(incoming, name, clean)
+        lake.register("_incoming", incoming)
+        lake.register("_own", own)
+        cases: list[str] = []
+        for name in compared:
+            mine, theirs = f'o."{name}"', f'i."{name}"'
+            if name in scrubbed:
+                # Each lake hashes the same name with its own salt.
+                mine, theirs = (
+                    f"regexp_replace({side}::VARCHAR, '{PSEUDONYM.pattern}', 'anon', 'g')"
+                    for side in (mine, theirs)
+                )
+            cases.append(f"CASE WHEN {mine} IS DISTINCT FROM {theirs} THEN '{name}' END")
+        key = ", ".join(f'i."{name}"' for name in table.key)
+        found = lake.run(
+            f"SELECT {key}, differs FROM (SELECT i.*, "
+            f"list_filter([{', '.join(cases)}], x -> x IS NOT NULL) AS differs "
+            "FROM _incoming AS i JOIN _own AS o USING (_place)) AS i "
+            "WHERE len(differs) > 0 ORDER BY ALL"
+        ).arrow()
+        part.conflicting += found.num_rows
+        part.differing |= {str(name) for row in found.to_pylist() for name in row["differs"]}
+        room = EXAMPLES - len(part.conflicts)
+        shown = found.slice(0, max(0, room)).select(list(table.key)).to_pylist()
+        part.conflicts += describe_rows(table.key, [tuple(row.values()) for row in shown])
 
 
 def describe_joining(part: IncomingTable) -> list[str]:
@@ -388,76 +433,6 @@ def describe_joining(part: IncomingTable) -> list[str]:
         f"kept out of {part.table.name}: {count} that would join this lake's {record}s"
         for record, count in sorted(part.joining.items())
     ]
-
-
-def _find_joining(lake: Lake, part: IncomingTable, fresh: pa.Table) -> list[int]:
-    """Return the positions of new rows that would join records of this lake, and count them.
-
-    A pulled row that names a run, an evaluation, a session or a dataset that this lake recorded
-    would change that record.
-    """
-    table = part.table
-    attached = _ATTACHED.get(table.name, {})
-    named = {column: record for column, record in attached.items() if column in fresh.column_names}
-    if not named or not fresh.num_rows:
-        return []
-    lake.register("_fresh", fresh)
-    tests = ", ".join(
-        f"CASE WHEN \"{column}\" IN ({_OWN_IDS[record]}) THEN '{record}' END"
-        for column, record in named.items()
-    )
-    found = lake.run(
-        "SELECT _place, joins FROM (SELECT _place, "
-        f"list_filter([{tests}], x -> x IS NOT NULL) AS joins FROM _fresh) "
-        "WHERE len(joins) > 0 ORDER BY _place"
-    ).rows()
-    part.joining.update(str(name) for row in found for name in row["joins"])
-    return [int(row["_place"]) for row in found]
-
-
-def _find_conflicts(
-    lake: Lake,
-    redactor: Redactor,
-    part: IncomingTable,
-    incoming: pa.Table,
-    own: pa.Table,
-    compared: list[str],
-) -> None:
-    """Compare rows in the form in which they leave this lake; redacted parts do not differ.
-
-    Pseudonyms inside texts do not count either: each lake hashes the same name with its own salt.
-    """
-    table = part.table
-    scrubbed = [name for name in compared if is_scrubbed(table, table.columns[name])]
-    for name in scrubbed:
-        column = table.columns[name]
-        own = replace_column(own, name, redactor.redact_column(table, column, own.column(name)))
-        clean = redactor.redact_column(table, column, incoming.column(name))
-        incoming = replace_column(incoming, name, clean)
-    lake.register("_incoming", incoming)
-    lake.register("_own", own)
-
-    def value(side: str, name: str) -> str:
-        plain = f'{side}."{name}"'
-        if name not in scrubbed:
-            return plain
-        return f"regexp_replace({plain}::VARCHAR, '{PSEUDONYM.pattern}', 'anon', 'g')"
-
-    differs = ", ".join(
-        f"CASE WHEN {value('o', name)} IS DISTINCT FROM {value('i', name)} THEN '{name}' END"
-        for name in compared
-    )
-    key = ", ".join(f'i."{name}"' for name in table.key)
-    found = lake.run(
-        f"SELECT {key}, differs FROM (SELECT i.*, list_filter([{differs}], x -> x IS NOT NULL) "
-        "AS differs FROM _incoming AS i JOIN _own AS o USING (_place)) AS i "
-        "WHERE len(differs) > 0 ORDER BY ALL"
-    ).arrow()
-    part.conflicting += found.num_rows
-    part.differing |= {str(name) for row in found.to_pylist() for name in row["differs"]}
-    room = EXAMPLES - len(part.conflicts)
-    shown = found.slice(0, max(0, room)).select(list(table.key)).to_pylist()
-    part.conflicts += describe_rows(table.key, [tuple(row.values()) for row in shown])
 
 
 NAME = "pull"

@@ -124,7 +124,39 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
             with suppress(duckdb.TransactionException):
                 connection.execute("ROLLBACK")
             raise
-    _set_options(connection, catalog)
+    # Options of the lake that are unset, and those of its tables that differ. DuckLake accepts
+    # options only for committed tables, so a killed migration may have left them out: therefore
+    # each opening for writing checks them again.
+    stored = {
+        (str(option), None if scope is None else str(scope).removeprefix("main.")): str(value)
+        for option, value, scope in connection.execute(
+            "SELECT option_name, value, scope_entry FROM lake.options()"
+        ).fetchall()
+    }
+    whole: dict[str, str | int | bool] = {
+        "parquet_compression": "zstd",
+        "parquet_compression_level": 3,
+        "target_file_size": "256MB",
+        "require_commit_message": True,
+    }
+    missing: list[tuple[str, str | None, str | int | bool]] = [
+        (option, None, value) for option, value in whole.items() if (option, None) not in stored
+    ]
+    for table in catalog.tables.values():
+        options = {
+            "data_inlining_row_limit": table.inline,
+            "parquet_row_group_size": table.row_group,
+        }
+        for option, value in options.items():
+            if value is not None and stored.get((option, table.name)) != str(value):
+                missing.append((option, table.name, value))
+    if missing:
+        # One transaction, because a commit per option would take as long as all tables together.
+        connection.execute("BEGIN")
+        for option, table_name, value in missing:
+            scope = "" if table_name is None else f", table_name => '{table_name}'"
+            connection.execute(f"CALL lake.set_option(?, ?{scope})", [option, value])
+        connection.execute("COMMIT")
     return lines
 
 
@@ -223,45 +255,6 @@ def _widen_table(
                 (f"description of {table.name}.{column.name}", _describe_column(table, column))
             )
     return steps
-
-
-def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
-    """Set options of the lake that are unset, and those of its tables that differ.
-
-    DuckLake accepts options only for committed tables, so a killed migration may have left them
-    out. Therefore each opening for writing checks them again.
-    """
-    stored = {
-        (str(option), None if scope is None else str(scope).removeprefix("main.")): str(value)
-        for option, value, scope in connection.execute(
-            "SELECT option_name, value, scope_entry FROM lake.options()"
-        ).fetchall()
-    }
-    whole: dict[str, str | int | bool] = {
-        "parquet_compression": "zstd",
-        "parquet_compression_level": 3,
-        "target_file_size": "256MB",
-        "require_commit_message": True,
-    }
-    missing: list[tuple[str, str | None, str | int | bool]] = [
-        (option, None, value) for option, value in whole.items() if (option, None) not in stored
-    ]
-    for table in catalog.tables.values():
-        options = {
-            "data_inlining_row_limit": table.inline,
-            "parquet_row_group_size": table.row_group,
-        }
-        for option, value in options.items():
-            if value is not None and stored.get((option, table.name)) != str(value):
-                missing.append((option, table.name, value))
-    if not missing:
-        return
-    # One transaction, because a commit per option would take as long as all tables together.
-    connection.execute("BEGIN")
-    for option, table_name, value in missing:
-        scope = "" if table_name is None else f", table_name => '{table_name}'"
-        connection.execute(f"CALL lake.set_option(?, ?{scope})", [option, value])
-    connection.execute("COMMIT")
 
 
 def _sort(table: Table) -> str:

@@ -64,7 +64,13 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
         with Writer(source, AUTHOR) as writer:
             writer.flush()
     with source.lock(AUTHOR, moving=True):
-        lake_id = _read_lake_id(source)
+        with connect(to=source) as connection:
+            attach(connection, source)
+            row = connection.execute(
+                "SELECT lake_id FROM lake.lakes ORDER BY created_at"
+            ).fetchone()
+        assert row is not None
+        lake_id = str(row[0])
         _require_room(source, target, lake_id)
         with target.lock(AUTHOR, moving=True):
             note = "Nothing is lost: the same command resumes the move."
@@ -95,14 +101,6 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
                 source.write_move(Move(lake_id=lake_id, url=target.url, is_away=True))
                 target.write_move(None)
                 return Summary(snapshots=snapshots, rows=rows, files=len(files), copied=copied)
-
-
-def _read_lake_id(location: Location) -> str:
-    with connect(to=location) as connection:
-        attach(connection, location)
-        row = connection.execute("SELECT lake_id FROM lake.lakes ORDER BY created_at").fetchone()
-        assert row is not None
-        return str(row[0])
 
 
 def _require_room(source: Location, target: Location, lake_id: str) -> None:
@@ -195,7 +193,7 @@ class Catalog:
     """
 
     def __init__(self, location: Location, *, writable: bool) -> None:
-        self._types = _IN_SQLITE if isinstance(location, FolderLocation) else _IN_POSTGRES
+        self.types = _IN_SQLITE if isinstance(location, FolderLocation) else _IN_POSTGRES
         self._schema = location.metadata_schema or "main"
         self.connection = connect(to=location)
         place, _ = location.build_attachment(writable=writable)
@@ -223,24 +221,6 @@ class Catalog:
             tables.setdefault(table, {})[column] = kind
         return tables
 
-    def read_inlined_types(self) -> dict[str, dict[str, str]]:
-        """Return the tables of inlined rows, each with the types that DuckLake knows of columns."""
-        tables: dict[str, dict[str, str]] = {}
-        text = read_sql(__file__, "inlined_columns")
-        for part in ("ducklake_inlined_data_tables", "ducklake_column"):
-            text = text.replace(f"catalog.{part}", self.locate(part))
-        for table, column, kind in self.connection.execute(text).fetchall():
-            tables.setdefault(table, {})[column] = kind
-        return tables
-
-    def create_inlined(self, table: str, columns: dict[str, str], types: dict[str, str]) -> None:
-        """Create a table of inlined rows as DuckLake does in this kind of database."""
-        # The columns that DuckLake adds are numbers of rows and snapshots.
-        added = dict.fromkeys(columns.keys() - types.keys(), "BIGINT")
-        kinds = {name: self._types.get(kind, "VARCHAR") for name, kind in types.items()} | added
-        named = ", ".join(f"{quote_names((name,))} {kinds[name]}" for name in columns)
-        self.connection.execute(f"CREATE TABLE {self.locate(table)} ({named})")
-
 
 def copy_catalog(source: Catalog, target: Catalog, data_path: str) -> None:
     """Replace the tables of a new lake with those of another lake, in one transaction.
@@ -249,7 +229,13 @@ def copy_catalog(source: Catalog, target: Catalog, data_path: str) -> None:
         target: A lake that DuckLake has just created, or one that an earlier call filled.
     """
     ours, theirs = source.list_columns(), target.list_columns()
-    types = source.read_inlined_types()
+    # The tables of inlined rows, each with the types that DuckLake knows of its columns.
+    types: dict[str, dict[str, str]] = {}
+    text = read_sql(__file__, "inlined_columns")
+    for part in ("ducklake_inlined_data_tables", "ducklake_column"):
+        text = text.replace(f"catalog.{part}", source.locate(part))
+    for table, column, kind in source.connection.execute(text).fetchall():
+        types.setdefault(table, {})[column] = kind
     target.connection.execute("BEGIN")
     for table in theirs:
         if table.startswith(_INLINED) and table not in (f"{_INLINED}tables",):
@@ -258,7 +244,13 @@ def copy_catalog(source: Catalog, target: Catalog, data_path: str) -> None:
             target.connection.execute(f"DELETE FROM {target.locate(table)}")
     for table, columns in ours.items():
         if table in types:
-            target.create_inlined(table, columns, types[table])
+            # As DuckLake does in this kind of database. The columns that it adds are numbers of
+            # rows and snapshots.
+            kinds = dict.fromkeys(columns, "BIGINT") | {
+                name: target.types.get(kind, "VARCHAR") for name, kind in types[table].items()
+            }
+            named = ", ".join(f"{quote_names((name,))} {kinds[name]}" for name in columns)
+            target.connection.execute(f"CREATE TABLE {target.locate(table)} ({named})")
     made = target.list_columns()
     for table, columns in ours.items():
         rows = source.connection.execute(f"FROM {source.locate(table)}").to_arrow_reader()
