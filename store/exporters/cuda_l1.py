@@ -57,7 +57,22 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
                 raise
             refusal = error  # scores may have been published all the same
     if not files and asked != "measured":
-        files, written = _published_lines(lake, tasks, config, revision), "published"
+        written = "published"
+        options = {
+            "suite": config.suite,
+            "suite_revision": revision,
+            "device": config.device,
+            "policy": config.policy,
+        }
+        released: dict[str, dict[str, dict[str, Any]]] = {}
+        for row in lake.run(read_sql(__file__, "released"), options).rows():
+            released.setdefault(row["gpu"], {})[row["task_id"]] = row
+        for gpu, of_task in released.items():
+            files[gpu] = []
+            for task in tasks:
+                row = of_task.get(task["task_id"], {})
+                codes, scores = (dict(row.get(name) or ()) for name in ("codes", "scores"))
+                files[gpu].append(_line(task, codes, scores))
     if not files:
         what = "published score" if asked == "published" else "kernel that was judged"
         on = f" on {config.device}" if config.device else ""
@@ -99,27 +114,6 @@ def _measured_lines(
         scores = {} if found is None else {one: _score(found, one) for one in _SCORES.values()}
         lines.append(_line(task, {} if found is None else {"kernel": found["code"]}, scores))
     return {device: lines}
-
-
-def _published_lines(
-    lake: Lake, tasks: list[dict[str, Any]], config: Which, revision: str
-) -> dict[str, list[dict[str, Any]]]:
-    asked = {
-        "suite": config.suite,
-        "suite_revision": revision,
-        "device": config.device,
-        "policy": config.policy,
-    }
-    released: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in lake.run(read_sql(__file__, "released"), asked).rows():
-        released.setdefault(row["gpu"], {})[row["task_id"]] = row
-    lines: dict[str, list[dict[str, Any]]] = {gpu: [] for gpu in released}
-    for gpu, of_task in released.items():
-        for task in tasks:
-            row = of_task.get(task["task_id"], {})
-            codes, scores = (dict(row.get(name) or ()) for name in ("codes", "scores"))
-            lines[gpu].append(_line(task, codes, scores))
-    return lines
 
 
 def _line(

@@ -69,7 +69,17 @@ def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fie
     if file.name != RESULTS:
         return
     document = pieces.parse_document(file, folder)
-    plans = _read_plans(file.with_name(PLANS), folder)
+    texts: dict[tuple[str, int], str] = {}
+    planned = file.with_name(PLANS)
+    if planned.is_file():
+        value = text_files.parse_json(sources.read_text(planned, folder), str(planned))
+        for one in Fields(values={"plans": value}, where=str(planned)).list("plans"):
+            name = one.text("service_name") or one.text("baseline_solution_path")
+            plans = one.values.get("plans")
+            listed = cast("list[Any]", plans) if isinstance(plans, list) else []
+            for number, plan in enumerate(listed):
+                if name is not None and isinstance(plan, str):
+                    texts[name, number] = plan
     for service in document.list("executor_results"):
         name = service.text("service_name") or service.text("baseline_solution_path")
         workload = PurePosixPath(service.text("workload_path") or "unknown")
@@ -83,25 +93,11 @@ def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fie
                 "case": service.text("case_name") or workload.stem,
                 "place": [document.text("exp_date") or "", PurePosixPath(name).name, key],
                 "at": document.values.get(_STARTED),
-                "plan": plans.get((name, int(match[1]))),
+                "plan": texts.get((name, int(match[1]))),
                 "solution": _load(candidate, "solution_path", solutions, folder),
                 "parent": _load(candidate, "baseline_solution_path", solutions, folder),
             }
             yield Fields(values=values, where=candidate.where)
-
-
-def _read_plans(file: Path, folder: Path) -> dict[tuple[str, int], str]:
-    if not file.is_file():
-        return {}
-    value = text_files.parse_json(sources.read_text(file, folder), str(file))
-    by_number: dict[tuple[str, int], str] = {}
-    for one in Fields(values={"plans": value}, where=str(file)).list("plans"):
-        name = one.text("service_name") or one.text("baseline_solution_path")
-        plans = one.values.get("plans")
-        for number, plan in enumerate(cast("list[Any]", plans) if isinstance(plans, list) else []):
-            if name is not None and isinstance(plan, str):
-                by_number[name, number] = plan
-    return by_number
 
 
 def _load(

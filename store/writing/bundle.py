@@ -117,24 +117,19 @@ def _cast(
 
     kind = table.columns[arrow_field.name].type
     rule = f"{arrow_field.name} is {kind}" + (", valid UTF-8" if "VARCHAR" in kind else "")
-    if isinstance(column, list):
-        try:
-            return pa.array(
-                [_parse_time(value, arrow_field.type) for value in column], arrow_field.type
-            )
-        except (ValueError, TypeError, OverflowError) as error:
-            wrong = [value for value in column if not _fits(value, arrow_field.type)]
-            examples = [ascii(value)[:120] for value in wrong[:3]]
-            raise RowsRejected(table.name, rule, len(wrong), examples) from error
-    same = column.type == arrow_field.type
-    if not same and _name_kind(column.type) not in ("null", "other", _name_kind(arrow_field.type)):
+    wanted = arrow_field.type
+    same = not isinstance(column, list) and column.type == wanted
+    kinds = ("null", "other", _name_kind(wanted))
+    if not (isinstance(column, list) or same) and _name_kind(column.type) not in kinds:
         examples = [f"the column given is {column.type}"]
         raise RowsRejected(table.name, rule, len(column), examples)
     try:
+        if isinstance(column, list):
+            return pa.array([_parse_time(value, wanted) for value in column], wanted)
         column.validate(full=True)
-        return column if same else column.cast(arrow_field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        bad = [value for value in column if not _fits(value, arrow_field.type)]
+        return column if same else column.cast(wanted)
+    except (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError) as error:
+        bad = [value for value in column if not _fits(value, wanted)]
         examples = [_format_value(value) for value in bad[:3]] or [str(error)[:200]]
         raise RowsRejected(table.name, rule, len(bad) or len(column), examples) from error
 
@@ -177,9 +172,11 @@ def _name_kind(kind: pa.DataType) -> str:
     return "other"
 
 
-def _format_value(value: pa.Scalar) -> str:
+def _format_value(value: Any) -> str:
+    import pyarrow as pa
+
     try:
-        return ascii(value.as_py())[:120]
+        return ascii(value.as_py() if isinstance(value, pa.Scalar) else value)[:120]
     except UnicodeDecodeError as error:
         return ascii(error.object)[:120]
 
