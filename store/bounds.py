@@ -92,22 +92,14 @@ def read_bounds(folder: Path | None) -> Bounds:
     """
     memory = _read_bytes(_MEMORY_VARIABLE)
     spill = _read_bytes(_SPILL_VARIABLE)
-    if spill is None:
-        spill = 0 if folder is None else measure_share(folder)
+    if spill is None and folder is not None:
+        # What of the path does not exist yet is on the disk of its parent.
+        there = next(part for part in (folder, *folder.parents) if part.exists())
+        spill = int(SPILL_SHARE * shutil.disk_usage(there).free)
     return Bounds(
         memory_bytes=int(_DUCKDB_SHARE * (MEMORY_GB * GB if memory is None else memory)),
-        spill_bytes=spill,
+        spill_bytes=spill or 0,
     )
-
-
-def measure_share(folder: Path) -> int:
-    """Return how many bytes of temporary data the disk of a folder has room for.
-
-    What of the path does not exist yet is on the disk of its parent.
-    """
-    while not folder.exists():
-        folder = folder.parent
-    return int(SPILL_SHARE * shutil.disk_usage(folder).free)
 
 
 def _read_bytes(variable: str) -> int | None:

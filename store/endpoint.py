@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -259,7 +259,12 @@ class Client:
                         return await self._try_once(body, read)
                     except _TemporaryFailure as error:
                         failed = error.failed
-                        pause_s = _choose_pause_s(attempt, error.retry_after)
+                        # Retry-After in seconds, or a growing random pause.
+                        pause_s = min(_PAUSE_S * 2**attempt, _MOST_PAUSE_S)
+                        pause_s *= random.uniform(0.75, 1.0)
+                        with suppress(ValueError):
+                            asked_s = float(error.retry_after or "nan")
+                            pause_s = asked_s if asked_s >= 0 else pause_s
                     ends = deadline.when()
                     now = asyncio.get_running_loop().time()
                     if attempt == self._retries or (
@@ -346,14 +351,3 @@ class _TemporaryFailure(Exception):
         super().__init__(failed.why)
         self.failed = failed
         self.retry_after = retry_after
-
-
-def _choose_pause_s(attempt: int, retry_after: str | None) -> float:
-    """Return the pause before the next try: Retry-After in seconds, or a growing random pause."""
-    try:
-        asked = float(retry_after or "nan")
-    except ValueError:
-        asked = math.nan
-    if asked >= 0:
-        return asked
-    return min(_PAUSE_S * 2**attempt, _MOST_PAUSE_S) * random.uniform(0.75, 1.0)

@@ -513,7 +513,12 @@ def _test_place(fault: str, place: str | None) -> str:
     folder = _find_folder(place)
     if fault not in ("device", "denied", "unopened") or folder is None or place is None:
         return fault
-    if _lacks_descriptors():
+    try:
+        # So few more that a database may need more.
+        left = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - len(os.listdir("/proc/self/fd"))
+    except OSError as error:
+        left = 0 if error.errno == errno.EMFILE else _DATABASE_FILES
+    if left < _DATABASE_FILES:
         return "files"
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return "read-only"
@@ -524,15 +529,6 @@ def _test_place(fault: str, place: str | None) -> str:
         return "full"
     is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
     return "large" if is_limited else fault
-
-
-def _lacks_descriptors() -> bool:
-    """Return whether this process may open so few more files that a database may need more."""
-    try:
-        count = len(os.listdir("/proc/self/fd"))
-    except OSError as error:
-        return error.errno == errno.EMFILE
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - count < _DATABASE_FILES
 
 
 def _find_obstacle(fault: str, path: Path) -> tuple[str, str]:

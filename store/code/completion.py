@@ -333,7 +333,10 @@ def _find_code(
         text = best.text
         if not _defines_entry_point(text):
             if best.closed:
-                text = _extend_block(lines, best) or text
+                # Three backticks in a docstring look like the end of the block.
+                later = (n for n in range(best.end, len(lines)) if _closes_fence(lines[n], "`", 3))
+                extended = ("\n".join(lines[best.start + 1 : n]) for n in islice(later, _TRIES))
+                text = next(filter(_defines_entry_point, extended), text)
             else:
                 text = _trim_to_python(text.rstrip().rstrip("`")) or text
                 if cut_off and not _defines_entry_point(best.text):
@@ -368,19 +371,6 @@ def _defines_entry_point(text: str) -> bool:
         ):
             return True
     return False
-
-
-def _extend_block(lines: Sequence[str], block: _Block) -> str | None:
-    """Return a block extended to a later fence, if only the extended block is Python.
-
-    Three backticks in a docstring look like the end of the block.
-    """
-    later = (n for n in range(block.end, len(lines)) if _closes_fence(lines[n], "`", 3))
-    for end in islice(later, _TRIES):
-        text = "\n".join(lines[block.start + 1 : end])
-        if _defines_entry_point(text):
-            return text
-    return None
 
 
 def _find_wrapped(answer: str, blocks: Sequence[_Block]) -> Iterator[str]:

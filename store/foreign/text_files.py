@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -73,9 +74,15 @@ def read_lines(file: Path) -> Iterator[Fields]:
     Raises ImportFailed if a line is no JSON object, is not UTF-8, or exceeds MAX_LINE_BYTES.
     """
     with open_bytes(file) as handle:
-        number = 0
-        while line := read_line(handle, file):
-            number += 1
+        for number in count(1):
+            try:
+                line = handle.readline(MAX_LINE_BYTES + 1)
+            except (OSError, EOFError, zlib.error) as error:
+                raise faults.explain(error, file, ImportFailed) or ImportFailed(
+                    f"{file} cannot be read: {error}", NOTHING_STORED
+                ) from error
+            if not line:
+                return
             if line.isspace():
                 continue
             where = f"{file}, line {number}"
@@ -96,16 +103,6 @@ def open_bytes(file: Path) -> IO[bytes]:
     """Open a file for reading, decompressed if its name ends in .gz."""
     with faults.at(file, ImportFailed):
         return cast("IO[bytes]", gzip.open(file)) if file.suffix == ".gz" else open(file, "rb")
-
-
-def read_line(handle: IO[bytes], file: Path) -> bytes:
-    """Return the next line, at most one byte longer than MAX_LINE_BYTES; empty at the end."""
-    try:
-        return handle.readline(MAX_LINE_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise faults.explain(error, file, ImportFailed) or ImportFailed(
-            f"{file} cannot be read: {error}", NOTHING_STORED
-        ) from error
 
 
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

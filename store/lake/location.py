@@ -67,14 +67,12 @@ class FolderLeases(AbstractContextManager["FolderLeases"]):
 
     def take(self, names: Sequence[str]) -> set[str]:
         """Return those of the names that are held here now; the others are held elsewhere."""
-        return {name for name in names if self._try_lock(name)}
-
-    def _try_lock(self, name: str) -> bool:
-        try:
-            _ask_kernel(self._file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, name)
-        except BlockingIOError:
-            return False
-        return True
+        held: set[str] = set()
+        for name in names:
+            with suppress(BlockingIOError):
+                _ask_kernel(self._file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, name)
+                held.add(name)
+        return held
 
     def release(self, names: Iterable[str]) -> None:
         """Let other processes take these names."""
