@@ -8,6 +8,7 @@ import functools
 import inspect
 import logging
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ from evaluators.scheduling.contract import Evaluator
 from evaluators.scheduling.judges.process import JudgeProcess, start_judges
 from store import read_sql
 from store.code import entry_points
-from store.commandline import display, echo, members
+from store.commandline import display, echo, interrupts, members
 from store.commandline.echo import show_progress
 from store.commandline.escape import escape_terminal, quote_name
 from store.commandline.members import Common, Count, DeviceOption, Format, Member, make_room_app
@@ -75,6 +76,8 @@ _ADDRESS = Address()
 _LISTED = 10
 """Kernels that `run --dry-run` lists."""
 _MOST_NAMES = 12
+_WATCH_S = 0.2
+"""Seconds between two looks at a watched file."""
 ListFormat: TypeAlias = Annotated[Format, Parameter(help="Format of the list.")]
 Device: TypeAlias = Annotated[
     DeviceOption,
@@ -276,6 +279,7 @@ def check(
     workload: str | None = None,
     evaluator: _EvaluatorName = contract.DEFAULT,
     device: Device = "auto",
+    watch: Annotated[bool, Parameter(negative="")] = False,
     format: Literal["table", "json"] = "table",
     config: Any = None,
     common: Common = _DEFAULT,
@@ -290,6 +294,7 @@ def check(
       evaluators check submission.py --task ./sort_py --workload test_1
       evaluators check my_folder --task gemm.json --entry-point main:run
       evaluators check my_kernel.py --task my_task.py --axes ROWS=1,COLS=77
+      evaluators check my_kernel.py --task diag_matmul --watch
 
     Parameters
     ----------
@@ -306,51 +311,148 @@ def check(
     workload
         Name of one of the task's workloads, or the values of its axes, such as M=256,K=64
         (default: the first, or that of the device for a task in the lake).
+    watch
+        Judge the file again on each save, until Ctrl-C, and print one line per verdict.
     format
         Format of the verdict. json prints all rows, including raw samples.
     """
     from evaluators.cli import verdict_text
-    from evaluators.timing.intervals import read_fallback_spreads
     from evaluators.timing.spreads import read_spreads
 
     place = placement.choose_place(device)
     task_text = read_task(task, common.lake)
     kernel = read_kernel(file, entry_point, task_text)
-    with JudgeProcess(evaluator, place.device, config, place.cores) as judge:
+    with contextlib.ExitStack() as stack:
+        with echo.show_step("starting the judge", quiet=common.quiet):
+            judge = stack.enter_context(JudgeProcess(evaluator, place.device, config, place.cores))
         _warn(judge)
         spreads: dict[str, float] = {}
         with contextlib.suppress(LakeNotFound), store.open(common.lake) as lake:
             spreads = read_spreads(lake, judge.row["name"], contract.load(evaluator).VERSION)
-        case = task_text.make_case(kernel, judge.row["kind"], workload)
-        case = dataclasses.replace(case, spreads=spreads)
         precisions = contract.list_precisions(config, judge.row["kind"])
-        answers = [
-            _judge_patiently(judge, dataclasses.replace(case, precision=precision))
-            for precision in precisions
-        ]
+
+        def judge_kernel(kernel: KernelText) -> list[contract.Tables]:
+            case = task_text.make_case(kernel, judge.row["kind"], workload)
+            cases = [
+                dataclasses.replace(case, spreads=spreads, precision=precision)
+                for precision in precisions
+            ]
+            with echo.show_step(f"judging {quote_name(file.name)}", quiet=common.quiet) as tell:
+                judge.on_part = lambda part: tell(verdict_text.PARTS.get(part, part))
+                return [_judge_patiently(judge, case) for case in cases]
+
+        def print_verdicts(
+            kernel: KernelText, answers: Sequence[contract.Tables], *, in_one_line: bool = False
+        ) -> None:
+            for precision, tables in zip(precisions, answers, strict=True):
+                print_verdict(
+                    file,
+                    judge.row,
+                    tables,
+                    notes=_describe_case(kernel, task_text, workload, tables),
+                    spreads=spreads,
+                    precision=precision if len(precisions) > 1 else None,
+                    files=kernel.own_files,
+                    add_command=f"evaluators add {file} --task {task}",
+                    in_one_line=in_one_line,
+                )
+
+        if watch:
+            _watch(
+                file,
+                lambda: read_kernel(file, entry_point, task_text),
+                lambda kernel: print_verdicts(kernel, judge_kernel(kernel), in_one_line=True),
+            )
+            return
+        answers = judge_kernel(kernel)
     if format == "json":
         names = dict.fromkeys(name for tables in answers for name in tables)
         echo.print_json({n: [row for t in answers for row in t.get(n, [])] for n in names})
     else:
-        color, width = sys.stdout.isatty(), echo.terminal_width(sys.stdout)
-        device_name = judge.row["name"]
-        if judge.row["kind"] == "cpu":
-            threads = placement.count_threads(judge.row["cores"])
-            device_name += f" with {count_nouns(threads, 'thread')}"
-        for precision, tables in zip(precisions, answers, strict=True):
-            by = f" by {precision}" if len(precisions) > 1 else ""
-            for line in verdict_text.format_lines(
-                file.name,
-                device_name + by,
-                tables,
-                notes=_describe_case(kernel, task_text, workload, tables),
-                spreads={**read_fallback_spreads(judge.row["kind"]), **spreads},
-                color=color,
-                width=width,
-            ):
-                echo.print_painted(line)
+        print_verdicts(kernel, answers)
     if any(tables["evaluations"][0]["status"] != "correct" for tables in answers):
         sys.exit(1)
+
+
+def print_verdict(
+    file: Path,
+    device: Mapping[str, Any],
+    tables: contract.Tables,
+    *,
+    notes: Sequence[str] = (),
+    spreads: Mapping[str, float],
+    precision: str | None,
+    files: Mapping[str, str],
+    add_command: str | None = None,
+    in_one_line: bool = False,
+) -> None:
+    """Print the verdict on a file.
+
+    Args:
+        file: Where the kernel is.
+        device: The row of the device.
+        tables: The rows of the verdict.
+        notes: What was judged, and by which rule of the task.
+        spreads: Spread of sessions by clock; the fallbacks of the kind of device complete it.
+        precision: Names the verdict, if the kernel was judged by several.
+        files: Texts of the kernel by path.
+        add_command: Stores the kernel; None if it is stored.
+        in_one_line: Print only the first line, with the message of a failure.
+    """
+    from evaluators.cli import verdict_text
+    from evaluators.timing.intervals import read_fallback_spreads
+
+    spreads = {**read_fallback_spreads(device["kind"]), **spreads}
+    device_name = device["name"]
+    if device["kind"] == "cpu":
+        threads = placement.count_threads(device["cores"])
+        device_name += f" with {count_nouns(threads, 'thread')}"
+    if precision is not None:
+        device_name += f" by {precision}"
+    screen: Any = {
+        "color": echo.has_colors(sys.stdout),
+        "width": echo.terminal_width(sys.stdout),
+    }
+    if in_one_line:
+        lines = verdict_text.format_answer(
+            file.name, device_name, tables, spreads, with_message=True, **screen
+        )
+    else:
+        lines = verdict_text.format_lines(
+            file.name,
+            device_name,
+            tables,
+            notes=notes,
+            files=files,
+            spreads=spreads,
+            add_command=add_command,
+            **screen,
+        )
+    for line in lines:
+        echo.print_painted(line)
+
+
+def _watch(file: Path, read: Callable[[], KernelText], judge: Callable[[KernelText], None]) -> None:
+    """Judge a file or folder now and after each save, until Ctrl-C."""
+
+    def read_times() -> dict[Path, int]:
+        with contextlib.suppress(OSError):  # it is just being replaced
+            paths = [file, *(file.rglob("*") if file.is_dir() else ())]
+            return {path: path.stat().st_mtime_ns for path in paths}
+        return {}
+
+    try:
+        while True:
+            times = read_times()
+            try:
+                judge(read())
+            except FlywheelError as error:  # of this save
+                echo.print_error(error)
+            sys.stdout.flush()
+            while read_times() in (times, {}):
+                time.sleep(_WATCH_S)
+    except KeyboardInterrupt:
+        interrupts.dismiss()
 
 
 def _describe_case(

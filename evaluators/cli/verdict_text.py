@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import re
 import statistics
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evaluators.judging.flags import REASONS
+from evaluators.judging.flags import FLAGS, REASONS
 from evaluators.judging.other_shapes import name_outcome
 from evaluators.timing.intervals import classify_speedup
 from evaluators.timing.surprising_wins import (
     compute_speedups,
     find_best_baseline,
+    ranks_nothing,
     select_ranking_rows,
 )
-from store.commandline.escape import escape_lines, escape_terminal, quote_name
+from store.commandline.escape import escape_lines, escape_terminal, fold, quote_name
+
+if TYPE_CHECKING:
+    from evaluators.scheduling import contract
 
 _COLORS = {
     "correct": "32",
@@ -29,16 +37,129 @@ _COLORS = {
 _FAILED = "31"
 _MEANINGS = {"held": "correct", "raises": "same", "wrong": "incorrect"}
 _SHAPE_NOTES = ("shape ", "shapes left out ", "other shapes: ")
-_UNRANKED = {
-    "custom_required": "it spends no device time outside library kernels (--kernels)",
-    "contended": "other work ran on this host",
-    "timed_outputs_unverified": "no timed call could be checked, because the task draws random "
-    "numbers or keeps state, or answers have another layout in memory in every call",
+_THAN_EAGER = {
+    "faster": "faster than eager",
+    "same": "no clear difference from eager",
+    "slower": "slower than eager",
 }
 _EXCUSED = "beyond the judge's own tolerance"
 """How the line of the log begins that a kernel with the flag accepted_by_task has."""
 _LOG_LINES = 20
 _WIDTH = 80
+_FRAME = re.compile(r'  File "(.*)", line (\d+)(?:, in (.*))?')
+_LEFT_OUT = (
+    *("During handling of the above", "The above exception was", "Traceback (most recent"),
+    "entry point ",
+)
+_COMPILER_ERROR = re.compile(r"(/[^:(]*)[:(](\d+)(?::\d+:|\):) (?:fatal )?(error.*)")
+_GUTTER = re.compile(r" *\d* \|(?= |$)")
+PARTS = {
+    "reference": "running the task's own code",
+    "start": "starting the kernel's process",
+    "build": "building and importing the kernel",
+    "verdict": "checking its answers",
+    "warm_up": "warming up",
+    "timing": "timing it and the baselines",
+    "timed_answers": "checking the answers of timed calls",
+    "robustness": "checking answers to other inputs",
+    "diagnosis": "profiling it",
+    "eager_alone": "timing eager alone",
+    "drawing": "drawing other shapes",
+    "second_session": "timing a surprising win again",
+    "end": "ending the kernel's process",
+}
+"""What the judge does in the parts of a judgment (`CaseResult.time_part`)."""
+_NEXT = {
+    "evaluator_error": "run it again; `evaluators doctor` says what this machine lacks",
+    "contended": "run it again when this machine has nothing else to do",
+    "unresolved": "judge it at larger inputs: --workload, with values such as M=4096,N=4096",
+    "unranked": "run it again; `evaluators doctor` shows what this machine and its clocks can do",
+    "failed": "change the kernel and run it again; --watch judges it again on each save",
+    "slower": "the profile above says where the time goes; --watch judges each save",
+}
+"""What to do about a verdict."""
+
+
+def summarize(
+    name: str, device: str, tables: contract.Tables, spreads: Mapping[str, float]
+) -> tuple[str, str, str]:
+    """Return the first line of a verdict in three parts, the second of which is the status.
+
+    It says whether the kernel is correct, how fast it is, on what, and whether it ranks.
+    """
+    evaluation = tables["evaluations"][0]
+    head = f"{quote_name(name)} on {escape_terminal(device)}: "
+    if evaluation["status"] != "correct":
+        reason = evaluation.get("reason")
+        return head, evaluation["status"], f" ({reason})" if reason else ""
+    sessions = _group_sessions(tables.get("timings", []), evaluation)
+    session = next((one for one in sessions if not ranks_nothing(one)), next(iter(sessions), []))
+    clock = session[0]["clock"] if session else ""
+    bounds = compute_speedups(session, spreads.get(clock)) if session else {}
+    speed = ""
+    if "eager" in bounds:
+        ranking = select_ranking_rows(session)
+        is_least = ranking["kernel"].get("unresolved")
+        low, middle, high = bounds["eager"]
+        word = classify_speedup(low, high)
+        if ranking["eager"].get("unresolved") or (is_least and word != "faster"):
+            speed = f", too short to resolve on clock {clock} (at most {math.exp(high):.1f}x)"
+        else:
+            speed = (
+                f", {_THAN_EAGER[word]}: {'at least ' if is_least else ''}{math.exp(middle):.2f}x "
+                f"[{math.exp(low):.2f}, {math.exp(high):.2f}] by clock {clock}"
+            )
+    why = _explain_rank(evaluation, sessions)
+    return head, "correct", f"{speed}; " + ("ranks" if why is None else f"does not rank: {why}")
+
+
+def format_answer(
+    name: str,
+    device: str,
+    tables: contract.Tables,
+    spreads: Mapping[str, float],
+    *,
+    with_message: bool = False,
+    color: bool = False,
+    width: int | None = None,
+) -> Iterator[str]:
+    """Yield the first line of a verdict, in parts that fit a terminal."""
+    head, status, rest = summarize(name, device, tables, spreads)
+    message = tables["evaluations"][0].get("message")
+    if with_message and message:
+        rest += f": {escape_terminal(message)}"
+    first, *further = fold(head + status + rest, None if width is None else max(width - 4, 40))
+    if first.startswith(head + status):
+        first = head + _paint(status, status, color=color) + first.removeprefix(head + status)
+    yield first
+    yield from (f"    {line}" for line in further)
+
+
+def _paint(text: str, meaning: str, *, color: bool) -> str:
+    return f"\x1b[{_COLORS.get(meaning, _FAILED)}m{text}\x1b[0m" if color else text
+
+
+def _explain_rank(
+    evaluation: Mapping[str, Any], sessions: Sequence[list[dict[str, Any]]]
+) -> str | None:
+    """Return why a correct kernel does not rank, or None if it ranks."""
+    flags = evaluation.get("flags") or ()
+    if evaluation.get("equivalent") is False:
+        return "its flags show that it computes a different function than its task"
+    if "weak_task" in flags:
+        return FLAGS["weak_task"].partition(" (")[0]
+    for flag in flags:
+        what, ranks, _ = FLAGS.get(flag, "").partition(": ranks ")
+        if ranks:
+            return what
+    if not sessions:
+        return "it was not timed"
+    if not all(map(ranks_nothing, sessions)):
+        return None
+    rows = [select_ranking_rows(session) for session in sessions]
+    if all(row["eager"].get("unresolved") for row in rows if "eager" in row):
+        return "eager is too short for the clock"
+    return "the timing was disturbed"
 
 
 def format_lines(
@@ -47,31 +168,37 @@ def format_lines(
     tables: dict[str, list[dict[str, Any]]],
     *,
     notes: Sequence[str] = (),
+    files: Mapping[str, str] = MappingProxyType({}),
     spreads: Mapping[str, float] = MappingProxyType({}),
+    add_command: str | None = None,
     color: bool = False,
     width: int | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a verdict: status, a table of speedups, flags, then the candidate's text.
+    """Yield the lines of a verdict: the answer, a table of speedups, flags, the candidate's text.
+
+    The last line says what to do next.
 
     All text of the candidate is escaped, and each line of it has a prefix.
 
     Args:
         notes: What was judged, and by which rule of the task; printed below the status.
+        files: Texts of the candidate by path. Of tracebacks and of compilers' output, only what is
+            about them is shown.
         spreads: Spread of sessions by clock (`timing.spreads`); by default that of a GPU without an
             estimate.
+        add_command: Stores the kernel with its verdict.
     """
 
-    def paint(text: str, meaning: str) -> str:
-        return f"\x1b[{_COLORS.get(meaning, _FAILED)}m{text}\x1b[0m" if color else text
-
+    paint = functools.partial(_paint, color=color)
     evaluation, *at_shapes = tables["evaluations"]
-    status = paint(evaluation["status"], evaluation["status"])
-    reason = f" ({evaluation['reason']})" if evaluation.get("reason") else ""
-    yield f"{quote_name(name)} on {escape_terminal(device)}: {status}{reason}"
+    yield from format_answer(name, device, tables, spreads, color=color, width=width)
     if evaluation.get("reason") in REASONS:
         yield from _wrap(REASONS[evaluation["reason"]], width or _WIDTH)
-    if evaluation.get("message"):
-        yield from escape_lines(evaluation["message"], width=width)
+    log = evaluation.get("log") or ""
+    message = evaluation.get("message") or ""
+    errors = _find_compiler_errors(log, files) if evaluation.get("reason") == "build_failed" else []
+    if message and not errors:
+        yield from escape_lines(message, width=width)
     for note in notes:
         yield from _wrap(note, width or _WIDTH)
     sessions = _group_sessions(tables.get("timings", []), evaluation)
@@ -85,23 +212,103 @@ def format_lines(
     for row in at_shapes:
         [name] = (w["name"] for w in tables["workloads"] if w["workload_id"] == row["workload_id"])
         yield from _format_shape(name, row, tables["timings"], paint, width or _WIDTH)
-    for line in (evaluation.get("log") or "").splitlines():
+    for line in log.splitlines():
         if line.startswith(_SHAPE_NOTES):
             yield from escape_lines(line, width=width)
-    if evaluation.get("equivalent") is False:
-        yield "  not ranked: its flags show that it computes a different function than its task"
-    for flag in evaluation.get("flags") or ():
-        if flag in _UNRANKED:
-            yield from _wrap(f"not ranked: {_UNRANKED[flag]}", width or _WIDTH)
     if "accepted_by_task" in (evaluation.get("flags") or ()):
-        lines = (evaluation.get("log") or "").splitlines()
-        yield from escape_lines(
-            next((line for line in lines if line.startswith(_EXCUSED)), ""), width=width
-        )
+        excuse = next((line for line in log.splitlines() if line.startswith(_EXCUSED)), "")
+        yield from escape_lines(excuse, width=width)
     if evaluation.get("flags"):
         yield from _wrap(f"flags: {', '.join(evaluation['flags'])}", width or _WIDTH)
-    if evaluation["status"] != "correct" and evaluation.get("log"):
-        yield from escape_lines(evaluation["log"], width=width)[-_LOG_LINES:]
+    if errors:
+        yield from escape_lines("\n".join(errors[:_LOG_LINES]), width=width)
+    elif evaluation["status"] != "correct" and log:
+        shown = _leave_out_frames(log, files, message)
+        if any(shown):
+            yield from escape_lines("\n".join(shown).strip("\n"), width=width)[-_LOG_LINES:]
+    if (
+        step := _choose_next_step(
+            evaluation, summarize(name, device, tables, spreads)[2], add_command
+        )
+    ) is not None:
+        yield from _wrap(f"next: {step}", width or _WIDTH)
+
+
+def _choose_next_step(
+    evaluation: Mapping[str, Any], answer: str, add_command: str | None
+) -> str | None:
+    """Return what to do about a verdict whose first line ends with an answer."""
+    if evaluation["status"] != "correct":
+        return _NEXT["evaluator_error" if evaluation["status"] == "evaluator_error" else "failed"]
+    if "too short" in answer:
+        return _NEXT["unresolved"]
+    if not answer.endswith("; ranks"):
+        flags = evaluation.get("flags") or ()
+        is_other = evaluation.get("equivalent") is False or "weak_task" in flags
+        return None if is_other else _NEXT["contended" if "contended" in flags else "unranked"]
+    if "slower than" in answer:
+        return _NEXT["slower"]
+    return None if add_command is None else f"`{add_command}` stores it with its verdict"
+
+
+def _leave_out_frames(log: str, files: Mapping[str, str], message: str) -> list[str]:
+    """Return the lines of a log; of tracebacks, only the frames in the candidate's files.
+
+    >>> log = '  File "/a/judge.py", line 1\\n  File "/tmp/k.py", line 2, in f\\n    x\\n    ^\\n'
+    >>> _leave_out_frames(log + "NameError", {"k.py": ""}, "k.py, line 2: NameError")
+    ['k.py, line 2, in f', '    x', '    ^']
+    """
+    lines = log.splitlines()
+    frames = [number for number, line in enumerate(lines) if _FRAME.fullmatch(line)]
+    if not files or not frames:
+        return lines
+    if not any(line.startswith("Traceback (most recent") for line in lines[: frames[0]]):
+        lines = lines[frames[0] :]  # the log begins within a traceback
+    shown: list[str] = []
+    is_own = is_within = False
+    for line in lines:
+        if frame := _FRAME.fullmatch(line):
+            path = next((path for path in files if frame[1].endswith(f"/{path}")), None)
+            is_own, is_within = path is not None, True
+            if is_own:
+                shown.append(f"{path}, line {frame[2]}" + (f", in {frame[3]}" if frame[3] else ""))
+        elif is_within and line.startswith("    "):
+            shown += [line] if is_own else []
+        else:
+            is_within = False
+            is_known = (line.strip() and line.strip() in message) or line.startswith(_LEFT_OUT)
+            shown += [] if is_known else [line]
+    return shown
+
+
+def _find_compiler_errors(log: str, files: Mapping[str, str]) -> list[str]:
+    """Return the errors of GCC and NVCC in a log: file, line and message, and the quoted lines.
+
+    A candidate that compiles a text has its lines in another file, so that they are looked for.
+    """
+    lines = log.splitlines()
+    own: list[str] = []
+    others: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        if error := _COMPILER_ERROR.match(line):
+            quoted = itertools.takewhile(lambda line: line.startswith(" "), lines[number:])
+            quoted = [_GUTTER.sub("", line).rstrip() for line in quoted]
+            path = Path(error[1]).name
+            place = _find_line(quoted[0] if quoted else "", files)
+            found = own if place is not None or path in files else others
+            found += [f"{place or f'{path}, line {error[2]}'}: {error[3]}", *quoted]
+    return own or others
+
+
+def _find_line(text: str, files: Mapping[str, str]) -> str | None:
+    """Return the only place of a line in the candidate's files, whatever spaces it has."""
+    places = [
+        f"{path}, line {number}"
+        for path, code in files.items()
+        for number, line in enumerate(code.splitlines(), start=1)
+        if line.split() == text.split() and line.strip()
+    ]
+    return places[0] if len(places) == 1 else None
 
 
 def _group_sessions(

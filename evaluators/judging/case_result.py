@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from evaluators.device.lock import Hold
 from evaluators.judging.case import Case, Precision
@@ -39,6 +39,9 @@ def hold(device: AbstractContextManager[Hold] | None) -> AbstractContextManager[
 @dataclass(kw_only=True)
 class CaseResult:
     """What a case has shown so far; becomes one row of evaluations."""
+
+    announce: ClassVar[Callable[[str], None] | None] = None
+    """Called with the name of each part as it begins."""
 
     seeds: list[int] = field(default_factory=list)
     """Input seeds, secret until the verdict."""
@@ -89,6 +92,8 @@ class CaseResult:
         device: To hold during the block. The time in which others have it counts as the part
             `waiting`.
         """
+        if CaseResult.announce is not None:
+            CaseResult.announce(name)
         begin = time.perf_counter()
         held = Hold(0.0)
         try:

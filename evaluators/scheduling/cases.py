@@ -117,6 +117,13 @@ class KernelText:
     """Whether the entry point is a class, as far as the text tells."""
     other_files: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def own_files(self) -> dict[str, str]:
+        """The files that the user wrote, by path: without one that only loads a native file."""
+        files = dict(self.other_files)
+        is_loader = len(files) == 1 and self.code.startswith(_NATIVE_LOADER.partition("{")[0])
+        return files if is_loader else files | {self.path: self.code}
+
 
 def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelText:
     """Return the kernel of a Python, CUDA or C++ file, or of a folder with several files.

@@ -303,3 +303,32 @@ def show_progress(*, quiet: bool = False) -> Generator[Progress]:
                 )
 
             yield move
+
+
+@contextmanager
+def show_step(step: str, *, quiet: bool = False) -> Generator[Callable[[str], None]]:
+    """Show on a terminal what a command does now and for how long; yield what names the next step.
+
+    Other output to `sys.stderr` appears above it.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich import progress as bars
+
+    columns = (
+        bars.SpinnerColumn(),
+        bars.TextColumn("{task.description}", markup=False),
+        bars.TimeElapsedColumn(),
+    )
+    # Redrawn seldom, because this host may be timing a kernel.
+    console = open_console(stderr=True)
+    with bars.Progress(*columns, console=console, transient=True, refresh_per_second=2) as bar:
+        task = bar.add_task(escape_terminal(step), total=None)
+        yield lambda following: bar.reset(task, description=escape_terminal(following))
+
+
+def has_colors(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal on which colors are wanted."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not is_plain

@@ -87,6 +87,78 @@ def test_a_refusal_shows_the_shortest_proof(bench: Bench, body: str) -> None:
     assert re.fullmatch(rf"  \| {proof}", message), message
 
 
+TRACEBACK = """\
+  File "/opt/evaluators/worker/loop.py", line 577, in call
+    output = self._module(*args, **named)
+             ^^^^^^^^^^^^
+  File "/tmp/flywheel-1/flywheel-2/kernel.py", line 11, in forward
+    return helper(a, b)
+           ^^^^^^^^^^^^
+{error}
+"""
+TRITON = """\
+triton.compiler.errors.CompilationError: at 3:8:
+def scale(a, b):
+    row = tl.program_id(0)
+    x = tl.loadd(b)
+        ^
+AttributeError("module 'triton.language' has no attribute 'loadd'")"""
+GCC = """\
+c++ -MMD -MF main.o.d -c /root/.cache/flywheel/live/e9/main.cpp -o main.o
+/root/.cache/flywheel/live/e9/main.cpp: In function 'at::Tensor scale(at::Tensor)':
+/root/.cache/flywheel/live/e9/main.cpp:5:12: error: 'class at::Tensor' has no member 'unsqueze'
+    5 |   return a.unsqueze(1);
+      |            ^~~~~~~~
+ninja: build stopped: subcommand failed."""
+NVCC = """\
+/tmp/flywheel-1/tmp2/scale.cu(3): error: identifier "bb" is undefined
+    if (i < n * m) out[i] = a[i / m] * bb[i];
+                                       ^
+
+1 error detected in the compilation of "/tmp/flywheel-1/tmp2/scale.cu"."""
+LOGS = {
+    "exception": (
+        TRACEBACK.format(error="NameError: name 'c' is not defined"),
+        ["kernel.py, line 11, in forward", "    return helper(a, b)", "           ^^^^^^^^^^^^"],
+    ),
+    "import_failed": (
+        "Traceback (most recent call last):\n" + TRACEBACK.format(error=TRITON),
+        [
+            "kernel.py, line 11, in forward",
+            "    return helper(a, b)",
+            "           ^^^^^^^^^^^^",
+            *TRITON.splitlines(),
+        ],
+    ),
+    "build_failed": (
+        GCC,
+        [
+            "kernel.py, line 2: error: 'class at::Tensor' has no member 'unsqueze'",
+            "   return a.unsqueze(1);",
+            "            ^~~~~~~~",
+        ],
+    ),
+    "build_failed (nvcc)": (
+        NVCC,
+        ['scale.cu, line 3: error: identifier "bb" is undefined', *NVCC.splitlines()[1:3]],
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", LOGS)
+def test_a_failure_shows_lines_of_the_kernel_and_none_of_the_judge(reason: str) -> None:
+    log, shown = LOGS[reason]
+    row = {
+        "evaluation_id": "e", "status": "crash", "reason": reason.partition(" ")[0],
+        "message": "kernel.py, line 6: NameError: name 'c' is not defined", "log": log, "flags": [],
+    }  # fmt: skip
+    files = {"kernel.py": 'SOURCE = """\n  return a.unsqueze(1);\n"""', "scale.cu": ""}
+    lines = list(verdict_text.format_lines("kernel.py", "CPU", {"evaluations": [row]}, files=files))
+    proof = [line.removeprefix("  | ") for line in lines if line.startswith("  | ")]
+    assert [line for line in proof if line != row["message"]] == shown
+    assert "/" not in "".join(line for line in proof if not line.startswith("    "))
+
+
 def test_a_part_of_an_output_is_named_by_its_place(bench: Bench) -> None:
     pairs = TASK.replace("return x * scale", 'return {"a": (x, x * scale)}')
     body = 'return {"a": (x.clone(), (x * scale)[0])}'

@@ -789,13 +789,14 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     evaluation = {"evaluation_id": "e", "status": "correct", "flags": []}
     evaluation |= dict.fromkeys(("reason", "message", "log"))
     tables = {"evaluations": [evaluation], "timings": timings}
-    assert list(verdict_text.format_lines("kernel.py", "CPU", tables)) == [
-        "kernel.py on CPU: correct",
+    assert list(verdict_text.format_lines("kernel.py", "CPU", tables, add_command="add it")) == [
+        "kernel.py on CPU: correct, faster than eager: 2.01x [1.94, 2.08] by clock gpu; ranks",
         "         speedup  interval      baseline         ms  kernel ms",
         "  faster    2.01  [1.94, 2.08]  eager          2.01          1",
         "  slower    0.50  [0.48, 0.52]  compile         0.5          1",
         "  clock gpu; n = 20; best baseline: compile",
         "  clock latency: 1.00 over eager",
+        "  next: `add it` stores it with its verdict",
     ]
     painted = list(verdict_text.format_lines("kernel.py", "CPU", tables, color=True))
     assert [line.count("\x1b[32m") for line in painted] == [1, 0, 1, 0, 0, 0]
@@ -803,9 +804,16 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     assert list(verdict_text.format_lines("long.py", "CPU", {"evaluations": [wrong]})) == [
         "long.py on CPU: incorrect (incorrect_numerical)",
         "  An answer differs from the task's by more than its tolerance.",
+        "  next: change the kernel and run it again; --watch judges it again on each save",
     ]
     short = [row | {"unresolved": row["arm"] == "eager"} for row in timings]
-    assert list(verdict_text.format_lines("k.py", "CPU", tables | {"timings": short}))[1:] == [
+    first, *lines, next_step = verdict_text.format_lines("k.py", "CPU", tables | {"timings": short})
+    assert first == (
+        "k.py on CPU: correct, too short to resolve on clock gpu (at most 2.1x); does not rank: "
+        "eager is too short for the clock"
+    )
+    assert "larger inputs" in next_step
+    assert lines == [
         "         speedup  interval      baseline         ms  kernel ms",
         "                  too short     eager",
         "  slower    0.50  [0.48, 0.52]  compile         0.5          1",
@@ -813,8 +821,13 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
         "  clock latency: eager is too short for it",
     ]
     beside = tables | {"evaluations": [evaluation | {"flags": ["contended"]}]}
-    *_, why, flags = verdict_text.format_lines("kernel.py", "CPU", beside)
-    assert (why, flags) == ("  not ranked: other work ran on this host", "  flags: contended")
+    first, *_, flags, next_step = verdict_text.format_lines("kernel.py", "CPU", beside)
+    assert first.endswith("; does not rank: other work ran on the host")
+    assert flags == "  flags: contended"
+    assert next_step == "  next: run it again when this machine has nothing else to do"
+    narrow = list(verdict_text.format_answer("kernel.py", "CPU", beside, {}, width=60))
+    assert narrow[0] == "kernel.py on CPU: correct, faster than eager: 2.01x"
+    assert all(len(line) <= 60 and line.startswith("    ") for line in narrow[1:])
 
 
 # ---- on a GPU ------------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ def main(fd: int) -> None:
     gc.disable()  # collections would take a tenth of the time of the imports
     from evaluators.device.fingerprint import find_architecture
     from evaluators.judging.bench import Bench
+    from evaluators.judging.case_result import CaseResult
     from evaluators.scheduling.prebuild import describe_toolchain
     from evaluators.worker.build_cache import Builds
 
@@ -126,6 +127,7 @@ def main(fd: int) -> None:
         raise
     with contextlib.suppress(_Ended), bench:
         _send(stream, {"device": bench.row, "arch": arch, "toolchain": tools})
+        CaseResult.announce = lambda part: _send(stream, {"part": part})
         try:
             while True:
                 # The workers of the last case keep their memory until another judge wants it.

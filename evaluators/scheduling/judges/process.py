@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -124,6 +124,8 @@ class JudgeProcess:
         self._device = device
         self._is_given_up = False
         self._sick: str | None = None
+        self.on_part: Callable[[str], None] | None = None
+        """Called with the name of each part of a judgment as it begins."""
         # Beside the candidate's own time: compiling baselines, and measuring a win once more.
         self._limit_s = 2 * float(getattr(config, "total_s", 600.0)) + _GRACE_S
         self._start()
@@ -368,6 +370,9 @@ class JudgeProcess:
             match message:
                 case {"waits": bool(waits)}:
                     pass
+                case {"part": str(part)}:
+                    if self.on_part is not None:
+                        self.on_part(part)
                 case {"refused": [str(why), hint]}:
                     raise DeviceUnavailable(why, clip_text(hint))
                 case {"unfit": [str(why), hint]}:
