@@ -103,14 +103,17 @@ def summarize(
         low, middle, high = bounds["eager"]
         word = classify_speedup(low, high)
         if ranking["eager"].get("unresolved") or (is_least and word != "faster"):
-            speed = f", too short to resolve on clock {clock} (at most {math.exp(high):.1f}x)"
+            most = f" (at most {math.exp(high):.1f}x)" if math.isfinite(high) else ""
+            speed = f", too short to resolve on clock {clock}{most}"
         else:
             speed = (
                 f", {_THAN_EAGER[word]}: {'at least ' if is_least else ''}{math.exp(middle):.2f}x "
                 f"[{math.exp(low):.2f}, {math.exp(high):.2f}] by clock {clock}"
             )
     why = _explain_rank(evaluation, sessions)
-    return head, "correct", f"{speed}; " + ("ranks" if why is None else f"does not rank: {why}")
+    if why is not None:
+        return head, "correct", f"{speed}; does not rank: {why}"
+    return head, "correct", f"{speed}; ranks" if sessions else ""
 
 
 def format_answer(
@@ -146,15 +149,15 @@ def _explain_rank(
     flags = evaluation.get("flags") or ()
     if evaluation.get("equivalent") is False:
         return "its flags show that it computes a different function than its task"
+    if evaluation.get("protocol") in ("training", "shape"):
+        return f"it was judged by the protocol {evaluation['protocol']}"
     if "weak_task" in flags:
         return FLAGS["weak_task"].partition(" (")[0]
     for flag in flags:
         what, ranks, _ = FLAGS.get(flag, "").partition(": ranks ")
         if ranks:
             return what
-    if not sessions:
-        return "it was not timed"
-    if not all(map(ranks_nothing, sessions)):
+    if not sessions or not all(map(ranks_nothing, sessions)):
         return None
     rows = [select_ranking_rows(session) for session in sessions]
     if all(row["eager"].get("unresolved") for row in rows if "eager" in row):
@@ -242,13 +245,19 @@ def _choose_next_step(
         return _NEXT["evaluator_error" if evaluation["status"] == "evaluator_error" else "failed"]
     if "too short" in answer:
         return _NEXT["unresolved"]
-    if not answer.endswith("; ranks"):
+    if answer and not answer.endswith("; ranks"):
         flags = evaluation.get("flags") or ()
-        is_other = evaluation.get("equivalent") is False or "weak_task" in flags
-        return None if is_other else _NEXT["contended" if "contended" in flags else "unranked"]
+        is_final = (
+            evaluation.get("equivalent") is False
+            or evaluation.get("protocol") in ("training", "shape")
+            or "weak_task" in flags
+        )
+        return None if is_final else _NEXT["contended" if "contended" in flags else "unranked"]
     if "slower than" in answer:
         return _NEXT["slower"]
-    return None if add_command is None else f"`{add_command}` stores it with its verdict"
+    if not answer or add_command is None:
+        return None
+    return f"`{add_command}` stores it with its verdict"
 
 
 def _leave_out_frames(log: str, files: Mapping[str, str], message: str) -> list[str]:
