@@ -1,6 +1,7 @@
 """The errors that this software raises on purpose.
 
 FlywheelError                message and hint; the shell prints both and exits 1
+├── UsageError               options or commands that do not exist (exit 2)
 ├── CatalogError             catalog.yaml is wrong, or a lake cannot be migrated to it
 ├── UnknownName              no member, table, tag or task has the name; suggests the nearest
 ├── LakeNotFound             no lake at the URL
@@ -26,6 +27,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+FIRST_ROWS = (
+    "`store import starter` brings 15 tasks with 101 kernels; `store import --help` lists other "
+    "sources."
+)
+"""What to do about a lake without kernels."""
+
 
 class FlywheelError(Exception):
     """An error with its reason and what to do next."""
@@ -39,6 +46,12 @@ class FlywheelError(Exception):
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n{self.hint}"
+
+
+class UsageError(FlywheelError):
+    """A command line names options or commands that do not exist, or lacks some."""
+
+    exit_code = 2
 
 
 class CatalogError(FlywheelError):

@@ -14,6 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
@@ -292,28 +293,37 @@ def explain(
         if isinstance(cause, FlywheelError):
             return cause
         if isinstance(cause, ModuleNotFoundError):
-            # Which packages to install for a module; None for a module that we should have.
-            from importlib import metadata, util
-
             name = (cause.name or "").partition(".")[0]
             if not name or name in _OWN or util.find_spec(name) is not None:
                 return None
-            package = name
-            for line in metadata.requires("kernel-flywheel") or []:
-                required, _, extra = line.partition("; extra == ")
-                match = re.match(r"[\w.-]+", required)
-                if match is not None and match[0].replace("-", "_") == name:
-                    extra = extra.strip("'\"")
-                    if extra not in ("all", "dev"):
-                        package = f"'kernel-flywheel[{extra}]'" if extra else "kernel-flywheel"
-                        break
-            return kind(
-                f"the package {name} is not installed", f"Install it: pip install {package}"
-            )
+            return kind(f"the package {name} is not installed", _describe_installation(name))
         fault = classify(cause)
         if fault is not None:
             return _describe(fault, cause, None if place is None else str(place), kind, note)
     return None
+
+
+def require_packages(*names: str) -> None:
+    """Raise FlywheelError if a package is not installed, with what to install."""
+    for name in names:
+        if util.find_spec(name) is None:
+            raise FlywheelError(
+                f"the package {name} is not installed", _describe_installation(name)
+            )
+
+
+def _describe_installation(module: str) -> str:
+    """Return how to install a module, from a checkout and from a wheel."""
+    for line in metadata.requires("kernel-flywheel") or []:
+        required, _, extra = line.partition("; extra == ")
+        match = re.match(r"[\w.-]+", required)
+        extra = extra.strip("'\"")
+        if match is None or match[0].replace("-", "_") != module or extra in ("all", "dev"):
+            continue
+        of = f"[{extra}]" if extra else ""
+        wheel = f"kernel_flywheel-{metadata.version('kernel-flywheel')}-py3-none-any.whl"
+        return f"Install it: pip install '.{of}' in a checkout, or pip install '{wheel}{of}'."
+    return f"Install it: pip install {module}"
 
 
 @contextmanager

@@ -22,7 +22,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache
@@ -34,6 +33,7 @@ import one_thread
 from store.schema import catalog
 
 ROOT = Path(__file__).parent.parent
+ROOMS = ("store", "pipelines", "evaluators", "trainers")
 LIBRARIES = (
     "store.lake.reader", "store.writing.writer", "duckdb", "httpx2", "jinja2", "pandas",
     "polars", "pyarrow.dataset", "pyarrow.parquet", "rich.console", "rich.table",
@@ -57,7 +57,7 @@ def run(
     unprivileged: bool = False,
     limits: Mapping[str, int] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m WORDS` and return its exit code and what it wrote, decoded as UTF-8.
+    """Run `python -m WORDS`, or `kf`, and return its exit code and what it wrote, decoded as UTF-8.
 
     Args:
         words: Room and arguments.
@@ -175,8 +175,7 @@ def _drop_capabilities() -> None:
 
 
 def _serve() -> None:
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
-    for name in (*(f"{room}.cli.app" for room in scripts), *LIBRARIES):
+    for name in (*(f"{room}.cli.app" for room in ROOMS), "trainers.cli.kf", *LIBRARIES):
         importlib.import_module(name)
     catalog.load()
     one_thread.use_one_thread()
@@ -198,7 +197,10 @@ def _serve() -> None:
         resource.setrlimit(getattr(resource, name), (value, value))
     code = 0
     try:
-        runpy.run_module(job["words"][0], run_name="__main__", alter_sys=True)
+        if job["words"][0] == "kf":
+            importlib.import_module("trainers.cli.kf").start()
+        else:
+            runpy.run_module(job["words"][0], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     finally:

@@ -6,25 +6,30 @@ import importlib
 import inspect
 import io
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import commands as command_processes
 import pytest
 from cyclopts import App
 from cyclopts.argument import Argument
+from new_lakes import copy_starter_lake
 from rich.console import Console
 
 import store
 from store.commandline import members
 from store.commandline.members import CommandApp, HelpFormatter
+from trainers.cli import kf
 
 ROOT = Path(store.__file__).parents[1]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
-ROOMS = list(SCRIPTS)
+ROOMS = [name for name in SCRIPTS if name != "kf"]
 MEMBERS = [
     "store import kernelbench-run",
     "store export cuda-l1",
@@ -203,3 +208,68 @@ def test_every_room_lists_its_members(room: str, capsys: pytest.CaptureFixture[s
     rows = json.loads(capsys.readouterr().out)
     assert [row[room.removesuffix("s")] for row in rows] == list(members.find_members(room))
     assert all(row["about"] for row in rows)
+
+
+def test_each_verb_of_kf_is_a_command_of_a_room() -> None:
+    for verb, (command, _) in kf.VERBS.items():
+        assert command in PATHS, verb
+    assert set(kf.VERBS) == {
+        *("check", "add", "judge", "query", "show", "best", "explore", "report", "import"),
+        *("dataset", "train", "publish", "pull", "serve"),
+    }
+    check_page(help_of("kf", kf.app))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["best", "--help"], "Usage: store best "),
+        (["--lake", "nowhere", "train", "sft", "--help"], "Usage: trainers run sft "),
+        (["--help"], "Usage: kf COMMAND"),
+    ],
+)
+def test_kf_runs_the_command_of_the_room(words: list[str], line: str, tmp_path: Path) -> None:
+    done = command_processes.run(["kf", *words], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(line)
+
+
+def test_help_of_kf_imports_no_room() -> None:
+    script = "import sys; from trainers.cli import kf; sys.argv[1:] = ['--help']\ntry: kf.start()\n"
+    script += "except SystemExit: print({'duckdb', 'torch', 'store.cli.app'} & {*sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("\nset()\n")
+
+
+def test_kf_alone_prints_the_state_of_the_lake_and_a_command_that_works(tmp_path: Path) -> None:
+    url = str(tmp_path / "lake")
+    missing = command_processes.run(["kf"], cwd=tmp_path)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "`store import starter`" in missing.stderr
+    store.writer(url, author="tests").close()
+    empty = command_processes.run(["kf", "--lake", url], cwd=tmp_path)
+    assert empty.stdout.splitlines()[-1].startswith("next      `store import starter`")
+    copy_starter_lake(tmp_path / "full")
+    full = command_processes.run(["kf", "--lake", str(tmp_path / "full")], cwd=tmp_path)
+    lines = full.stdout.splitlines()
+    assert lines[1] == "tasks     15"
+    verb = re.search(r"`kf (\w+)", lines[-1])
+    assert verb is not None
+    assert verb[1] in kf.VERBS
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("name", ["kf", "store"])
+def test_completion_is_installed_with_commands_members_and_options(
+    name: str, shell: str, tmp_path: Path
+) -> None:
+    words = [name, "--install-completion", "--shell", shell, "--output", str(tmp_path / "script")]
+    done = command_processes.run(words, cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    script = (tmp_path / "script").read_text("utf-8")
+    for word in ("best", "import", "kernelbench", "baseline"):
+        assert word in script
+    if shutil.which(shell) is not None:
+        subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,6 +178,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "store tag rm": [[EVIL]],
     "store diff": [["1"], ["1", "--table", "kernels"], ["1", "--format", "json"], [EVIL],
                    ["1", "--table", EVIL]],
+    "store best": [[], [EVIL], ["--device", EVIL], ["--format", "json"]],
     "store headline": [[], [EVIL], ["--format", "json"]],
     "store init": [["--lake", "BAD"]],
     "store compact": [["--lake", EVIL]],
@@ -200,6 +200,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["raises"], ["cuda-l1", "BAD"], ["cuda-l1", "bytes.json"], ["kernelbench-run", "kernels"],
         ["trl-completions", "bytes.json"], ["published", "BAD"], ["flashinfer-trace", "kernels"],
         ["sakana", "bytes.json"], ["measured", "bytes.json"],
+        ["rows", "BAD"], ["rows", "bytes.json"],
     ],
     "store import detect": [["kernels"], ["bytes.json"], ["BAD"], [EVIL]],
     "store export": [["jsonl", f"out {EVIL}"], [EVIL, "x"], ["parquet", "lake"]],
@@ -217,6 +218,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "evaluators run": [["--evaluator", "raises"], ["--on", EVIL], ["--where", EVIL]],
     "evaluators tasks": [["--on", EVIL]],
     "evaluators check": [["BAD", "--task", EVIL, "--on", "cpu"], [EVIL, "--task", "x"]],
+    "evaluators add": [["BAD", "--task", EVIL], [EVIL, "--task", "TASK"]],
     "evaluators audit": [["--detector", EVIL], ["--where", EVIL], [], ["--format", "json"],
                          ["--llm", f"http://{EVIL}", "--model", EVIL]],
     "evaluators findings": [[], ["KERNEL"], [EVIL], ["--format", "csv"], ["--format", "json"]],
@@ -278,10 +280,9 @@ def _paths(app: App, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def test_every_command_is_among_those_that_are_tried() -> None:
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
     found = {
         path
-        for room in scripts
+        for room in commands.ROOMS
         for path in _paths(importlib.import_module(f"{room}.cli.app").app, (room,))
     }
     assert len(found) > 35

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
@@ -31,13 +30,22 @@ from evaluators.scheduling import contract
 from evaluators.scheduling.cases import KernelText, TaskText, read_cases, read_kernel, read_task
 from evaluators.scheduling.contract import Evaluator
 from evaluators.scheduling.judges.process import JudgeProcess, start_judges
-from store import read_sql
+from store import faults, read_sql
 from store.code import entry_points
 from store.commandline import display, echo, interrupts, members
 from store.commandline.echo import show_progress
 from store.commandline.escape import escape_terminal, quote_name
-from store.commandline.members import Common, Count, DeviceOption, Format, Member, make_room_app
+from store.commandline.members import (
+    AuthorOption,
+    Common,
+    Count,
+    DeviceOption,
+    Format,
+    Member,
+    make_room_app,
+)
 from store.errors import (
+    FIRST_ROWS,
     DeviceUnavailable,
     FlywheelError,
     HostUnfit,
@@ -65,6 +73,7 @@ Each candidate runs in a sandboxed process, which does not compute its own verdi
         "evaluators run --suite starter --on cuda --limit 100",
         "evaluators run --on cuda:0 --where \"task_name LIKE '%softmax%'\"",
         "evaluators check my_kernel.py --task temperature_softmax",
+        "evaluators add my_kernel.py --task temperature_softmax",
         "evaluators tasks",
         "evaluators serve",
     ],
@@ -248,6 +257,10 @@ def run(
         layout = placement.divide_machine(device, workers)
         places = layout.places[:1] if dry_run else layout.places
         with store.open(common.lake) as lake:  # refuse a missing lake before torch is loaded
+            if not lake.run("FROM kernels LIMIT 1").rows():
+                echo.print_result(f"0 pending at snapshot {lake.snapshot}: the lake has no kernels")
+                echo.print_note(FIRST_ROWS)
+                return
             known = placement.recognize_devices(lake.run("FROM devices").rows(), places)
         if known and dry_run:
             list_pending(known[0], name_devices(known))
@@ -302,8 +315,9 @@ def check(
         The kernel: a Python file, a .cu or .cpp file that binds `forward`, or a folder of such
         files.
     task
-        Name or id of a task in the lake, or a file or folder with a task of KernelBench,
-        KernelBench-Hard, robust-kbench, GPU MODE's reference-kernels or flashinfer-bench.
+        Name or id of a task in the lake (`store query "SELECT task FROM task_names"` lists them),
+        or a file or folder with a task of KernelBench, KernelBench-Hard, robust-kbench, GPU MODE's
+        reference-kernels or flashinfer-bench.
     entry_point
         Class or function to judge, or MODULE:NAME in a folder (default: the class ModelNew;
         else Model or a function custom_kernel, run, solution, kernel_fn or kernel_function;
@@ -455,6 +469,90 @@ def _watch(file: Path, read: Callable[[], KernelText], judge: Callable[[KernelTe
         interrupts.dismiss()
 
 
+def add(
+    file: Path,
+    /,
+    *,
+    task: str,
+    entry_point: str | None = None,
+    author: AuthorOption = "local",
+    evaluator: _EvaluatorName = contract.DEFAULT,
+    device: Device = "auto",
+    config: Any = None,
+    common: Common = _DEFAULT,
+) -> None:
+    """Store one of your own files as a kernel of a task of the lake, and judge it.
+
+    A kernel that is stored already is not stored again, and one with a verdict on this device is
+    not judged again. The exit code is 0 whatever the verdict says.
+
+    Examples:
+      evaluators add my_kernel.py --task diag_matmul
+      evaluators add my_kernel.cu --task level1/9 --author alice
+
+    Parameters
+    ----------
+    file
+        The kernel, as for `evaluators check`.
+    task
+        Name or id of a task in the lake (`store query "SELECT task FROM task_names"` lists them).
+    entry_point
+        Class or function to judge, as for `evaluators check`.
+    author
+        Who wrote the kernel.
+    """
+    from evaluators.scheduling import run as runs
+    from evaluators.timing.spreads import read_spreads
+    from store.importers.reading import pieces
+
+    store.Location.of(common.lake).require()
+    place, module = placement.choose_place(device), contract.load(evaluator)
+    with store.writer(common.lake, author="evaluators add") as writer:
+        with writer.reader() as lake:
+            task_id = str(store.find_task(lake, task)["task_id"])
+            kernel = read_kernel(file, entry_point, read_task(task_id, common.lake))
+            # A single Python file has the path by which imports store it: the same kernel.
+            path = pieces.ENTRY_PATH if file.suffix == ".py" else kernel.path
+            files = {**dict(kernel.other_files), path: kernel.code}
+            if any("\0" in text or text != store.clean_text(text) for text in files.values()):
+                raise FlywheelError(f"{file} is not a text in UTF-8", "Save it as UTF-8.")
+            kernel_id = store.ids.kernel_id(files, path, kernel.entry_point)
+
+            origin = pieces.TaskOrigin(task=task_id)
+            reading = pieces.Import(lake, "evaluators-add", origin, namespace=author)
+            rows = reading.start(store.ids.content_id(kernel_id, author))
+            rows.add_kernel(files, entry_path=path, entry_point=kernel.entry_point)
+            rows.add_attempt(
+                [task_id, kernel_id],
+                policy=author,
+                policy_kind="person",
+                task_id=task_id,
+                kernel_id=kernel_id,
+            )
+            bundle = reading.finish(rows, f"add {file.name}", file.name)
+        if bundle.tables:
+            writer.append_all([bundle])
+    precisions = contract.list_precisions(config, "cuda")
+    selection = runs.Selection(kernel=kernel_id, precisions=tuple(precisions))
+    verdicts: list[contract.Tables] = []
+    with runs.open_judges(start_judges(evaluator, [place], config)) as (judges, builders):
+        _warn(cast("JudgeProcess", judges[0]))
+        with show_progress(quiet=common.quiet) as progress:
+            tally = runs.run(
+                common.lake, module, judges, builders, config, selection, progress, verdicts.append
+            )
+        device_row = judges[0].row
+    with store.open(common.lake) as lake:
+        spreads = read_spreads(lake, device_row["name"], module.VERSION)
+    for tables in verdicts:
+        precision = tables["evaluations"][0].get("precision") if len(verdicts) > 1 else None
+        print_verdict(
+            file, device_row, tables, spreads=spreads, precision=precision, files=kernel.own_files
+        )
+    print_tally(tally, device_row["name"])
+    echo.print_note(f"`store show {kernel_id[:12]}` shows all that the lake knows about it.")
+
+
 def _describe_case(
     kernel: KernelText, task: TaskText, workload: str | None, tables: contract.Tables
 ) -> list[str]:
@@ -561,11 +659,7 @@ def serve(
     drain_s
         Seconds that judges may take to finish when the server ends.
     """
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise FlywheelError(
-            "`evaluators serve` needs starlette and uvicorn",
-            "Install them: pip install 'kernel-flywheel[serve]'",
-        )
+    faults.require_packages("starlette", "uvicorn")
     from evaluators.service import server
 
     options = server.Options(
@@ -647,12 +741,12 @@ def _load_command(command: Callable[..., None], member: Member) -> Callable[...,
     return _bind_options(command, contract.load(member.name))
 
 
-_judging_commands: list[EvaluatorCommand] = []
+groups: list[EvaluatorCommand] = []
 """What replaces the commands with the options of the default evaluator."""
-for each in (run, check, mcp, serve):
+for each in (run, check, add, mcp, serve):
     app.command(_bind_options(each, contract.load_default()))
     load = functools.partial(_load_command, each)
-    _judging_commands.append(EvaluatorCommand(app, contract.ROOM, load, verb=each.__name__))
+    groups.append(EvaluatorCommand(app, contract.ROOM, load, verb=each.__name__))
 
 token = App(name="token", help="Create, list and revoke the tokens of a judge service.")
 app.command(token)
@@ -1275,4 +1369,4 @@ def diagnose(
 
 def main() -> None:
     """Run the `evaluators` command."""
-    members.run(app, *_judging_commands)
+    members.run(app, *groups)

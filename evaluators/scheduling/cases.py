@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _TASK_FILES = (".py", ".json", ".yml")
 _NATIVE = (".cu", ".cpp")
 _SOURCES = (".py", ".cuh", ".h", ".hpp", ".cc", *_NATIVE)
+_KERNEL_FILES = "a file that ends in .py, .cu or .cpp, or a folder of such files"
 _USUAL_FILES = ("kernel.py", "submission.py", "solution.py", "main.py")
 _NATIVE_LOADER = """\
 import pathlib
@@ -134,7 +135,7 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
     """
     module, _, name = (entry_point or "").replace("::", ":").rpartition(":")
     if not file.exists():
-        raise FlywheelError(f"no file {file}", "Give the path of a Python file or of a folder.")
+        raise FlywheelError(f"no file {file}", f"Give the path of {_KERNEL_FILES}.")
     files: dict[str, str] = {}
     if file.is_dir():
         files = {
@@ -149,6 +150,10 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
             usual += python
         path = next((path for path in usual if path in files), "")
         if not path:
+            if not files:
+                raise FlywheelError(
+                    f"{file} is a folder without a kernel", f"Give {_KERNEL_FILES}."
+                )
             raise FlywheelError(
                 f"{file} has no file {usual[0]}",
                 "Name the file and the class or function: --entry-point MODULE:NAME.",
@@ -167,7 +172,7 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
     elif file.suffix != ".py":
         raise FlywheelError(
             refuse_limit("languages", f"{file} is neither Python nor CUDA nor C++"),
-            f"Give a file that ends in .py, {' or '.join(_NATIVE)}, or a folder.",
+            f"Give {_KERNEL_FILES}. `store import detect {file}` names the importer for data.",
         )
     else:
         code, path = file.read_text("utf-8", errors="surrogateescape"), file.name

@@ -26,6 +26,7 @@ from typing import Any
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.judges.process import JudgeProcess
+from store import faults
 from store.errors import DeviceUnavailable, FlywheelError, HostUnfit, SandboxFailed
 
 GPU_DEVICE = "cuda:0"
@@ -221,13 +222,9 @@ class _Cluster:
 
 
 def import_ray() -> Any:
-    """Return the module. Raises DeviceUnavailable where Ray is not installed."""
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise DeviceUnavailable(
-            "Ray is not installed", "Run on every node: pip install 'kernel-flywheel[ray]'"
-        ) from error
+    """Return the module. Raises FlywheelError where Ray is not installed."""
+    faults.require_packages("ray")
+    return importlib.import_module("ray")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -417,10 +417,12 @@ def run(
     config: Any,
     selection: Selection,
     progress: Progress,
+    report: Callable[[Tables], object] = bool,
 ) -> Tally:
     """Judge the pending kernels and append each result as a bundle of its own.
 
-    Results of an interrupted run are stored, and the next run continues with the rest.
+    Results of an interrupted run are stored, and the next run continues with the rest. `report` is
+    called with the rows of each case.
 
     Raises DeviceUnavailable: no device is left to judge on; all finished results are stored.
     """
@@ -456,6 +458,7 @@ def run(
                         cases.commit()
                         committed = time.monotonic()
                     tally.count(tables)
+                    report(tables)
                     status = tables["evaluations"][0]["status"]
                     if log.isEnabledFor(logging.DEBUG):
                         name = f"{result.case.kernel_id[:8]} {quote_name(result.case.path)}"

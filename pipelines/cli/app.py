@@ -53,7 +53,7 @@ app.command(run_app)
 
 def main() -> None:
     """Run the `pipelines` command."""
-    members.run(app, members.Group(run_app, "pipelines", _make_command))
+    members.run(app, *groups)
 
 
 @app.command
@@ -270,3 +270,7 @@ def _option(help: str, kind: type = str, *, show: bool = True) -> Any:
 
 if __name__ == "__main__":
     main()
+
+
+groups = [members.Group(run_app, "pipelines", _make_command)]
+"""Commands with one subcommand per member."""

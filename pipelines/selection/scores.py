@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pipelines.contract import Baseline, Evidence, Request
 from pipelines.selection.queries import Relation, keep, query, sql
 from pipelines.selection.rules import find_exclusions
+from store.dossier.pages import choose_device
 from store.errors import DatasetError, EmptyDataset
 from store.schema.clocks import Clock
 
@@ -76,7 +77,9 @@ def find_scores(
         raise DatasetError(
             "published speedups have no clock", "Leave out --clock, or use --evidence measured."
         )
-    ranked = [device] if device else rank_devices(lake, evidence, baseline)
+    ranked = rank_devices(lake, evidence, baseline)
+    if device:
+        ranked = [choose_device(device, ranked)]
     if not ranked:
         raise _refuse_nothing(lake, evidence, baseline, None)
     chosen, others = ranked[0], ranked[1:]

@@ -32,7 +32,7 @@ from store.commandline.members import (
     make_room_app,
 )
 from store.commandline.outputs import write_file
-from store.errors import FlywheelError
+from store.errors import FIRST_ROWS, FlywheelError
 from store.lake.exclusions import Inclusions, describe_left_out
 from store.lake.sql_files import find_key_columns
 from store.mcp.serving import Address, AgentLimits
@@ -62,6 +62,8 @@ INCLUDING = Inclusions()
 LIMITS = QueryLimits()
 _ADDRESS = Address()
 _AGENT_LIMITS = AgentLimits()
+_TOLD_ONCE = ("device", "clock", "precision")
+"""Columns of `store best` that a note has instead, where all rows agree."""
 _CHANGES = {"new": "+", "changed": "~", "gone": "-", "same": "="}
 
 app = make_room_app(
@@ -77,11 +79,13 @@ app = make_room_app(
 )
 
 
-def open_lake(common: Common, at: str | None = None) -> store.Lake:
+def open_lake(
+    common: Common, at: str | None = None, including: Inclusions = INCLUDING
+) -> store.Lake:
     """Open the lake that the options name."""
     import store
 
-    return store.open(common.lake, at)
+    return store.open(common.lake, at, include=including.views())
 
 
 def locate_lake(common: Common) -> Location:
@@ -146,6 +150,12 @@ def query(
     if sql is None and sys.stdin.isatty():
         raise FlywheelError("no SQL was given", 'For example: store query "FROM leaderboard"')
     statement = sys.stdin.read() if sql is None else sql
+    if 0 < len(statement) < 256 and Path(statement).exists():
+        raise FlywheelError(
+            f"{statement} is a path, and no SQL",
+            "Name a file of SQL with --file. `store import detect PATH` names the importer for"
+            " other files.",
+        )
     place = nullcontext() if out is None else write_file(out, "store query")
     with place as target, QueryProcess(common.lake, at, limits, include=including.views()) as lake:
         from store.commandline import display  # while the process starts
@@ -160,6 +170,12 @@ def query(
         left_out = describe_left_out(answer.left_out)
         if left_out and not common.quiet:
             echo.print_note(f"left out: {left_out}")
+        if (
+            not answer.rows.num_rows
+            and not common.quiet
+            and not lake.ask("FROM kernels LIMIT 1").rows.num_rows
+        ):
+            echo.print_note(f"The lake has no kernels yet. {FIRST_ROWS}")
         # Rows of stage_table whose tasks are not those of all.
         uncommon = 0
         if {"n", "common"} <= {*answer.rows.column_names}:
@@ -479,6 +495,64 @@ def show(
         show.print_page(
             pages.find_ancestry(lake, name) if lineage else pages.read_page(lake, name), format
         )
+
+
+@app.command
+def best(
+    task: str | None = None,
+    /,
+    *,
+    device: str | None = None,
+    baseline: str = "eager",
+    at: At = None,
+    format: ListFormat = "table",
+    including: Include = INCLUDING,
+    common: Common = COMMON,
+) -> None:
+    """List the best kernel of each task on one device model: one line per task.
+
+    Kernels are ranked by the lower bound of their speedup. A note names the device, the clock and
+    the precision. The view best_kernels has every device and baseline.
+
+    Examples:
+      store best
+      store best diag_matmul --device H200
+
+    Parameters
+    ----------
+    task
+        List only this task: its name or id.
+    device
+        Device model, such as H200 (default: the one that was measured last).
+    baseline
+        Baseline that the speedups are over.
+    """
+    from store.dossier.pages import choose_device, find_task
+    from store.lake.sql_files import read_sql
+
+    with open_lake(common, at, including) as lake:
+        task_id = None if task is None else find_task(lake, task)["task_id"]
+        places = lake.run("SELECT DISTINCT device FROM best_kernels ORDER BY ALL").rows()
+        devices = [str(row["device"]) for row in places]
+        device = None if device is None else choose_device(device, devices)
+        asked = {"task_id": task_id, "device": device, "baseline": baseline}
+        rows = lake.run(read_sql(__file__, "best"), asked).arrow()
+        is_empty = not lake.run("FROM kernels LIMIT 1").rows()
+    if not rows.num_rows:
+        why = '`store query "FROM unranked_sessions"` says why kernels do not rank'
+        some = f" They rank on {', '.join(devices)}." if devices else ""
+        raise FlywheelError(
+            f"no kernel ranks over {baseline} on {device or 'any device'}",
+            FIRST_ROWS if is_empty else f"`evaluators run` judges kernels; {why}.{some}",
+        )
+    told = {name: sorted({*map(str, rows[name].to_pylist())}) for name in _TOLD_ONCE}
+    others = rows["others"][0].as_py()
+    once = [name for name, values in told.items() if len(values) == 1]
+    print_rows(rows.drop_columns([*once, "others"]), format)
+    if not common.quiet:
+        words = (f"{name} {', '.join(values)}" for name, values in told.items())
+        more = f"; tasks on other devices: {others} (--device)" if others else ""
+        echo.print_note(f"{', '.join(words)}, speedup over {baseline}{more}")
 
 
 @app.command
@@ -1179,13 +1253,16 @@ def rejected(
         sys.exit(3)
 
 
+groups = [
+    Group(import_app, "store.importers", _import_command),
+    Group(export_app, "store.exporters", _export_command),
+]
+"""Commands with one subcommand per member."""
+
+
 def main() -> None:
     """Run the `store` command."""
-    members.run(
-        app,
-        Group(import_app, "store.importers", _import_command),
-        Group(export_app, "store.exporters", _export_command),
-    )
+    members.run(app, *groups)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,10 @@ from typing import Any, NoReturn
 GRACE_S = 1.5
 """Time that a command has to end after the first Ctrl-C."""
 EXIT_CODE = 130
+LINUX_ONLY = (
+    "Kernel Flywheel runs on Linux. On another system, run it in a Linux container or in WSL 2; "
+    "there, DuckDB or Polars alone read a lake that was made on Linux (docs/duckdb.md)."
+)
 _RELAY_S = 0.02
 _RAISE_AGAIN, _DISMISS = 254, 255
 """Bytes for the watching thread, beside the numbers of signals."""
@@ -119,6 +123,8 @@ def start(module: str) -> None:
 
     Commands begin here, so that an interrupt of the imports ends them like any other.
     """
+    if sys.platform != "linux":
+        sys.exit(f"error: {LINUX_ONLY}")
     try:
         with handle():
             importlib.import_module(module).main()

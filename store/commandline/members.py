@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import importlib.util
 import logging
 import os
 import re
 import select
+import shlex
 import sys
 import traceback
 import typing
@@ -19,12 +21,16 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.exceptions import (
+    MissingArgumentError,
+    UnknownOptionError,
+)
 from cyclopts.validators import Number
 
 from store import describe_version, faults
 from store.commandline import echo, interrupts
-from store.errors import FlywheelError, UnknownName
+from store.errors import FlywheelError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
@@ -43,6 +49,8 @@ DeviceModel: TypeAlias = Annotated[str, Parameter(name="--device")]
 AuthorOption: TypeAlias = Annotated[str, Parameter(name="--author")]
 """Who wrote kernels: a name or id of table `policies`."""
 
+COMPLETION = "--install-completion"
+"""The option of each room that installs its completion in the user's shell."""
 _DEFECT = "This is a bug. The lines above show where it happened."
 
 
@@ -172,7 +180,7 @@ class Group:
 
     def fill(self, argv: Sequence[str]) -> None:
         """Add the subcommands, importing only the first member that the arguments name."""
-        if self.app.name[0] not in argv:
+        if self.app.name[0] not in argv and COMPLETION not in argv:
             return
         by_name = find_members(self.room)
         words = (word.replace("_", "-") for word in argv)
@@ -201,9 +209,11 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                     group.fill(arguments)
                 try:
                     app(
-                        _move_common_options(app, arguments),
+                        move_common_options(app, arguments),
                         console=echo.open_console(),
                         error_console=echo.open_console(stderr=True),
+                        print_error=False,
+                        exit_on_error=False,
                     )
                 except SystemExit:
                     sys.stdout.flush()  # the interpreter would not explain a failure
@@ -219,12 +229,57 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if is_closed:  # `| head` has read enough
                 sys.exit(0)
-            fault = faults.explain(error)
-            if fault is None or {"-v", "--verbose"} & set(arguments):
+            is_usage = isinstance(error, CycloptsError)
+            fault = _explain_usage(error, app) if is_usage else faults.explain(error)
+            if fault is None or ({"-v", "--verbose"} & {*arguments} and not is_usage):
                 echo.print_traceback(error)
             fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
             echo.print_error(fault)
             sys.exit(fault.exit_code)
+
+
+_OTHER_OPTIONS = {
+    "--device": "--on", "--on": "--device", "--gpu": "--device", "--policy": "--author",
+    "--model": "--author", "--output": "--out", "-o": "--out", "--json": "--format",
+}  # fmt: skip
+"""Options that are often meant where a command has no option of a name."""
+_ONE_LINE = (
+    'This command prints one line and no rows. `store query --format json "FROM ingest_log"` '
+    "prints what each commit stored."
+)
+
+
+def _explain_usage(error: CycloptsError, app: App) -> UsageError:
+    """Return what is wrong with a command line, and what to type instead."""
+    command = " ".join((app.name[0], *(error.command_chain or ())))
+    message, hint = str(error).rstrip("."), f"`{command} --help` says what it takes."
+    if isinstance(error, UnknownOptionError):
+        option = error.token.keyword or error.token.value
+        names = [name for argument in error.argument_collection for name in argument.names]
+        near = [_OTHER_OPTIONS.get(option, ""), *difflib.get_close_matches(option, names, 1)]
+        message = f"`{command}` has no option {option}"
+        if option == "--format":
+            hint = _ONE_LINE
+        elif meant := next((name for name in near if name in names), None):
+            hint = f"Did you mean {meant}? {hint}"
+    elif error.unused_tokens:
+        word = error.unused_tokens[0]
+        known = [name for name in error.app or () if name[0] != "-"]
+        message = f"`{command}` takes no {word}"
+        if known:
+            unknown = UnknownName.among(f"command of `{command}`", word, known)
+            message, near = unknown.message, unknown.hint or ""
+            hint = f"{near}{'' if near.endswith('?') else '.'} {hint}"
+        if Path(word).suffix in (".py", ".cu", ".cpp"):
+            hint = f"To judge a file, `evaluators check {shlex.quote(word)} --task TASK`. {hint}"
+        elif Path(word).exists():
+            hint = f"`store import detect {shlex.quote(word)}` names the importer for it. {hint}"
+    elif isinstance(error, MissingArgumentError) and error.argument:
+        message = f"`{command}` needs {error.argument.name}"
+        for argument in (error.app or app).assemble_argument_collection(parse_docstring=True):
+            if argument.name == error.argument.name:
+                hint = f"{' '.join((argument.parameter.help or '').split())} {hint}".strip()
+    return UsageError(message, hint)
 
 
 def annotate_config(config: type) -> Any:
@@ -247,7 +302,7 @@ def _noun(room: str) -> str:
     return room.rpartition(".")[2].removesuffix("s")
 
 
-def _move_common_options(app: App, arguments: Sequence[str]) -> list[str]:
+def move_common_options(app: App, arguments: Sequence[str]) -> list[str]:
     """Move common options that stand before or between command names behind all other options.
 
     cyclopts reads options only after the name of the command that they belong to.
@@ -374,12 +429,16 @@ class CommandApp(App):
 def make_room_app(name: str, about: str, examples: Sequence[str]) -> CommandApp:
     """Return the app of a room: its help has the text, what all rooms share, and the examples."""
     listed = "\n".join(f"  {example}" for example in examples)
-    return CommandApp(
+    app = CommandApp(
         name=name,
         help=f"{about.strip()}\n\n{_SHARED}\n\nExamples:\n{listed}",
         version_flags=["--version"],
         version=describe_version,
     )
+    app.register_install_completion_command(
+        COMPLETION, help="Install completion of this command for bash, zsh or fish."
+    )
+    return app
 
 
 def _mark_examples(text: str) -> str:

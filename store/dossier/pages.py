@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from store.errors import UnknownName
+from store.errors import FIRST_ROWS, UnknownName
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class TaskNames:
         tasks = self.match(wanted)
         if not tasks:
             known = {str(row["name"]) for named in self._named.values() for row in named.values()}
+            if not known:
+                raise UnknownName(f'no {kind} "{wanted[:_LONGEST_SHOWN]}"', FIRST_ROWS)
             if len(known) > _MOST_COMPARED:
                 raise UnknownName(f'no {kind} "{wanted[:_LONGEST_SHOWN]}"', hint)
             error = UnknownName.among(kind, wanted[:_LONGEST_SHOWN], known)
@@ -129,6 +131,17 @@ def find_task(lake: Lake, wanted: str) -> dict[str, Any]:
     Raises UnknownName if no such task, with near names, or several, with their names and ids.
     """
     return read_task_names(lake, wanted).find(wanted)
+
+
+def choose_device(wanted: str, known: Sequence[str]) -> str:
+    """Return the one known device model that a text names, in any case or in part.
+
+    >>> [choose_device(name, ["H200", "H100"]) for name in ("h200", "NVIDIA H200", "H")]
+    ['H200', 'H200', 'H']
+    """
+    text = wanted.lower()
+    near = [name for name in known if name.lower() in text or text in name.lower()]
+    return near[0] if len(near) == 1 and wanted not in known else wanted
 
 
 def find_kernel(

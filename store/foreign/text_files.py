@@ -15,12 +15,12 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeAlias, cast
 
 import yaml
 
@@ -66,12 +66,22 @@ def parse_object(text: str, where: str, size: int = 0) -> Fields:
     return Fields(values=value, where=where, size=size)
 
 
-def read_lines(file: Path) -> Iterator[Fields]:
+def raise_error(error: ImportFailed) -> None:
+    """Raise the error of a row that cannot be read; a reader of rows may skip them instead."""
+    raise error
+
+
+Refuse: TypeAlias = Callable[[ImportFailed], object]
+"""Takes the error of a row that cannot be read, and raises it or has the row skipped."""
+
+
+def read_lines(file: Path, refuse: Refuse = raise_error) -> Iterator[Fields]:
     """Yield the objects of a JSON Lines file.
 
-    A name that ends in .gz is decompressed while it is read. Blank lines are skipped.
+    A name that ends in .gz is decompressed while it is read. Blank lines are skipped. `refuse`
+    takes the error of a line that is no JSON object or not UTF-8.
 
-    Raises ImportFailed if a line is no JSON object, is not UTF-8, or exceeds MAX_LINE_BYTES.
+    Raises ImportFailed if a line exceeds MAX_LINE_BYTES.
     """
     with open_bytes(file) as handle:
         for number in count(1):
@@ -92,11 +102,13 @@ def read_lines(file: Path) -> Iterator[Fields]:
                 )
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                fields = parse_object(text, where, len(line))
             except UnicodeDecodeError as error:
-                raise ImportFailed(
-                    f"{where} is not UTF-8 at byte {error.start}", NOTHING_STORED
-                ) from error
-            yield parse_object(text, where, len(line))
+                refuse(ImportFailed(f"{where}: not UTF-8 at byte {error.start}", NOTHING_STORED))
+            except ImportFailed as error:
+                refuse(error)
+            else:
+                yield fields
 
 
 def open_bytes(file: Path) -> IO[bytes]:
@@ -170,15 +182,21 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no"
 
 
 def read_csv(
-    file: Path, required: Sequence[str], *, numbers: Sequence[str] = (), flags: Sequence[str] = ()
+    file: Path,
+    required: Sequence[str],
+    *,
+    numbers: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    refuse: Refuse = raise_error,
 ) -> Iterator[Fields]:
     """Yield the rows of a CSV file with a header.
 
     Values are texts, and empty ones are None. `numbers` and `flags` name columns that are numbers
-    (NaN is None) and truth values.
+    (NaN is None) and truth values. `refuse` takes the error of a row with more or fewer fields than
+    the header.
 
-    Raises ImportFailed if a required column is missing, a row has too many fields, or a value is
-    not of its column's type; the message has the line.
+    Raises ImportFailed if a required column is missing or a value is not of its column's type; the
+    message has the line.
     """
     csv.field_size_limit(MAX_FIELD)
     try:
@@ -193,7 +211,8 @@ def read_csv(
             for row in reader:
                 where = f"{file}, line {reader.line_num}"
                 if None in row or None in row.values():
-                    raise ImportFailed(f"{where} has more or fewer fields than the header")
+                    refuse(ImportFailed(f"{where}: more or fewer fields than the header"))
+                    continue
                 values: dict[str, Any] = {name: value or None for name, value in row.items()}
                 for names, kind, read in (
                     (numbers, "a number", float),

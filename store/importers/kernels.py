@@ -111,7 +111,8 @@ def _find_tasks(root: Path) -> list[tuple[str, Path, Path]]:
         raise ImportFailed(
             f"{root} holds no tasks",
             "Lay it out as tasks/NAME.py and kernels/NAME/CANDIDATE.py, or as task.py with the "
-            "candidates beside it.",
+            "candidates beside it. `evaluators add FILE --task TASK` stores one kernel of a task "
+            "of the lake; `store import detect PATH` names the importer for other formats.",
         )
     kernels = root / "kernels"
     for folder in sorted(kernels.iterdir()) if kernels.is_dir() else []:

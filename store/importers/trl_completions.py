@@ -9,7 +9,6 @@ without a task are left out and counted.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import store
 from store import ids
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
-from store.foreign.text_files import clean, read_figure
+from store.foreign.text_files import read_figure
 from store.importers.reading import pieces, sources
 
 log = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             for row in (row for batch in batches for row in batch):
                 place = f"{file.name}, row {read_rows}"
                 read_rows += 1
-                messages, task_id = _messages(row["prompt"], place), row.get("task_id")
+                messages, task_id = pieces.read_messages(row["prompt"], place), row.get("task_id")
                 prompt_id = ids.prompt_id(messages)
                 if not isinstance(task_id, str) or task_id not in known:
                     task_id = task_of.get(prompt_id, reading.task_id)
@@ -88,7 +87,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                     kind = type(stated).__name__
                     raise ImportFailed(f"{place}: completion is {kind}, no text and no messages")
                 text = "\n".join(
-                    _content(turn if isinstance(turn, str) else turn.get("content"))
+                    pieces.read_content(turn if isinstance(turn, str) else turn.get("content"))
                     for turn in turns
                     if isinstance(turn, str) or turn.get("role") == "assistant"
                 )
@@ -136,23 +135,3 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         )
     if missing:
         log.warning("%d of %d completions have no known task", missing, read_rows)
-
-
-def _messages(value: Any, place: str) -> list[dict[str, str]]:
-    """Return a prompt as messages; a plain text becomes a message of the user."""
-    if isinstance(value, str):
-        return [{"role": "user", "content": clean(value)}]
-    if isinstance(value, list):
-        turns = cast("list[Any]", value)
-        if all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in turns):
-            return [
-                {"role": clean(turn["role"]), "content": _content(turn.get("content"))}
-                for turn in turns
-            ]
-    raise ImportFailed(f"{place}: prompt is {type(value).__name__}, no text and no messages")
-
-
-def _content(value: Any) -> str:
-    if value is None:
-        return ""
-    return clean(value if isinstance(value, str) else json.dumps(value, default=str))

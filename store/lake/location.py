@@ -388,7 +388,8 @@ class Location(ABC):
         """Return the error of a place where no lake exists."""
         return LakeNotFound(
             f"no lake at {self.url}",
-            "Make one with `store init`, or name another with --lake or FLYWHEEL_LAKE.",
+            "Make one with `store import starter` (15 tasks with 101 kernels) or `store init` "
+            "(empty), or name another with --lake or FLYWHEEL_LAKE.",
         )
 
     def refuse_move(self, move: Move | None) -> None:
@@ -518,7 +519,15 @@ class FolderLocation(Location):
         others = (self.root / f"{self.catalog_file}-wal", self.data / MARKER)
         rest = next((file.name for file in others if _is_there(file)), None)
         if not files and rest is None:
-            return super().describe_absence()
+            absence = super().describe_absence()
+            parents = self.root.parents
+            places = (self.root / "lake", *parents, *(parent / "lake" for parent in parents))
+            near = next((place for place in places if _is_there(place / self.catalog_file)), None)
+            if near is not None:
+                absence.hint = (
+                    f"There is one at {near}: add --lake {shlex.quote(str(near))}. {absence.hint}"
+                )
+            return absence
         if _is_there(self.root / "catalog.partial"):
             return LakeUnreachable(
                 f"the backup at {self.url} is incomplete: it was stopped",

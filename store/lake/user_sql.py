@@ -35,6 +35,7 @@ _MOST_NAMES = 500
 _CHECKED = (
     "TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF", "FUNCTION", "UNBOUND_TYPE_INFO", "PIVOT",
 )  # fmt: skip
+_FILES = "`store import rows FILE` brings the rows of a file into the lake."
 _HINT = (
     "Write one SELECT (or FROM, WITH, VALUES, PIVOT, UNPIVOT, DESCRIBE, SUMMARIZE, EXPLAIN) over "
     "tables and views."
@@ -126,7 +127,7 @@ def _check_table(node: dict[str, Any], own: frozenset[str], known: Collection[st
     if _fold(name) in own or _fold(name) in known:
         return
     if not name.isidentifier():
-        raise UnsafeSQL(f"'{name}' is a file or no name at all", _HINT)
+        raise UnsafeSQL(f"'{name}' is a file or no name at all", f"{_HINT} {_FILES}")
     raise UnknownName.among("table or view", name, known)
 
 

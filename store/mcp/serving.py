@@ -16,6 +16,7 @@ import functools
 import inspect
 import json
 import os
+import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -107,6 +108,11 @@ def serve(
     address.check(token)
     server = build(lake_tools)
     if address.port is None:
+        if sys.stdin.isatty():
+            echo.print_note(
+                "This server waits for an MCP client on its standard input; docs/mcp.md says how a"
+                " client starts it. --port serves HTTP instead. Ctrl-C ends it."
+            )
         asyncio.run(_serve_stdio(lake_tools, server))
         return
     with listen(address.host, address.port) as listening:

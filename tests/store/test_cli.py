@@ -317,7 +317,7 @@ def test_no_command_makes_a_lake_in_passing(
     monkeypatch.chdir(tmp_path)
     ended = run(*words)
     assert (ended.code, ended.out) == (1, "")
-    assert f"no lake at {tmp_path / 'lake'}\nMake one with `store init`" in ended.err
+    assert f"no lake at {tmp_path / 'lake'}\nMake one with `store import starter`" in ended.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ from store.upkeep import integrity
 
 pytestmark = pytest.mark.folder
 ROOT = Path(store.__file__).parents[1]
-ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
 WRITES = {
     "store init": "",
     "store tag add": "v2",
@@ -62,13 +60,14 @@ NEED_MORE = {
     "evaluators serve": "a judge", "evaluators mcp": "an agent",
     "evaluators diagnose": "a GPU",
     "evaluators withdraw": "verdicts of an unfit host", "evaluators spread": "repeated sessions",
-    "evaluators tasks": "a judge", "trainers run": "a judge",
+    "evaluators tasks": "a judge", "evaluators add": "a judge", "trainers run": "a judge",
     "trainers rollout": "a judge", "trainers rescore": "a training",
 }  # fmt: skip
 """Commands that write by the same writer once they have what a test of faults does not start."""
 READS = {
     "store shell", "store tables", "store views", "store describe", "store log", "store diff",
     "store tag", "store tag list", "store show", "store headline", "store explore", "store mcp",
+    "store best",
     "store import detect", "store check", "pipelines list", "pipelines show", "evaluators list",
     "evaluators check", "evaluators findings", "evaluators token", "evaluators token list",
     "evaluators doctor", "trainers list", "trainers show",
@@ -230,7 +229,7 @@ def list_commands(app: App, path: tuple[str, ...]) -> Iterator[str]:
 def test_every_command_is_known_to_write_or_to_read() -> None:
     known = {
         command
-        for room in ROOMS
+        for room in commands.ROOMS
         for command in list_commands(importlib.import_module(f"{room}.cli.app").app, (room,))
     }
     assert known == {*WRITES, *NEED_MORE, *READS}
@@ -478,7 +477,7 @@ def test_a_port_without_a_server_is_named() -> None:
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, package in (("mcp", "'kernel-flywheel[mcp]'"), ("pandas", "pandas")):
+    for module, package in (("mcp", "'.[mcp]'"), ("pandas", "pandas")):
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(ModuleNotFoundError) as failed:
             importlib.import_module(module)
@@ -498,9 +497,7 @@ def test_a_command_whose_extra_is_not_installed_names_it(
         [sys.executable, "-c", code], cwd=place.folder, capture_output=True, text=True,
         check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert_explained(
-        done, f"the package {module} is not installed", f"'kernel-flywheel[{command}]'"
-    )
+    assert_explained(done, f"the package {module} is not installed", f"pip install '.[{command}]'")
 
 
 @pytest.mark.parametrize(

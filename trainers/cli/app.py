@@ -73,7 +73,7 @@ app.command(run_app)
 
 def main() -> None:
     """Run the `trainers` command."""
-    members.run(app, members.Group(run_app, "trainers", _make_command))
+    members.run(app, *groups)
 
 
 @app.command
@@ -478,3 +478,7 @@ def rescore(
 
 if __name__ == "__main__":
     main()
+
+
+groups = [members.Group(run_app, "trainers", _make_command)]
+"""Commands with one subcommand per member."""

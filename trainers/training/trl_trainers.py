@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from store import faults
 from store.errors import DatasetError, FlywheelError, UnknownName
 from trainers.datasets.records import Dataset
 from trainers.models import loading
@@ -148,7 +149,11 @@ def parse_words(kind: Any, words: tuple[str, ...], owned: Owned | None = None) -
 
 
 def silence_libraries() -> None:
-    """Keep internal messages of libraries off stderr, and progress bars unless it is a terminal."""
+    """Keep internal messages of libraries off stderr, and progress bars unless it is a terminal.
+
+    Raises FlywheelError if one of them is not installed.
+    """
+    faults.require_packages("torch", "transformers", "trl")
     # peft uses an older name of transformers.
     warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
     loading.hide_progress_bars()

@@ -29,6 +29,7 @@ from evaluators.processes import cgroup
 from evaluators.sandbox.folders import remove_folder
 from evaluators.scheduling import answers, contract
 from evaluators.worker.build_cache import default_root
+from store import faults
 from store.commandline import echo, interrupts
 from store.errors import DeviceUnavailable, HostUnfit, SandboxFailed
 
@@ -109,7 +110,9 @@ class JudgeProcess:
             UnknownName: no evaluator has this name.
             SandboxFailed: the process cannot be started.
             DeviceUnavailable: CUDA_VISIBLE_DEVICES has no such GPU.
+            FlywheelError: torch is not installed.
         """
+        faults.require_packages("torch")
         self._evaluator, self._version = "", 0
         if evaluator is not None:
             module = contract.load(evaluator)

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import store
 from store import faults, ids
@@ -524,6 +524,27 @@ def gpu_name(model: str) -> str:
     match = _GPU.search(model)
     # A name is printable ASCII (store.schema.row_checks).
     return match[0] if match else " ".join(re.findall("[!-~]+", model)) or "unknown"
+
+
+def read_messages(value: Any, place: str) -> list[dict[str, str]]:
+    """Return a prompt as messages; a plain text becomes a message of the user."""
+    if isinstance(value, str):
+        return [{"role": "user", "content": clean(value)}]
+    if isinstance(value, list):
+        turns = cast("list[Any]", value)
+        if all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in turns):
+            return [
+                {"role": clean(turn["role"]), "content": read_content(turn.get("content"))}
+                for turn in turns
+            ]
+    raise ImportFailed(f"{place}: prompt is {type(value).__name__}, no text and no messages")
+
+
+def read_content(value: Any) -> str:
+    """Return what a message says as text."""
+    if value is None:
+        return ""
+    return clean(value if isinstance(value, str) else json.dumps(value, default=str))
 
 
 @lru_cache(maxsize=4096)

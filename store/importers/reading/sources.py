@@ -253,9 +253,13 @@ def choose(path: Path, found: Mapping[str, str]) -> tuple[str, str]:
     if not found:
         raise ImportFailed(
             f"no importer recognizes {path}",
-            "`store import --help` lists the importers. Name the folder that holds the files of "
-            "one format, or the file itself.",
+            "`store import rows FILE --map task=COLUMN --map code=COLUMN` imports rows of any JSON "
+            "Lines, CSV, Parquet or Arrow file, `evaluators add FILE --task TASK` one kernel. "
+            "`store import --help` lists the importers of other formats.",
         )
+    if len(found) > 1:
+        # Files of other formats may also have the columns of plain rows.
+        found = {name: seen for name, seen in found.items() if name != "rows"}
     if len(found) > 1:
         listed = "\n".join(f"  {importer}: {seen}" for importer, seen in found.items())
         raise ImportFailed(

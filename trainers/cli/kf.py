@@ -1,0 +1,113 @@
+"""The `kf` command: the verbs of a day, each of which is a command of one of the four rooms.
+
+`kf check FILE` runs `evaluators check FILE`, with the same options, help and exit code. `kf` alone
+prints what the lake has and what to do next.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from store.commandline import echo, members
+from store.commandline.members import Common, make_room_app
+
+if TYPE_CHECKING:
+    import store
+
+VERBS = {
+    "check": ("evaluators check", "Judge a file of yours; store nothing."),
+    "add": ("evaluators add", "Store a kernel for a task of the lake, and judge it."),
+    "judge": ("evaluators run", "Judge the kernels that have no verdict on this device yet."),
+    "query": ("store query", "Run one SELECT statement."),
+    "show": ("store show", "Show what the lake knows about a task, a kernel or a run."),
+    "best": ("store best", "List the best kernel of each task."),
+    "explore": ("store explore", "Serve pages to read the lake in a browser."),
+    "report": ("store report", "Write a report about the lake."),
+    "import": ("store import", "Import kernels, verdicts and published figures."),
+    "dataset": ("pipelines run", "Make a dataset."),
+    "train": ("trainers run", "Train a policy."),
+    "publish": ("store publish", "Publish a snapshot to the Hugging Face Hub."),
+    "pull": ("store pull", "Merge a published lake into this one."),
+    "serve": ("evaluators serve", "Judge kernels that clients send over HTTP."),
+}
+"""The command of a room that each verb runs, and what it does."""
+
+app = make_room_app(
+    "kf",
+    """The daily commands of Kernel Flywheel, each a command of store, pipelines, evaluators or
+trainers, which have the rest.
+
+`kf` alone prints what the lake has and what to do next.""",
+    ["kf import starter", "kf judge", "kf best", "kf check my_kernel.py --task diag_matmul"],
+)
+for verb, (command, about) in VERBS.items():
+    app.command(lambda: None, name=verb, help=f"{about} (`{command}`)")
+
+
+@app.default
+def show_state(*, common: Common = Common()) -> None:  # noqa: B008
+    """Print what the lake has and what to do next."""
+    import store
+
+    with store.open(common.lake) as lake:
+        for line in describe_state(lake):
+            echo.print_result(line)
+
+
+def describe_state(lake: store.Lake) -> list[str]:
+    """Return the state of a lake in lines, the last of which says what to do next."""
+    import store
+    from evaluators.device import placement
+    from store.errors import FIRST_ROWS
+
+    [state] = lake.run(store.read_sql(__file__, "state")).rows()
+    places = placement.divide_machine("auto").places
+    here = placement.recognize_devices(lake.run("FROM devices").rows(), places)
+    if not state["kernels"]:
+        step = FIRST_ROWS
+    elif not here or here[0]["name"] not in (state["devices"] or ""):
+        step = "`kf judge` judges the kernels on this device, which takes some minutes."
+    elif not state["datasets"]:
+        step = "`kf best` shows the best kernels; `kf dataset contrastive-batch` makes a dataset."
+    elif not state["trainings"]:
+        step = "`kf train contrastive --preset tiny` trains a small model with real verdicts."
+    else:
+        step = "`kf best` shows the best kernels; `kf explore` serves pages to read the lake in."
+    return [
+        f"lake      {lake.location.url}, snapshot {lake.snapshot}",
+        f"tasks     {state['tasks']}",
+        f"kernels   {state['kernels']}, {state['judged']} with verdicts",
+        f"ranked on {state['devices'] or 'no device'}",
+        f"datasets  {state['datasets']}",
+        f"trainings {state['trainings']}",
+        f"next      {step}",
+    ]
+
+
+def main() -> None:
+    """Run the command of a room that a verb stands for, or `kf` itself."""
+    verb, *rest = members.move_common_options(app, sys.argv[1:]) or [""]
+    groups: list[members.Group] = []
+    if verb == members.COMPLETION:
+        # It needs the options of all commands.
+        for name, (command, _) in VERBS.items():
+            room, *words = command.split()
+            module = importlib.import_module(f"{room}.cli.app")
+            groups += [group for group in module.groups if group not in groups]
+            del app[name]
+            app.command(module.app[words[0]], name=name)
+    if verb not in VERBS:
+        members.run(app, *groups)
+        return
+    room, *words = VERBS[verb][0].split()
+    sys.argv = [room, *words, *rest]
+    importlib.import_module(f"{room}.cli.app").main()
+
+
+def start() -> None:
+    """Run `kf`, as the script of that name does."""
+    from store.commandline import interrupts
+
+    interrupts.start("trainers.cli.kf")
