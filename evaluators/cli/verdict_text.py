@@ -52,6 +52,7 @@ _LEFT_OUT = (
     "entry point ",
 )
 _COMPILER_ERROR = re.compile(r"(/[^:(]*)[:(](\d+)(?::\d+:|\):) (?:fatal )?(error.*)")
+_TRITON = re.compile(r"[\w.]*CompilationError: at (\d+):\d+:")
 _GUTTER = re.compile(r" *\d* \|(?= |$)")
 PARTS = {
     "reference": "running the task's own code",
@@ -275,7 +276,8 @@ def _leave_out_frames(log: str, files: Mapping[str, str], message: str) -> list[
         lines = lines[frames[0] :]  # the log begins within a traceback
     shown: list[str] = []
     is_own = is_within = False
-    for line in lines:
+    for number, line in enumerate(lines, start=1):
+        following = lines[number] if number < len(lines) else ""
         if frame := _FRAME.fullmatch(line):
             path = next((path for path in files if frame[1].endswith(f"/{path}")), None)
             is_own, is_within = path is not None, True
@@ -283,10 +285,16 @@ def _leave_out_frames(log: str, files: Mapping[str, str], message: str) -> list[
                 shown.append(f"{path}, line {frame[2]}" + (f", in {frame[3]}" if frame[3] else ""))
         elif is_within and line.startswith("    "):
             shown += [line] if is_own else []
-        else:
+        elif compiling := _TRITON.fullmatch(line):  # its text quotes the function
             is_within = False
-            is_known = (line.strip() and line.strip() in message) or line.startswith(_LEFT_OUT)
-            shown += [] if is_known else [line]
+            quoted = lines[number : number + int(compiling[1])]
+            place = _find_line(quoted[-1] if quoted else "", files)
+            shown.append(line if place is None else f"{place}: {compiling[0].rpartition('.')[2]}")
+        else:
+            is_whole = not following.strip() or following.startswith(_LEFT_OUT)
+            is_known = is_within and line in message and is_whole  # a longer text is shown
+            shown += [] if is_known or line.startswith(_LEFT_OUT) else [line]
+            is_within = False
     return shown
 
 

@@ -127,7 +127,8 @@ LOGS = {
             "kernel.py, line 11, in forward",
             "    return helper(a, b)",
             "           ^^^^^^^^^^^^",
-            *TRITON.splitlines(),
+            "kernel.py, line 5: CompilationError: at 3:8:",
+            *TRITON.splitlines()[1:],
         ],
     ),
     "build_failed": (
@@ -152,7 +153,8 @@ def test_a_failure_shows_lines_of_the_kernel_and_none_of_the_judge(reason: str) 
         "evaluation_id": "e", "status": "crash", "reason": reason.partition(" ")[0],
         "message": "kernel.py, line 6: NameError: name 'c' is not defined", "log": log, "flags": [],
     }  # fmt: skip
-    files = {"kernel.py": 'SOURCE = """\n  return a.unsqueze(1);\n"""', "scale.cu": ""}
+    source = 'SOURCE = """\n  return a.unsqueze(1);\n"""\n\n    x = tl.loadd(b)\n'
+    files = {"kernel.py": source, "scale.cu": ""}
     lines = list(verdict_text.format_lines("kernel.py", "CPU", {"evaluations": [row]}, files=files))
     proof = [line.removeprefix("  | ") for line in lines if line.startswith("  | ")]
     assert [line for line in proof if line != row["message"]] == shown
