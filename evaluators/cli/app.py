@@ -330,7 +330,6 @@ def check(
     format
         Format of the verdict. json prints all rows, including raw samples.
     """
-    from evaluators.cli import verdict_text
     from evaluators.timing.spreads import read_spreads
 
     place = placement.choose_place(device)
@@ -352,7 +351,7 @@ def check(
                 for precision in precisions
             ]
             with echo.show_step(f"judging {quote_name(file.name)}", quiet=common.quiet) as tell:
-                judge.on_part = lambda part: tell(verdict_text.PARTS.get(part, part))
+                _show_parts(judge, tell)
                 return [_judge_patiently(judge, case) for case in cases]
 
         def print_verdicts(
@@ -386,6 +385,13 @@ def check(
         print_verdicts(kernel, answers)
     if any(tables["evaluations"][0]["status"] != "correct" for tables in answers):
         sys.exit(1)
+
+
+def _show_parts(judge: JudgeProcess, tell: Callable[[str], None]) -> None:
+    """Show what a judge does by the parts of its judgments."""
+    from evaluators.cli import verdict_text
+
+    judge.on_part = lambda part: tell(verdict_text.PARTS.get(part, part))
 
 
 def print_verdict(
@@ -535,19 +541,24 @@ def add(
     precisions = contract.list_precisions(config, "cuda")
     selection = runs.Selection(kernel=kernel_id, precisions=tuple(precisions))
     verdicts: list[contract.Tables] = []
-    with runs.open_judges(start_judges(evaluator, [place], config)) as (judges, builders):
-        _warn(cast("JudgeProcess", judges[0]))
-        with show_progress(quiet=common.quiet) as progress:
-            tally = runs.run(
-                common.lake, module, judges, builders, config, selection, progress, verdicts.append
-            )
-        device_row = judges[0].row
+    opened = runs.open_judges(start_judges(evaluator, [place], config))
+    with (
+        echo.show_step("starting the judge", quiet=common.quiet) as tell,
+        opened as (judges, builders),
+    ):
+        judge = cast("JudgeProcess", judges[0])
+        _warn(judge)
+        _show_parts(judge, tell)
+        skip, keep = echo.ignore_progress, verdicts.append
+        tally = runs.run(common.lake, module, judges, builders, config, selection, skip, keep)
+        device_row = judge.row
     with store.open(common.lake) as lake:
         spreads = read_spreads(lake, device_row["name"], module.VERSION)
     for tables in verdicts:
         precision = tables["evaluations"][0].get("precision") if len(verdicts) > 1 else None
+        own_files = kernel.own_files if path == kernel.path else files
         print_verdict(
-            file, device_row, tables, spreads=spreads, precision=precision, files=kernel.own_files
+            file, device_row, tables, spreads=spreads, precision=precision, files=own_files
         )
     print_tally(tally, device_row["name"])
     echo.print_note(f"`store show {kernel_id[:12]}` shows all that the lake knows about it.")

@@ -71,12 +71,12 @@ PARTS = {
 }
 """What the judge does in the parts of a judgment (`CaseResult.time_part`)."""
 _NEXT = {
-    "evaluator_error": "run it again; `evaluators doctor` says what this machine lacks",
-    "contended": "run it again when this machine has nothing else to do",
-    "unresolved": "judge it at larger inputs: --workload, with values such as M=4096,N=4096",
-    "unranked": "run it again; `evaluators doctor` shows what this machine and its clocks can do",
-    "failed": "change the kernel and run it again; --watch judges it again on each save",
-    "slower": "the profile above says where the time goes; --watch judges each save",
+    "evaluator_error": "judge it again; `evaluators doctor` says what this machine lacks",
+    "contended": "judge it again when this machine has nothing else to do",
+    "unresolved": "judge it at larger inputs, such as `evaluators check --workload M=4096,N=4096`",
+    "unranked": "judge it again; `evaluators doctor` says what this machine's clocks can measure",
+    "failed": "change the kernel; `evaluators check --watch` judges it again on each save",
+    "slower": "the profile says where the time goes; `evaluators check --watch` judges each save",
 }
 """What to do about a verdict."""
 

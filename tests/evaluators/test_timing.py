@@ -804,7 +804,7 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     assert list(verdict_text.format_lines("long.py", "CPU", {"evaluations": [wrong]})) == [
         "long.py on CPU: incorrect (incorrect_numerical)",
         "  An answer differs from the task's by more than its tolerance.",
-        "  next: change the kernel and run it again; --watch judges it again on each save",
+        "  next: change the kernel; `evaluators check --watch` judges it again on each save",
     ]
     short = [row | {"unresolved": row["arm"] == "eager"} for row in timings]
     first, *lines, next_step = verdict_text.format_lines("k.py", "CPU", tables | {"timings": short})
@@ -824,7 +824,7 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     first, *_, flags, next_step = verdict_text.format_lines("kernel.py", "CPU", beside)
     assert first.endswith("; does not rank: other work ran on the host")
     assert flags == "  flags: contended"
-    assert next_step == "  next: run it again when this machine has nothing else to do"
+    assert next_step == "  next: judge it again when this machine has nothing else to do"
     narrow = list(verdict_text.format_answer("kernel.py", "CPU", beside, {}, width=60))
     assert narrow[0] == "kernel.py on CPU: correct, faster than eager: 2.01x"
     assert all(len(line) <= 60 and line.startswith("    ") for line in narrow[1:])
