@@ -75,7 +75,7 @@ _NEXT = {
     "contended": "judge it again when this machine has nothing else to do",
     "unresolved": "judge it at larger inputs, such as `evaluators check --workload M=4096,N=4096`",
     "unranked": "judge it again; `evaluators doctor` says what this machine's clocks can measure",
-    "failed": "change the kernel; `evaluators check --watch` judges it again on each save",
+    "failed": "change the kernel; `evaluators check --watch` judges each save",
     "slower": "the profile says where the time goes; `evaluators check --watch` judges each save",
 }
 """What to do about a verdict."""

@@ -804,7 +804,7 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     assert list(verdict_text.format_lines("long.py", "CPU", {"evaluations": [wrong]})) == [
         "long.py on CPU: incorrect (incorrect_numerical)",
         "  An answer differs from the task's by more than its tolerance.",
-        "  next: change the kernel; `evaluators check --watch` judges it again on each save",
+        "  next: change the kernel; `evaluators check --watch` judges each save",
     ]
     short = [row | {"unresolved": row["arm"] == "eager"} for row in timings]
     first, *lines, next_step = verdict_text.format_lines("k.py", "CPU", tables | {"timings": short})
