@@ -73,7 +73,7 @@ PARTS = {
 _NEXT = {
     "evaluator_error": "judge it again; `evaluators doctor` says what this machine lacks",
     "contended": "judge it again when this machine has nothing else to do",
-    "unresolved": "judge it at larger inputs, such as `evaluators check --workload M=4096,N=4096`",
+    "unresolved": "judge it at larger inputs: `evaluators check --workload M=4096,N=4096`",
     "unranked": "judge it again; `evaluators doctor` says what this machine's clocks can measure",
     "failed": "change the kernel; `evaluators check --watch` judges each save",
     "slower": "the profile says where the time goes; `evaluators check --watch` judges each save",
