@@ -27,7 +27,7 @@ OPTIONS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
-WIDTHS = {"wide": 1280, "phone": 390}
+WIDTHS = {"wide": 1280, "tablet": 768, "phone": 390}
 
 if BROWSER is None:
     pytest.skip("there is no Chromium", allow_module_level=True)
@@ -64,6 +64,15 @@ def run_server(lake: Path) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+@pytest.fixture(scope="module")
+def empty_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the address of a real server of a lake without rows."""
+    folder = tmp_path_factory.mktemp("empty") / "lake"
+    store.writer(str(folder), author="tests").close()
+    with run_server(folder) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -155,32 +164,105 @@ def test_a_reader_asks_sql_with_completion(browser: Any, url: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-def test_every_page_fits_and_logs_nothing(
-    browser: Any, url: str, lake: Path, width: int, scheme: str
+def test_every_page_fits_and_is_accessible(
+    browser: Any, url: str, empty_url: str, lake: Path, width: int, scheme: str
 ) -> None:
+    """No page is wider than its screen, logs an error or breaks a rule of axe-core seriously."""
     with open_client(lake) as client:
-        addresses = [a for a in crawl(client) if "at=" not in a and "sql" not in a]
-    assert len(addresses) > 20
-    with open_page(browser, url, width, scheme) as page:
-        for address in addresses:
-            page.goto(f"{url}{address}")
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
-            assert page.evaluate("document.querySelectorAll('h1').length") == 1
+        full = [a for a in crawl(client) if "at=" not in a and "sql" not in a]
+    assert len(full) > 20
+    empty = [one.path for one in app.find_pages() if "{" not in one.path]
+    for server, addresses in (
+        (url, [*full, "/sql?sql=FROM kernels"]),
+        (empty_url, [*empty, "/sql"]),
+    ):
+        with open_page(browser, server, width, scheme) as page:
+            for address in addresses:
+                page.goto(f"{server}{address}")
+                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+                assert page.evaluate("document.querySelectorAll('h1').length") == 1
+                if AXE.is_file():
+                    # Not a script element, which the page's policy refuses.
+                    page.evaluate(AXE.read_text("utf-8"))
+                    assert find_serious(page) == [], address
+
+
+def test_a_reader_uses_the_keyboard_only(browser: Any, url: str) -> None:
+    """Every control is reached by Tab in the order of the page, and shows that it is."""
+    with open_page(browser, url, 390) as page:
+        page.goto(f"{url}/runs")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        page.goto(f"{url}/leaderboards")
+        reached: list[str] = []
+        for _ in range(200):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement === document.body"):
+                break
+            reached.append(page.evaluate("document.activeElement.tagName"))
+            shown = "getComputedStyle(document.activeElement).outlineStyle !== 'none'"
+            assert page.evaluate(shown), reached
+            if page.evaluate("document.activeElement.name === 'pair'"):
+                page.keyboard.press("Space")
+                if "/compare/" in page.url or page.evaluate(
+                    "document.querySelectorAll(':checked').length"
+                ) == 2:  # fmt: skip
+                    break
+        page.wait_for_url("**/compare/kernels?*")
+        assert {"A", "INPUT", "SELECT", "BUTTON"} <= set(reached)
+        assert "as A on H100" in page.locator("#change").inner_text()
+
+
+def test_a_reader_compares_two_rows_by_clicking(browser: Any, url: str) -> None:
+    with open_page(browser, url) as page:
+        page.goto(f"{url}/task/{b.task('square')['task_id']}")
+        rows = page.locator("#ranking tbody tr")
+        rows.nth(0).locator("td").nth(1).click()
+        assert rows.nth(0).locator("input").is_checked()
+        rows.nth(1).locator("td").nth(1).click()
+        page.wait_for_url("**/compare/kernels?*")
+        assert page.locator("#change .answer").inner_text().startswith("B is ")
+
+
+def test_a_reader_copies_and_downloads_the_code(browser: Any, url: str) -> None:
+    kernel = b.kernel("k0")
+    with open_page(browser, url) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.goto(f"{url}/kernel/{kernel['kernel_id']}")
+        page.get_by_role("button", name="Copy").click()
+        page.get_by_text("Copied.").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == kernel["code"]
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Download").click()
+        assert Path(download.value.path()).read_text("utf-8") == kernel["code"]
+        page.goto(f"{url}/kernel/{kernel['kernel_id']}#L2")
+        assert page.locator("tr:target").count() == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: Any, url: str, lake: Path, scheme: str) -> None:
-    if not AXE.is_file():
-        pytest.skip(f"axe-core is not at {AXE}")
-    with open_client(lake) as client:
-        addresses = [a for a in crawl(client) if "at=" not in a]
-    script = AXE.read_text("utf-8")
-    with open_page(browser, url, 1280, scheme) as page:
-        for address in addresses:
-            page.goto(f"{url}{address}")
-            page.evaluate(script)  # not a script element, which the page's policy refuses
-            assert find_serious(page) == [], address
+def test_a_page_follows_a_run_to_its_end(browser: Any, tmp_path: Path) -> None:
+    folder = write_lake(tmp_path / "lake")
+    run_id = store.ids.uuid7()
+    with run_server(folder) as address, open_page(browser, address, 390) as page:
+        with store.writer(str(folder), author="tests") as writer:
+            run = store.make_run(kind="training", name="live", config={"x": 1}, run_id=run_id)
+            with pytest.raises(ValueError, match="out of memory"):
+                with store.record_run(writer, run, "live begins", resumed=True):
+                    page.wait_for_timeout(3000)
+                    page.goto(f"{address}/run/{run_id}")
+                    assert page.locator(".intro").inner_text().endswith("This page follows it.")
+                    assert page.locator("body[data-live]").count() == 1
+                    page.evaluate("scrollTo(0, 150)")
+                    page.locator("details.export summary").first.click()
+                    place = page.evaluate("scrollY")
+                    policy = b.policy("live checkpoint") | {"run_id": run_id}
+                    writer.append({"policies": [policy]}, "a checkpoint")
+                    page.locator("#products").get_by_text("live checkpoint").wait_for()
+                    assert page.evaluate("scrollY") == place
+                    assert page.locator("details.export[open]").count() == 1
+                    raise ValueError("out of memory")
+        page.get_by_text("ValueError: out of memory").wait_for()
 
 
 def find_serious(page: Any) -> list[tuple[str, str]]:

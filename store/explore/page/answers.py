@@ -332,3 +332,13 @@ def tell_costs(rows: list[Row]) -> Told:
         f"{first['improvements']:,} improvements over {first['baseline']} on {first['device']}.",
         "",
     )
+
+
+def tell_correct(what: str, rows: list[Row]) -> Told:
+    """Tell how many of some answers are correct, and which has the largest speedup."""
+    judged = [row for row in rows if row["status"] not in (None, "not judged", "no kernel")]
+    correct = sum(row["status"] == "correct" for row in judged)
+    timed = [row for row in rows if row.get("speedup") is not None]
+    best = max(timed, key=lambda row: row["speedup"], default=None)
+    fastest = f"; the largest speedup is {show_times(best)}" if best else ""
+    return f"{correct} of {len(judged)} judged {what} are correct{fastest}.", ""

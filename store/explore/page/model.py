@@ -119,7 +119,7 @@ class Page:
     title: str
     panels: Sequence[Panel]
     blocks: Sequence[Block] = ()
-    """Shown above the panels."""
+    """Shown below the panels."""
     kind: str = ""
     """What the title names, such as kernel."""
     intro: str = ""

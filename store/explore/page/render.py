@@ -65,10 +65,10 @@ async def stream_page(
     asked = [asyncio.create_task(_render_panel(view, panel, folder, site)) for panel in page.panels]
     try:
         yield render_template("page_start", view=view, page=page, **site)
-        for block in page.blocks:
-            yield render_template("block", view=view, block=block, **site)
         for task in asked:
             yield await task
+        for block in page.blocks:
+            yield render_template("block", view=view, block=block, **site)
         yield render_template("page_end", view=view, page=page, **site)
     finally:
         for task in asked:

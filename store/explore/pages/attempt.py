@@ -5,7 +5,8 @@ from __future__ import annotations
 from urllib.parse import quote, urlencode
 
 from store.errors import UnknownName
-from store.explore.page.model import Fact, Page, Panel, View
+from store.explore.page.answers import show_times
+from store.explore.page.model import Fact, Page, Panel, Row, Told, View
 from store.explore.page.texts import show_messages
 
 PATH = "/attempt/{attempt}"
@@ -44,7 +45,7 @@ async def build(view: View) -> Page:
         ],
         links=links,
         panels=[
-            Panel(name="outcome", values=values, is_required=True),
+            Panel(name="outcome", values=values, tell=_tell_outcome, is_required=True),
             Panel(name="exemplars", values=values),
             Panel(name="completion", values=values, template="messages", table="none",
                   prepare=show_messages),
@@ -53,3 +54,9 @@ async def build(view: View) -> Page:
             Panel(name="group", values=values),
         ],
     )  # fmt: skip
+
+
+def _tell_outcome(rows: list[Row]) -> Told:
+    best = next((row for row in rows if row["speedup"] is not None), rows[0])
+    speedup = f", {show_times(best)} over {best['baseline']}" if best["speedup"] is not None else ""
+    return f"Its kernel is {best['status']} on {best['device']}{speedup}.", ""

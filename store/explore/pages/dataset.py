@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import FlywheelError, UnknownName
-from store.explore.page.model import Block, Fact, Page, Panel, Row, Tab, View
+from store.explore.page.model import Block, Fact, Page, Panel, Row, Tab, Told, View
 from store.explore.page.texts import Message, cut_message
 
 _TEXTS = ("prompt", "completion", "chosen", "rejected")
@@ -121,10 +121,13 @@ async def build(view: View) -> Page:
     blocks: list[Block] = []
     if tab == "rows":
         blocks = [await _build_rows(view, dataset)]
-        panels = [Panel(name="rows", values=values, rows=25, hidden=("dataset_id",))]
+        panels = [
+            Panel(name="leakage", values=values, tell=_tell_leakage, table="folded"),
+            Panel(name="rows", values=values, rows=25, hidden=("dataset_id",), table="folded"),
+        ]
     elif tab == "leakage":
         panels = [
-            Panel(name="leakage", values=values, is_required=True),
+            Panel(name="leakage", values=values, tell=_tell_leakage, is_required=True),
             Panel(name="policies", values=values),
         ]
     else:
@@ -173,4 +176,14 @@ async def _build_rows(view: View, dataset: Row) -> Block:
         about="Rows of the dataset's files: the prompt, the answers, and the kernels in them.",
         template="dataset_rows",
         content=content,
+    )
+
+
+def _tell_leakage(rows: list[Row]) -> Told:
+    leaks = sum(row["rows"] for row in rows if row["leak"] == "leak")
+    withheld = sum(row["withheld"] for row in rows)
+    total = sum(row["rows"] for row in rows)
+    return (
+        f"{leaks:,} of {total:,} rows leak a test task, and {withheld:,} have a withheld kernel.",
+        "",
     )

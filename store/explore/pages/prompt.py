@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+
 from store.errors import UnknownName
+from store.explore.page.answers import tell_correct
 from store.explore.page.model import Fact, Page, Panel, View
 from store.explore.page.texts import show_messages
 
@@ -25,10 +28,11 @@ async def build(view: View) -> Page:
             Fact(name="First seen", text=f"{prompt['created_at']:%Y-%m-%d %H:%M} UTC"),
         ],
         panels=[
+            Panel(name="answers", values=values, table="folded",
+                  tell=functools.partial(tell_correct, "answers to this prompt")),
             Panel(name="exemplars", values=values, rows=20),
             Panel(name="messages", values=values, template="messages", table="none",
                   prepare=show_messages),
-            Panel(name="answers", values=values),
             Panel(name="datasets", values=values, rows=20),
         ],
     )  # fmt: skip

@@ -8,6 +8,7 @@ from store.dossier.pages import choose_id
 from store.explore.page.answers import (
     tell_best_so_far,
     tell_bests,
+    tell_correct,
     tell_costs,
     tell_learning,
     tell_metrics,
@@ -46,7 +47,13 @@ async def build(view: View) -> Page:
         step = chosen["step"]
         number = int(step) if step is not None and step.isdecimal() and len(step) < 18 else None
         panels = [
-            Panel(name="attempts", values=values | chosen | {"step": number}, is_required=True)
+            Panel(
+                name="attempts",
+                values=values | chosen | {"step": number},
+                is_required=True,
+                tell=functools.partial(tell_correct, "answers below"),
+                compares="kernels",
+            ),
         ]
     elif tab == "evaluations":
         panels = [

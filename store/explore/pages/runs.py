@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import Choice, Page, Panel, View
+from store.explore.page.model import Choice, Page, Panel, Row, Told, View
 from store.schema import catalog
 
 PATH = "/runs"
@@ -20,6 +20,18 @@ async def build(view: View) -> Page:
     return Page(
         title="Runs",
         choices=choices,
-        panels=[Panel(name="list", values=values, is_required=True, compares="runs")],
+        panels=[
+            Panel(name="list", values=values, tell=_tell_runs, hidden=("open_runs",),
+                  is_required=True, compares="runs"),
+        ],
         live=True,
+    )  # fmt: skip
+
+
+def _tell_runs(rows: list[Row]) -> Told:
+    first = rows[0]
+    return (
+        f"{first['open_runs']:,} of {first['total']:,} runs are open; the newest, {first['run']}, "
+        f"began {first['started_at']:%Y-%m-%d %H:%M} UTC.",
+        "",
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from urllib.parse import quote
 
 from store.errors import UnknownName
 from store.explore.page import charts
+from store.explore.page.answers import tell_correct
 from store.explore.page.model import Fact, Page, Panel, Row, Tab, Told, View
 from store.explore.page.texts import show_steps
 
@@ -21,12 +23,14 @@ async def build(view: View) -> Page:
         raise UnknownName(f"no session {view.parts['session'][:80]}", "See Agents.")
     values = {"session": session["session_id"]}
     task, run = session["task_id"], session["run_id"]
+    wrote = Panel(name="kernels", values=values, table="folded",
+                  tell=functools.partial(tell_correct, "kernels of this session"))  # fmt: skip
     if view.choose_tab(*(one.name for one in _TABS)) == "steps":
-        panels = [Panel(name="steps", values=values, template="steps", table="none",
+        panels = [wrote, Panel(name="steps", values=values, template="steps", table="none",
                         prepare=show_steps, rows=_STEPS, is_required=True)]  # fmt: skip
     else:
         panels = [
-            Panel(name="kernels", values=values),
+            wrote,
             Panel(name="tools", values=values, tell=_tell_tools, table="folded", is_required=True),
             Panel(name="subagents", values=values),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import Choice, Page, Panel, View, list_choices
+from store.explore.page.model import Choice, Page, Panel, Row, Told, View, list_choices
 
 PATH = "/sessions"
 MENU = (35, "Agents")
@@ -16,5 +16,10 @@ async def build(view: View) -> Page:
     return Page(
         title="Sessions of agents",
         choices=choices,
-        panels=[Panel(name="list", values=values, is_required=True)],
+        panels=[Panel(name="list", values=values, tell=_tell, is_required=True)],
     )
+
+
+def _tell(rows: list[Row]) -> Told:
+    wrote = sum(bool(row["kernels"]) for row in rows)
+    return f"{rows[0]['total']:,} sessions; {wrote} of the {len(rows)} below wrote a kernel.", ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from store.explore.page.model import Choice, Page, Panel, View, list_choices
+from store.explore.page.answers import show_times
+from store.explore.page.model import Choice, Page, Panel, Row, Told, View, list_choices
 
 PATH = "/tasks"
 MENU = (20, "Tasks")
@@ -16,5 +17,16 @@ async def build(view: View) -> Page:
     return Page(
         title="Tasks",
         choices=choices,
-        panels=[Panel(name="list", values=values, is_required=True)],
+        panels=[
+            Panel(name="list", values=values, tell=_tell_tasks, hidden=("timed",), is_required=True)
+        ],
     )
+
+
+def _tell_tasks(rows: list[Row]) -> Told:
+    timed = [row for row in rows if row["speedup"] is not None]
+    best = max(timed, key=lambda row: row["speedup_low"], default=None)
+    fastest = (
+        f"; of those below, {best['task']} has the fastest: {show_times(best)}" if best else ""
+    )
+    return f"{rows[0]['timed']:,} of {rows[0]['total']:,} tasks have a ranked kernel{fastest}.", ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from urllib.parse import quote
 
+from store.explore.page.answers import tell_correct
 from store.explore.page.model import Page, Panel, View
 from store.explore.page.texts import show_messages
 
@@ -22,7 +24,8 @@ async def build(view: View) -> Page:
         kind="Trajectory",
         title=trajectory[:40] or "Trajectory",
         panels=[
-            Panel(name="turns", values=values, is_required=True),
+            Panel(name="turns", values=values, is_required=True,
+                  tell=functools.partial(tell_correct, "turns")),
             Panel(name="texts", values=values, template="messages", table="none",
                   prepare=show_messages, rows=_TURNS),
         ],

@@ -12,9 +12,10 @@ WITH contained AS (
     GROUP BY dataset_id
 )
 SELECT
-    datasets.name AS dataset, datasets.pipeline, datasets.dataset_type AS type, datasets.purpose,
+    datasets.name || ' ' || left(datasets.dataset_id, 8) AS dataset, datasets.pipeline, datasets.dataset_type AS type, datasets.purpose,
     datasets."rows", datasets.tokens,
-    contained.tasks, contained.kernels, datasets.seed, datasets.created_at, datasets.dataset_id
+    contained.tasks, contained.kernels, datasets.seed, datasets.created_at, datasets.dataset_id,
+    count(*) OVER () AS total
 FROM datasets
 LEFT JOIN contained ON contained.dataset_id = datasets.dataset_id
 ORDER BY datasets.created_at DESC, datasets.dataset_id

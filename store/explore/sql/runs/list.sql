@@ -18,7 +18,8 @@ SELECT
     runs.name || ' ' || left(runs.run_id, 8) AS run, runs.kind, states.state, runs.started_at,
     states.ended_at,
     attempts.attempts, attempts.kernels, attempts.last_step, judged.evaluations, runs."version",
-    runs.snapshot_id, runs.run_id
+    runs.snapshot_id, runs.run_id, count(*) OVER () AS total,
+    count(*) FILTER (WHERE states.state = 'open') OVER () AS open_runs
 FROM runs
 INNER JOIN run_states AS states ON states.run_id = runs.run_id
 LEFT JOIN attempts ON attempts.run_id = runs.run_id

@@ -25,7 +25,7 @@ SELECT
     steps.steps, calls.calls, calls.failed_calls, written.kernels,
     sessions.prompt_tokens, sessions.completion_tokens, sessions.cost_usd,
     sessions.created_at AS started_at, sessions."source",
-    sessions.session_id AS agent_session_id, sessions.task_id
+    sessions.session_id AS agent_session_id, sessions.task_id, count(*) OVER () AS total
 FROM sessions
 LEFT JOIN policies ON policies.policy_id = sessions.policy_id
 LEFT JOIN task_names ON task_names.task_id = sessions.task_id

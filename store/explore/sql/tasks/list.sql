@@ -30,7 +30,7 @@ SELECT
     coalesce(attempts.attempts, 0) AS attempts,
     task_names.split,
     CASE WHEN task_names.degenerate THEN 'weak' END AS note,
-    task_names.task_id
+    task_names.task_id, count(*) OVER () AS total, count(best.best) OVER () AS timed
 FROM task_names
 LEFT JOIN attempts ON attempts.task_id = task_names.task_id
 LEFT JOIN best ON best.task_id = task_names.task_id
