@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 THOROUGH := --hypothesis-profile thorough
 
-.PHONY: demo test test-sample test-all lint docs lock clean
+.PHONY: demo test test-sample test-all lint docs pictures lock clean
 
 $(BIN)/.installed: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -77,6 +77,10 @@ lint: $(BIN)/.installed
 docs: $(BIN)/.installed
 	python -c "from store.cli import reference; from store.schema import catalog; print(reference.render_tables_page(catalog.load()), end='')" > docs/tables.md
 	python -m evaluators.cli.reference
+
+# All pictures of README and docs. RELEASE is a checkout of the CUDA-L1 release (docs/audit).
+pictures: $(BIN)/.installed
+	python benchmarks/pictures.py $(RELEASE)
 
 # Writes the lock anew from pyproject.toml. torch carries no build tag, so that the CPU or the CUDA
 # build of that version can serve.

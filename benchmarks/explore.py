@@ -25,7 +25,7 @@ import httpx2
 import store
 
 DEADLINE_S = 600.0
-AIM_MS = 200
+AIM_MS = 50
 AIM_BYTES = 300_000
 
 

@@ -105,14 +105,6 @@ class Fact:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tab:
-    """One of several parts of a page."""
-
-    name: str
-    label: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Page:
     """Everything that an address shows."""
 
@@ -124,7 +116,8 @@ class Page:
     """What the title names, such as kernel."""
     intro: str = ""
     facts: Sequence[Fact] = ()
-    tabs: Sequence[Tab] = ()
+    tabs: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Labels of the page's parts, by their names in addresses."""
     choices: Sequence[Choice] = ()
     links: Sequence[tuple[str, str]] = ()
     """Addresses and labels of related pages."""
@@ -351,3 +344,9 @@ async def list_choices(view: View, *names: str) -> list[Choice]:
         return Choice(name=name, label=name.capitalize(), options=options)
 
     return list(await asyncio.gather(*map(make_choice, names)))
+
+
+def list_two(kind: str) -> list[Choice]:
+    """Return the choices of two rows to compare."""
+    hint = "first characters of an id"
+    return [Choice(name=one, label=f"{kind} {one.upper()}", placeholder=hint) for one in "ab"]

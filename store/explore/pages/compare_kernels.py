@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from store.explore.page import charts
-from store.explore.page.model import SQL, Choice, Page, Panel, Row, Told, View
+from store.explore.page.model import SQL, Page, Panel, Row, Told, View, list_two
 from store.explore.page.tables import format_value
 from store.explore.page.texts import TIMES, show_diff
 from store.explore.pages.kernel import find_kernel
@@ -13,10 +13,7 @@ PATH = "/compare/kernels"
 
 async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
-    choices = [
-        Choice(name="a", label="Kernel A", placeholder="first characters of an id"),
-        Choice(name="b", label="Kernel B", placeholder="first characters of an id"),
-    ]
+    choices = list_two("Kernel")
     given = [view.get("a"), view.get("b")]
     if not all(given):
         intro = (
@@ -31,7 +28,8 @@ async def build(view: View) -> Page:
         choices=choices,
         panels=[
             Panel(name="change", values=pair, file=SQL / "kernel" / "change.sql",
-                  title="Change in time, from A to B", tell=tell_change, table="folded"),
+                  title="Change in time, from A to B", tell=tell_change, table="folded",
+                  is_required=True),
             Panel(name="sides", values=both),
             Panel(name="verdicts", values=both),
             Panel(name="diff", values=pair, file=SQL / "kernel" / "diff.sql", rows=1,

@@ -6,13 +6,13 @@ from store.explore.page import charts
 from store.explore.page.model import (
     CHART_ROWS,
     SQL,
-    Choice,
     Page,
     Panel,
     Row,
     Told,
     View,
     group_rows,
+    list_two,
 )
 from store.explore.page.tables import format_value
 from store.explore.pages.run import find_run
@@ -22,10 +22,7 @@ PATH = "/compare/runs"
 
 async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
-    choices = [
-        Choice(name="a", label="Run A", placeholder="first characters of an id"),
-        Choice(name="b", label="Run B", placeholder="first characters of an id"),
-    ]
+    choices = list_two("Run")
     given = [view.get("a"), view.get("b")]
     if not all(given):
         runs = Panel(

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import functools
 
-from store.explore.page.model import SQL, Choice, Page, Panel, Tab, View
+from store.explore.page.model import SQL, Choice, Page, Panel, View
 from store.explore.pages.overview import tell_changes
 
 PATH = "/compare/snapshots"
 MENU = (60, "Compare")
 _LINKS = (("/compare/runs", "Compare two runs"), ("/compare/kernels", "Compare two kernels"))
 # Records and leaderboards read every timing; only those who ask for them wait.
-_TABS = (
-    Tab(name="rows", label="Rows"),
-    Tab(name="records", label="Records"),
-    Tab(name="leaderboards", label="Leaderboards"),
-)
+_TABS = {"rows": "Rows", "records": "Records", "leaderboards": "Leaderboards"}
 _LEADERBOARD = SQL / "compare_snapshots" / "leaderboard.sql"
 
 
@@ -40,7 +36,7 @@ async def build(view: View) -> Page:
     ends = [await view.resolve(first), await view.resolve(view.get("b"))]
     a, b = min(ends), max(ends)
     values = {"a": a, "b": b}
-    tab = view.choose_tab(*(one.name for one in _TABS))
+    tab = view.choose_tab(*_TABS)
     if tab == "rows":
         panels = [
             Panel(name="added", values=values, snapshot=b, is_required=True,

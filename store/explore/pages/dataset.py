@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import FlywheelError, UnknownName
-from store.explore.page.model import Block, Fact, Page, Panel, Row, Tab, Told, View
+from store.explore.page.model import Block, Fact, Page, Panel, Row, Told, View
 from store.explore.page.texts import Message, cut_message
 
 _TEXTS = ("prompt", "completion", "chosen", "rejected")
@@ -103,11 +103,7 @@ def _show_row(index: int, row: Row) -> Row:
 
 
 PATH = "/dataset/{dataset}"
-_TABS = (
-    Tab(name="rows", label="Rows"),
-    Tab(name="leakage", label="Leakage report"),
-    Tab(name="card", label="Card"),
-)
+_TABS = {"rows": "Rows", "leakage": "Leakage report", "card": "Card"}
 _ROWS = 2
 
 
@@ -117,7 +113,7 @@ async def build(view: View) -> Page:
     if dataset is None:
         raise UnknownName(f"no dataset {view.parts['dataset'][:80]}", "See Datasets.")
     values = {"dataset": dataset["dataset_id"]}
-    tab = view.choose_tab(*(one.name for one in _TABS))
+    tab = view.choose_tab(*_TABS)
     blocks: list[Block] = []
     if tab == "rows":
         blocks = [await _build_rows(view, dataset)]

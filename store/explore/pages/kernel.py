@@ -18,7 +18,6 @@ from store.explore.page.model import (
     Page,
     Panel,
     Row,
-    Tab,
     Told,
     View,
     group_rows,
@@ -28,12 +27,12 @@ from store.explore.page.tables import format_value
 from store.explore.page.texts import TIMES, show_code, show_diff
 
 PATH = "/kernel/{kernel}"
-_TABS = (
-    Tab(name="verdict", label="Verdict and code"),
-    Tab(name="changes", label="Changes"),
-    Tab(name="timings", label="Timings"),
-    Tab(name="lineage", label="Lineage"),
-)
+_TABS = {
+    "verdict": "Verdict and code",
+    "changes": "Changes",
+    "timings": "Timings",
+    "lineage": "Lineage",
+}
 _WHOLE_ID = re.compile("[0-9a-f]{64}")
 _REFERENCE, _PARENT = "reference", "parent"
 
@@ -48,7 +47,7 @@ async def build(view: View) -> Page:
     kernel_id = str(kernel["kernel_id"])
     values: dict[str, Any] = {"kernel": kernel_id}
     choices: Sequence[Choice] = ()
-    tab = view.choose_tab(*(one.name for one in _TABS))
+    tab = view.choose_tab(*_TABS)
     if tab == "changes":
         choices, panels = await _build_changes(view, kernel)
     elif tab == "timings":
@@ -83,6 +82,7 @@ async def build(view: View) -> Page:
         panels = [
             Panel(name="answer", values=values, tell=tell_speedups, table="folded",
                   is_required=True),
+            Panel(name="withheld", values=values),
             Panel(name="findings", values=values, template="findings", table="none"),
             Panel(name="code", values=values, template="code", table="none",
                   prepare=functools.partial(show_code, marks=marks), rows=10),
@@ -102,7 +102,6 @@ async def build(view: View) -> Page:
             Fact(name="Techniques", text=", ".join(kernel["techniques"] or [])),
             Fact(name="Size", text=f"{kernel['code_lines'] or 0:,} lines"),
             Fact(name="License", text=kernel["license"] or "none stated"),
-            Fact(name="Withheld", text=kernel["withheld"], tone="bad"),
         ],
         links=[(f"/compare/kernels?a={kernel_id}", "Compare with another kernel")],
         tabs=_TABS,

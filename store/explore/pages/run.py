@@ -14,15 +14,15 @@ from store.explore.page.answers import (
     tell_metrics,
     tell_statuses,
 )
-from store.explore.page.model import CHART_ROWS, REPORT, Choice, Fact, Page, Panel, Row, Tab, View
+from store.explore.page.model import CHART_ROWS, REPORT, Choice, Fact, Page, Panel, Row, View
 
 PATH = "/run/{run}"
-_TABS = (
-    Tab(name="progress", label="Progress"),
-    Tab(name="answers", label="Answers"),
-    Tab(name="evaluations", label="Evaluations"),
-    Tab(name="options", label="Options"),
-)
+_TABS = {
+    "progress": "Progress",
+    "answers": "Answers",
+    "evaluations": "Evaluations",
+    "options": "Options",
+}
 SAMPLING = ("training", "rollout")
 """Kinds of runs with attempts by step."""
 _VERDICTS = functools.partial(tell_statuses, "evaluations", "evaluations")
@@ -35,7 +35,7 @@ async def build(view: View) -> Page:
     values = {"run": run_id}
     ended, state = run["ended_at"], await view.find_run_state(run)
     runs = state == "running" or state.startswith("open on another host")
-    tab = view.choose_tab(*(one.name for one in _TABS))
+    tab = view.choose_tab(*_TABS)
     choices: list[Choice] = []
     if tab == "answers":
         choices = [

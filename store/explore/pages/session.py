@@ -8,11 +8,11 @@ from urllib.parse import quote
 from store.errors import UnknownName
 from store.explore.page import charts
 from store.explore.page.answers import tell_correct
-from store.explore.page.model import Fact, Page, Panel, Row, Tab, Told, View
+from store.explore.page.model import Fact, Page, Panel, Row, Told, View
 from store.explore.page.texts import show_steps
 
 PATH = "/session/{session}"
-_TABS = (Tab(name="steps", label="Steps"), Tab(name="outcome", label="Kernels and tools"))
+_TABS = {"steps": "Steps", "outcome": "Kernels and tools"}
 _STEPS = 15
 
 
@@ -25,7 +25,7 @@ async def build(view: View) -> Page:
     task, run = session["task_id"], session["run_id"]
     wrote = Panel(name="kernels", values=values, table="folded",
                   tell=functools.partial(tell_correct, "kernels of this session"))  # fmt: skip
-    if view.choose_tab(*(one.name for one in _TABS)) == "steps":
+    if view.choose_tab(*_TABS) == "steps":
         panels = [wrote, Panel(name="steps", values=values, template="steps", table="none",
                         prepare=show_steps, rows=_STEPS, is_required=True)]  # fmt: skip
     else:

@@ -17,7 +17,6 @@ from store.explore.page.model import (
     Page,
     Panel,
     Row,
-    Tab,
     Told,
     View,
     group_rows,
@@ -27,11 +26,7 @@ from store.explore.page.tables import format_value
 from store.explore.page.texts import TIMES, show_code
 
 PATH = "/task/{task:path}"
-_TABS = (
-    Tab(name="kernels", label="Kernels"),
-    Tab(name="claims", label="Claims"),
-    Tab(name="reference", label="Reference"),
-)
+_TABS = {"kernels": "Kernels", "claims": "Claims", "reference": "Reference"}
 
 
 async def build(view: View) -> Page:
@@ -46,7 +41,7 @@ async def build(view: View) -> Page:
     assert task is not None
     # Links to exports and tabs lead to the id: a name may have slashes, or may soon be ambiguous.
     view.path = f"/task/{task['task_id']}"
-    tab = view.choose_tab(*(one.name for one in _TABS))
+    tab = view.choose_tab(*_TABS)
     values: dict[str, Any] = {"task": task["task_id"]}
     suite = f"{task['suite'] or 'none'} {task['suite_revision'] or ''}"
     level = "" if task["level"] is None else f", level {task['level']}"
@@ -57,9 +52,10 @@ async def build(view: View) -> Page:
         panels = _list_kernel_panels(view, values | chosen)
     elif tab == "claims":
         panels = [
-            Panel(name="claims", values=values, tell=_tell_claims, is_required=True),
+            Panel(name="claims", values=values, tell=_tell_claims, table="folded",
+                  rows=CHART_ROWS, is_required=True),
             Panel(name="unmeasured_claims", values=values),
-        ]
+        ]  # fmt: skip
     else:
         panels = [
             Panel(name="reference", values=values, template="code", table="none",

@@ -12,7 +12,8 @@ WITH contained AS (
     GROUP BY dataset_id
 )
 SELECT
-    datasets.name || ' ' || left(datasets.dataset_id, 8) AS dataset, datasets.pipeline, datasets.dataset_type AS type, datasets.purpose,
+    datasets.name || ' ' || left(datasets.dataset_id, 8) AS dataset,
+    datasets.pipeline, datasets.dataset_type AS type, datasets.purpose,
     datasets."rows", datasets.tokens,
     contained.tasks, contained.kernels, datasets.seed, datasets.created_at, datasets.dataset_id,
     count(*) OVER () AS total

@@ -2,6 +2,7 @@
 -- Newest quiet sessions of both kernels at the same device, baseline and clock. ratio is above 1 if
 -- this kernel is faster than the other. ranks_nothing says why the session of one of them is in no
 -- ranking, such as that it computes another function than the task.
+-- Empty: No device has timed both kernels at one task, baseline and clock.
 SELECT
     task_names.task, this.speedup / other.speedup AS ratio,
     nullif(concat_ws(

@@ -1,4 +1,4 @@
--- The kernel with its features, its author and its standing
+-- The kernel with its features, and its author
 WITH described AS (
     SELECT "language", techniques, code_lines
     FROM features
@@ -12,8 +12,7 @@ written AS (
 SELECT
     kernels.kernel_id, kernels.license, described."language", described.techniques,
     described.code_lines,
-    written.policy, written.task_id, task_names.task, task_names.title,
-    (SELECT any_value(reason) FROM withheld WHERE kernel_id = $kernel) AS withheld
+    written.policy, written.task_id, task_names.task, task_names.title
 FROM kernels
 LEFT JOIN described ON true
 LEFT JOIN written ON true
