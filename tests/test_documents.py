@@ -28,6 +28,8 @@ import commands
 import pytest
 from new_lakes import copy_starter_lake
 
+from trainers.cli.kf import VERBS
+
 ROOT = Path(__file__).parents[1]
 ROOMS = ("store", "evaluators", "pipelines", "trainers", "kf")
 MOST_WORDS = 28_000
@@ -45,6 +47,7 @@ GROUPS = {
 BRIEF = ("--calls", "4", "--no-robustness", "--no-diagnosis", "--draw-shapes", "1")
 SHORTER = {
     "evaluators check": BRIEF,
+    "evaluators add": BRIEF,
     "evaluators run": (*BRIEF, "--limit", "2"),
     "trainers run": ("--steps", "1", "--tasks", "diag_matmul", "--prompts-per-step", "1"),
 }
@@ -64,17 +67,19 @@ class Command:
 
     @property
     def room(self) -> tuple[str, ...]:
-        """The words from the room on, also behind a launcher; none for other programs."""
+        """The command of a room, also behind a launcher and for `kf`; none for other programs."""
         words = self.words
         if words[0] in ("torchrun", "accelerate"):
             words = words[1 + max(words.index(one) for one in ("-m", "--module") if one in words) :]
+        if words[0] == "kf" and words[1:]:
+            words = (*VERBS[words[1]][0].split(), *words[2:])
         return words if words[0] in ROOMS else ()
 
     @property
     def runs(self) -> bool:
         """Whether the command can run here as it is."""
         named = any(PLACEHOLDER.search(word) for word in self.words if " " not in word)
-        return self.needs is None and not named and self.room == self.words
+        return self.needs is None and not named and self.words[0] in ROOMS
 
 
 def list_pages() -> list[Path]:
@@ -206,7 +211,7 @@ def try_page(page: Path, folder: Path, *, minutes: bool) -> int:
         if not command.runs and not (minutes and command.needs == "minutes"):
             check_options(command.room)
             continue
-        shorter = SHORTER.get(" ".join(command.words[:2]), ())
+        shorter = SHORTER.get(" ".join(command.room[:2]), ())
         is_wrong = "incorrect" in command.output or "rejected" in command.output
         done = run(command, folder, *(() if "--protocol" in command.words else shorter))
         shown = f"{page.relative_to(ROOT)}: {command.line}{done.stdout}{done.stderr}"
@@ -237,8 +242,8 @@ def test_commands_of_other_pages_run_in_order(page: Path, tmp_path: Path) -> Non
 def test_commands_inside_sentences_exist(page: Path) -> None:
     for text in re.findall(r"`([^`]+)`", FENCE.sub("", page.read_text("utf-8"))):
         words = split(text.replace("\n", " ")) or ()
-        if words and words[0] in ROOMS and len(words) > 1 and re.fullmatch(r"[a-z-]+", words[1]):
-            check_options(words)
+        if len(words) > 1 and words[0] in ROOMS and re.fullmatch(r"[a-z-]+", words[1]):
+            check_options(Command(words, None, text, "").room)
 
 
 def list_anchors(page: Path) -> set[str]:
