@@ -178,9 +178,7 @@ def format_lines(
     color: bool = False,
     width: int | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a verdict: the answer, a table of speedups, flags, the candidate's text.
-
-    The last line says what to do next.
+    """Yield the lines of a verdict, from the answer to what to do next.
 
     All text of the candidate is escaped, and each line of it has a prefix.
 
@@ -192,7 +190,6 @@ def format_lines(
             estimate.
         add_command: Stores the kernel with its verdict.
     """
-
     paint = functools.partial(_paint, color=color)
     evaluation, *at_shapes = tables["evaluations"]
     yield from format_answer(name, device, tables, spreads, color=color, width=width)
@@ -230,11 +227,8 @@ def format_lines(
         shown = _leave_out_frames(log, files, message)
         if any(shown):
             yield from escape_lines("\n".join(shown).strip("\n"), width=width)[-_LOG_LINES:]
-    if (
-        step := _choose_next_step(
-            evaluation, summarize(name, device, tables, spreads)[2], add_command
-        )
-    ) is not None:
+    _, _, answer = summarize(name, device, tables, spreads)
+    if (step := _choose_next_step(evaluation, answer, add_command)) is not None:
         yield from _wrap(f"next: {step}", width or _WIDTH)
 
 

@@ -6,7 +6,6 @@ import csv
 import html
 import re
 import sys
-import textwrap
 from collections.abc import Container, Mapping, Sequence
 from datetime import date, datetime
 from io import StringIO
@@ -132,14 +131,11 @@ def print_table(
     are no keys are left out, and a note on stderr names them. Where keys do not fit, and instead of
     leaving a column of one or two rows out, each row becomes a block with a line per column.
     """
-    from rich.padding import Padding
     from rich.text import Text
 
     target = handle or sys.stdout
     width = echo.terminal_width(target)
-    drawn, left_out, needed = _draw(rows, width and width - _MARGIN, keys)
-    if width is not None:
-        drawn = Padding(drawn, (0, 0, 0, _MARGIN))
+    drawn, left_out, needed = _draw(rows, width, keys)
     console = echo.open_console(file=target, width=width or needed)
     if title is not None:
         console.print(Text(escape_terminal(title), style="" if width is None else "bold"))
@@ -154,16 +150,13 @@ def print_table(
 
 def render_text(rows: pa.Table, keys: Sequence[str], width: int) -> str:
     """Return a table of some width as plain text, as for a prompt of Python."""
-    from rich.padding import Padding
-
     text = StringIO()
-    drawn, left_out, _ = _draw(rows, width - _MARGIN, keys)
-    echo.open_console(file=text, width=width).print(Padding(drawn, (0, 0, 0, _MARGIN)))
-    notes = [f"columns that did not fit: {', '.join(left_out)}"] if left_out else []
-    lines = text.getvalue().rstrip("\n").splitlines() + [
-        line for note in notes for line in textwrap.wrap(note, width)
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    drawn, left_out, _ = _draw(rows, width, keys)
+    console = echo.open_console(file=text, width=width)
+    console.print(drawn)
+    if left_out:
+        console.print(f"columns that did not fit: {', '.join(left_out)}", markup=False)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def render_html(rows: pa.Table) -> str:
@@ -182,6 +175,7 @@ def _draw(
 ) -> tuple[RenderableType, list[str], int]:
     """Return what to print, the columns that it leaves out, and its width."""
     from rich.cells import cell_len
+    from rich.padding import Padding
 
     values = list_rows(rows.slice(0, SHOWN_ROWS))
     names = rows.column_names
@@ -192,12 +186,14 @@ def _draw(
         widths = {name: max(map(cell_len, (headers[name], *columns[name]))) for name in names}
         drawn = _draw_columns(columns, headers, widths, numbers, is_piped=True)
         return drawn, [], sum(widths.values()) + 3 * len(widths) + 1
+    room = width - _MARGIN
     first = [name for name in keys if name in names]
     names = [*first, *(name for name in names if name not in first)]
     columns = {name: [_format_for_terminal(row[name]) for row in values] for name in names}
     widths = {name: max(map(cell_len, (headers[name], *columns[name]))) for name in names}
-    if sum(widths.values()) + _GAP * (len(names) - 1) <= width:
-        return _draw_columns(columns, headers, widths, numbers), [], width
+    if sum(widths.values()) + _GAP * (len(names) - 1) <= room:
+        drawn = _draw_columns(columns, headers, widths, numbers)
+        return Padding.indent(drawn, _MARGIN), [], width
     words = dict[str, int]()
     for name in names:
         columns[name] = [_format_for_terminal(row[name], is_narrow=True) for row in values]
@@ -209,11 +205,11 @@ def _draw(
         words[name] = max(header, word)
     # A text takes two lines, or as many as it has words if the keys do not fit otherwise.
     least = {n: max(words[n], min(-(-widths[n] // 2), _NARROW_TEXT)) for n in names}
-    if sum(least[name] + _GAP for name in first) > width + _GAP:
+    if sum(least[name] + _GAP for name in first) > room + _GAP:
         least |= {name: words[name] for name in first}
     # Keys stay first; columns without any value are the first to be left out.
     names.sort(key=lambda name: name not in first and not any(columns[name]))
-    left = width + _GAP
+    left = room + _GAP
     fitting: list[str] = []
     for name in names:
         left -= least[name] + _GAP
@@ -223,16 +219,18 @@ def _draw(
         fitting.append(name)
     left_out = names[len(fitting) :]
     if left_out and len(values) <= _RECORD_ROWS:
-        return _draw_records(values, names, headers, width), [], width
-    if len(fitting) < len(first):
-        left_out = [headers[name] for name in names[len(first) :]]
-        return _draw_records(values, first, headers, width), left_out, width
-    for name in fitting:  # the room that is left goes to the first columns that need it
-        more = min(widths[name] - least[name], left)  # less than none for one that is too wide
-        widths[name] = least[name] + more
-        left -= more
-    drawn = _draw_columns({name: columns[name] for name in fitting}, headers, widths, numbers)
-    return drawn, [headers[name] for name in left_out], width
+        left_out = list[str]()
+        drawn = _draw_records(values, names, headers, room)
+    elif len(fitting) < len(first):
+        left_out = names[len(first) :]
+        drawn = _draw_records(values, first, headers, room)
+    else:
+        for name in fitting:  # the room that is left goes to the first columns that need it
+            more = min(widths[name] - least[name], left)  # less than none for one that is too wide
+            widths[name] = least[name] + more
+            left -= more
+        drawn = _draw_columns({name: columns[name] for name in fitting}, headers, widths, numbers)
+    return Padding.indent(drawn, _MARGIN), [headers[name] for name in left_out], width
 
 
 def _draw_columns(
@@ -319,7 +317,7 @@ def _wrap(text: str, width: int, most: int | None = None) -> list[str]:
         lines += chop_cells(word, width) if cell_len(word.rstrip()) > width else [word]
     lines = [line.rstrip() for line in lines if line.strip()] or [""]
     if most is not None and len(lines) > most:
-        lines = [*lines[: most - 1], f"{chop_cells(lines[most - 1], width - 1)[0]}…"]
+        lines = [*lines[: most - 1], f"{chop_cells(lines[most - 1], max(width - 1, 1))[0]}…"]
     return lines
 
 
