@@ -30,7 +30,7 @@ def _show_at_step(row: Row, name: str) -> str:
 def make_interval(label: str, row: Row, name: str = "speedup", tone: str = "c1") -> charts.Interval:
     """Return a ratio of a row as a row of a chart, with its figures."""
     return charts.Interval(
-        label=label, low=row[f"{name}_low"], middle=row[name], high=row[f"{name}_high"],
+        label=label, low=row.get(f"{name}_low"), middle=row[name], high=row.get(f"{name}_high"),
         text=show_times(row, name), tone=tone,
     )  # fmt: skip
 

@@ -46,13 +46,15 @@ def tell_change(rows: list[Row]) -> Told:
     intervals: list[charts.Interval] = []
     for row in rows:
         if row["baseline"] == first["baseline"]:
-            intervals.append(charts.Interval(label=f"{row['device']}, clock {row['clock']}"))
+            intervals.append(
+                charts.Interval(label=f"{row['device']}, {row['clock']}, {row['precision']}")
+            )
             intervals += [
                 charts.Interval(
                     label=name, middle=ms, text=f"{format_value('ms', ms)} ms", tone=tone
                 )
                 for name, ms, tone in (
-                    ("A, before", row["kernel_ms_before"], "plain"), ("B", row["kernel_ms"], "c1")
+                    ("A", row["kernel_ms_before"], "plain"), ("B", row["kernel_ms"], "c1")
                 )
             ]  # fmt: skip
     return (

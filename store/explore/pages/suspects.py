@@ -51,11 +51,8 @@ def _show_evidence(rows: list[Row]) -> list[Row]:
 
 def _tell_groups(standing: str | None, rows: list[Row]) -> Told:
     fastest = max(rows, key=lambda row: row["speedup"] or 0.0)
-    stake = ""
+    told = f"the surest is {rows[0]['class']} in {rows[0]['task']}"
     if fastest["speedup"]:
         speedup = f"{format_value('speedup', fastest['speedup'])}{TIMES}"
-        stake = (
-            f" The largest speedup of these: {speedup}, {fastest['class']} of {fastest['task']}."
-        )
-    first = f"{rows[0]['class']} of {rows[0]['task']}"
-    return f"{rows[0]['total']} kinds of finding by task are {standing}, surest {first}.{stake}", ""
+        told += f", and the fastest below, {speedup}, {fastest['class']} in {fastest['task']}"
+    return f"{rows[0]['total']} pairs of task and finding are {standing}: {told}.", ""

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import importlib
 import io
+import math
 import os
 import re
 import secrets
@@ -25,7 +26,7 @@ from store.commandline.display import list_rows
 from store.commandline.escape import encode_json
 from store.commandline.listening import LOOPBACK, AccessToken, listen, make_server
 from store.errors import FlywheelError, ServerBusy, SnapshotNotFound, UnknownName
-from store.explore.page import charts, render
+from store.explore.page import answers, charts, render
 from store.explore.page.model import EXPORTED_ROWS, REPORT, SQL, Page, Panel, Row, Told, View
 from store.explore.page.tables import (
     FIGURES,
@@ -34,7 +35,7 @@ from store.explore.page.tables import (
     format_value,
     heading,
 )
-from store.explore.page.texts import SPACE, TIMES
+from store.explore.page.texts import SPACE
 from store.explore.server.protection import Protection, is_own_origin
 from store.explore.server.readers import Readers
 from store.lake import sql_files
@@ -145,65 +146,44 @@ def draw_result(rows: Sequence[Row]) -> Told:
         return "", ""
     roles = {name: find_role(name, [row[name] for row in rows]) for name in rows[0]}
     figures = [name for kind in FIGURES for name, role in roles.items() if role == kind]
-    labels, dates, orders = (
-        [name for name, role in roles.items() if role == kind]
-        for kind in ("label", "date", "order")
-    )
-    y = next(iter(figures), None)
-    whole = [row for row in rows if y is not None and row[y] is not None]
-    if y is None or not whole:
+    if not figures:
         return "Nothing is drawn: no column is a ratio, a share, a time or a count.", ""
-    unit = {"ratio": "ratio", "share": "share"}.get(roles[y], "plain")
-    name = heading(y).replace(SPACE, " ")
-    axis = charts.Axis(label=name, scale=cast("charts.Kind", unit))
-    if labels and not dates and not orders:
-        # Rows of one label are told apart by what names or numbers them.
-        named = [name for name, role in roles.items() if role in ("label", "number")]
-        drawn = [y, *named]
-        if len(whole) > _MOST_ROWS or any(row[y] < 0 for row in whole):
-            return (
-                f"Nothing is drawn: {len(whole)} rows are too many bars, or some are negative.",
-                "",
-            )
-        texts = [", ".join(format_value(name, row[name]) for name in named) for row in whole]
-        if unit == "ratio":
-            ends = {f"{y}_low", f"{y}_high"} <= set(rows[0])
-            low, high = (f"{y}_low", f"{y}_high") if ends else (y, y)
-            chart = charts.draw_intervals(
-                "result",
-                [
-                    charts.Interval(label=text, low=row[low], middle=row[y], high=row[high],
-                                    text=f"{format_value(y, row[y])}{TIMES}")
-                    for text, row in zip(texts, whole, strict=True)
-                ],
-                axis,
-            )  # fmt: skip
-            drawn += [low, high] if ends else []
+    y = figures[0]
+    shown = [row for row in rows if row[y] is not None and math.isfinite(row[y])]
+    name, is_ratio = heading(y).replace(SPACE, " "), roles[y] == "ratio"
+    scale = "ratio" if is_ratio else "share" if roles[y] == "share" else "plain"
+    axis = charts.Axis(label=name, scale=scale)
+    along = [one for one, role in roles.items() if role in ("date", "order")]
+    # Rows of one label are told apart by what names or numbers them.
+    labels = [one for one, role in roles.items() if role in ("label", "number")]
+    if "label" in roles.values() and not along:
+        if len(shown) > _MOST_ROWS or any(row[y] < 0 for row in shown):
+            return f"Nothing is drawn: {len(shown)} rows are too many, or some are negative.", ""
+        named = [(", ".join(format_value(one, row[one]) for one in labels), row) for row in shown]
+        drawn = {y, *labels}
+        if is_ratio:
+            intervals = [answers.make_interval(label, row, y) for label, row in named]
+            chart = charts.draw_intervals("result", intervals, axis)
+            drawn |= {f"{y}_low", f"{y}_high"}
         else:
-            bars = [
-                charts.Bar(label=text, parts={name: float(row[y])})
-                for text, row in zip(texts, whole, strict=True)
-            ]
+            bars = [charts.Bar(label=label, parts={name: row[y]}) for label, row in named]
             chart = charts.draw_bars("result", bars, axis)
     else:
-        x = next(iter([*dates, *orders, *figures[1:]]), None)
+        x = next(iter([*along, *figures[1:]]), None)
         if x is None:
             return f"Nothing is drawn: {y} has no label, date, step or second figure.", ""
-        drawn = [x, y]
-        whole = [row for row in whole if row[x] is not None]
-        start = min((row[x] for row in whole), default=None)
-        label = (
-            f"hours after {start:%Y-%m-%d %H:%M}" if x in dates else heading(x).replace(SPACE, " ")
-        )
-        series = charts.Series(
-            label=y,
-            x=[(row[x] - start).total_seconds() / 3600 if x in dates else row[x] for row in whole],
-            y=[float(row[y]) for row in whole],
-        )
-        kind = cast("charts.Kind", "ratio" if roles[x] == "ratio" else "plain")
-        chart = charts.draw_scatter("result", [series], charts.Axis(label=label, scale=kind), axis)
+        drawn = {x, y}
+        shown = [row for row in shown if row[x] is not None]
+        at, label = [row[x] for row in shown], heading(x).replace(SPACE, " ")
+        if roles[x] == "date" and at:
+            label = f"hours after {min(at):%Y-%m-%d %H:%M}"
+            at = [(one - min(at)).total_seconds() / 3600 for one in at]
+        series = charts.Series(label=y, x=at, y=[row[y] for row in shown])
+        kind = "ratio" if roles[x] == "ratio" else "plain"
+        x_axis = charts.Axis(label=label, scale=kind)
+        chart = charts.draw_scatter("result", [series], x_axis, axis)
     left = [name for name in rows[0] if name not in drawn]
-    return f"{name} of {len(whole)} rows. Not drawn: {', '.join(left) or 'nothing'}.", chart
+    return f"{name} of {len(shown)} rows. Not drawn: {', '.join(left) or 'nothing'}.", chart
 
 
 def write_csv(table: pa.Table) -> str:

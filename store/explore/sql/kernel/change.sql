@@ -12,6 +12,7 @@ SELECT
     other.speedup AS speedup_before, other.speedup_low AS speedup_before_low,
     other.speedup_high AS speedup_before_high,
     this.kernel_ms, other.kernel_ms AS kernel_ms_before, this.device, this.baseline, this.clock,
+    this."precision",
     this.task_id
 FROM pooled_speedups AS this
 INNER JOIN pooled_speedups AS other
