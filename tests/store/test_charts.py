@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def draw(*series: charts.Series) -> str:
     axis = Axis(label="ms per call", scale="log")
-    return charts.draw_scatter("any", list(series), Axis(label="block"), axis)
+    return charts.draw_points("any", list(series), Axis(label="block"), axis)
 
 
 def test_an_outlier_is_drawn_at_the_edge() -> None:
@@ -73,14 +73,14 @@ def test_meanings_differ_from_the_ground_and_in_greyscale() -> None:
         for one, other in itertools.combinations(own, 2):
             assert contrast(one, other) > 1.08, (one, other)
     # Where they are close, their shapes are not.
-    shapes = {tone: charts._SHAPES.get(tone) for tone in ("good", "cheat", "bad", "open", "plain")}  # pyright: ignore[reportPrivateUsage]
+    shapes = {tone: charts.SHAPES.get(tone) for tone in ("good", "cheat", "bad", "open", "plain")}
     assert len(set(shapes.values())) == len(shapes)
 
 
 def test_claims_and_measurements_stand_in_a_square_with_one_scale() -> None:
     one = charts.Series(label="holds", x=[1.0, 8.0], y=[1.1, 2.0], tone="good")
     axis = Axis(label="speedup", scale="ratio")
-    svg = charts.draw_square("claims", [one], axis, axis)
+    svg = charts.draw_points("claims", [one], axis, axis, square=True)
     (ends,) = re.findall(r'class="mark" fill="none" points="([^"]*)"', svg)
     assert ends == f"0.0,{charts.SQUARE:.1f} 1000.0,0.0", "the diagonal has 45 degrees"
     assert f'width="{charts.SQUARE}"' in charts.make_standalone(svg, "")

@@ -388,6 +388,6 @@ def test_code_is_cut_and_printable(text: str) -> None:
 def test_any_label_is_drawn(label: str) -> None:
     one = charts.Series(label=label, x=[0, 1], y=[1.0, 2.0])
     axis = charts.Axis(label=f"label {label}")
-    svg = charts.draw_lines("any", [one], axis, axis)
+    svg = charts.draw_lines("any", [(axis, [one])], axis)
     assert "script" not in {node.tag for node in ElementTree.fromstring(svg).iter()}
-    assert svg == charts.draw_lines("any", [one], axis, axis)
+    assert svg == charts.draw_lines("any", [(axis, [one])], axis)

@@ -64,14 +64,14 @@ def tell_statuses(name: str, counted: str, rows: list[Row]) -> Told:
     most = max(totals, key=totals.__getitem__)
     correct = sum(row[counted] for row in devices[most,] if row["status"] == "correct")
     share = format_value("share", correct / totals[most])
-    bars: list[charts.Bar] = []
+    bars: list[tuple[str, dict[str, float]]] = []
     for (device,), mine in devices.items():
         parts: dict[str, float] = {}
         for row in mine:
             parts[row["status"]] = parts.get(row["status"], 0) + row[counted]
         # A chart with one status has no legend.
         only = f", all {rows[0]['status']}" if len({row["status"] for row in rows}) == 1 else ""
-        bars.append(charts.Bar(label=f"{device}{only}", parts=parts))
+        bars.append((f"{device}{only}", parts))
     return (
         f"{share} of {totals[most]:,} judged kernels are correct on {most}.",
         charts.draw_bars(name, bars, charts.Axis(label=counted)),
@@ -98,7 +98,7 @@ def tell_fast_p(rows: list[Row]) -> Told:
     return (
         f"{format_value('share', faster['share'])} of {faster['n']} decided tasks have a correct "
         f"kernel that is faster than {faster['baseline']} on {faster['device']}.",
-        charts.draw_lines("fast_p", series, x, y),
+        charts.draw_lines("fast_p", [(y, series)], x),
     )
 
 
@@ -117,7 +117,7 @@ def tell_distribution(rows: list[Row]) -> Told:
     return (
         f"{format_value('share', slower)} of {first[0]['n']} ranked kernels of {first[0]['suite']} "
         f"are no faster than {first[0]['baseline']} on {first[0]['device']}.",
-        charts.draw_lines("distribution", series, x, y, kind="step", mark_x=1),
+        charts.draw_lines("distribution", [(y, series)], x, kind="step", mark_x=1),
     )
 
 
@@ -146,7 +146,7 @@ def draw_claims(rows: Sequence[Row], claimed_for: str, measured_on: str) -> str:
     ]
     x = charts.Axis(label=f"speedup claimed{claimed_for}", scale="ratio")
     y = charts.Axis(label=f"speedup measured{measured_on}", scale="ratio")
-    return charts.draw_square("claims", series, x, y)
+    return charts.draw_points("claims", series, x, y, square=True)
 
 
 def tell_claims(rows: list[Row]) -> Told:
@@ -187,7 +187,7 @@ def tell_transfer(rows: list[Row]) -> Told:
         f"The median of {len(rows)} kernels has {show_times({'ratio': ratio}, 'ratio')} the "
         f"speedup over {first['baseline']} on {first['device_b']} that it has on "
         f"{first['device_a']}.",
-        charts.draw_square("transfer", [charts.Series.of(rows, label, *names)], x, y),
+        charts.draw_points("transfer", [charts.Series.of(rows, label, *names)], x, y, square=True),
     )
 
 
@@ -198,10 +198,7 @@ def tell_findings(rows: list[Row]) -> Told:
     if not first["confirmed"]:
         found = f"No finding is confirmed; kernels with {first['class']}"
     bars = [
-        charts.Bar(
-            label=row["class"],
-            parts={name: row[name] for name in ("confirmed", "open", "dismissed")},
-        )
+        (row["class"], {name: row[name] for name in ("confirmed", "open", "dismissed")})
         for row in rows[:_MOST_ROWS]
         if row["confirmed"] + row["open"] + row["dismissed"]
     ]
@@ -242,7 +239,7 @@ def tell_learning(rows: list[Row]) -> Told:
         f"{sentence[0].upper()}{sentence[1:]}{device}; {suspects:,} of {attempts:,} answers are "
         f"suspect."
     )
-    return sentence, charts.draw_facets("what a run learns, by step", facets, _STEP)
+    return sentence, charts.draw_lines("what a run learns, by step", facets, _STEP)
 
 
 def tell_search(rows: list[Row]) -> Told:
@@ -263,7 +260,7 @@ def tell_search(rows: list[Row]) -> Told:
     return (
         f"In search {rows[0]['search']}, arm {best} reaches {show_times(reached[best], 'geomean')} "
         f"after {reached[best]['attempt']} attempts at each task on {rows[0]['device']}.",
-        charts.draw_lines("search", series, x, y),
+        charts.draw_lines("search", [(y, series)], x),
     )
 
 
@@ -285,7 +282,7 @@ def tell_best_so_far(rows: list[Row]) -> Told:
     return (
         f"At step {last['step']}, the best kernels of {last['tasks']} tasks reach "
         f"{show_times(last, 'geomean_at_least_1')} over {last['baseline']} on {last['device']}.",
-        charts.draw_lines("best", series, _STEP, axis, kind="step"),
+        charts.draw_lines("best", [(axis, series)], _STEP, kind="step"),
     )
 
 
@@ -305,7 +302,7 @@ def tell_metrics(rows: list[Row]) -> Told:
     ]
     return (
         f"{rows[0]['metric']} is {first} and {last}.",
-        charts.draw_facets("what the trainer logged, by step", facets, _STEP),
+        charts.draw_lines("what the trainer logged, by step", facets, _STEP),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -171,13 +171,13 @@ COLOURS = 7
 _STANDALONE_WIDTH = 560
 _ROOM = 0.028
 """Share of the width of a phone's chart that a digit takes."""
-# A shape for each color, so that points are told apart without colors.
-_SHAPES = {
+SHAPES = {
     "c2": "M-4 3 0-4 4 3z", "c3": "M-3-3h6v6h-6z", "c4": "M-4 0 0-4 4 0 0 4z",
     "c5": "M-4-3h8L0 4z", "c6": "M-4 0h8M0-4v8", "c7": "M-1-4h2v8h-2z",
     "bad": "M-3-3 3 3M3-3-3 3", "cheat": "M-4 3 0-4 4 3z", "open": "M-4 0 0-4 4 0 0 4z",
     "plain": "M-3-3h6v6h-6z",
 }  # fmt: skip
+"""A shape for each color, so that points are told apart without colors; others are circles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,9 +383,9 @@ def _tone(number: int, one: Series) -> str:
 
 
 def _draw_point(tone: str, left: str, top: str) -> str:
-    if tone not in _SHAPES:
+    if tone not in SHAPES:
         return f'<circle cx="{left}" cy="{top}" r="3.5"/>'
-    return f'<svg class="shape" x="{left}" y="{top}"><path d="{_SHAPES[tone]}"/></svg>'
+    return f'<svg class="shape" x="{left}" y="{top}"><path d="{SHAPES[tone]}"/></svg>'
 
 
 def _draw_legend(legend: Sequence[tuple[str, str]], *, lines: bool) -> tuple[str, int]:
@@ -447,85 +447,63 @@ class Interval:
     tone: str = "c1"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """One row of a chart of stacked bars: a width for each part."""
-
-    label: str
-    parts: dict[str, float] = field(default_factory=dict[str, float])
-
-
 def draw_lines(
     name: str,
-    series: Sequence[Series],
+    facets: Sequence[tuple[Axis, Sequence[Series]]],
     x: Axis,
-    y: Axis,
     *,
     kind: Literal["line", "step"] = "line",
     mark_x: float | None = None,
 ) -> str:
-    """Draw lines with bands; `step` keeps a value until the next one, the mark is a thin line."""
-    plot = Plot.fit(series[:COLOURS], x, y)
-    legend, parts = _draw_series(plot, series, kind)
-    return plot.finish(name, legend, [*parts, plot.draw_mark(mark_x)], lines=True)
+    """Draw lines with bands, facets below each other over one x axis, which the last one names.
 
-
-def draw_facets(name: str, facets: Sequence[tuple[Axis, Sequence[Series]]], x: Axis) -> str:
-    """Draw charts of lines below each other, all over one x axis, which the last one names."""
+    `step` keeps a value until the next one, and the mark is a thin line.
+    """
     scale = fit_scale(x, [value for _, many in facets for one in many for value in one.x])
-    drawn: list[str] = []
-    top = 0
-    for at, (y, series) in enumerate(facets, start=1):
-        plot = Plot.fit(series[:COLOURS], x, y, _FACET)
-        plot = replace(plot, x=scale, x_label=x.label if at == len(facets) else "")
-        legend, parts = _draw_series(plot, series, "line")
-        inside, height = plot.arrange(legend, parts, lines=len(series) > 1)
-        drawn.append(f'<svg y="{top}" height="{height}" overflow="visible">{inside}</svg>')
+    drawn, top = "", 0
+    for place, (y, series) in enumerate(facets, start=1):
+        shown = series[:COLOURS]
+        plot = Plot.fit(shown, x, y, _PLOT if len(facets) == 1 else _FACET)
+        plot = replace(plot, x=scale, x_label=x.label if place == len(facets) else "")
+        parts = [plot.draw_frame(), plot.draw_mark(mark_x)]
+        for number, one in enumerate(shown, start=1):
+            if one.low:
+                parts.append(plot.draw_band(number, one))
+            parts.append(plot.draw_path(number, one, kind))
+            if kind == "line" and len(one.x) <= 40:
+                parts += plot.draw_points(number, one, bars=False)
+        has_legend = len(facets) == 1 or len(shown) > 1
+        inside, height = plot.arrange(_list_legend(shown), parts, lines=has_legend)
+        drawn += f'<svg y="{top}" height="{height}" overflow="visible">{inside}</svg>'
         top += height
-    return _close(name, "".join(drawn), top)
+    described = f"{facets[0][0].label} by {x.label}" if len(facets) == 1 else name
+    return _close(described, drawn, top)
 
 
-def _draw_series(
-    plot: Plot, series: Sequence[Series], kind: Literal["line", "step"]
-) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return legend and drawing of some lines."""
-    parts = [plot.draw_frame()]
-    shown = series[:COLOURS]
-    for number, one in enumerate(shown, start=1):
-        if one.low:
-            parts.append(plot.draw_band(number, one))
-        parts.append(plot.draw_path(number, one, kind))
-        if kind == "line" and len(one.x) <= 40:
-            parts += plot.draw_points(number, one, bars=False)
-    return [(one.label, _tone(number, one)) for number, one in enumerate(shown, start=1)], parts
+def _list_legend(series: Sequence[Series]) -> list[tuple[str, str]]:
+    return [(one.label, _tone(number, one)) for number, one in enumerate(series, start=1)]
 
 
-def draw_scatter(name: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
-    """Draw points, each with its interval in y and its link."""
-    shown = series[:COLOURS]
-    plot = Plot.fit(shown, x, y)
-    return _finish_points(name, plot, shown, [plot.draw_frame()])
-
-
-def draw_square(name: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
-    """Draw points in a square whose axes have one scale, with the diagonal where they are equal."""
-    shown = series[:COLOURS]
-    both = [value for one in shown for value in [*one.x, *one.y]]
-    scale = fit_scale(x, both, [statistics.median(both)])
-    plot = Plot(x=scale, y=scale, x_label=x.label, y_label=y.label, height=SQUARE)
-    ends = [(scale.low, scale.low), (scale.high, scale.high)]
-    parts = [plot.draw_frame(), plot.draw_line(ends, "mark")]
-    return _finish_points(name, plot, shown, parts, square=True)
-
-
-def _finish_points(
-    name: str, plot: Plot, shown: Sequence[Series], parts: list[str], *, square: bool = False
+def draw_points(
+    name: str, series: Sequence[Series], x: Axis, y: Axis, *, square: bool = False
 ) -> str:
+    """Draw points, each with its interval in y and its link.
+
+    In a square, both axes have one scale, and the diagonal is where they are equal.
+    """
+    shown = series[:COLOURS]
+    plot = Plot.fit(shown, x, y, SQUARE if square else _PLOT)
+    parts: list[str] = []
+    if square:
+        both = [value for one in shown for value in [*one.x, *one.y]]
+        scale = fit_scale(x, both, [statistics.median(both)])
+        plot = replace(plot, x=scale, y=scale)
+        parts = [plot.draw_line([(scale.low, scale.low), (scale.high, scale.high)], "mark")]
+    parts.insert(0, plot.draw_frame())
     for number, one in enumerate(shown, start=1):
         parts += plot.draw_points(number, one, bars=bool(one.low))
-    legend = [(one.label, _tone(number, one)) for number, one in enumerate(shown, start=1)]
     has_links = any(one.links for one in shown)
-    return plot.finish(name, legend, parts, has_links=has_links, square=square)
+    return plot.finish(name, _list_legend(shown), parts, has_links=has_links, square=square)
 
 
 def draw_race(
@@ -541,18 +519,16 @@ def draw_race(
     plot = Plot.fit([*lines, *points], x, y, SQUARE)
     plot = replace(plot, x=fit_scale(x, [*failed, *(at for one in lines for at in one.x)]))
     parts = [plot.draw_frame(), plot.draw_mark(y=1.0)]
-    legend: list[tuple[str, str]] = []
     for number, (line, tried) in enumerate(zip(lines, points, strict=True), start=1):
         parts += plot.draw_points(number, tried, bars=False)
         parts.append(plot.draw_path(number, line, "step"))
-        legend.append((line.label, _tone(number, line)))
     for at in failed:
         left = percent(plot.x.place(at))
         parts.append(
             f'<line class="failed bad" x1="{left}" x2="{left}" y1="{plot.height - 9}" '
             f'y2="{plot.height}"/>'
         )
-    return plot.finish(name, legend, parts, lines=True, has_links=True)
+    return plot.finish(name, _list_legend(lines), parts, lines=True, has_links=True)
 
 
 def draw_intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
@@ -592,20 +568,20 @@ def draw_intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
     return plot.finish(name, [], parts)
 
 
-def draw_bars(name: str, rows: Sequence[Bar], x: Axis) -> str:
-    """Draw stacked horizontal bars below their labels; parts have one color in all rows."""
-    names = list(dict.fromkeys(part for row in rows for part in row.parts))[:COLOURS]
+def draw_bars(name: str, rows: Sequence[tuple[str, Mapping[str, float]]], x: Axis) -> str:
+    """Draw stacked bars, each a label and the widths of its parts; a part has one color in all."""
+    names = list(dict.fromkeys(part for _, bar in rows for part in bar))[:COLOURS]
     tones = [TONES.get(part, f"c{number}") for number, part in enumerate(names, start=1)]
-    totals = [sum(row.parts.get(part, 0) for part in names) for row in rows]
+    totals = [sum(bar.get(part, 0) for part in names) for _, bar in rows]
     scale = fit_scale(replace(x, from_zero=True), totals)
     row_height = 40
     plot = Plot(x=scale, x_label=x.label, height=row_height * len(rows))
     parts = [plot.draw_frame()]
-    for place, row in enumerate(rows):
+    for place, (label, bar) in enumerate(rows):
         y, start = place * row_height, 0.0
-        parts.append(f'<text class="row" x="0" y="{y + 14}">{escape(make_label(row.label))}</text>')
+        parts.append(f'<text class="row" x="0" y="{y + 14}">{escape(make_label(label))}</text>')
         for tone, part in zip(tones, names, strict=True):
-            width = row.parts.get(part, 0.0)
+            width = bar.get(part, 0.0)
             if width:
                 left, right = scale.place(start), scale.place(start + width)
                 parts.append(

@@ -42,7 +42,7 @@ async def build(view: View) -> Page:
         panels=[
             Panel(name="curves", values=values, tell=_tell_curves, table="folded", rows=CHART_ROWS),
             Panel(name="tasks", values=values, tell=_tell_tasks, table="folded"),
-            Panel(name="options", values=values, tell=_tell_options),
+            Panel(name="options", values=values),
             Panel(name="sides", values=values),
         ],
     )
@@ -70,7 +70,7 @@ def _tell_curves(rows: list[Row]) -> Told:
             facets.append((axis, series))
     return (
         f"Of correct answers on {shown[0]['device']}, run {' and run '.join(told)}.",
-        charts.draw_facets("two runs by step", facets, charts.Axis(label="step")) if facets else "",
+        charts.draw_lines("two runs by step", facets, charts.Axis(label="step")) if facets else "",
     )
 
 
@@ -78,7 +78,3 @@ def _tell_tasks(rows: list[Row]) -> Told:
     both = [row for row in rows if row["ratio"] is not None]
     faster = sum(row["ratio"] > 1 for row in both)
     return f"B reached the faster kernel at {faster} of {len(both)} tasks that both solved.", ""
-
-
-def _tell_options(rows: list[Row]) -> Told:
-    return f"{len(rows)} options differ.", ""

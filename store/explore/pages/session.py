@@ -62,10 +62,7 @@ async def build(view: View) -> Page:
 
 def _tell_tools(rows: list[Row]) -> Told:
     bars = [
-        charts.Bar(
-            label=row["tool"],
-            parts={"worked": row["calls"] - row["failed"], "failed": row["failed"]},
-        )
+        (row["tool"], {"worked": row["calls"] - row["failed"], "failed": row["failed"]})
         for row in rows[:12]
     ]
     calls, failed = (sum(row[name] for row in rows) for name in ("calls", "failed"))

@@ -166,7 +166,7 @@ def draw_result(rows: Sequence[Row]) -> Told:
             chart = charts.draw_intervals("result", intervals, axis)
             drawn |= {f"{y}_low", f"{y}_high"}
         else:
-            bars = [charts.Bar(label=label, parts={name: row[y]}) for label, row in named]
+            bars = [(label, {name: row[y]}) for label, row in named]
             chart = charts.draw_bars("result", bars, axis)
     else:
         x = next(iter([*along, *figures[1:]]), None)
@@ -181,7 +181,7 @@ def draw_result(rows: Sequence[Row]) -> Told:
         series = charts.Series(label=y, x=at, y=[row[y] for row in shown])
         kind = "ratio" if roles[x] == "ratio" else "plain"
         x_axis = charts.Axis(label=label, scale=kind)
-        chart = charts.draw_scatter("result", [series], x_axis, axis)
+        chart = charts.draw_points("result", [series], x_axis, axis)
     left = [name for name in rows[0] if name not in drawn]
     return f"{name} of {len(shown)} rows. Not drawn: {', '.join(left) or 'nothing'}.", chart
 
