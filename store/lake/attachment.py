@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,9 +54,7 @@ def connect(
     connection.execute("SET enable_progress_bar = false")
     packages = FolderLocation.extensions if to is None else (*to.extensions, *to.files.extensions)
     for name in packages:
-        folder = Path(str(importlib.import_module(name).__file__)).parent
-        extension = next(folder.glob("extensions/*/*.duckdb_extension"))
-        connection.execute(f"LOAD {quote_values((str(extension),))}")
+        connection.execute(f"LOAD {quote_values((_find_extension(name),))}")
     connection.execute("SET allow_unsigned_extensions = false")
     folder = spill or choose_scratch("spill")
     (bounds or read_bounds(folder)).apply(connection, folder)
@@ -78,6 +77,12 @@ def connect(
     if to is not None:
         to.files.authorize(connection)
     return connection
+
+
+@cache
+def _find_extension(package: str) -> str:
+    folder = Path(str(importlib.import_module(package).__file__)).parent
+    return str(next(folder.glob("extensions/*/*.duckdb_extension")))
 
 
 def attach(
@@ -151,11 +156,33 @@ def pin(
     connection: duckdb.DuckDBPyConnection, location: Location, at: str | int | None = None
 ) -> int:
     """Attach the lake at a snapshot, which `resolve_snapshot` finds; return its number."""
-    attach(connection, location, name="newest")
-    snapshot = resolve_snapshot(connection, at, name="newest")
-    connection.execute("DETACH newest")
+    snapshot = _read_newest(connection, location) if at is None else None
+    if snapshot is None:
+        attach(connection, location, name="newest")
+        snapshot = resolve_snapshot(connection, at, name="newest")
+        connection.execute("DETACH newest")
     attach(connection, location, snapshot=snapshot)
     return snapshot
+
+
+def _read_newest(connection: duckdb.DuckDBPyConnection, location: Location) -> int | None:
+    """Return the newest snapshot as the catalog's database has it, a third of an attachment's time.
+
+    None if the database does not answer; an attachment says why.
+    """
+    import duckdb
+
+    place, _ = location.build_attachment(writable=False)
+    query = location.qualify(f"SELECT max(snapshot_id) FROM {METADATA}.ducklake_snapshot")
+    try:
+        connection.execute(f"ATTACH {quote_values((place,))} AS {METADATA} (READ_ONLY)")
+        try:
+            row = connection.execute(query).fetchone()
+        finally:
+            connection.execute(f"DETACH {METADATA}")
+    except (duckdb.Error, UnicodeDecodeError):
+        return None
+    return None if row is None or row[0] is None else int(row[0])
 
 
 def mark_files(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
