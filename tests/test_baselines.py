@@ -74,6 +74,7 @@ def read(overlay: dict[str, str], *arguments: str) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 def test_a_new_baseline_is_in_enums_prompts_rewards_and_docs(overlay: dict[str, str]) -> None:
     found: dict[str, Any] = json.loads(read(overlay, "-c", READ).splitlines()[-1])
     assert found["baseline"] == [NEW, *list_baselines()]

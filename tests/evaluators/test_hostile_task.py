@@ -467,6 +467,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeProcess]:
 
 
 @pytest.mark.repeats(run=1)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("when", WHEN)
 def test_other_tasks_get_the_verdicts_they_deserve(
     host: JudgeProcess, when: str, tmp_path: Path

@@ -156,6 +156,7 @@ def test_other_shapes_begin_with_the_own_one() -> None:
     assert len({one["WIDTH"] for one in drawn}) == len(drawn) > 2
 
 
+@pytest.mark.slow
 def test_a_corpus_of_pairs_is_read_at_three_widths(tmp_path: Path) -> None:
     place = tmp_path / "gpuemu_corpus" / "data" / "softmax_llm_buggy"
     place.mkdir(parents=True)

@@ -147,6 +147,7 @@ def edition_server(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) ->
         return server.files(REPO)
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_found_and_fetched_again(
     edition_server: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:

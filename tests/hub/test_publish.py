@@ -142,6 +142,7 @@ def test_files_suit_the_viewer_and_the_card_describes_them(edition: Edition) -> 
     assert "without a config: " in edition.done.card
 
 
+@pytest.mark.slow
 def test_the_card_says_what_the_lake_knows_of_sessions_and_of_other_shapes(
     edition: Edition, rich_lake: Path, tmp_path: Path
 ) -> None:
@@ -537,6 +538,7 @@ def record_dataset(url: str, tmp_path: Path, at: str | None = None) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_dataset_that_is_not_what_was_recorded_is_refused(
     rich_url: str, server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:

@@ -398,12 +398,14 @@ def with_history(
         yield lake
 
 
+@pytest.mark.slow
 def test_prompts_of_all_arms_show_the_history_of_a_task(with_history: store.Lake) -> None:
     rows = ask(with_history, "isolation")
     assert {row["namespace"].split("/")[1] for row in rows} == {*ARMS} - {"none"}
     assert all(row["common"] > 0 and row["own"] == row["leaked"] == 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_answers_are_compared_with_the_history_of_their_task(with_history: store.Lake) -> None:
     rows = with_history.sql(
         "SELECT namespace, task_id, kernel_id, code, exemplar_kernel_ids FROM generations "
@@ -444,6 +446,7 @@ def test_answers_are_compared_with_the_history_of_their_task(with_history: store
         assert told["gain"] == pytest.approx(math.exp(sum(gains) / len(gains)), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_tasks_that_are_solved_without_exemplars_are_told_apart(with_history: store.Lake) -> None:
     rows = ask(with_history, "solved_by_none")
     history = {row["arm"]: row for row in ask(with_history, "history")}
@@ -475,6 +478,7 @@ def test_arms_that_run_side_by_side_share_the_cores_and_the_judges(tmp_path: Pat
         assert words[words.index("--workers") + 1] == workers
 
 
+@pytest.mark.slow
 def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
     empty_lake: Path,
     tmp_path: Path,
@@ -514,6 +518,7 @@ def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
         assert [row["geomean"] for row in ask(lake, "primary")] == [1.5]
 
 
+@pytest.mark.slow
 def test_kernels_of_a_training_are_not_measured_again(empty_lake: Path, tmp_path: Path) -> None:
     url = str(tmp_path / "lake")
     shutil.copytree(empty_lake, url)
@@ -548,6 +553,7 @@ def test_kernels_of_a_training_are_not_measured_again(empty_lake: Path, tmp_path
     assert [row["kernel_id"] for row in best] == [kernels[1]["kernel_id"]]
 
 
+@pytest.mark.slow
 def test_verdicts_on_a_teacher_bring_no_tasks_that_would_train(
     empty_lake: Path, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_the_gate_has_prompts_whose_scores_differ_enough(
     ]
 
 
+@pytest.mark.slow
 def test_a_training_that_is_stopped_ends_with_the_same_weights(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_training_that_is_stopped_ends_with_the_same_weights(
         run(tmp_path / "killed", 1000, epochs=4)
 
 
+@pytest.mark.slow
 def test_scores_that_were_cut_off_are_written_again(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,6 +166,7 @@ def run_limited(kilobytes: int, url: str, code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_lake_that_fits_in_part_is_completed_later(tmp_path: Path) -> None:
     url = str(tmp_path / "lake")
     assert "run this again" in run_limited(150, url, APPEND)
@@ -174,6 +175,7 @@ def test_a_lake_that_fits_in_part_is_completed_later(tmp_path: Path) -> None:
     assert integrity.check(Location.of(url)) == []
 
 
+@pytest.mark.slow
 def test_no_room_for_the_key_index_loses_nothing(writer: store.Writer) -> None:
     location = writer.location
     writer.close()

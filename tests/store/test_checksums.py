@@ -247,6 +247,7 @@ def test_a_file_that_a_killed_commit_left_has_one_checksum(writer: store.Writer)
     assert _find(writer.location) == []
 
 
+@pytest.mark.slow
 def test_damaged_files_are_not_merged_or_published_as_good_ones(writer: store.Writer) -> None:
     _fill(writer)
     _flip(_file(writer.location, "timings"), 300)
@@ -288,6 +289,7 @@ def test_a_backup_has_the_checksums_and_takes_no_damaged_file(
     assert _find(writer.location) == []
 
 
+@pytest.mark.slow
 def test_damage_in_what_old_snapshots_read_is_found_too(writer: store.Writer) -> None:
     _fill(writer)
     first = writer.flush()

@@ -239,6 +239,7 @@ def test_any_history_gives_the_answers_of_the_tables(
             assert answers(url) == ask_tables(url)
 
 
+@pytest.mark.slow
 def test_a_new_spread_of_sessions_changes_all_kept_figures_and_none_of_earlier_snapshots(
     lake_url: str, history: History
 ) -> None:
@@ -367,6 +368,7 @@ def test_a_folder_that_cannot_be_made_costs_nothing(lake_url: str, history: Hist
     assert answers(lake_url) == ask_tables(lake_url)
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_its_file_until_it_lets_go(
     lake_url: str, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,6 +209,7 @@ LINES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 def test_a_release_that_is_exported_is_the_same_release(tmp_path: Path, empty_lake: Path) -> None:
     revision = cuda_l1_importer.Config(source_revision="abc")
 

@@ -139,6 +139,7 @@ def test_rows_of_others_rank_until_this_lake_has_judged_the_kernel(home: Home) -
     assert best == {"kernel_id": SLOW["kernel_id"], "speedup": 0.5}
 
 
+@pytest.mark.slow
 def test_own_rows_count_as_measured_here_even_after_the_same_rows_of_others(home: Home) -> None:
     rows = claim_fast(NEW, version=1)
     assert home.take(rows) == {"evaluations": 1, "timings": 2}

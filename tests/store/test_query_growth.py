@@ -23,13 +23,10 @@ CASES = bounds.list_cases()
 SAMPLE = (
     "pipelines run preference-pairs --rejected both --evidence measured",
     "pipelines run contrastive-batch --strategy bucket --evidence claimed",
-    "pipelines run repair-pairs",
-    "pipelines run sft --evidence claimed --form code --improvement-share 0.3",
     "view best_kernels",
-    "view claims_vs_measured",
     "view search_curves",
 )
-"""What `make test` runs: together, these read most views."""
+"""What `make test` runs: together, these read many views."""
 PROGRAMS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -74,7 +71,7 @@ GROWING = {
 }
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("operator", GROWING)
 def test_growth_is_found_unless_the_header_of_the_file_names_the_operator(
     large_lake: str, tmp_path: Path, operator: str

@@ -422,6 +422,7 @@ with store.Location.of(sys.argv[1]).open_leases() as leases:
 """
 
 
+@pytest.mark.slow
 def test_two_commands_do_not_work_on_one_arm(lake: str) -> None:
     search(lake, Climber(), "random", attempts=2, rounds=1)
     [namespace] = {row["namespace"] for row in attempts_of(lake)}
@@ -518,6 +519,7 @@ def test_seconds_of_a_killed_command_count_until_its_last_attempt(lake: str) -> 
     assert curve["seconds"] == pytest.approx(finished + 9 + 3)
 
 
+@pytest.mark.slow
 def test_an_interrupted_round_stores_its_seconds(lake: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         search(lake, Climber(stop_after=1), "bucket")
@@ -545,6 +547,7 @@ def test_a_pipeline_that_shows_kernels_of_all_arms_is_refused(lake: str) -> None
     assert attempts_of(lake) == []
 
 
+@pytest.mark.slow
 def test_budgets_count_what_earlier_commands_of_the_search_have_spent(lake: str) -> None:
     text = ANSWER.format(number=1, speed=1.5)
     prices = Prices(usd_per_mtok_in=1000, usd_per_mtok_out=1000)
@@ -575,6 +578,7 @@ def test_budgets_count_what_earlier_commands_of_the_search_have_spent(lake: str)
     assert "60 tokens" in str(more.tallies[0].stopped)
 
 
+@pytest.mark.slow
 def test_an_arm_that_can_show_no_kernel_says_why(
     lake: str, caplog: pytest.LogCaptureFixture
 ) -> None:
