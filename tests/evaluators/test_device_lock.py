@@ -22,7 +22,7 @@ import pytest
 from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
-from evaluators.judging.calls import Candidate, draw_probe
+from evaluators.judging.calls import CorrectnessProtocol, draw_probe
 from evaluators.judging.case import Case
 from evaluators.judging.case_result import CaseResult
 from evaluators.references.imported_file import WEIGHT_SEED
@@ -388,7 +388,7 @@ def test_another_judge_times_between_two_calls_of_a_candidate(
         worker = bench.start_candidate({"kernel.py": right_candidate}, sizes, limits, deadlines)
         worker.load("kernel.py", "ModelNew", {})
         worker.construct(WEIGHT_SEED, reference.arguments)
-        candidate = Candidate(worker, reference, CaseResult(), "torch_default")
+        candidate = CorrectnessProtocol(worker, reference, CaseResult(), "torch_default")
         timing = Holder("exclusive", "gpu-a")
         wait_until_wanted(bench.lock)
         assert not timing.has_it(0)
