@@ -257,5 +257,5 @@ def test_wrong_urls_say_what_to_do(
             store.open(secret)
         assert "hunter2" not in str(refused.value)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(LakeUnreachable, match=r"psycopg.*\n.*'kernel-flywheel\[server\]'"):
+    with pytest.raises(LakeUnreachable, match=r"psycopg.*\n.*'\.\[server\]'"):
         store.open(url)
