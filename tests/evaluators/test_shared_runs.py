@@ -189,6 +189,7 @@ def test_verdicts_of_a_judge_that_restarts_on_another_gpu_are_stored(lake: str) 
         assert counts.rows() == [{"n": 3}, {"n": KERNELS - 3}]
 
 
+@pytest.mark.slow
 def test_what_another_evaluator_judges_meanwhile_is_judged_all_the_same(
     lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

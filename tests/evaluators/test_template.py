@@ -48,6 +48,7 @@ def test_what_nobody_has_waited_for_ends_at_once() -> None:
     assert not Path(started.scratch).exists()
 
 
+@pytest.mark.slow
 def test_a_template_that_has_ended_starts_again() -> None:
     with Template(1) as template, ForkServer(template) as lost:
         lost.wait_ready()
