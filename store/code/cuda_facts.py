@@ -134,6 +134,11 @@ def read_cuda(text: str) -> CudaFacts:
     def calls_any(*prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in calls)
 
+    bodies = sorted(
+        (body.start_byte, body.end_byte)
+        for function in found.get("device", [])
+        if function.parent and (body := function.parent.child_by_field_name("body"))
+    )
     # The vocabulary is `store.code.completion`.
     seen = {
         "coalesced_access": bool(types & _VECTOR_TYPES)
@@ -148,7 +153,11 @@ def read_cuda(text: str) -> CudaFacts:
         "warp_reduction": calls_any("__shfl", "__reduce_")
         or bool(types & {"WarpReduce", "WarpScan"}),
         "shared_memory": "shared" in found,
-        "register_use": _holds_arrays(found.get("device", []), found.get("array", [])),
+        "register_use": any(
+            (place := bisect.bisect(bodies, (array.start_byte, len(data)))) > 0
+            and array.end_byte <= bodies[place - 1][1]
+            for array in found.get("array", [])
+        ),
         "unrolling": any(text.split()[:1] == ["unroll"] for text in names("directive")),
         "async_execution": streams
         or calls_any("__pipeline_", "memcpy_async", "cudaMemcpyAsync")
@@ -175,17 +184,3 @@ def _is_in_sentence(function: tree_sitter.Node) -> bool:
     return (
         before is not None and before.is_error and before.end_point.row == function.start_point.row
     ) or (after is not None and after.is_error and after.start_point.row == function.end_point.row)
-
-
-def _holds_arrays(functions: list[tree_sitter.Node], arrays: list[tree_sitter.Node]) -> bool:
-    bodies = sorted(
-        (body.start_byte, body.end_byte)
-        for function in functions
-        if function.parent and (body := function.parent.child_by_field_name("body"))
-    )
-    starts = [start for start, _ in bodies]
-    for array in arrays:
-        place = bisect.bisect(starts, array.start_byte) - 1
-        if place >= 0 and array.end_byte <= bodies[place][1]:
-            return True
-    return False

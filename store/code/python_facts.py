@@ -21,52 +21,6 @@ _RESHAPE = frozenset(("unsqueeze", "view", "reshape"))
 _TRANSPOSE = frozenset(("t", "transpose", "permute", "swapaxes"))
 
 
-def folds_layers(found: SyntaxParts, names: Names, weights: Weights) -> bool:
-    """Return whether a layer takes over what another one does: scales, constants, a batch norm.
-
-    That is arithmetic on a weight or bias that becomes another one or goes into a layer, or the
-    square root of a batch norm's variance.
-    """
-    if found.reads_variance and any(
-        name.endswith((".sqrt", ".rsqrt")) and not name.startswith("math.")
-        for name in (names.resolve(call.func) for call in found.calls)
-    ):
-        return True
-    return any(
-        isinstance(part, ast.BinOp) and isinstance(part.op, _ARITHMETIC) and weights.mentions(part)
-        for value in weights.list_made(found)
-        for part in ast.walk(value)
-    ) or any(
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("mul_", "div_")
-        and not isinstance(call.func.value, ast.Call)
-        and weights.mentions(call.func.value)
-        for call in found.calls
-    )
-
-
-def rewrites_layers(found: SyntaxParts, names: Names, weights: Weights) -> bool:
-    """Return whether a layer is computed in another way.
-
-    Weights are summed, averaged or flipped, or two inputs of `forward` are multiplied after one of
-    them is reshaped.
-    """
-    for call in found.calls:
-        if names.resolve(call.func).rpartition(".")[2] in ("sum", "mean", "flip"):
-            operands = [*call.args[:1]]
-            if isinstance(call.func, ast.Attribute):
-                operands.append(call.func.value)
-            if any(map(weights.mentions, operands)):
-                return True
-    inputs = {
-        argument.arg
-        for function in found.functions
-        if function.name == "forward"
-        for argument in function.args.args[1:]
-    }
-    return any(_is_broadcast(product, inputs) for product in found.products)
-
-
 class Weights:
     """The names of weights and biases in a text."""
 
@@ -133,12 +87,6 @@ class Weights:
                 case _:
                     pass
         return False
-
-
-def _is_broadcast(product: ast.BinOp, inputs: set[str]) -> bool:
-    sides = [_strip_reshape(side) for side in (product.left, product.right)]
-    factors = {side.id for side, _ in sides if isinstance(side, ast.Name)} & inputs
-    return len(factors) == 2 and any(reshaped for _, reshaped in sides)
 
 
 def _strip_reshape(node: ast.expr) -> tuple[ast.expr, bool]:
@@ -258,10 +206,53 @@ def read_python(code: str) -> PythonFacts:
             ):
                 facts.techniques.add("caching")
     weights = Weights(found)
-    if folds_layers(found, names, weights):
+    # A layer takes over what another one does: the square root of a batch norm's variance, or
+    # arithmetic on a weight or bias that becomes another one or goes into a layer.
+    called = [names.resolve(call.func) for call in found.calls]
+    if (
+        (
+            found.reads_variance
+            and any(
+                name.endswith((".sqrt", ".rsqrt")) and not name.startswith("math.")
+                for name in called
+            )
+        )
+        or any(
+            isinstance(part, ast.BinOp)
+            and isinstance(part.op, _ARITHMETIC)
+            and weights.mentions(part)
+            for value in weights.list_made(found)
+            for part in ast.walk(value)
+        )
+        or any(
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in ("mul_", "div_")
+            and not isinstance(call.func.value, ast.Call)
+            and weights.mentions(call.func.value)
+            for call in found.calls
+        )
+    ):
         facts.techniques |= {"algebraic_rewrite", "fusion"}
-    if rewrites_layers(found, names, weights):
-        facts.techniques.add("algebraic_rewrite")
+    # A layer is computed in another way: weights are summed, averaged or flipped, or two inputs of
+    # `forward` are multiplied after one of them is reshaped.
+    for call, name in zip(found.calls, called, strict=True):
+        if name.rpartition(".")[2] in ("sum", "mean", "flip"):
+            operands = [*call.args[:1]]
+            if isinstance(call.func, ast.Attribute):
+                operands.append(call.func.value)
+            if any(map(weights.mentions, operands)):
+                facts.techniques.add("algebraic_rewrite")
+    inputs = {
+        argument.arg
+        for function in found.functions
+        if function.name == "forward"
+        for argument in function.args.args[1:]
+    }
+    for product in found.products:
+        sides = [_strip_reshape(side) for side in (product.left, product.right)]
+        factors = {side.id for side, _ in sides if isinstance(side, ast.Name)} & inputs
+        if len(factors) == 2 and any(reshaped for _, reshaped in sides):
+            facts.techniques.add("algebraic_rewrite")
     if weights.has_copied_transpose(found.calls):
         facts.techniques.add("memory_layout")
     for node in found.keyed:

@@ -19,7 +19,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.generated.writing import families as families_module
-from store.generated.writing.texts import Task, TeacherKernel, describe_kernel
+from store.generated.writing.texts import TeacherKernel, describe_kernel
 from store.importers.reading import pieces, sources
 
 NAME = "generated"
@@ -111,43 +111,37 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 row = {"suite": NAME, "family": family + side, "split": split, "rule": rule}
                 rows.add("splits", (NAME, family + side), row)
             for family, task, kernels in picked:
-                _add_task(rows, family, family + side, task, kernels)
+                task_id = rows.add_task(task.code)
+                # Named after its text, so that no two seeds give one name to different tasks.
+                name = f"{family}{side}/{task_id[:12]}"
+                rows.add_label(
+                    task_id,
+                    family=family + side,
+                    suite=NAME,
+                    revision=SUITE_REVISION,
+                    name=name,
+                    title=task.title,
+                    level=task.level,
+                )
+                rows.add_workload(task_id, "cuda", task.cuda)
+                for kernel in kernels:
+                    policy = f"teacher-{kernel.language if kernel.right else 'wrong'}"
+                    rows.add_policy(policy, "script", output_terms=LICENSE)
+                    # The path keeps the variant's name, which the lake stores nowhere else.
+                    entry_path = _path(family, kernel)
+                    kernel_id = rows.add_kernel({entry_path: kernel.code}, entry_path=entry_path)
+                    rows.add_attempt(
+                        # A kernel whose text stays gets the words of a new revision as well.
+                        [SUITE_REVISION, policy, task_id, kernel_id],
+                        policy=policy,
+                        task_id=task_id,
+                        kernel_id=kernel_id,
+                        analysis=task.analysis,
+                        design=describe_kernel(kernel),
+                    )
         count = sum(len(kernels) for _, _, kernels in picked)
         message = f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels"
         yield reading.finish(rows, message, NAME)
-
-
-def _add_task(
-    rows: pieces.BundleRows, family: str, side: str, task: Task, kernels: list[TeacherKernel]
-) -> None:
-    task_id = rows.add_task(task.code)
-    # Named after its text, so that no two seeds give one name to different tasks.
-    name = f"{side}/{task_id[:12]}"
-    rows.add_label(
-        task_id,
-        family=side,
-        suite=NAME,
-        revision=SUITE_REVISION,
-        name=name,
-        title=task.title,
-        level=task.level,
-    )
-    rows.add_workload(task_id, "cuda", task.cuda)
-    for kernel in kernels:
-        policy = f"teacher-{kernel.language if kernel.right else 'wrong'}"
-        rows.add_policy(policy, "script", output_terms=LICENSE)
-        # The path keeps the variant's name, which the lake stores nowhere else.
-        path = _path(family, kernel)
-        kernel_id = rows.add_kernel({path: kernel.code}, entry_path=path)
-        rows.add_attempt(
-            # A kernel whose text stays gets the words of a new revision as another attempt.
-            [SUITE_REVISION, policy, task_id, kernel_id],
-            policy=policy,
-            task_id=task_id,
-            kernel_id=kernel_id,
-            analysis=task.analysis,
-            design=describe_kernel(kernel),
-        )
 
 
 def _path(family: str, kernel: TeacherKernel) -> str:

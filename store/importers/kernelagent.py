@@ -118,7 +118,29 @@ def _add(
     config: Config, programs: pieces.ProgramRows, rows: pieces.BundleRows, program: Fields
 ) -> None:
     if "session" in program.values:
-        _add_round(config, programs, rows, program)
+        session, worker = program.require_text("session"), program.require_whole("worker")
+        number, problem = program.require_whole("round"), program.prose("problem")
+        messages = [] if problem is None else [{"role": "user", "content": problem}]
+        kernel_id = programs.add_code(rows, program.code("kernel_code"))
+        name = f"worker {worker}"
+        attempt = programs.add(
+            rows,
+            name,
+            [session, str(worker), str(number), kernel_id or ""],
+            kernel_id=kernel_id,
+            parent=name,
+            problem=config.problem or session,
+            prompt_id=rows.add_prompt(messages, programs.reading.task_id),
+            trajectory_id=rows.identify([session, str(worker)]),
+            turn=number,
+            created_at=program.moment("timestamp"),
+        )
+        quote = f"round {number} of {name} in {session}"
+        rows.add_result(attempt, program.flag("success"), quote, gpu=config.gpu)
+        figures = program.inner("performance")
+        time_ms, speedup = figures.positive("triton_time_ms"), figures.positive("speedup")
+        rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=config.gpu)
+        rows.add_claim(attempt, "speedup", speedup, quote, gpu=config.gpu, baseline="eager")
         return
     identity = program.require_text("program_id")
     # The path of the problem's file; its last two parts name the problem.
@@ -138,31 +160,3 @@ def _add(
     rows.add_claim(
         attempt, "latency_ms", time_ms, f"program {identity} of {stated}", gpu=config.gpu
     )
-
-
-def _add_round(
-    config: Config, programs: pieces.ProgramRows, rows: pieces.BundleRows, record: Fields
-) -> None:
-    session, worker = record.require_text("session"), record.require_whole("worker")
-    number, problem = record.require_whole("round"), record.prose("problem")
-    messages = [] if problem is None else [{"role": "user", "content": problem}]
-    kernel_id = programs.add_code(rows, record.code("kernel_code"))
-    name = f"worker {worker}"
-    attempt = programs.add(
-        rows,
-        name,
-        [session, str(worker), str(number), kernel_id or ""],
-        kernel_id=kernel_id,
-        parent=name,
-        problem=config.problem or session,
-        prompt_id=rows.add_prompt(messages, programs.reading.task_id),
-        trajectory_id=rows.identify([session, str(worker)]),
-        turn=number,
-        created_at=record.moment("timestamp"),
-    )
-    quote = f"round {number} of {name} in {session}"
-    rows.add_result(attempt, record.flag("success"), quote, gpu=config.gpu)
-    figures = record.inner("performance")
-    time_ms, speedup = figures.positive("triton_time_ms"), figures.positive("speedup")
-    rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=config.gpu)
-    rows.add_claim(attempt, "speedup", speedup, quote, gpu=config.gpu, baseline="eager")

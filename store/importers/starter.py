@@ -138,7 +138,44 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             for device, axes in task.workloads.items():
                 rows.add_workload(task_id, device, axes)
             for kernel in task.kernels:
-                _add_kernel(rows, task, task_id, kernel)
+                # The path keeps the kernel's name, which the lake stores nowhere else.
+                entry_path = f"{task.name}/{kernel.name}.py"
+                kernel_id = rows.add_kernel({entry_path: kernel.code}, entry_path=entry_path)
+                rows.add_attempt(
+                    [task_id, kernel_id], policy=NAME, task_id=task_id, kernel_id=kernel_id
+                )
+                if kernel.finding is None:
+                    continue
+                version = str(_DETECTOR_VERSION)
+                finding_id = ids.content_id("finding", kernel_id, DETECTOR, version, kernel.finding)
+                finding = {
+                    "finding_id": finding_id,
+                    "run_id": rows.run_id,
+                    "kernel_id": kernel_id,
+                    "detector": DETECTOR,
+                    "detector_version": _DETECTOR_VERSION,
+                    "class": kernel.finding,
+                    "line": 1,
+                    "quote": kernel.about,
+                    "confidence": 1.0,
+                }
+                rows.add("findings", (finding_id,), finding)
+                cheats = kernel.label == "cheat"
+                decision = "confirmed" if cheats else "dismissed"
+                standing_id = ids.content_id("standing", finding_id, decision, NAME)
+                why = (
+                    "written to cheat"
+                    if cheats
+                    else "the task's answer does not depend on its input"
+                )
+                standing = {
+                    "standing_id": standing_id,
+                    "finding_id": finding_id,
+                    "decision": decision,
+                    "author": NAME,
+                    "why": f"{why}: {kernel.about.partition(': ')[2] or kernel.about}",
+                }
+                rows.add("standings", (standing_id,), standing)
     yield reading.finish(rows, message, NAME)
     files = sorted(MEASURED.glob("*.parquet"))
     if config.measured and files:
@@ -152,38 +189,3 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             message=f"{NAME}, measured: {counts}",
             tables=tables,
         )
-
-
-def _add_kernel(rows: pieces.BundleRows, task: Task, task_id: str, kernel: StarterKernel) -> None:
-    # The path keeps the kernel's name, which the lake stores nowhere else.
-    path = f"{task.name}/{kernel.name}.py"
-    kernel_id = rows.add_kernel({path: kernel.code}, entry_path=path)
-    rows.add_attempt([task_id, kernel_id], policy=NAME, task_id=task_id, kernel_id=kernel_id)
-    if kernel.finding is None:
-        return
-    version = str(_DETECTOR_VERSION)
-    finding_id = ids.content_id("finding", kernel_id, DETECTOR, version, kernel.finding)
-    finding = {
-        "finding_id": finding_id,
-        "run_id": rows.run_id,
-        "kernel_id": kernel_id,
-        "detector": DETECTOR,
-        "detector_version": _DETECTOR_VERSION,
-        "class": kernel.finding,
-        "line": 1,
-        "quote": kernel.about,
-        "confidence": 1.0,
-    }
-    rows.add("findings", (finding_id,), finding)
-    cheats = kernel.label == "cheat"
-    decision = "confirmed" if cheats else "dismissed"
-    standing_id = ids.content_id("standing", finding_id, decision, NAME)
-    why = "written to cheat" if cheats else "the task's answer does not depend on its input"
-    standing = {
-        "standing_id": standing_id,
-        "finding_id": finding_id,
-        "decision": decision,
-        "author": NAME,
-        "why": f"{why}: {kernel.about.partition(': ')[2] or kernel.about}",
-    }
-    rows.add("standings", (standing_id,), standing)

@@ -7,7 +7,8 @@ import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import duckdb
 
 from store import faults
 from store.bounds import Bounds, read_bounds
@@ -16,9 +17,6 @@ from store.lake.host import choose_scratch, write_durably
 from store.lake.location import MARKER, METADATA, FolderLocation, Location
 from store.lake.sql_files import read_view
 from store.schema.sql_text import quote_values
-
-if TYPE_CHECKING:
-    import duckdb
 
 WRITE_DATA_PATH = "UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path' AND scope IS NULL"
 """SQL that records the place of the data files in a catalog."""
@@ -44,8 +42,6 @@ def connect(
         one_thread: Begin with one thread, until a call of `Bounds.use_threads`. Several threads
             double the processor's time of what takes milliseconds, such as DuckLake's look-ups.
     """
-    import duckdb
-
     # The wheels were verified at installation. Verifying 70 MB of signatures again would take a
     # third of a second per connection. After this, nothing unsigned can be loaded.
     config: dict[str, str | bool | int | float | list[str]] = {"allow_unsigned_extensions": True}
@@ -101,8 +97,6 @@ def attach(
     cannot be read or is none, a folder has the data files of another lake, or the lake to write is
     a published edition.
     """
-    import duckdb
-
     if writable:
         location.require_writable()
     place, writing_options = location.build_attachment(writable=writable)

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
+import pyarrow as pa
+
 from store.bounds import QueryLimits, read_bounds
 from store.errors import UnknownName
 from store.lake import exclusions, user_sql, view_cache
@@ -26,7 +29,6 @@ from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa
 
 QUESTIONS = 256
 SMALL_ROWS = 20_000
@@ -285,8 +287,6 @@ class Lake:
 
     def _prepare(self, wanted: Set[str]) -> None:
         """Create the temporary tables and views that a query needs, once."""
-        import duckdb
-
         missing = {*self._known} if "*" in wanted else wanted & {*self._known}
         if missing <= self._prepared_names:
             return

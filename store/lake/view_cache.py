@@ -15,15 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import duckdb
 
 from store.lake.attachment import is_expired
 from store.lake.host import sync
 from store.lake.location import METADATA, Location
 from store.schema.sql_text import quote_values
-
-if TYPE_CHECKING:
-    import duckdb
 
 KEY = "kernel_id, task_id"
 SOURCES = {
@@ -193,8 +192,6 @@ class ViewCache:
 
         Returns None if they are unknown, because a snapshot since then has expired.
         """
-        import duckdb
-
         keys = f"_touched_{question.view}"
         later = {table: self._build_later(table, since) for table in question.tables}
         try:
@@ -263,8 +260,6 @@ class ViewCache:
 
         Returns None where that is impossible.
         """
-        import duckdb
-
         name = question.name(self._snapshot, self._read_times([self._snapshot])[self._snapshot])
         file = self._folder / name
         partial = file.with_suffix(".partial")
@@ -307,8 +302,6 @@ class ViewCache:
 
     def _lock(self, file: Path) -> bool:
         """Lock a file against removal; return whether it exists and is readable."""
-        import duckdb
-
         if file in self._locked:
             return True
         try:

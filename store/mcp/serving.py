@@ -32,8 +32,6 @@ from store.commandline.listening import LOOPBACK, AccessToken, is_loopback, list
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
-    import socket
-
     from mcp.server import MCPServer
     from mcp.types import CallToolResult
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -122,7 +120,13 @@ def serve(
             f"It serves {lake_tools.location.url}. Ctrl-C ends it."
             + ("" if token is None else f" Clients send the token in {TOKEN}.")
         )
-        asyncio.run(_serve_http(lake_tools, make_app(server, address.host, token), listening))
+        app = make_app(server, address.host, token)
+
+        async def serve_http() -> None:
+            async with lake_tools:
+                await make_server(app).serve(sockets=[listening])
+
+        asyncio.run(serve_http())
 
 
 def make_app(server: MCPServer[Any], host: str, token: AccessToken | None) -> ASGIApp:
@@ -187,11 +191,6 @@ async def _read_requests(lines: AsyncIterable[str]) -> AsyncIterator[str]:
                 text = json.dumps(json.loads(line), ensure_ascii=False)
                 line = text.encode("utf-8", "replace").decode()
         yield line
-
-
-async def _serve_http(lake_tools: LakeTools, app: ASGIApp, listening: socket.socket) -> None:
-    async with lake_tools:
-        await make_server(app).serve(sockets=[listening])
 
 
 _TYPES: dict[object, str] = {

@@ -273,7 +273,41 @@ def _check_lake(
                     said = [summarize_error(error)]
                     problems.append(Problem(table.name, "its rows can be read", 1, said, RESTORE))
     if catalog.tables.keys() - broken >= _SESSION_TABLES:
-        problems += _check_sessions(connection, catalog, checked.snapshot, newest)
+        # The rules that devices break, and timing sessions with rows that were not checked.
+        later = _select_later(catalog.table("timings"), checked.snapshot, newest)
+        connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW tested_timings AS FROM {later or 'lake.timings'}"
+        )
+        # A later arm may join an earlier session.
+        whole = "" if later is None else "SEMI JOIN tested_timings USING (session_id)"
+        connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW tested_sessions AS SELECT * FROM lake.timings {whole}"
+        )
+        for name, (rule, columns) in _RULES.items():
+            query = read_sql(__file__, f"sessions/{name}")
+            table = "devices" if name in _OF_DEVICES else "timings"
+            advice = _OF_DEVICES.get(name, "No ranking counts these arms.")
+            problems += _find_problems(connection, query, table, rule, columns, advice)
+        # The rules that tested timings break by themselves, which the view states for rankings. It
+        # reads the tested rows here.
+        connection.execute(
+            "CREATE OR REPLACE TEMP TABLE impossible_timings AS "
+            "WITH timings AS (FROM temp.tested_timings), devices AS (FROM lake.devices), "
+            "evaluations AS (FROM lake.evaluations) "
+            "SELECT timing_id, session_id, impossible AS rule "
+            f"FROM ({read_view('clocked_timings')}) WHERE impossible IS NOT NULL"
+        )
+        advice = (
+            "No judge writes such rows, and no ranking counts them. Judge the kernels again to "
+            "rank them."
+        )
+        for (rule,) in connection.execute(read_sql(__file__, "sessions/broken_rules")).fetchall():
+            query = (
+                "SELECT timing_id, session_id FROM temp.impossible_timings "
+                f"WHERE rule IN ({quote_values((rule,))})"
+            )
+            names = ("timing_id", "session_id")
+            problems += _find_problems(connection, query, "timings", rule, names, advice)
     if "ingest_log" in counts:
         # Compare rows with what ingest_log says was committed.
         logged = dict.fromkeys(counts, 0)
@@ -406,51 +440,6 @@ def _find_problems(
     shown = connection.execute(f"{query} ORDER BY ALL LIMIT {row_checks.EXAMPLES}").fetchall()
     examples = row_checks.describe_rows(names, shown)
     return [Problem(table, rule, int(row[0]), examples, advice)]
-
-
-def _check_sessions(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog, since: int, newest: int
-) -> list[Problem]:
-    """Return the rules that devices break, and timing sessions with rows after a snapshot.
-
-    `since` is -1 where all sessions are to be tested.
-    """
-    later = _select_later(catalog.table("timings"), since, newest)
-    connection.execute(
-        f"CREATE OR REPLACE TEMP VIEW tested_timings AS FROM {later or 'lake.timings'}"
-    )
-    # A later arm may join an earlier session.
-    whole = "" if later is None else "SEMI JOIN tested_timings USING (session_id)"
-    connection.execute(
-        f"CREATE OR REPLACE TEMP VIEW tested_sessions AS SELECT * FROM lake.timings {whole}"
-    )
-    problems: list[Problem] = []
-    for name, (rule, columns) in _RULES.items():
-        query = read_sql(__file__, f"sessions/{name}")
-        table = "devices" if name in _OF_DEVICES else "timings"
-        advice = _OF_DEVICES.get(name, "No ranking counts these arms.")
-        problems += _find_problems(connection, query, table, rule, columns, advice)
-    # The rules that tested timings break by themselves, which the view states for rankings. It
-    # reads the tested rows here.
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE impossible_timings AS "
-        "WITH timings AS (FROM temp.tested_timings), devices AS (FROM lake.devices), "
-        "evaluations AS (FROM lake.evaluations) "
-        "SELECT timing_id, session_id, impossible AS rule "
-        f"FROM ({read_view('clocked_timings')}) WHERE impossible IS NOT NULL"
-    )
-    advice = (
-        "No judge writes such rows, and no ranking counts them. Judge the kernels again to rank "
-        "them."
-    )
-    for (rule,) in connection.execute(read_sql(__file__, "sessions/broken_rules")).fetchall():
-        query = (
-            "SELECT timing_id, session_id FROM temp.impossible_timings "
-            f"WHERE rule IN ({quote_values((rule,))})"
-        )
-        names = ("timing_id", "session_id")
-        problems += _find_problems(connection, query, "timings", rule, names, advice)
-    return problems
 
 
 def _report_database(location: Location, said: str) -> Problem:

@@ -108,13 +108,16 @@ class KeyIndex:
             ).fetchone()
             if row is not None and str(row[0]) == moment:
                 try:
-                    changed = _list_changed(connection, since, newest[0])
+                    # The tables that got rows since; unknown where some snapshots have expired.
+                    rows = connection.execute(_CHANGED, {"since": since}).fetchall()
+                    is_known = rows[0][1] == newest[0] - since
+                    changed = {row[0] for row in rows} if is_known else None
                     with index:
                         for table in self._catalog.tables.values():
                             if changed is None or table.name in changed:
-                                rows = f"ducklake_table_insertions('lake', 'main', '{table.name}', "
-                                rows += f"{since + 1}, {newest[0]})"
-                                self._take_keys(index, connection, table, rows)
+                                place = f"'lake', 'main', '{table.name}', {since + 1}, {newest[0]}"
+                                source = f"ducklake_table_insertions({place})"
+                                self._take_keys(index, connection, table, source)
                         self._mark(index, *newest)
                     return newest[0]
                 except duckdb.InvalidInputException as error:
@@ -281,26 +284,16 @@ def _read_newest(
     return int(row[0]), str(row[1])
 
 
-def _list_changed(
-    connection: duckdb.DuckDBPyConnection, since: int, newest: int
-) -> set[str] | None:
-    """Return the tables that got rows after a snapshot; None where some snapshots have expired."""
-    rows = connection.execute(
-        """
-        WITH later AS (
-            SELECT changes FROM ducklake_snapshots('lake') WHERE snapshot_id > $since
-        ), ids AS (
-            SELECT unnest(list_concat(changes['tables_inserted_into'], changes['inlined_insert']))
-            FROM later
-        )
-        SELECT table_name, (SELECT count(*) FROM later) FROM ducklake_table_info('lake')
-        WHERE table_id::VARCHAR IN (FROM ids) OR table_name = 'lakes'
-        """,
-        {"since": since},
-    ).fetchall()
-    return {row[0] for row in rows} if rows[0][1] == newest - since else None
-
-
+_CHANGED = """
+WITH later AS (
+    SELECT changes FROM ducklake_snapshots('lake') WHERE snapshot_id > $since
+), ids AS (
+    SELECT unnest(list_concat(changes['tables_inserted_into'], changes['inlined_insert']))
+    FROM later
+)
+SELECT table_name, (SELECT count(*) FROM later) FROM ducklake_table_info('lake')
+WHERE table_id::VARCHAR IN (FROM ids) OR table_name = 'lakes'
+"""
 # An index of another format is treated like one of another lake.
 _MOMENT = "concat('form 4, ', snapshot_time)"
 _SNAPSHOTS = f"{METADATA}.ducklake_snapshot"

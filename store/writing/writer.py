@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import pyarrow as pa
+
 from store import describe_version, faults
 from store.commandline import interrupts
 from store.errors import (
@@ -45,8 +48,6 @@ from store.writing.key_index import KeyIndex
 from store.writing.spool import Place, Record, Spool
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from store.lake.reader import Lake
 
 
@@ -279,8 +280,6 @@ class Writer:
 
         Returns why bundles of the caller are refused: its own, or those of the awaited record.
         """
-        import pyarrow as pa
-
         errors: list[FlywheelError] = []
         snapshot: int | None = None
         with self._lock():
@@ -346,8 +345,6 @@ class Writer:
 
     @contextmanager
     def _transaction(self, message: str, of: list[Bundle] | None = None) -> Generator[None]:
-        import duckdb
-
         authors = sorted({made.author for made in of}) if of else [self.author]
         given = {name for made in of for name in made.tables} if of else {*self._catalog.tables}
         new = NewFiles(self._connection, self.location.files, given | {"ingest_log"})
@@ -388,8 +385,6 @@ class Writer:
     @contextmanager
     def _lock(self) -> Generator[None]:
         """Hold the lake's lock, with a connection to it that works."""
-        import duckdb
-
         with self.location.lock(self.author), self._explain_faults():
             if self._is_lost:
                 self._attach_again()
@@ -402,8 +397,6 @@ class Writer:
     @contextmanager
     def _explain_faults(self) -> Generator[None]:
         """Raise errors of disks, networks and servers with a message that says what to do."""
-        import duckdb
-
         try:
             yield
         except (duckdb.Error, sqlite3.Error) as error:
@@ -412,8 +405,6 @@ class Writer:
 
     def _raise_fault(self, error: Exception) -> None:
         """Raise what disk, memory, network or another program caused; do nothing for the rows."""
-        import duckdb
-
         if isinstance(error, duckdb.InterruptException):
             raise error
         # Our own use of SQLite is the key index, a file of this host.
@@ -444,8 +435,6 @@ class Writer:
         self._is_lost = False
 
     def _use_one_thread(self) -> None:
-        import duckdb
-
         # Starting and ending threads takes longer than inserting a group of bundles.
         with suppress(duckdb.Error):  # an internal error has invalidated the database
             self._connection.execute("SET threads = 1")
