@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from store.bounds import QueryLimits
 from store.errors import FlywheelError, ServerBusy
@@ -25,17 +25,7 @@ _INTERRUPT_S = 0.05
 """Seconds until work that still runs is interrupted again."""
 
 
-class Reader(Protocol):
-    """A `Lake` or a `QueryProcess`."""
-
-    def close(self) -> None:
-        """End it."""
-
-    def interrupt(self) -> None:
-        """End the statement that runs."""
-
-
-R = TypeVar("R", bound=Reader)
+R = TypeVar("R", Lake, QueryProcess)
 T = TypeVar("T")
 
 
@@ -45,11 +35,11 @@ class Turn:
     def __init__(self) -> None:
         self.has_begun = False
         self.is_abandoned = False
-        self._reader: Reader | None = None
+        self._reader: Lake | QueryProcess | None = None
         self._lock = threading.Lock()
 
     @contextmanager
-    def use(self, reader: Reader) -> Generator[None]:
+    def use(self, reader: Lake | QueryProcess) -> Generator[None]:
         """Name the reader to interrupt when the caller is gone; raises FlywheelError if it is."""
         with self._lock:
             if self.is_abandoned:

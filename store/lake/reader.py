@@ -179,7 +179,7 @@ class Lake:
             FlywheelError: DuckDB cannot answer it (the message is DuckDB's), or it exceeds a limit.
         """
         limits = limits or self.limits
-        with translate_errors(self.bounds), interrupt_after(self._connection, limits):
+        with translate_errors(self.bounds), interrupt_after(self._connection.interrupt, limits):
             self._guarded(query)
             self._prepared(query)
         return Result(

@@ -7,11 +7,11 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import duckdb
 import pyarrow as pa
@@ -151,7 +151,7 @@ class Result:
     def _ask(self) -> Generator[None]:
         with (
             translate_errors(self._bounds, self._query),
-            interrupt_after(self._connection, self._limits, self._query),
+            interrupt_after(self._connection.interrupt, self._limits, self._query),
             self._location.hold_inlined_rows(),
         ):
             yield
@@ -178,18 +178,11 @@ class Result:
         return self._connection.execute(f"EXECUTE _question({given})")
 
 
-class Interruptible(Protocol):
-    """A connection, or what has one."""
-
-    def interrupt(self) -> None:
-        """End the statement that runs."""
-
-
 @contextmanager
 def interrupt_after(
-    connection: Interruptible, limits: QueryLimits | None, query: str = ""
+    interrupt: Callable[[], None], limits: QueryLimits | None, query: str = ""
 ) -> Generator[None]:
-    """Interrupt the connection when the block, which asks a query, exceeds the time limit."""
+    """Interrupt a connection when the block, which asks a query, exceeds the time limit."""
     if limits is None:
         yield
         return
@@ -197,7 +190,7 @@ def interrupt_after(
 
     def stop() -> None:
         over.set()
-        connection.interrupt()
+        interrupt()
 
     timer = threading.Timer(limits.timeout, stop)
     timer.daemon = True

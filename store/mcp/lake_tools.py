@@ -64,7 +64,7 @@ class LakeTools(LakeReaders):
         """
 
         def work_within_limits(lake: Lake) -> T:
-            with interrupt_after(lake, self.limits):
+            with interrupt_after(lake.interrupt, self.limits):
                 return work(lake)
 
         return await super().read(snapshot, work_within_limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from store.commandline.members import AuthorOption
 from store.commandline.outputs import write_folder
@@ -24,21 +24,11 @@ if TYPE_CHECKING:
 BATCH_ROWS = 10_000
 
 
-class Exporter(Protocol):
-    """What a module of store/exporters defines, beside `Config` with its options."""
-
-    def write(self, lake: Lake, folder: Path, config: Any, /) -> dict[str, int]:
-        """Write to an empty folder; return a count for each kind of item, such as {"kernels": 12}.
-
-        Raises ExportRefused if there is nothing to write; the hint says what would help.
-        """
-        ...
-
-
 def export(lake: Lake, module: ModuleType, target: Path, config: Any) -> dict[str, int]:
     """Write a lake's snapshot to a folder with one exporter; return a count for each kind.
 
-    A folder that the same exporter has written is replaced.
+    A module of store/exporters defines `Config` with its options, and `write`, which writes to an
+    empty folder. A folder that the same exporter has written is replaced.
 
     Raises ExportRefused if the folder has something else, it cannot be made, or there is nothing to
     write.

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import store
 from store import faults, ids
@@ -802,25 +802,6 @@ Progress: TypeAlias = Callable[[str, bool], None]
 """Called for each bundle, once it is committed, with its message and whether this import did it."""
 
 
-class Importer(Protocol):
-    """What a module of store/importers defines, beside `Config` with its options.
-
-    A module that needs no source defines `TAKES_PATH = False`, and refuses a path in `read`.
-    """
-
-    def read(self, path: Path | None, config: Any, lake: store.Lake, /) -> Iterator[Bundle]:
-        """Yield one bundle per file of the source, in a stable order.
-
-        `lake` is pinned to the snapshot before the import. The id of a bundle is a hash of the
-        file's bytes, the importer, its version and the options, so that a repeated import of the
-        same bundle is recognized.
-
-        Raises:
-            ImportFailed: the source is malformed; the message names the file and the place in it.
-        """
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImportSummary:
     """Result of an import."""
@@ -837,12 +818,18 @@ class ImportSummary:
 
 def run_import(
     writer: store.Writer,
-    module: Importer | ModuleType,
+    module: ModuleType,
     path: Path | None,
     config: Any,
     progress: Progress | None = None,
 ) -> ImportSummary:
     """Read a source with one importer and store its bundles, each completely or not at all.
+
+    A module of store/importers defines `Config` with its options, and `read`, which yields one
+    bundle per file in a stable order; one that needs no source defines `TAKES_PATH = False`. The
+    reader that `read` gets is pinned to the snapshot before the import. The id of a bundle is a
+    hash of the file's bytes, the importer, its version and the options, so that a repeated import
+    of the same bundle is recognized.
 
     Bundles are committed in groups. An interrupted import resumes after the last committed group
     when it is run again. A bundle whose rows break a rule is refused with a warning, and the others
