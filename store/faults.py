@@ -460,8 +460,14 @@ def _describe(
         where = "another program" if is_pipe else "the server" if fault in _OF_SERVERS else "a file"
     message, hint = FAULTS[fault]
     size = _BOUND.search(str(error))
+    # The last file of ours that the error passed through is the one that asked the query.
+    own = Path(__file__).parents[1]
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    inside = (Path(frame.filename) for frame in frames if own in Path(frame.filename).parents)
+    files = (file.relative_to(own) for file in inside)
+    query = next((str(file) for file in files if file.parts[0] in _OWN), "this command")
     message = message.format(
-        place=where, query=_find_module(error), size="it may use" if size is None else size[1]
+        place=where, query=query, size="it may use" if size is None else size[1]
     )
     if fault == "damaged":
         note = ""  # what is kept in a damaged file cannot be promised
@@ -487,16 +493,6 @@ def list_causes(error: BaseException) -> Iterator[BaseException]:
         waiting += getattr(cause, "exceptions", ())
         if cause.__cause__ is not None:
             waiting.append(cause.__cause__)
-
-
-def _find_module(error: BaseException) -> str:
-    """Return the last file of ours that an error passed through: the one that asked the query."""
-    own = Path(__file__).parents[1]
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = Path(frame.filename)
-        if file.is_relative_to(own) and file.relative_to(own).parts[0] in _OWN:
-            return str(file.relative_to(own))
-    return "this command"
 
 
 def _find_place(error: BaseException) -> str | None:

@@ -134,11 +134,8 @@ def _add(
     rows.add_result(attempt, record.flag("correct"), quote, gpu=gpu, evaluator="kernelbench-hard")
     rows.add_claim(attempt, "peak_fraction", record.positive("peak_fraction"), quote, gpu=gpu)
     note = record.inner("annotation")
-    if note.values:
-        _annotate(rows, attempt, note)
-
-
-def _annotate(rows: pieces.BundleRows, attempt: pieces.Attempt, note: Fields) -> None:
+    if not note.values:
+        return
     verdict = note.text("verdict")
     if verdict not in _VERDICTS:
         raise note.refuse("verdict", " or ".join(_VERDICTS))

@@ -128,7 +128,28 @@ class SessionRows:
             state.answered = True
         elif not state.answered and content is not None and role != "tool":
             state.opening.append({"role": role, "content": content})
-        kernel_id = self._find_kernel(rows, state, step, content) if is_answer else None
+        kernel_id = None
+        if is_answer:
+            # The kernel that the step wrote to a file, or states in its text.
+            written: tuple[str, str] | None = None
+            for call in step.list("calls"):
+                arguments = call.values.get("arguments")
+                if call.flag("is_error") is not True and isinstance(arguments, Mapping):
+                    named = cast("Mapping[str, Any]", arguments)
+                    path = _follow(state.texts, call.text("tool") or "", named)
+                    file = "" if path is None else PurePosixPath(path.replace("\\", "/")).name
+                    # A source file that defines ModelNew or has device code.
+                    if path is not None and (
+                        fnmatchcase(file, self.kernel_file)
+                        and find_language(file) is not None
+                        and _KERNEL.search(state.texts[path]) is not None
+                    ):
+                        written = (file, state.texts[path])
+            if written is not None and clean(written[1]) == written[1]:
+                path = f"{PurePosixPath(ENTRY_PATH).stem}{PurePosixPath(written[0]).suffix}"
+                kernel_id = rows.add_code(written[1], path=path)
+            elif written is None and content is not None and ENTRY_POINT in content:
+                kernel_id = rows.parse_completion(content)[0]
         # An edit that leaves the text as it was is no new attempt.
         is_new = kernel_id is not None and kernel_id != state.kernel_id
         if is_new:
@@ -181,34 +202,6 @@ class SessionRows:
     def identify(self, name: str) -> str:
         """Return the id of the session that the source calls `name`."""
         return content_id("session", self.importer, name)
-
-    def _find_kernel(
-        self, rows: BundleRows, state: _Session, step: Fields, content: str | None
-    ) -> str | None:
-        """Add the kernel that a step wrote to a file, or states in its text; return its id."""
-        written: tuple[str, str] | None = None
-        for call in step.list("calls"):
-            arguments = call.values.get("arguments")
-            if call.flag("is_error") is not True and isinstance(arguments, Mapping):
-                named = cast("Mapping[str, Any]", arguments)
-                path = _follow(state.texts, call.text("tool") or "", named)
-                file = "" if path is None else PurePosixPath(path.replace("\\", "/")).name
-                # A source file that defines ModelNew or has device code.
-                if path is not None and (
-                    fnmatchcase(file, self.kernel_file)
-                    and find_language(file) is not None
-                    and _KERNEL.search(state.texts[path]) is not None
-                ):
-                    written = (file, state.texts[path])
-        if written is not None:
-            file, text = written
-            if clean(text) != text:
-                return None
-            suffix = PurePosixPath(file).suffix
-            return rows.add_code(text, path=f"{PurePosixPath(ENTRY_PATH).stem}{suffix}")
-        if content is not None and ENTRY_POINT in content:
-            return rows.parse_completion(content)[0]
-        return None
 
 
 def _read_tokens(fields: Fields) -> dict[str, Any]:
@@ -308,7 +301,9 @@ def read_claude_code(file: Path, **known: Any) -> Iterator[Fields]:
             step.size += size
         else:
             while steps and (
-                not steps[0].is_open() or len(steps) > MAX_OPEN_STEPS or held > MAX_OPEN_BYTES
+                all("result" in call for call in steps[0].values["calls"])
+                or len(steps) > MAX_OPEN_STEPS
+                or held > MAX_OPEN_BYTES
             ):
                 held -= steps[0].size
                 yield steps.popleft().finish(waiting)
@@ -388,10 +383,6 @@ class _Step:
     """Its first line."""
     size: int
     """Bytes of its lines and of the results of its calls."""
-
-    def is_open(self) -> bool:
-        """Return whether a call has no result yet."""
-        return any("result" not in call for call in self.values["calls"])
 
     def join(self, name: str, text: Any) -> None:
         """Append a text to those of the step, on a line of its own."""
