@@ -57,33 +57,40 @@ def show_state(*, common: Common = Common()) -> None:  # noqa: B008
 
 
 def describe_state(lake: store.Lake) -> list[str]:
-    """Return the state of a lake in lines, the last of which says what to do next."""
+    """Return the state of a lake in lines, and up to three commands to type next."""
     import store
-    from evaluators.device import placement
     from store.errors import FIRST_ROWS
 
     [state] = lake.run(store.read_sql(__file__, "state")).rows()
-    places = placement.divide_machine("auto").places
-    here = placement.recognize_devices(lake.run("FROM devices").rows(), places)
-    if not state["kernels"]:
-        step = FIRST_ROWS
-    elif not here or here[0]["name"] not in (state["devices"] or ""):
-        step = "`kf judge` judges the kernels on this device, which takes some minutes."
-    elif not state["datasets"]:
-        step = "`kf best` shows the best kernels; `kf dataset contrastive-batch` makes a dataset."
-    elif not state["trainings"]:
-        step = "`kf train contrastive --preset tiny` trains a small model with real verdicts."
-    else:
-        step = "`kf best` shows the best kernels; `kf explore` serves pages to read the lake in."
-    return [
+    lines = [
         f"lake      {lake.location.url}, snapshot {lake.snapshot}",
         f"tasks     {state['tasks']}",
         f"kernels   {state['kernels']}, {state['judged']} with verdicts",
-        f"ranked on {state['devices'] or 'no device'}",
         f"datasets  {state['datasets']}",
         f"trainings {state['trainings']}",
-        f"next      {step}",
     ]
+    if not state["kernels"]:
+        return [*lines, f"next      {FIRST_ROWS}"]
+    if state["device"] is not None:
+        correct, ranking = state["correct"], state["ranking"]
+        why = "their sessions were undisturbed and long enough for the clock"
+        rest = f"; why most of the others do not: {state['reason']}"
+        lines.append(
+            f"ranking   {ranking} of {correct} correct kernels rank on {state['device']}"
+            + (f", because {why}" if ranking else "")
+            + (rest if state["reason"] else "")
+        )
+    contended = "contended" in (state["reason"] or "")
+    steps = [
+        ("kf judge", "judge the kernels without a verdict on this device", not state["correct"]),
+        ("evaluators run --contended", "judge again, on a quiet machine", contended),
+        ("kf dataset contrastive-batch", "make prompts from scored kernels", not state["datasets"]),
+        ("kf best", "the best kernel of each task", True),
+        ("kf check FILE --task TASK", "judge a file of yours", True),
+        ("kf train contrastive --preset tiny", "train with real verdicts", True),
+    ]
+    chosen = [f"{command:35} {about}" for command, about, applies in steps if applies][:3]
+    return [*lines, f"next      {chosen[0]}", *(f"          {step}" for step in chosen[1:])]
 
 
 def main() -> None:
