@@ -20,7 +20,7 @@ $(BIN)/.installed: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-# The whole loop on whatever device is here, within 90 seconds on two quiet cores: import, judge one
+# The whole loop on whatever device is here, in a minute or two on two quiet cores: import, judge one
 # kernel of each of six tasks, a wrong one and a cheat, write a dataset, rank. Fewer calls, one other
 # shape, and no robustness checks or profiles, which a first look can do without. The dataset is over
 # the rows of the H200, since six kernels are too few to choose from.

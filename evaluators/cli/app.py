@@ -494,7 +494,7 @@ def add(
 
     Examples:
       evaluators add my_kernel.py --task diag_matmul
-      evaluators add my_kernel.cu --task level1/9 --author alice
+      evaluators add my_kernel.cu --task pairwise_distance --author alice
 
     Parameters
     ----------

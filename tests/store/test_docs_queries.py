@@ -138,6 +138,7 @@ AUDITED: dict[str, list[tuple[object, ...]]] = {
 }  # fmt: skip
 """Rows of the queries about an audited release, by hand over `audited_release.write_lake`."""
 OTHERS = {
+    "learn/judged-here.sql": 0,
     "runs/arms.sql": 0,
     "runs/loop.sql": 20,
     "runs/stages.sql": 4,
