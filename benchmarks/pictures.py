@@ -27,10 +27,10 @@ MEASURED = ("docs/weak-tasks", "docs/h100", "docs/h200")
 CHARTS = {"claims.svg": "claims_points"}
 """Names of pictures, and the answers of the report that have their charts."""
 SCREENS = {
-    "explore-kernel.png": "/kernel/{kernel}?tab=timings",
+    "explore-kernel.png": "/kernel/{kernel}?tab=timings&clock=gpu",
 }
 """Names of pictures, and addresses of pages; the kernel is the fastest of a task in the lake."""
-SIZE = {"width": 1000, "height": 1080}
+SIZE = {"width": 1000, "height": 820}
 
 
 def make_lake(folder: Path, release: Path) -> None:
