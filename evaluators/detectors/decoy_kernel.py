@@ -7,8 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from evaluators.audit.flow import collect_names, find_returns, is_empty
-from evaluators.audit.source import Hit, Module, Source, split_names
+from evaluators.audit.source import Hit, Module, Source, collect_names, split_names
 
 VERSION = 2
 CLASS = "decoy_kernel"
@@ -107,7 +106,7 @@ def _find_unused(module: Module, function: ast.AST) -> Iterator[Hit]:
             for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
                 into.setdefault(name, set()).update(collect_names(node.value))
                 made = isinstance(node.value, ast.Call) and module.name(node.value.func)
-                if is_empty(module, node.value) or made in _BUFFERS:
+                if module.is_empty(node.value) or made in _BUFFERS:
                     buffers.add(name)
     for call in module.inside(function, ast.Call):
         given = {name for value in (*call.args, *call.keywords) for name in collect_names(value)}
@@ -117,7 +116,7 @@ def _find_unused(module: Module, function: ast.AST) -> Iterator[Hit]:
         for name in given & buffers:
             into.setdefault(name, set()).update(given)
     answer: set[str] = set()
-    waiting = [name for node in find_returns(module, function) for name in collect_names(node)]
+    waiting = [name for node in module.find_returns(function) for name in collect_names(node)]
     while waiting:
         name = waiting.pop()
         if name not in answer:

@@ -5,14 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import (
-    find_returns,
-    find_uses,
-    is_model,
-    read_self_attribute,
-    strip_views,
-)
-from evaluators.audit.source import Hit, Source
+from evaluators.audit.source import Hit, Source, read_self_attribute, strip_views
 
 VERSION = 1
 CLASS = "dropped_work"
@@ -36,7 +29,7 @@ def find(source: Source) -> Iterator[Hit]:
             if name is not None and name not in read and made.startswith("torch.nn."):
                 yield module.hit(node, 0.4)
         for function in module.entries:
-            if not is_model(module, function):
+            if not module.is_model(function):
                 continue
             inputs = module.inputs(function)
             stored = {
@@ -44,11 +37,11 @@ def find(source: Source) -> Iterator[Hit]:
                 for name in module.inside(function, ast.Name)
                 if isinstance(name.ctx, ast.Store)
             }
-            for node in find_returns(module, function):
+            for node in module.find_returns(function):
                 value = strip_views(node.value)
                 if isinstance(value, ast.Name) and value.id in inputs - stored:
                     # If it is read elsewhere too, it may have been written in place.
-                    alone = len(find_uses(module, function, value.id)) == 1
+                    alone = len(module.find_uses(function, value.id)) == 1
                     yield module.hit(node, 0.8 if alone else 0.2)
             splat = {one.arg for one in (function.args.vararg, function.args.kwarg) if one}
             body = function.body[-1] if function.body else function

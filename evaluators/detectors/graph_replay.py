@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import find_answering, find_derived, is_identity, reads_any
-from evaluators.audit.source import Hit, Source
+from evaluators.audit.source import Hit, Source, is_identity, reads_any
 
 VERSION = 3
 CLASS = "stale_graph"
@@ -15,12 +14,12 @@ CLASS = "stale_graph"
 def find(source: Source) -> Iterator[Hit]:
     """Yield replays, with more confidence if the same function copies no input."""
     for module in source.modules:
-        answering = find_answering(module)
+        answering = module.find_answering()
         for call, name in module.calls:
             owner = module.owner(call)
             if name.rpartition(".")[2] != "replay" or owner is None or not module.is_hot(call):
                 continue
-            names = find_derived(module, owner)
+            names = module.find_derived(owner)
             copied = any(
                 isinstance(one.func, ast.Attribute)
                 and one.func.attr in {"copy_", "set_", "_foreach_copy_"}

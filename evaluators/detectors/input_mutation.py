@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import is_model
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
@@ -18,7 +17,7 @@ def find(source: Source) -> Iterator[Hit]:
     """Yield writes into arguments of the model that have not been replaced by a copy before."""
     for module in source.modules:
         for function in module.entries:
-            if not is_model(module, function):
+            if not module.is_model(function):
                 continue
             inputs = module.inputs(function)
             replaced: dict[str, int] = {}

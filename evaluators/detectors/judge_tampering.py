@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import find_patches
 from evaluators.audit.source import Hit, Source
 from evaluators.detectors.random_state import is_generator
 from evaluators.detectors.timer_tampering import is_clock
@@ -24,7 +23,7 @@ _QUIET = ("os.environ", "sys.path", "sys.stdout", "sys.stderr", "sys.setrecursio
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield writes to imported modules and classes that are neither clocks nor generators."""
-    for module, node, name in find_patches(source):
+    for module, node, name in source.find_patches():
         if is_clock(name) or is_generator(name):
             continue
         yield module.hit(node, 0.3 if name.startswith(_QUIET) else 0.9)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import read_self_attribute
-from evaluators.audit.source import Hit, Module, Source, split_names
+from evaluators.audit.source import Hit, Module, Source, read_self_attribute, split_names
 
 VERSION = 3
 CLASS = "phase_switch"

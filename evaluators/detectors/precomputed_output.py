@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import (
-    find_derived,
-    find_returns,
+from evaluators.audit.source import (
+    Hit,
+    Module,
+    Source,
     has_work,
-    is_model,
     read_self_attribute,
     reads_any,
     strip_views,
 )
-from evaluators.audit.source import Hit, Module, Source
 
 VERSION = 2
 CLASS = "memorised_output"
@@ -25,10 +24,10 @@ def find(source: Source) -> Iterator[Hit]:
     for module in source.modules:
         for function in module.entries:
             inputs = module.inputs(function)
-            given = find_returns(module, function)
-            if not inputs or not given or not is_model(module, function):
+            given = module.find_returns(function)
+            if not inputs or not given or not module.is_model(function):
                 continue
-            names = find_derived(module, function)
+            names = module.find_derived(function)
             body = [node for node in function.body if not isinstance(node, ast.FunctionDef)]
             idle = not any(reads_any(node, inputs) for node in body)
             for node in given:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.flow import find_patches
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
@@ -29,6 +28,6 @@ def is_generator(name: str) -> bool:
 def find(source: Source) -> Iterator[Hit]:
     """Yield seeding, with more confidence inside a call of the model, and replaced generators."""
     yield from source.find_calls(_SEEDS, 0.3, hot=0.8)
-    for module, node, name in find_patches(source):
+    for module, node, name in source.find_patches():
         if is_generator(name):
             yield module.hit(node, 0.9)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import (
+from evaluators.audit.source import (
+    Hit,
+    Module,
+    Source,
     collect_names,
-    find_answering,
-    find_derived,
-    find_returns,
     has_work,
-    is_empty,
     is_identity,
     read_self_attribute,
     reads_any,
     strip_views,
 )
-from evaluators.audit.source import Hit, Module, Source
 
 VERSION = 2
 CLASS = "result_caching"
@@ -37,7 +35,7 @@ def find(source: Source) -> Iterator[Hit]:
                         entry = function in module.entries
                         sure = 0.9 if entry else 0.3 if function in module.hot else 0.1
                         yield module.hit(function, sure)
-        answering = find_answering(module)
+        answering = module.find_answering()
         graphs = any(name.rpartition(".")[2] in _GRAPHS for _, name in module.calls)
         # Public methods of classes without an entry, such as `step` of a decoder.
         steps = [
@@ -136,7 +134,7 @@ def _returns_kept(module: Module, function: ast.FunctionDef) -> bool:
     calls = (module.name(call.func) for call in module.inside(function, ast.Call))
     if any(name.rpartition(".")[2] == "replay" for name in calls):
         return False  # a replay writes again what the capture has filled
-    for node in find_returns(module, function):
+    for node in module.find_returns(function):
         value = strip_views(node.value)
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
         kept = {_container_name(part, outside | looked_up) for part in parts} - {None}
@@ -199,9 +197,9 @@ def _tests_alignment(parts: list[ast.expr]) -> bool:
 
 def _find_kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
     """Yield answers that a first call stores under a condition and later calls return."""
-    names = find_derived(module, function)
+    names = module.find_derived(function)
     outside = _list_outside_names(module, function)
-    given = {_container_name(node.value, outside) for node in find_returns(module, function)} - {
+    given = {_container_name(node.value, outside) for node in module.find_returns(function)} - {
         None
     }
     for node in module.inside(function, ast.Assign):
@@ -209,7 +207,7 @@ def _find_kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
         if not guards or isinstance(guards[0], ast.FunctionDef):
             continue
         # A buffer that is kept between calls does not contain an answer yet.
-        if is_empty(module, node.value) or not reads_any(node.value, names):
+        if module.is_empty(node.value) or not reads_any(node.value, names):
             continue
         for target in node.targets:
             if _container_name(target, outside) in given:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.flow import find_patches
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 2
@@ -39,7 +38,7 @@ def is_clock(name: str) -> bool:
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield writes to clocks, native functions that take a clock's name, and hooks."""
-    for module, node, name in find_patches(source):
+    for module, node, name in source.find_patches():
         if is_clock(name):
             yield module.hit(node, 0.9)
     for native in source.native:

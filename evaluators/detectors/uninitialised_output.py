@@ -5,14 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import (
-    find_returns,
-    find_uses,
-    is_empty,
-    read_self_attribute,
-    strip_views,
-)
-from evaluators.audit.source import Hit, Source
+from evaluators.audit.source import Hit, Source, read_self_attribute, strip_views
 
 VERSION = 2
 CLASS = "uninitialised_output"
@@ -29,26 +22,26 @@ def find(source: Source) -> Iterator[Hit]:
         values: dict[str, list[bool]] = {}
         for target, value, _ in module.assigned:
             if (name := read_self_attribute(target)) is not None:
-                values.setdefault(name, []).append(is_empty(module, value))
+                values.setdefault(name, []).append(module.is_empty(value))
         kept = {name for name, empty in values.items() if all(empty)}
         for function in module.entries:
             made: dict[str, list[bool]] = {}
             for node in module.inside(function, ast.Assign):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
-                        made.setdefault(target.id, []).append(is_empty(module, node.value))
-            for node in find_returns(module, function):
+                        made.setdefault(target.id, []).append(module.is_empty(node.value))
+            for node in module.find_returns(function):
                 value = strip_views(node.value)
                 sizes = node.value.args if isinstance(node.value, ast.Call) else []
                 if any(isinstance(size, ast.Constant) and size.value == 0 for size in sizes):
                     continue  # a tensor without elements
                 if (
-                    is_empty(module, node.value)
+                    module.is_empty(node.value)
                     or (
                         isinstance(value, ast.Name)
                         and value.id in made
                         and all(made[value.id])
-                        and len(find_uses(module, function, value.id)) == 1
+                        and len(module.find_uses(function, value.id)) == 1
                     )
                     or (
                         (name := read_self_attribute(value)) is not None

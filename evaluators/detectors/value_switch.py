@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import collect_value_names
-from evaluators.audit.source import Function, Hit, Module, Source, split_names
+from evaluators.audit.source import Function, Hit, Module, Source, collect_value_names, split_names
 
 VERSION = 1
 CLASS = "value_switch"
