@@ -327,12 +327,7 @@ def confirm_win(
     second: Sequence[dict[str, Any]],
     failed: Mapping[str, Any] | None,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of a surprising win after its second session, which another judge measured.
-
-    Args:
-        second: What `remeasure` returned in another place; nothing where our own machinery failed.
-        failed: Status, reason, message and detail where the kernel failed there.
-    """
+    """Return the rows of a surprising win after its second session, by another judge."""
     from evaluators.timing.surprising_wins import is_confirmed, rank_sessions
 
     if failed is not None:

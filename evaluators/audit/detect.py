@@ -87,10 +87,8 @@ def search_kernel(
     """Return rows of table `findings`, without run_id, for one kernel; do not raise for any text.
 
     Args:
-        code: Text of the file with the entry point.
         other_files: Mappings of path and code. A finding in one of them has the line in that file,
             and its quote names the file.
-        kernel_id: The kernel.
         only: Names of detectors; None means all.
     """
     until = time.monotonic() + LIMIT_S

@@ -134,10 +134,6 @@ def build_prompt(win: Mapping[str, Any], cases: list[dict[str, Any]]) -> list[di
     """Return the messages about one kernel.
 
     Texts are data. The line around them has a hash over all of them, which no text can contain.
-
-    Args:
-        win: A row of surprising_wins.sql.
-        cases: Rows of similar_cases.sql.
     """
     cases = [case | {"code": case["code"][:LONGEST]} for case in cases]
     texts = [

@@ -664,10 +664,7 @@ def parse_native(
     """Return the native code in a text: one, or none where the text is not C++.
 
     Args:
-        path: File that holds the text.
-        text: The text.
         first: Line of the file at which the text begins.
-        lines: Lines of the file.
         last: Last line of the text; None for a whole file.
     """
     import tree_sitter
@@ -853,7 +850,6 @@ def parse_source(code: str, other_files: Sequence[Mapping[str, str]] | None) -> 
     """Parse a kernel's files; does not raise for any text.
 
     Args:
-        code: Text of the file with the entry point.
         other_files: Mappings of path and code.
     """
     source = Source([], [], [])

@@ -62,12 +62,10 @@ def sweep(
     Each batch is appended at once; the next run resumes an interrupted sweep.
 
     Args:
-        lake_url: The lake; None means the default one.
         detector: Name of one detector; None runs all.
         where: SQL over the columns of unsearched_kernels.sql.
         limit: Most kernels to search.
         processes: Processes that parse; None means one per core.
-        progress: Called after every batch.
     """
     chosen = detect.choose_detectors(detector)
     keys = sorted(one.key for one in chosen)
@@ -115,10 +113,8 @@ def decide(lake_url: str | None, prefix: str, decision: str, why: str) -> tuple[
     """Append a decision on a finding; to quarantine a kernel, file a finding on it.
 
     Args:
-        lake_url: The lake; None means the default one.
         prefix: Id of a finding or, to confirm, of a kernel; or the start of one.
         decision: confirmed or dismissed.
-        why: The reason, which is stored with the decision.
 
     Returns:
         The ids of finding and kernel, and the snapshot.

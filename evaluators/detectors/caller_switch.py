@@ -1,7 +1,5 @@
 """Finds out who is calling (stack, profilers, command line), and may behave for a judge."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

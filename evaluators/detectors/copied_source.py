@@ -1,7 +1,5 @@
 """Has a copyright notice, as text that was copied from a library has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Defines device or native code that a call of the model does not use."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Launches on the default stream even if another stream is current, which is then wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source

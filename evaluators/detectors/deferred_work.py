@@ -1,7 +1,5 @@
 """Starts threads or processes, which may continue after the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

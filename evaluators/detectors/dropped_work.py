@@ -1,7 +1,5 @@
 """Returns an unchanged input, or leaves inputs, layers or parameters unused."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

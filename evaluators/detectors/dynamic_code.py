@@ -1,7 +1,5 @@
 """Runs code that is made at run time, or hides what it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

@@ -1,7 +1,5 @@
 """Ends the process, or prints text that a harness may take for its own output."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

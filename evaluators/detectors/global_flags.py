@@ -1,7 +1,5 @@
 """Sets switches of the whole process: default types, TF32, threads, backends, environment."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

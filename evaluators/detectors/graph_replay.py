@@ -1,7 +1,5 @@
 """Replays a CUDA graph without copying the inputs of the call into it."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Deletes files, closes descriptors, changes limits, signals or the process itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

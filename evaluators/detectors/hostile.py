@@ -3,8 +3,6 @@
 A kernel with a hit of confidence 1 is refused before it runs, because no kernel needs this.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Changes the inputs of the call, which the caller may use again."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Replaces functions of torch, Python or the harness that a judge relies on."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

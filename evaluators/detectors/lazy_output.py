@@ -1,7 +1,5 @@
 """Returns an object that is not a plain tensor and computes when it is read."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Has no device or native code of its own, so that library kernels do all of the work."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Searches the memory of the process or the device for buffers of others."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

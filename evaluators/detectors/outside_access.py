@@ -1,7 +1,5 @@
 """Reads files, the environment or the network."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Reserves L2 cache for itself, which a flush between runs does not clear."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

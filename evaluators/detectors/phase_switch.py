@@ -1,7 +1,5 @@
 """Counts its calls or reads the clock, and behaves differently later."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

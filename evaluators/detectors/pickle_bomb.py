@@ -1,7 +1,5 @@
 """Runs its own code when its objects are unpickled, copied or shown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

@@ -1,7 +1,5 @@
 """Computes at a lower precision than that of its inputs."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

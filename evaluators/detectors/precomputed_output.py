@@ -1,7 +1,5 @@
 """Returns results that import or __init__ prepared, regardless of the inputs of the call."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

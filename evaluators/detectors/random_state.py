@@ -1,7 +1,5 @@
 """Seeds or replaces random generators, from which a harness draws its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

@@ -1,7 +1,5 @@
 """Uses raw addresses with ctypes: reads and writes outside the bounds checks of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

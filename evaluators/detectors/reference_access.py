@@ -1,7 +1,5 @@
 """Looks for the reference or its answers: caller frames, live objects, modules of the harness."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 from collections.abc import Iterator

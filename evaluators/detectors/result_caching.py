@@ -1,7 +1,5 @@
 """Keeps an answer and returns it again: by shape, address, identity or version, or always."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Waits on purpose, so that a harness takes fewer samples or believes a slow baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

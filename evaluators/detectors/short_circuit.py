@@ -1,7 +1,5 @@
 """Answers with a constant that was built without reading the input."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Works on a stream of its own, where a clock on the current stream does not measure it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

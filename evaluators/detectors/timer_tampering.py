@@ -1,7 +1,5 @@
 """Replaces clocks, events or synchronization, from Python or by hooks in native code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names

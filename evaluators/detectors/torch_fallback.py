@@ -1,7 +1,5 @@
 """Falls back to torch if its own kernel fails, so the kernel need never work."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

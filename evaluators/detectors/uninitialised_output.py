@@ -1,7 +1,5 @@
 """Returns memory that nothing has written, which may still contain an earlier answer."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Chooses its algorithm by the size of the values that it gets."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

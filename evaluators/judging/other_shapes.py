@@ -77,7 +77,6 @@ def judge_shapes(
     Args:
         case: The kernel at its own workload, where it is correct.
         bench: The bench, whose workers for that workload stay.
-        config: Options of the judge, as the protocol has them.
         result: Where the time of drawing belongs.
         version: Version of the judge, which draws depend on.
         wall_s: Seconds of the verdict; shapes may take a share of them.

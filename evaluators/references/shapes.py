@@ -87,11 +87,6 @@ def draw_shapes(
     that is half as large again, and odd. Others mix sizes below and above by a hash of the task and
     the version. Where the reference refuses such sizes, fewer or rounder numbers change.
 
-    Args:
-        reference: The task at its own axes.
-        axes: The axes of the reference.
-        version: Version of the rules that the draws follow.
-
     Raises ReferenceFailed: the task fails at its own sizes.
     """
     shapes = Shapes()
@@ -137,7 +132,6 @@ def try_shapes(
     """Return the shapes that the user names, with a note on each that the reference refuses.
 
     Args:
-        reference: The task at its own axes.
         wanted: Names of the task's text and the values that replace theirs.
 
     Raises ReferenceFailed: as `draw_shapes`.

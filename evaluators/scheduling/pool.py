@@ -93,9 +93,7 @@ class Pool:
         """Store the settings; entering the context starts the judges.
 
         Args:
-            lake_url: Lake that holds the kernels and gets the rows.
             device: auto, cpu, cuda, or names such as cuda:0,cuda:1.
-            workers: Judges on the processor, or on each GPU.
             ray: Address of a Ray cluster that judges instead of this machine, on its GPUs or, where
                 device is cpu, with `workers` judges.
             remeasure: Judge kernels again that this version has judged on these devices.
@@ -303,7 +301,6 @@ def select_verdicts(
     Args:
         devices: Rows of devices of one kind; a verdict on any of them, or on one alike, counts.
         precision: By which verdicts count on a GPU; None for any.
-        wanted: Distinct kernels and tasks.
         protocol: With training, verdicts by it count where there is no full one.
     """
     import pyarrow as pa

@@ -325,8 +325,6 @@ def hash_rows(content: Any, table: pa.Table, digests: list[list[str]]) -> None:
     """Feed rows to a content hash.
 
     Args:
-        content: A hashlib object.
-        table: The rows in their final columns.
         digests: For each row, `prompt_id` of each column of messages, in order.
     """
     plain = [

@@ -28,8 +28,6 @@ def stream(
     then; workers of a DataLoader open it themselves. Nothing is recorded in it.
 
     Args:
-        pipeline: Name of the pipeline, such as contrastive-batch.
-        lake: The lake.
         max_tokens: Leave out rows with more tokens, estimated as bytes / 4.
         options: Options of the pipeline, such as device="H200", or of every pipeline, such as
             limit=100.

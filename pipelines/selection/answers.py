@@ -40,8 +40,6 @@ def select_answers(
     """Return one row per kernel to learn from: task_id, kernel_ids, kernel_id, policy_id.
 
     Args:
-        lake: The pinned lake.
-        request: Purpose, seed and number of rows.
         evidence: Whether our verdicts or published speedups say that a kernel is correct.
         per_policy: Most kernels of one task and policy.
         policy: Id or name of the one policy whose kernels are wanted.

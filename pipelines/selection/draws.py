@@ -27,9 +27,6 @@ def place(
     1 (placed.sql). Tasks without a kernel that may be shown get no prompt.
 
     Args:
-        lake: Where the SQL runs.
-        eligible: Kernels as `Scores.eligible` has them.
-        options: Strategy and its constants.
         reference: Whether one kernel beside the reference is a contrast as well, if it differs from
             it.
 
@@ -57,11 +54,8 @@ def draw(
     """Return one row per exemplar: row_index, task_id, draw, kernel_id, score, beside_reference.
 
     Args:
-        lake: Where the SQL runs.
         candidates: task_id of every task that gets prompts.
         placed: Kernels with their buckets (`place`).
-        options: Strategy and its constants.
-        request: Seed and number of rows.
     """
     import pyarrow as pa
 

@@ -46,9 +46,6 @@ def query(lake: store.Lake, sql: str, parameters: Parameters = None, **inputs: R
     """Return the answer to SQL of our own files.
 
     Args:
-        lake: The pinned lake.
-        sql: One SELECT.
-        parameters: Values of its placeholders.
         inputs: Rows that it reads, by the names that it uses for them.
     """
     _bind(lake, inputs)

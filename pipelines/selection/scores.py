@@ -55,9 +55,6 @@ def find_scores(
     """Return the scored kernels of some tasks.
 
     Args:
-        lake: The pinned lake.
-        request: Purpose, seed and number of rows.
-        tasks: task_id of the tasks.
         evidence: Whether speedups are measured or published.
         device: Device whose speedups count; None takes the first of `rank_devices`.
         baseline: What speedups are relative to.

@@ -71,8 +71,6 @@ def select_questions(lake: store.Lake, request: Request, kind: str | None) -> Se
     """Return one row per task of the purpose.
 
     Args:
-        lake: The pinned lake.
-        request: Purpose, seed and number of rows.
         kind: Hardware to ask for, cpu or cuda; None takes that of the lake's default device.
 
     Raises:

@@ -131,9 +131,6 @@ class Policy(Protocol):
         if sampling stops, which raises an exception at the end.
 
         Args:
-            prompts: The prompts.
-            n: Number of completions of each prompt.
-            sampling: How completions are drawn.
             seeds: A seed for each prompt, used instead of the one in `sampling`. A policy that
                 draws prompts together may combine them.
 

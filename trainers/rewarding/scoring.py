@@ -183,11 +183,7 @@ def score_step(
 
     Args:
         lake: Pinned to a snapshot that holds the attempts' verdicts and earlier steps' rewards.
-        rule: Name of the rule.
-        config: Its options; None takes the defaults.
         run_id: Training run whose rewards these are.
-        step: Training step, from 0.
-        generation_ids: The attempts.
         groups: Group of each attempt; advantages are relative to it.
 
     Raises:

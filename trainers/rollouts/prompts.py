@@ -35,7 +35,6 @@ def load_prompts(lake: store.Lake, wanted: str, limit: int | None = None) -> lis
         lake: The lake that records datasets, and that the rows will refer to.
         wanted: A folder with Parquet files, or NAME, NAME@TAG or NAME@SNAPSHOT; the newest match
             counts.
-        limit: Largest number of prompts (default: all).
 
     Raises:
         UnknownName: no such dataset.

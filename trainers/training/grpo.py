@@ -255,7 +255,6 @@ class StoreGRPOTrainer(GRPOTrainer):
         """Take a feed on rank 0 (None elsewhere); other arguments are those of GRPOTrainer.
 
         Args:
-            feed: Gives prompts and rewards.
             turns: Turns on the GPU that this process trains on. The turn of a step ends when the
                 next one begins, after the weights are updated and saved. The caller ends the last.
             given: Arguments of GRPOTrainer, without reward functions.
