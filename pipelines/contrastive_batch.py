@@ -60,8 +60,7 @@ class Config(DrawOptions):
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     """Draw the exemplars of every prompt.
 
-    Raises:
-        EmptyDataset: no task of the purpose, or no speedup of the evidence asked for.
+    Raises EmptyDataset: no task of the purpose, or no speedup of the evidence asked for.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -31,8 +31,7 @@ class Config(Improvements):
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     """Draw answers, and the slower kernels that their prompts show.
 
-    Raises:
-        EmptyDataset: no kernel is faster than enough others by the margin.
+    Raises EmptyDataset: no kernel is faster than enough others by the margin.
     """
     return select_improvements(lake, request, config)
 

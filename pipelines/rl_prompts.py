@@ -30,8 +30,7 @@ class Config:
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     """Pick the tasks of the purpose.
 
-    Raises:
-        EmptyDataset: there is none.
+    Raises EmptyDataset: there is none.
     """
     return select_questions(lake, request, config.device_kind)
 

@@ -48,8 +48,7 @@ class Config:
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     """Pick tasks, or correct kernels of a policy and round.
 
-    Raises:
-        EmptyDataset: there is none.
+    Raises EmptyDataset: there is none.
     """
     import pyarrow as pa
 

@@ -45,8 +45,7 @@ class Config:
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     """Pick correct kernels.
 
-    Raises:
-        EmptyDataset: there is none.
+    Raises EmptyDataset: there is none.
     """
     singles = select_answers(
         lake,

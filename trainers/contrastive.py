@@ -380,8 +380,7 @@ def configure_reward(config: Config) -> tuple[Rule, Terms]:
 def choose_tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[str]:
     """Return the ids of the tasks to train on, in the order of the dataset.
 
-    Raises:
-        UnknownName: a task is not in the dataset.
+    Raises UnknownName: a task is not in the dataset.
     """
     rows = dataset.table(["task_id", "task"]).to_pylist()
     tasks = list(dict.fromkeys(row["task_id"] for row in rows))

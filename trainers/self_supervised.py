@@ -170,8 +170,7 @@ def find_collapse(config: Config, outcome: RoundResult, best: float) -> str | No
 def check_judged(outcome: RoundResult) -> None:
     """Refuse a round that says little about the policy, because the judge failed.
 
-    Raises:
-        EvaluatorError: most attempts with code have no verdict.
+    Raises EvaluatorError: most attempts with code have no verdict.
     """
     if outcome.unjudged > outcome.with_code:
         total = outcome.unjudged + outcome.with_code
@@ -312,8 +311,7 @@ def sample_round(
 
     Rank 0 calls this. A round that an earlier command has sampled and judged is not repeated.
 
-    Raises:
-        Collapsed: there is nothing to learn from.
+    Raises Collapsed: there is nothing to learn from.
     """
     import pyarrow as pa
 

@@ -147,8 +147,7 @@ class Counter:
 def make_counter(tokenizer: Path | None) -> Counter:
     """Return the counter of a tokenizer.json (or its folder); None estimates.
 
-    Raises:
-        DatasetError: no such file, or the tokenizers package is not installed.
+    Raises DatasetError: no such file, or the tokenizers package is not installed.
     """
     if tokenizer is None:
         return Counter(

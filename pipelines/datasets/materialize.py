@@ -251,8 +251,7 @@ def write_dataset(
     Without `out` the folder is ./datasets/<name>/<snapshot>-<start of the id>. A dataset that the
     same pipeline has written there is replaced, unless it has the same files.
 
-    Raises:
-        ExportRefused: `out` has something else than a dataset of this pipeline.
+    Raises ExportRefused: `out` has something else than a dataset of this pipeline.
     """
     command = f"pipelines run {job.pipeline}"
     if out is not None:

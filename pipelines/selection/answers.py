@@ -197,8 +197,7 @@ def mix_improvements(
 
     The share of the dataset depends on which rows are left out, so it is chosen after that.
 
-    Raises:
-        DatasetError: the share is not from 0 to below 1.
+    Raises DatasetError: the share is not from 0 to below 1.
     """
     import pyarrow as pa
 

@@ -30,8 +30,7 @@ def place(
         reference: Whether one kernel beside the reference is a contrast as well, if it differs from
             it.
 
-    Raises:
-        DatasetError: an option is out of its range.
+    Raises DatasetError: an option is out of its range.
     """
     check_options(options)
     return keep(

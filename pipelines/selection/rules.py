@@ -82,8 +82,7 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
     for training also rows with a kernel of a test task or a near copy of one.
     A note counts tasks that this lake has not audited, whatever a pulled lake says.
 
-    Raises:
-        LeakageFound: a training row asks for a test task or a copy of one; names the tasks.
+    Raises LeakageFound: a training row asks for a test task or a copy of one; names the tasks.
     """
     import pyarrow as pa
 

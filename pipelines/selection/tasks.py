@@ -31,8 +31,7 @@ class Tasks:
 def select_tasks(lake: store.Lake, request: Request) -> Tasks:
     """Return the tasks of the request's purpose; of those that it names, if it names any.
 
-    Raises:
-        EmptyDataset: the lake holds no such task.
+    Raises EmptyDataset: the lake holds no such task.
     """
     import pyarrow.compute as pc
 
@@ -73,8 +72,7 @@ def select_questions(lake: store.Lake, request: Request, kind: str | None) -> Se
     Args:
         kind: Hardware to ask for, cpu or cuda; None takes that of the lake's default device.
 
-    Raises:
-        EmptyDataset: no such task.
+    Raises EmptyDataset: no such task.
     """
     import pyarrow as pa
 

@@ -128,8 +128,7 @@ def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = N
 def find_recorded(lake: store.Lake, wanted: str) -> dict[str, Any]:
     """Return the newest row of `datasets` for NAME, NAME@TAG or NAME@SNAPSHOT.
 
-    Raises:
-        UnknownName: no such dataset, or none of that snapshot.
+    Raises UnknownName: no such dataset, or none of that snapshot.
     """
     rows = _list_recorded(lake)
     name, _, version = wanted.partition("@")

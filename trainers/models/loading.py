@@ -134,8 +134,7 @@ def find_base_folder(folder: Path) -> Path | None:
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a model folder, with a padding token.
 
-    Raises:
-        FlywheelError: it has no chat template, which prompts need.
+    Raises FlywheelError: it has no chat template, which prompts need.
     """
     from transformers import AutoTokenizer
 
@@ -159,8 +158,7 @@ def load_model(folder: Path, *, lora: int | None = None, **given: Any) -> PreTra
     with the same adapter if `lora` is set; otherwise the adapter is merged into its base. `given`
     goes to from_pretrained; the weights are float32 by default.
 
-    Raises:
-        FlywheelError: an adapter of another rank than `lora`.
+    Raises FlywheelError: an adapter of another rank than `lora`.
     """
     from transformers import AutoModelForCausalLM
 

@@ -264,8 +264,7 @@ class Scripted:
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield the next n answers of each prompt.
 
-        Raises:
-            FlywheelError: no line fits a prompt.
+        Raises FlywheelError: no line fits a prompt.
         """
         for index, messages in enumerate(prompts):
             shown = messages[-1]["content"]
@@ -700,8 +699,7 @@ def split_endpoint(spec: str) -> tuple[str, str]:
     >>> split_endpoint("http://localhost:8000/v1/#org/model")
     ('http://localhost:8000/v1', 'org/model')
 
-    Raises:
-        FlywheelError: the model is missing, or the URL carries what may be a secret.
+    Raises FlywheelError: the model is missing, or the URL carries what may be a secret.
     """
     url, _, model = spec.partition("#")
     Address.of(url)

@@ -29,8 +29,7 @@ class Local:
     def __init__(self, model: str, serving: Serving) -> None:
         """Find the model.
 
-        Raises:
-            FlywheelError: there is no such model.
+        Raises FlywheelError: there is no such model.
         """
         self._serving = serving
         self._folder = loading.find_model(model, choose_cache("models"))
@@ -258,8 +257,7 @@ class Spread:
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield each prompt's n completions, a batch of every rank at a time.
 
-        Raises:
-            FlywheelError: a rank could not sample its share.
+        Raises FlywheelError: a rank could not sample its share.
         """
         if processes.count_processes() == 1:
             yield from self._local.sample(prompts, n, sampling, seeds)

@@ -186,8 +186,7 @@ def score_step(
         run_id: Training run whose rewards these are.
         groups: Group of each attempt; advantages are relative to it.
 
-    Raises:
-        UnknownName: no such rule, or the lake lacks a generation.
+    Raises UnknownName: no such rule, or the lake lacks a generation.
     """
     loaded = load_rule(rule)
     terms = loaded.config() if config is None else config

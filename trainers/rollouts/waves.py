@@ -282,9 +282,8 @@ def run_rollout(
     added to the endpoint's budget first. `told` has further entries of the run's configuration.
     With the run of a `training`, no other command makes or counts the attempts.
 
-    Raises:
-        FlywheelError: a policy cannot be used. A spent budget or a lost endpoint is not an error:
-            results are stored, and the policy's Tally says why it stopped.
+    Raises FlywheelError: a policy cannot be used. A spent budget or a lost endpoint is not an
+    error: results are stored, and the policy's Tally says why it stopped.
     """
     with store.writer(lake_url, author=f"trainers {_ROLLOUT}") as writer:
         # Include the rows that an earlier run has only spooled.
@@ -598,8 +597,7 @@ class _PolicySearch:
     def read_earlier_commands(self, lake: store.Lake) -> None:
         """Compare the options with those of earlier commands, and count what these have spent.
 
-        Raises:
-            FlywheelError: earlier commands searched under this name with other options.
+        Raises FlywheelError: earlier commands searched under this name with other options.
         """
         name, policy_id = self._options.search, str(self.policy.row["policy_id"])
         given = _flatten(self._describe())

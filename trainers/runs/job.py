@@ -97,8 +97,7 @@ def parse_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
     >>> parse_pairs("judge", ["timing-s=0.1", "baselines=eager"])
     {'timing_s': '0.1', 'baselines': 'eager'}
 
-    Raises:
-        FlywheelError: a word has no value; names the option.
+    Raises FlywheelError: a word has no value; names the option.
     """
     values = {}
     for word in words:

@@ -237,9 +237,8 @@ class Run:
 def begin_run(job: Job, config: Any) -> Run:
     """Create a run, or resume the one in the folder; every rank gets the same.
 
-    Raises:
-        FlywheelError: the folder holds another run or other files; there is nothing to resume; or
-            the options are not those of the run that is resumed.
+    Raises FlywheelError: the folder holds another run or other files; there is nothing to resume;
+    or the options are not those of the run that is resumed.
     """
     state, resumed = processes.run_on_main(lambda: open_state(job, config))
     return Run(job, state, resumed)

@@ -59,8 +59,7 @@ def choose_places(device: str, words: Sequence[str]) -> str:
     >>> choose_places("cpu", ("ray:HOST:6379", "precision=fp32_strict"))
     'ray:HOST:6379'
 
-    Raises:
-        FlywheelError: the words name two clusters.
+    Raises FlywheelError: the words name two clusters.
     """
     clusters = [word for word in words if word.startswith(_CLUSTER)]
     if len(clusters) > 1:

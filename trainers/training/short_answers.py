@@ -76,8 +76,7 @@ def make_answers(task: str) -> list[str]:
 def list_short_prompts(prompts: Dataset) -> tuple[set[str], dict[str, list[list[Message]]]]:
     """Return the tasks of a dataset that have short answers, and their prompts by name.
 
-    Raises:
-        FlywheelError: the dataset asks for none of them.
+    Raises FlywheelError: the dataset asks for none of them.
     """
     rows = [
         row

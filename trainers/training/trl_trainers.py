@@ -200,9 +200,8 @@ def measure_rows(
 ) -> tuple[datasets.Dataset, Lengths]:
     """Return the rows of a training with their lengths.
 
-    Raises:
-        DatasetError: rows are longer than the model is trained on, and are not to be dropped, or
-            none is left.
+    Raises DatasetError: rows are longer than the model is trained on, and are not to be dropped, or
+    none is left.
     """
     rows = dataset.columns(["prompt", "completion"], out / "cache")
     tokenizer: Any = loading.load_tokenizer(model)
