@@ -48,6 +48,11 @@ class Detector:
         return self.module.VERSION
 
     @property
+    def kind(self) -> str:
+        """Class of its findings: that of its name, unless the file has a CLASS."""
+        return getattr(self.module, "CLASS", self.name.replace("-", "_"))
+
+    @property
     def key(self) -> str:
         """Name and version, as runs record it."""
         return f"{self.name}@{self.version}"
@@ -130,8 +135,8 @@ def _make_rows(kernel_id: str, detector: Detector, hits: Iterable[Hit]) -> list[
         if place not in best or hit.confidence > best[place].confidence:
             best[place] = hit
     shown = sorted(best.values(), key=lambda hit: (-hit.confidence, hit.path, hit.line))[:MOST]
-    kind = detector.module.CLASS
-    return [_make_row(kernel_id, detector.name, detector.version, kind, hit) for hit in shown]
+    name, version, kind = detector.name, detector.version, detector.kind
+    return [_make_row(kernel_id, name, version, kind, hit) for hit in shown]
 
 
 def _make_row(kernel_id: str, detector: str, version: int, kind: str, hit: Hit) -> dict[str, Any]:

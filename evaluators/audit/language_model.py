@@ -144,7 +144,7 @@ def build_prompt(win: Mapping[str, Any], cases: list[dict[str, Any]]) -> list[di
     fence = f"====={content_id(*texts)[:24]}"
     values = {
         "fence": fence,
-        "classes": sorted({one.module.CLASS for one in detect.load_detectors().values()}),
+        "classes": sorted({one.kind for one in detect.load_detectors().values()}),
         "speedup": win["speedup"],
         "evidence": win["evidence"],
         "other": win["other"],
@@ -189,7 +189,7 @@ def parse_answer(text: str | None, code: str) -> dict[str, Any] | None:
         return None
     if found["verdict"] == "clean":
         return found if found["class"] is None else None
-    classes = {one.module.CLASS for one in detect.load_detectors().values()}
+    classes = {one.kind for one in detect.load_detectors().values()}
     if found["class"] not in classes or not isinstance(quote, str) or not quote.strip():
         return None
     if line is not None and (isinstance(line, bool) or not isinstance(line, int)):

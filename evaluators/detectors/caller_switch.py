@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
-CLASS = "caller_switch"
 _CALLS = split_names("gettrace getprofile", "sys.") | split_names(
     "autograd._profiler_enabled _C._autograd._profiler_enabled "
     "autograd.profiler._is_profiler_enabled _C._profiler._is_profiler_enabled",

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, quote_line
 
 VERSION = 1
-CLASS = "copied_source"
 _NOTICE = re.compile(r"copyright\s+(\(c\)|©|\d{4})", re.IGNORECASE)
 
 

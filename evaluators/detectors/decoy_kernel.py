@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Module, Source, collect_names, split_names
 
 VERSION = 2
-CLASS = "decoy_kernel"
 _JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.experimental.gluon.jit"))
 _BUILDS = split_names("load load_inline", "torch.utils.cpp_extension.") | split_names(
     "CDLL cdll.LoadLibrary", "ctypes."

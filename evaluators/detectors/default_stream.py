@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source
 
 VERSION = 1
-CLASS = "default_stream"
 
 
 def find(source: Source) -> Iterator[Hit]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 3
-CLASS = "deferred_work"
 _THREADS = (
     split_names("Thread Timer _start_new_thread", "threading.")
     | split_names("start_new_thread", "_thread.")

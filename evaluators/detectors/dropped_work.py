@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, read_self_attribute, strip_views
 
 VERSION = 1
-CLASS = "dropped_work"
 _WALKS = frozenset(
     ("parameters", "named_parameters", "children", "modules", "state_dict", "__dict__")
 )

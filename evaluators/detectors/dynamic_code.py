@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
-CLASS = "dynamic_code"
 _RUN = split_names("exec eval compile", "", "builtins.")
 _IMPORT = frozenset(("__import__", "builtins.__import__", "importlib.import_module"))
 _DECODE = (

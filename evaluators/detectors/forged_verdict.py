@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 2
-CLASS = "forged_verdict"
 _ENDS = split_names("_exit abort", "os.")
 _LEAVES = frozenset(
     ("sys.exit", "exit", "quit", "atexit.register", "builtins.exit", "atexit._run_exitfuncs")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Module, Source
 
 VERSION = 2
-CLASS = "global_flags"
 _CALLS = {
     "torch.set_default_dtype": 0.7,
     "torch.set_default_tensor_type": 0.7,

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 3
-CLASS = "harm"
 _FILES = split_names(
     "remove unlink rmdir removedirs rename replace chmod chown truncate symlink", "os."
 ) | {

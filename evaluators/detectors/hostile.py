@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Called, Hit, Module, Source, split_names
 
 VERSION = 2
-CLASS = "hostile"
 REFUSED = 1.0
 _SIGNALS = frozenset(("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill"))
 _ATTACKS = split_names(

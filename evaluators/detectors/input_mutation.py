@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
-CLASS = "input_mutation"
 _HARMLESS = split_names("requires_grad_ retain_grad_ share_memory_ record_stream_")
 _EMPTYING = split_names("resize_ set_ resize_as_")
 

@@ -8,7 +8,6 @@ from evaluators.detectors.random_state import is_generator
 from evaluators.detectors.timer_tampering import is_clock
 
 VERSION = 2
-CLASS = "judge_tampering"
 _MODES = frozenset(
     (
         "torch.overrides.TorchFunctionMode",

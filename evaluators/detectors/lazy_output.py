@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 2
-CLASS = "lazy_output"
 _BASES = split_names(
     "Tensor FloatTensor cuda.FloatTensor _C.TensorBase _C._TensorBase", "torch."
 ) | split_names("Parameter Buffer parameter.Parameter UninitializedParameter", "torch.nn.")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import MAIN, Hit, Source, split_names
 
 VERSION = 1
-CLASS = "library_only"
 _CONFIDENCE = 0.2
 """A rewrite in PyTorch is a kernel like any other, unless --kernels requires custom ones."""
 _LOOP = re.compile(r"\bfor \([^()]*;|\bwhile \(|\basm\b")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 2
-CLASS = "memory_scan"
 _NATIVE = split_names(
     "cuMemGetAddressRange cuMemGetAddressRange_v2 cudaPointerGetAttributes "
     "cuPointerGetAttribute cuPointerGetAttributes cuMemRetainAllocationHandle"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 3
-CLASS = "outside_access"
 _NETWORK = (
     "socket.",
     "urllib.request.",

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
-CLASS = "persisting_l2"
 _CALLS = split_names(
     "cudaStreamSetAttribute cuStreamSetAttribute cudaDeviceSetLimit cuCtxSetLimit "
     "cudaGraphKernelNodeSetAttribute cudaLaunchKernelExC"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Module, Source, read_self_attribute, split_names
 
 VERSION = 3
-CLASS = "phase_switch"
 _CLOCKS = split_names("time perf_counter perf_counter_ns monotonic monotonic_ns time_ns", "time.")
 
 

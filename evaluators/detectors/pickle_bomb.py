@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
-CLASS = "pickle_bomb"
 _METHODS = split_names("__reduce__ __reduce_ex__ __setstate__ __getnewargs__ __getnewargs_ex__")
 _CALLS = split_names("pickle constructor __newobj__", "copyreg.")
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
-CLASS = "precision_downgrade"
 _TYPES = split_names("float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.")
 _METHODS = split_names("half bfloat16")
 _NATIVE_TYPES = split_names("__half __half2 half2 __nv_bfloat16 __nv_bfloat162 half")

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
-CLASS = "random_state"
 _GENERATORS = split_names(
     "rand randn randint rand_like randn_like randperm normal bernoulli manual_seed seed "
     "initial_seed get_rng_state set_rng_state Generator default_generator",

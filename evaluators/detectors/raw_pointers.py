@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
-CLASS = "raw_pointers"
 _WRITES = split_names("memmove memset string_at wstring_at", "ctypes.")
 _CASTS = split_names("cast addressof byref pointer", "ctypes.")
 _LIBRARIES = split_names("CDLL PyDLL cdll.LoadLibrary WinDLL", "ctypes.")

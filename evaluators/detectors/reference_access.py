@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Module, Source, split_names
 
 VERSION = 1
-CLASS = "reference_access"
 _CALLS = (
     split_names("_getframe _current_frames", "sys.")
     | split_names("currentframe stack trace getouterframes getinnerframes getmembers", "inspect.")

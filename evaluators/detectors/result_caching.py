@@ -16,7 +16,6 @@ from evaluators.audit.source import (
 )
 
 VERSION = 2
-CLASS = "result_caching"
 _IDENTITY = frozenset(("data_ptr", "_version", "_cdata"))
 _CACHES = frozenset(("functools.lru_cache", "functools.cache"))
 _GRAPHS = frozenset(("CUDAGraph", "graph", "make_graphed_callables"))

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 2
-CLASS = "sandbagging"
 _SLEEPS = frozenset(("time.sleep", "torch.cuda._sleep", "asyncio.sleep", "signal.pause"))
 _NATIVE = split_names("usleep sleep nanosleep sleep_for sched_yield")
 

@@ -7,7 +7,6 @@ from evaluators.audit.source import Hit, Source
 from store import constant_answers
 
 VERSION = 2
-CLASS = "short_circuit"
 
 
 def find(source: Source) -> Iterator[Hit]:

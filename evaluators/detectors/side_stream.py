@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 3
-CLASS = "side_stream"
 _MADE = split_names(
     "Stream ExternalStream", "torch.cuda.", "torch.cuda.streams.", "torch.", "cupy.cuda."
 )

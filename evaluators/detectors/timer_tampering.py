@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 2
-CLASS = "timer_tampering"
 _CLOCKS = (
     "time.",
     "timeit.",

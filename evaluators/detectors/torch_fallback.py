@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, split_names
 
 VERSION = 1
-CLASS = "torch_fallback"
 _NO_WORK = split_names(
     "empty empty_like zeros zeros_like device no_grad cuda is_available randn ones compile",
     "torch.",

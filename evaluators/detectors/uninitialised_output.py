@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Hit, Source, read_self_attribute, strip_views
 
 VERSION = 2
-CLASS = "uninitialised_output"
 
 
 def find(source: Source) -> Iterator[Hit]:

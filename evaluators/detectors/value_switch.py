@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from evaluators.audit.source import Function, Hit, Module, Source, collect_value_names, split_names
 
 VERSION = 1
-CLASS = "value_switch"
 _SUMMARIES = split_names("amax amin max min abs norm std var mean sum aminmax")
 
 
