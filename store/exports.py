@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 from collections.abc import Callable
 from pathlib import Path
 
 
+@functools.cache
 def load_lazily(room: str, file: str) -> Callable[[str], object]:
     """Return the `__getattr__` of a room: it imports what its file imports for type checkers.
 

@@ -4,8 +4,6 @@ The profile comes from the candidate's own process, so it cannot be trusted: it 
 and decides nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Generator, Iterable

@@ -3,8 +3,6 @@
 The dataset needs a column `task_id` or `task` with an id or a name of a task of the service.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias

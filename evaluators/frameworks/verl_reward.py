@@ -4,8 +4,6 @@ verl has no way to leave a sample out, so a kernel that the service could not ju
 instead of giving a score. The client waits as long as `deadline_s` says before that.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

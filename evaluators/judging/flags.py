@@ -1,7 +1,5 @@
 """Flags of a verdict, and the flags that affect rankings."""
 
-from __future__ import annotations
-
 FLAGS = {
     "reuses_output_buffer": "a call overwrites the output of the call before it",
     "nondeterministic": "identical inputs give answers that differ by more than 4 e0",

@@ -5,8 +5,6 @@ keeps counters in files and needs torch's protocol on the other side. A handle i
 the allocation.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Callable, Iterable

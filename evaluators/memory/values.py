@@ -6,8 +6,6 @@ same name and fields of the file that the worker has imported, or else as a new 
 fields.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools

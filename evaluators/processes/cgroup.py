@@ -10,8 +10,6 @@ touched it first, and ends a process of the group when no page is left. Memory i
 2 where the worker's group has the controller, and otherwise by version 1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -4,8 +4,6 @@ Packets keep their boundaries (SOCK_SEQPACKET), so that no bytes of a candidate 
 of an honest message. Nothing that is received is ever unpickled or evaluated.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The processes below a process: find, freeze and end them, and count their memory."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -6,8 +6,6 @@ before anything else reads a message, so that no reader checks types of its own.
 express, such as whether a tensor is inside its memory, is checked where it is used.
 """
 
-from __future__ import annotations
-
 import keyword
 import math
 import re

@@ -1,7 +1,5 @@
 """The status and reason of every failure of a worker."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Mapping

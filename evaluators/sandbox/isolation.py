@@ -11,8 +11,6 @@ sockets of the same network namespace. On a machine with a GPU, workers therefor
 the judge process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools

@@ -1,7 +1,5 @@
 """Wait for the verdict on a submitted kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import store

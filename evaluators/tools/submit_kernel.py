@@ -1,7 +1,5 @@
 """Submit a kernel to the judge."""
 
-from __future__ import annotations
-
 from evaluators.submissions.attempts import JudgeTools, Submission
 from store.errors import UnknownName
 from store.mcp.lake_tools import CLIENT, Reply

@@ -4,8 +4,6 @@ It runs the operations of a worker's loop from a file instead of a channel, unde
 judge and in a folder of its own. `keep` runs it and ends every process that is left.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

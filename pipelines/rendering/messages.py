@@ -1,7 +1,5 @@
 """Text of questions, of prompts that show scored kernels, and of stored kernels as answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

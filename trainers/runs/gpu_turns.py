@@ -6,8 +6,6 @@ sample beside it, and alone while it computes gradients. Sampling pauses between
 another process has the GPU alone, and keeps its memory. Nothing is held while kernels are judged.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Several processes of one training run, of which only rank 0 reads and writes the lake."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from datetime import timedelta

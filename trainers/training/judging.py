@@ -1,7 +1,5 @@
 """The judge in training: its options as words, and where it judges: here, or on a Ray cluster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import asdict

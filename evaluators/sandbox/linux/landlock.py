@@ -4,8 +4,6 @@ Raw system calls (landlock(7)), since the C library wraps none. The kernel refus
 no rule names; later rules can only restrict further. Requires no_new_privs.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

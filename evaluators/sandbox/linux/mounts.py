@@ -11,8 +11,6 @@ mount namespace per request, which the worker's first process then enters. It ac
 below those that it was started with.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

@@ -12,8 +12,6 @@ worker may make it where the machine allows. `not_judge`: a judge may not make i
 make any other call. The numbers are from the kernel's headers.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import platform

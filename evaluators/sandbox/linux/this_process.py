@@ -1,7 +1,5 @@
 """What a process gives up, asks of the kernel and the C library, and the namespaces it makes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
