@@ -124,21 +124,24 @@ def pick_fast_cores(
     counts.
     Threads that share a core of the hardware with a faster one come last.
     """
-    allowed = os.sched_getaffinity(0)
     best_ns: dict[int, float] = dict.fromkeys(cores, math.inf)
     end_ns = time.perf_counter_ns() + int(seconds * 1e9)
     try:
         while math.inf in best_ns.values() or time.perf_counter_ns() < end_ns:
             for core in cores:
-                best_ns[core] = min(best_ns[core], _time_loop(core))
+                best_ns[core] = min(best_ns[core], time_loop(core))
     except OSError:
         return None
-    finally:
-        os.sched_setaffinity(0, allowed)
     fastest: list[int] = []
     shared: list[int] = []
     for core in sorted(best_ns, key=best_ns.__getitem__):
-        (shared if _list_siblings(core) & {*fastest} else fastest).append(core)
+        # The threads that share a core of the hardware with this one, such as 0,8 or 0-1.
+        siblings: set[int] = set()
+        file = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+        with contextlib.suppress(OSError, ValueError):
+            for first, _, last in (part.partition("-") for part in file.read_text().split(",")):
+                siblings |= {*range(int(first), int(last or first) + 1)}
+        (shared if siblings & {*fastest} else fastest).append(core)
     return (*fastest, *shared)[:count]
 
 
@@ -149,28 +152,13 @@ def time_loop(core: int) -> int:
     """
     allowed = os.sched_getaffinity(0)
     try:
-        return _time_loop(core)
+        os.sched_setaffinity(0, {core})
+        start_ns = time.perf_counter_ns()
+        for _ in range(_PROBE_LOOPS):
+            pass
+        return time.perf_counter_ns() - start_ns
     finally:
         os.sched_setaffinity(0, allowed)
-
-
-def _time_loop(core: int) -> int:
-    os.sched_setaffinity(0, {core})
-    start_ns = time.perf_counter_ns()
-    for _ in range(_PROBE_LOOPS):
-        pass
-    return time.perf_counter_ns() - start_ns
-
-
-def _list_siblings(core: int) -> set[int]:
-    """Return the threads that share a core of the hardware with this one, such as 0,8 or 0-1."""
-    file = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-    try:
-        parts = [part.partition("-") for part in file.read_text().strip().split(",")]
-        ranges = (range(int(first), int(last or first) + 1) for first, _, last in parts)
-        return {sibling for each in ranges for sibling in each}
-    except (OSError, ValueError):
-        return set()
 
 
 def list_gpus() -> list[str]:

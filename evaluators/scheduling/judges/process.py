@@ -1,7 +1,5 @@
 """A judge process: it judges cases on one device with one evaluator, and holds no lake."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
