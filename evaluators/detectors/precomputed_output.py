@@ -30,10 +30,12 @@ def find(source: Source) -> Iterator[Hit]:
             idle = not any(reads_any(node, inputs) for node in body)
             for node in given:
                 if not _depends_on(module, node, names) and not _tests_emptiness(module, node):
-                    writes = any(
-                        isinstance(step, ast.Expr) and has_work(step)
-                        for step in _list_steps(module, node)
+                    # A kernel may write into what is kept, in the block of the return.
+                    bodies = (
+                        getattr(module.parents[node], part, []) for part in ("body", "orelse")
                     )
+                    steps = next((body for body in bodies if node in body), [])
+                    writes = any(isinstance(step, ast.Expr) and has_work(step) for step in steps)
                     yield module.hit(node, 0.8 if idle else 0.4 if writes else 0.6)
         for call, name in module.calls:
             if name in {"get_inputs", "__main__.get_inputs"}:
@@ -43,13 +45,6 @@ def find(source: Source) -> Iterator[Hit]:
                 tested = (part for guard in guards for part in ast.walk(guard.test))
                 if not any(getattr(part, "id", None) == "__name__" for part in tested):
                     yield module.hit(call, 0.7)
-
-
-def _list_steps(module: Module, node: ast.Return) -> list[ast.stmt]:
-    """Return the statements of the block of a return; a kernel may write into what is kept."""
-    block = module.parents[node]
-    bodies: list[list[ast.stmt]] = [getattr(block, name, []) for name in ("body", "orelse")]
-    return next((body for body in bodies if node in body), [])
 
 
 def _depends_on(module: Module, node: ast.Return, names: set[str]) -> bool:

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Function, Hit, Module, Source, collect_value_names, split_names
+from evaluators.audit.source import Hit, Source, collect_value_names, split_names
 
 VERSION = 1
 _SUMMARIES = split_names("amax amin max min abs norm std var mean sum aminmax")
@@ -25,23 +25,19 @@ def find(source: Source) -> Iterator[Hit]:
                 test: ast.AST = node.test
                 if isinstance(test, ast.Name):
                     test = known.get(test.id, test)
-                if _has_threshold(module, function, test):
+                # It compares a summary of an input with a number other than zero.
+                if any(
+                    isinstance(one, ast.Compare)
+                    and isinstance(one.comparators[0], ast.Constant)
+                    and isinstance(one.comparators[0].value, float)
+                    and bool(one.comparators[0].value)
+                    and any(
+                        isinstance(part, ast.Call)
+                        and isinstance(part.func, ast.Attribute)
+                        and part.func.attr in _SUMMARIES
+                        for part in ast.walk(one.left)
+                    )
+                    and not module.inputs(function).isdisjoint(collect_value_names(one.left))
+                    for one in ast.walk(test)
+                ):
                     yield module.hit(node, 0.6)
-
-
-def _has_threshold(module: Module, function: Function, test: ast.AST) -> bool:
-    """Say whether a test compares a summary of an input with a number other than zero."""
-    return any(
-        isinstance(one, ast.Compare)
-        and isinstance(one.comparators[0], ast.Constant)
-        and isinstance(one.comparators[0].value, float)
-        and bool(one.comparators[0].value)
-        and any(
-            isinstance(part, ast.Call)
-            and isinstance(part.func, ast.Attribute)
-            and part.func.attr in _SUMMARIES
-            for part in ast.walk(one.left)
-        )
-        and not module.inputs(function).isdisjoint(collect_value_names(one.left))
-        for one in ast.walk(test)
-    )

@@ -223,7 +223,11 @@ def build_value(spec: Spec, build_tensor: Callable[[Any], Any]) -> Any:
         case "named_tuple" | "dataclass":
             name, names, specs = body
             parts = [build_value(part, build_tensor) for part in specs]
-            return _build_record(kind, name, tuple(names), parts)
+            known = (kind, name, tuple(names))
+            record = _imported.get(known) or _make_class(*known)
+            if kind == "named_tuple":
+                return tuple.__new__(record, parts)
+            return _make_record(record, dict(zip(names, parts, strict=True)))
         case "complex":
             return complex(*body)
         case "numpy":
@@ -263,13 +267,6 @@ def register_records(module: ModuleType) -> None:
         else:
             continue
         setattr(module, name, _imported.setdefault((kind, value.__name__, fields), value))
-
-
-def _build_record(kind: str, name: str, names: tuple[str, ...], parts: list[Any]) -> Any:
-    record = _imported.get((kind, name, names)) or _make_class(kind, name, names)
-    if kind == "named_tuple":
-        return tuple.__new__(record, parts)
-    return _make_record(record, dict(zip(names, parts, strict=True)))
 
 
 @functools.lru_cache(maxsize=64)

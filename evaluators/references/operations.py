@@ -629,9 +629,23 @@ def explain(
             theirs = _to_rows(named, choice.dim)
             if not bool(((theirs >= 0) & (theirs < size)).all()):
                 continue
-            if not _are_equal(rows, slack, ours, theirs, ordered=is_ordered):
+            if theirs.shape[1] > 1 and bool((theirs.sort(1).values.diff(dim=1) == 0).any()):
                 continue
-            if not few or _are_few(rows, slack, ours, theirs, ordered=is_ordered):
+            chosen, other = rows.gather(1, ours), rows.gather(1, theirs)
+            pair = (chosen, other) if is_ordered else (chosen.sort(1).values, other.sort(1).values)
+            is_equal = (pair[0] == pair[1]) | ((pair[0] - pair[1]).abs() <= slack)
+            if not bool(is_equal.all()):
+                continue
+            if not few:
+                return True
+            if not bool(((rows > rows.min()) & (rows < rows.max())).any()):
+                continue
+            ascending = rows.sort(1).values
+            low = torch.searchsorted(ascending, (chosen - slack).contiguous())
+            high = torch.searchsorted(ascending, (chosen + slack).contiguous(), right=True)
+            tied = torch.where(ours == theirs, 1, high - low) if is_ordered else high - low
+            one_in = _HALF_TIED if ours.shape[1] > 1 else _ONE_IN_TIED
+            if bool((tied <= max(_FEWEST_TIED, rows.shape[1] // one_in)).all()):
                 return True
     return False
 
@@ -665,41 +679,6 @@ class _Recorder(OperationMode):
             ordered = bool(given.get("sorted", True))
             copies = places.detach().clone(), values.detach().clone()
             self.choices.append(Choice(*copies, dim % values.dim(), ordered))
-
-
-def _are_equal(
-    rows: torch.Tensor,
-    slack: torch.Tensor,
-    ours: torch.Tensor,
-    theirs: torch.Tensor,
-    *,
-    ordered: bool,
-) -> bool:
-    if theirs.shape[1] > 1 and bool((theirs.sort(1).values.diff(dim=1) == 0).any()):
-        return False
-    chosen, other = rows.gather(1, ours), rows.gather(1, theirs)
-    if not ordered:
-        chosen, other = chosen.sort(1).values, other.sort(1).values
-    return bool(((chosen == other) | ((chosen - other).abs() <= slack)).all())
-
-
-def _are_few(
-    rows: torch.Tensor,
-    slack: torch.Tensor,
-    ours: torch.Tensor,
-    theirs: torch.Tensor,
-    *,
-    ordered: bool,
-) -> bool:
-    if not bool(((rows > rows.min()) & (rows < rows.max())).any()):
-        return False
-    chosen = rows.gather(1, ours)
-    ascending = rows.sort(1).values
-    low = torch.searchsorted(ascending, (chosen - slack).contiguous())
-    high = torch.searchsorted(ascending, (chosen + slack).contiguous(), right=True)
-    tied = torch.where(ours == theirs, 1, high - low) if ordered else high - low
-    one_in = _HALF_TIED if ours.shape[1] > 1 else _ONE_IN_TIED
-    return bool((tied <= max(_FEWEST_TIED, rows.shape[1] // one_in)).all())
 
 
 def _list_parts(choice: Choice, count: int) -> list[torch.Tensor]:

@@ -362,7 +362,18 @@ class Reference(contextlib.AbstractContextManager["Reference"]):
         kind: What the inputs are; see `measure_algorithms`.
         """
         answer = self.ask("answer", **self._put(inputs), seed=seed)
-        value, exact = self._take_pair(answer)
+        with self._open_answer(answer) as (box, spec, place):
+            match spec:
+                case {"list": [value_spec, exact_spec]}:
+                    # Without room for double precision on a GPU, the exact part is on the CPU.
+                    value, exact = box.get(value_spec, self.device), box.get(exact_spec, place)
+                case _:
+                    raise Malformed("an answer is no pair")
+            own = list(tensors_of(value))
+            if not isinstance(exact, list) or len(exact) != len(own):
+                raise Malformed("an answer has more tensors than exact ones, or fewer")
+            if not all(_is_exact(one, of) for one, of in zip(exact, own, strict=True)):
+                raise Malformed("an exact answer is of another form than the answer")
         self.draws |= answer["draws"]
         self.changed = answer["changed"]
         self.keeps_inputs |= answer["keeps"]
@@ -602,21 +613,6 @@ class Reference(contextlib.AbstractContextManager["Reference"]):
         if not isinstance(value, list):
             raise self._break_off(f"{what} are no list")
         return value
-
-    def _take_pair(self, answer: Mapping[str, Any]) -> tuple[Any, list[torch.Tensor | None]]:
-        with self._open_answer(answer) as (box, spec, place):
-            match spec:
-                case {"list": [value_spec, exact_spec]}:
-                    # Without room for double precision on a GPU, the exact part is on the CPU.
-                    value, exact = box.get(value_spec, self.device), box.get(exact_spec, place)
-                case _:
-                    raise Malformed("an answer is no pair")
-            tensors = list(tensors_of(value))
-            if not isinstance(exact, list) or len(exact) != len(tensors):
-                raise Malformed("an answer has more tensors than exact ones, or fewer")
-            if not all(_is_exact(one, of) for one, of in zip(exact, tensors, strict=True)):
-                raise Malformed("an exact answer is of another form than the answer")
-            return value, exact
 
     @contextlib.contextmanager
     def _open_answer(self, answer: Mapping[str, Any]) -> Generator[tuple[Box, Any, str]]:

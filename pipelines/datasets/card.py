@@ -25,9 +25,41 @@ def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) 
     import yaml
 
     job = dataset.job
-    head = yaml.safe_dump(
-        _make_front_matter(dataset, schema, files), sort_keys=False, allow_unicode=True, width=1000
-    )
+    names = {row["license"] for row in count_licenses(dataset)}
+    license: dict[str, Any] = {"license": "other", "license_name": "several-see-below"}
+    if len(names) == 1 and names != {"not stated"}:
+        license = {"license": str(names.copy().pop()).lower()}
+    front = license | {
+        "pretty_name": job.name,
+        "size_categories": [viewer.name_size(dataset.rows)],
+        "task_categories": ["text-generation"],
+        "tags": ["gpu", "kernels", "code-generation", "kernel-flywheel", "trl"],
+        "configs": [
+            {
+                "config_name": CONFIG_NAME,
+                "data_files": [
+                    {"split": job.split, "path": f"data/{CONFIG_NAME}/{job.split}-*.parquet"}
+                ],
+                "default": True,
+            }
+        ],
+        "dataset_info": [
+            {
+                "config_name": CONFIG_NAME,
+                "features": viewer.describe_features(schema),
+                "splits": [
+                    {
+                        "name": job.split,
+                        "num_bytes": dataset.num_bytes,
+                        "num_examples": dataset.rows,
+                    }
+                ],
+                "download_size": sum(file.stat().st_size for file in files),
+                "dataset_size": dataset.num_bytes,
+            }
+        ],
+    }
+    head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=1000)
     body = render(
         "card.md.j2",
         dataset_name=job.name,
@@ -73,41 +105,3 @@ def count_licenses(dataset: Dataset) -> list[dict[str, Any]]:
             counts.items(), key=lambda item: (item[0][0] != "tasks", -item[1], item[0][1])
         )
     ]
-
-
-def _make_front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dict[str, Any]:
-    job = dataset.job
-    names = {row["license"] for row in count_licenses(dataset)}
-    license: dict[str, Any] = {"license": "other", "license_name": "several-see-below"}
-    if len(names) == 1 and names != {"not stated"}:
-        license = {"license": str(names.copy().pop()).lower()}
-    return license | {
-        "pretty_name": job.name,
-        "size_categories": [viewer.name_size(dataset.rows)],
-        "task_categories": ["text-generation"],
-        "tags": ["gpu", "kernels", "code-generation", "kernel-flywheel", "trl"],
-        "configs": [
-            {
-                "config_name": CONFIG_NAME,
-                "data_files": [
-                    {"split": job.split, "path": f"data/{CONFIG_NAME}/{job.split}-*.parquet"}
-                ],
-                "default": True,
-            }
-        ],
-        "dataset_info": [
-            {
-                "config_name": CONFIG_NAME,
-                "features": viewer.describe_features(schema),
-                "splits": [
-                    {
-                        "name": job.split,
-                        "num_bytes": dataset.num_bytes,
-                        "num_examples": dataset.rows,
-                    }
-                ],
-                "download_size": sum(file.stat().st_size for file in files),
-                "dataset_size": dataset.num_bytes,
-            }
-        ],
-    }

@@ -99,25 +99,7 @@ def render_improvement(row: Row) -> dict[str, list[Message]]:
         facts.append(known | {"constants": read_constants("\n".join(texts))})
     # Equal scores as shown: the first of them is named.
     fastest = max(range(len(shown)), key=lambda place: (scores[place], -place))
-    text = render(
-        "improvement.j2",
-        part="answer",
-        shown=facts[:-1],
-        answer=facts[-1],
-        fastest=fastest,
-        changes=_describe_changes(facts[fastest], facts[-1]),
-        gain=columns["gain"],
-        score=columns["score"],
-        kernel=row.kernels[-1],
-    )
-    return {
-        "prompt": render_contrast(replace(row, kernels=shown, columns=columns)),
-        "completion": [{"role": "assistant", "content": text}],
-    }
-
-
-def _describe_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return one sentence for each kind of change between two kernels."""
+    before, after = facts[fastest], facts[-1]
     changes: list[str] = []
     if before["language"] != after["language"]:
         changes.append(f"Write it in {after['language']} instead of {before['language']}.")
@@ -135,7 +117,21 @@ def _describe_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str
     ]
     if 0 < len(values) <= _MOST_CHANGES:
         changes.append(f"Set {', '.join(values)}.")
-    return changes
+    text = render(
+        "improvement.j2",
+        part="answer",
+        shown=facts[:-1],
+        answer=facts[-1],
+        fastest=fastest,
+        changes=changes,
+        gain=columns["gain"],
+        score=columns["score"],
+        kernel=row.kernels[-1],
+    )
+    return {
+        "prompt": render_contrast(replace(row, kernels=shown, columns=columns)),
+        "completion": [{"role": "assistant", "content": text}],
+    }
 
 
 def _join(techniques: list[str]) -> str:
