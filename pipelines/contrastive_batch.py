@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+import store
 from pipelines.contract import DrawOptions, Evidence, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_contrast
 from pipelines.selection.draws import draw, place
@@ -27,8 +28,6 @@ from store.errors import EmptyDataset
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import RenderableType
-
-    import store
 
 DATASET_TYPE = "prompt-only"
 TEMPLATE = "contrastive.j2"

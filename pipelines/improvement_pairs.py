@@ -10,14 +10,11 @@ upper bound of every exemplar's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import store
 from pipelines.contract import Improvements, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_improvement
 from pipelines.selection.answers import select_improvements
-
-if TYPE_CHECKING:
-    import store
 
 DATASET_TYPE = "prompt-completion"
 TEMPLATE = "improvement.j2"

@@ -7,9 +7,10 @@ workload.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pipelines
+import store
 from pipelines.contract import Baseline, Evidence, Message, Request, Row, Selection
 from pipelines.rendering import messages
 from pipelines.selection.rules import find_exclusions
@@ -17,9 +18,6 @@ from pipelines.selection.scores import LEAST_PUBLISHED_RATIO, find_device_kind, 
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
 from store.schema.clocks import Clock
-
-if TYPE_CHECKING:
-    import store
 
 DATASET_TYPE = "preference"
 TEMPLATE = messages.TEMPLATE

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pipelines
+import store
 from pipelines.contract import Message, Request, Row, Selection
 from pipelines.rendering.messages import render_answer
 from pipelines.selection.rules import find_exclusions
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
-
-if TYPE_CHECKING:
-    import store
 
 DATASET_TYPE = "prompt-completion"
 TEMPLATE = "repair.j2"

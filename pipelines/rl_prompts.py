@@ -6,14 +6,12 @@ The prompts are those of contrastive-batch without kernels, so the same parser r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pipelines
+import store
 from pipelines.contract import Message, Request, Row, Selection
 from pipelines.selection.tasks import select_questions
-
-if TYPE_CHECKING:
-    import store
 
 DATASET_TYPE = "prompt-only"
 TEMPLATE = "contrastive.j2"

@@ -7,17 +7,15 @@ and fine-tunes on what `--select successes` gives: correct kernels of that polic
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pipelines
+import store
 from pipelines.contract import Improvements, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_answer, render_improvement
 from pipelines.selection.answers import mix_improvements, select_answers
 from pipelines.selection.tasks import select_questions
 from store.commandline.members import AuthorOption
-
-if TYPE_CHECKING:
-    import store
 
 DATASET_TYPE = "prompt-only"
 TEMPLATE = "sft.j2"

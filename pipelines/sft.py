@@ -8,16 +8,14 @@ questions and answers have the form that rl-prompts later asks for in reinforcem
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pipelines
+import store
 from pipelines.contract import Evidence, Improvements, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_answer, render_improvement
 from pipelines.selection.answers import mix_improvements, select_answers
 from store.commandline.members import AuthorOption
-
-if TYPE_CHECKING:
-    import store
 
 DATASET_TYPE = "prompt-completion"
 TEMPLATE = "sft.j2"

@@ -12,16 +12,15 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
+
+import jinja2
 
 import store
 from evaluators.audit import detect, sweep
 from store.endpoint import AnswerFailed, Client, Keys, Unreadable
 from store.errors import EvaluatorError
 from store.ids import content_id, uuid7
-
-if TYPE_CHECKING:
-    import jinja2
 
 log = logging.getLogger(__name__)
 
@@ -312,8 +311,6 @@ def _read_text(body: Any) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    import jinja2
-
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         undefined=jinja2.StrictUndefined,

@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 import store
 from evaluators.audit import detect
@@ -18,10 +20,6 @@ from store.dossier.pages import choose_id
 from store.errors import FlywheelError
 from store.ids import content_id, uuid7
 from store.lake.host import name_user
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 REVIEW_FROM = 0.5
 """Confidence from which a person should review a finding; weaker ones are tags for queries."""

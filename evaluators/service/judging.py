@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import pyarrow as pa
+
 import store
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract
@@ -427,8 +429,6 @@ class Recorder:
     def _append_kernels(
         self, writer: store.Writer, new: Sequence[Row], updates: list[QueueUpdate]
     ) -> list[Row]:
-        import pyarrow as pa
-
         if not new:
             return []
         ids = pa.array(sorted({row["kernel_id"] for row in new}), pa.string())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import store
 from evaluators.scheduling.pool import Pair, Pool, Verdict
@@ -17,10 +17,8 @@ from store.bounds import QueryLimits
 from store.code.entry_points import choose_stored
 from store.errors import FlywheelError, ServerBusy, UnknownName
 from store.lake.location import Leases, Location
+from store.lake.reader import Lake
 from store.mcp.lake_tools import IssuedPrompt, LakeTools
-
-if TYPE_CHECKING:
-    from store.lake.reader import Lake
 
 SOURCE = "evaluators mcp"
 PATH = "kernel.py"

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import store
 from pipelines.contract import (
     DrawOptions,
     Evidence,
@@ -23,8 +24,6 @@ from store.errors import DatasetError, EmptyDataset
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    import store
 
 
 def select_answers(

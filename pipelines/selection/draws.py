@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import store
 from pipelines.contract import DrawOptions, Request
 from pipelines.selection.queries import Relation, Rows, keep, query, sql
 from store.errors import DatasetError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    import store
 
 _NARROWEST = 1e-9
 """Buckets are numbered from 0. Narrower ones could have numbers that are too large for SQL."""

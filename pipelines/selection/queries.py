@@ -20,8 +20,6 @@ from store.errors import UnknownName
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    import store
-
 
 _numbers = itertools.count()
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import store
 from pipelines.contract import Purpose, Request, Selection, Shapes
 from pipelines.selection.queries import Relation, keep, query, sql
 from store.errors import LeakageFound
-
-if TYPE_CHECKING:
-    import store
 
 
 @dataclass(frozen=True, kw_only=True)

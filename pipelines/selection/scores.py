@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import store
 from pipelines.contract import Baseline, Evidence, Request
 from pipelines.selection.queries import Relation, keep, query, sql
 from pipelines.selection.rules import find_exclusions
@@ -14,8 +15,6 @@ from store.schema.clocks import Clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    import store
 
 
 LEAST_PUBLISHED_RATIO = 1.2

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import store
 from pipelines.contract import Request, Selection
 from pipelines.selection.queries import query, sql
 from pipelines.selection.rules import find_exclusions
@@ -14,8 +15,6 @@ from store.errors import EmptyDataset
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    import store
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import store
 from pipelines.contract import Baseline, Evidence, Purpose, Request, Strategy
 from store.dossier.pages import find_task
 from store.errors import DatasetError, EmptyDataset
 from store.ids import messages_json
 from store.mcp.lake_tools import IssuedPrompt, LakeTools, Reply
-
-if TYPE_CHECKING:
-    import store
 
 READS_ONLY = True
 _PIPELINE = "contrastive-batch"
