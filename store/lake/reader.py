@@ -290,7 +290,7 @@ class Lake:
         missing = {*self._known} if "*" in wanted else wanted & {*self._known}
         if missing <= self._prepared_names:
             return
-        # A server that is lost during a transaction ends the process: DuckDB aborts in its rollback.
+        # Where a server is lost during a transaction, DuckDB aborts the process in its rollback.
         if not self._is_small or self._is_preparing or self.location.sees_every_host:
             self._create(missing)
             return
