@@ -46,4 +46,4 @@ SELECT
     round(any_value(seconds) FILTER (WHERE device = 'H100'), 2) AS h100_s
 FROM shown
 GROUP BY place, part
-ORDER BY place, h200_s DESC
+ORDER BY place, h200_s DESC, part
