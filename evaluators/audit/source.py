@@ -849,8 +849,7 @@ class Source:
 def parse_source(code: str, other_files: Sequence[Mapping[str, str]] | None) -> Source:
     """Parse a kernel's files; does not raise for any text.
 
-    Args:
-        other_files: Mappings of path and code.
+    other_files: Mappings of path and code.
     """
     source = Source([], [], [])
     _add_python(source, MAIN, code)

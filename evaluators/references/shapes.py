@@ -131,8 +131,7 @@ def try_shapes(
 ) -> Shapes:
     """Return the shapes that the user names, with a note on each that the reference refuses.
 
-    Args:
-        wanted: Names of the task's text and the values that replace theirs.
+    wanted: Names of the task's text and the values that replace theirs.
 
     Raises ReferenceFailed: as `draw_shapes`.
     """

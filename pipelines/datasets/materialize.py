@@ -323,8 +323,7 @@ def choose_mixture(job: Job, selection: Selection, share: float) -> Selection:
 def hash_rows(content: Any, table: pa.Table, digests: list[list[str]]) -> None:
     """Feed rows to a content hash.
 
-    Args:
-        digests: For each row, `prompt_id` of each column of messages, in order.
+    digests: For each row, `prompt_id` of each column of messages, in order.
     """
     plain = [
         field.name

@@ -25,9 +25,8 @@ def place(
     The kernels of one prompt differ: the interval of the ratio of any two of their scores excludes
     1 (placed.sql). Tasks without a kernel that may be shown get no prompt.
 
-    Args:
-        reference: Whether one kernel beside the reference is a contrast as well, if it differs from
-            it.
+    reference: Whether one kernel beside the reference is a contrast as well, if it differs from
+        it.
 
     Raises DatasetError: an option is out of its range.
     """

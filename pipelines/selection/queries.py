@@ -43,8 +43,7 @@ class Relation:
 def query(lake: store.Lake, sql: str, parameters: Parameters = None, **inputs: Rows) -> pa.Table:
     """Return the answer to SQL of our own files.
 
-    Args:
-        inputs: Rows that it reads, by the names that it uses for them.
+    inputs: Rows that it reads, by the names that it uses for them.
     """
     _bind(lake, inputs)
     return lake.run(sql, parameters).arrow()

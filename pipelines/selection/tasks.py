@@ -68,8 +68,7 @@ def select_tasks(lake: store.Lake, request: Request) -> Tasks:
 def select_questions(lake: store.Lake, request: Request, kind: str | None) -> Selection:
     """Return one row per task of the purpose.
 
-    Args:
-        kind: Hardware to ask for, cpu or cuda; None takes that of the lake's default device.
+    kind: Hardware to ask for, cpu or cuda; None takes that of the lake's default device.
 
     Raises EmptyDataset: no such task.
     """

@@ -130,9 +130,8 @@ class Policy(Protocol):
         A prompt may come several times, until it has n. It has fewer only if an attempt fails, or
         if sampling stops, which raises an exception at the end.
 
-        Args:
-            seeds: A seed for each prompt, used instead of the one in `sampling`. A policy that
-                draws prompts together may combine them.
+        seeds: A seed for each prompt, used instead of the one in `sampling`. A policy that
+            draws prompts together may combine them.
 
         Raises:
             BudgetReached: the budget is spent.
