@@ -49,8 +49,8 @@ if TYPE_CHECKING:
         render_task,
         template_hash,
     )
-    from pipelines.selection.draws import draw
     from pipelines.selection.queries import Relation, keep, query, sql
+    from pipelines.selection.scores import draw
     from pipelines.selection.tasks import Tasks, select_tasks
     from store.ids import messages_json, prompt_id
 

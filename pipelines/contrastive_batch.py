@@ -18,9 +18,15 @@ from typing import TYPE_CHECKING, Literal
 import store
 from pipelines.contract import DrawOptions, Evidence, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_contrast
-from pipelines.selection.draws import draw, place
 from pipelines.selection.queries import Relation, query, sql
-from pipelines.selection.scores import Scores, find_device_kind, find_scores, name_clock
+from pipelines.selection.scores import (
+    Scores,
+    draw,
+    find_device_kind,
+    find_scores,
+    name_clock,
+    place,
+)
 from pipelines.selection.tasks import select_tasks
 from store.dossier.pages import find_task
 from store.errors import EmptyDataset

@@ -15,10 +15,9 @@ from pipelines.contract import (
     Selection,
     copy_exemplar_options,
 )
-from pipelines.selection.draws import draw, place
 from pipelines.selection.queries import keep, query, sql
 from pipelines.selection.rules import find_exclusions
-from pipelines.selection.scores import find_device_kind, find_scores, name_clock
+from pipelines.selection.scores import draw, find_device_kind, find_scores, name_clock, place
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
 

@@ -246,7 +246,7 @@ def test_code_and_words_that_pipelines_share_belong_to_the_recipe(
     assert read_hash() == seen[0]
     for name, text, other in (
         ("pipelines/rendering/messages.py", '"""', '"""Other words. '),
-        ("pipelines/selection/draws.py", '"""', '"""Other draws. '),
+        ("pipelines/selection/scores.py", '"""', '"""Other draws. '),
         ("store/code/constants.py", '"""', '"""Other names. '),
         ("catalog.yaml", "words: PyTorch eager", "words: plain PyTorch"),
     ):

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines import contrastive_batch
 from pipelines.contract import Request
-from pipelines.selection.draws import draw, place
+from pipelines.selection.scores import draw, place
 
 DRAWS = 20_000
 WIDTH = 0.5
