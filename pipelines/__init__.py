@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         write_dataset,
     )
     from pipelines.datasets.stream import stream
-    from pipelines.rendering.templates import (
+    from pipelines.rendering.messages import (
         describe_sizes,
         fence,
         render,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from pipelines.contract import Request
-from pipelines.rendering.templates import template_hash
+from pipelines.rendering.messages import template_hash
 from pipelines.selection.queries import OURS, OWN
 from store import read_description
 from store.commandline import echo, members

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.rendering.templates import render
+from pipelines.rendering.messages import render
 from store.hub import viewer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import store
 from pipelines.contract import Message, Request
-from pipelines.rendering.templates import template_hash
+from pipelines.rendering.messages import template_hash
 from pipelines.selection.queries import sql_hash
 from store import list_views, read_view
 from store.errors import DatasetError

@@ -16,7 +16,7 @@ import store
 from pipelines.contract import Kernel, Message, Row, Selection, Task
 from pipelines.datasets import card
 from pipelines.datasets.job import Dataset, Job
-from pipelines.rendering.templates import template_hash
+from pipelines.rendering.messages import template_hash
 from pipelines.selection.queries import query, sql
 from pipelines.selection.rules import apply_rules
 from store import faults
