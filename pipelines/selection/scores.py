@@ -1,4 +1,4 @@
-"""Scored kernels of the requested tasks, by measured or published speedups, and draws of exemplars."""
+"""Scored kernels of the requested tasks, by measured or published speedups, and draws from them."""
 
 from __future__ import annotations
 
