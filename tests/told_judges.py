@@ -32,7 +32,7 @@ def use_told_judges() -> None:
         arch, toolchain = None, ""
 
         def __init__(
-            self, evaluator: str, device: str, config: Any, cores: Sequence[int] | None
+            self, evaluator: str, device: str, config: Any, *cores: Sequence[int] | None
         ) -> None:
             module = judging.contract.load(evaluator)
             self._evaluator, self._version = judging.contract.name_of(module), module.VERSION
