@@ -153,7 +153,7 @@ def silence_libraries() -> None:
 
     Raises FlywheelError if one of them is not installed.
     """
-    faults.require_packages("torch", "transformers", "trl")
+    faults.require_packages("transformers", "trl", "torch")
     # peft uses an older name of transformers.
     warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
     loading.hide_progress_bars()
