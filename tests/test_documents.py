@@ -71,7 +71,7 @@ class Command:
         words = self.words
         if words[0] in ("torchrun", "accelerate"):
             words = words[1 + max(words.index(one) for one in ("-m", "--module") if one in words) :]
-        if words[0] == "kf" and words[1:]:
+        if words[0] == "kf" and words[1:] and words[1] in VERBS:
             words = (*VERBS[words[1]][0].split(), *words[2:])
         return words if words[0] in ROOMS else ()
 
