@@ -15,7 +15,7 @@ import commands
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import store
@@ -401,6 +401,7 @@ def test_smoothed_rewards_keep_their_bounds_and_order(
     assert (np.diff(smoothed) >= 0).all()
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 9), st.floats(-1e3, 1e3)), max_size=30))
 def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     rewards: list[tuple[int, float]],
