@@ -148,10 +148,11 @@ def tell_speedups(rows: list[Row]) -> Told:
     first = rows[0]
     task = f" for {first['task']}" if first["task"] else ""
     status = first["status"] + (f" ({first['reason']})" if first["reason"] else "")
+    why = f": {first['ranks_nothing']}" if first["ranks_nothing"] else ""
     timed = [row for row in rows if row["speedup"] is not None]
     if not timed:
-        return f"{status} on {first['device']}{task}, without a quiet timing session.", ""
-    place = "not ranked"
+        return f"{status} on {first['device']}{task}, without a quiet timing session{why}.", ""
+    place = f"not ranked{why}"
     if first["rank"] is not None:
         place = f"rank {first['rank']} of {first['ranked']}"
     shapes = f" At other shapes, it is correct at {first['shapes']}." if first["shapes"] else ""
@@ -180,13 +181,14 @@ def tell_sessions(rows: list[Row]) -> Told:
     [(device, precision), shown], *_ = group_rows(rows, ["device", "precision"]).items()
     arms: list[charts.Interval] = []
     told: list[str] = []
+    unranked: list[str] = []
     # A GPU's own work first: that clock ranks where it was measured.
     for (clock,), mine in sorted(group_rows(shown, ["clock"]).items(), key=lambda one: one[0]):
         newest = [row for row in mine if row["session_id"] == mine[0]["session_id"]]
         newest.sort(key=lambda row: (row["arm"] != "kernel", row["arm"] != "eager", row["arm"]))
         reason = newest[0]["ranks_nothing"]
         disturbed = ", disturbed" if any(row["disturbed"] for row in newest) else ""
-        note = f", ranks nothing: {reason}" if reason else disturbed
+        note = ", ranks nothing" if reason else disturbed
         arms.append(charts.Interval(label=f"clock {clock}{note}"))
         arms += [
             charts.Interval(
@@ -202,9 +204,12 @@ def tell_sessions(rows: list[Row]) -> Told:
                 f"{format_value('ms', row['median_ms'])} ms ({row['arm']})" for row in newest[:2]
             ]
             told[-1] += f" by the clock {clock}"
+        if reason:
+            unranked.append(f" By the clock {clock} it ranks nothing: {reason}.")
     axis = charts.Axis(label="ms per call: samples and their median", scale="log")
     return (
-        f"A call takes {' against '.join(told)} on {device}, precision {precision}.",
+        f"A call takes {' against '.join(told)} on {device}, precision {precision}."
+        f"{''.join(unranked)}",
         charts.draw_intervals("sessions", arms, axis),
     )
 
