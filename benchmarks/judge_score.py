@@ -128,6 +128,7 @@ def score_sample(options: argparse.Namespace) -> int:
     else:
         stored = read_sample()
         names = [row["item"] for row in stored["rows"]]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     judging.judge_items(find_items(names), "cpu", options.out, options.processes)
     newest = tables.select_newest(judging.read_rows(options.out))
     rows = [row for row in newest if row["item"] in set(names)]
@@ -205,7 +206,7 @@ def main() -> None:
 
     sample = commands.add_parser("sample", help="judge the fixed sample of 200")
     sample.add_argument("--write", action="store_true", help="store the result")
-    sample.add_argument("--out", type=Path, default=Path("judge-score-sample.jsonl"))
+    sample.add_argument("--out", type=Path, default=Path("build/judge-score-sample.jsonl"))
     sample.add_argument("--processes", type=int, default=min(2, cores))
     sample.add_argument("--choose-from", type=Path, help="results.jsonl: choose a new sample")
 
