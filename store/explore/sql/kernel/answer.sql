@@ -58,7 +58,8 @@ reasons AS (
 SELECT
     judged.device, pooled.baseline, pooled.speedup, pooled.speedup_low, pooled.speedup_high,
     judged.verdict.status AS status, judged.verdict.reason AS reason, ranked."rank", ranked.ranked,
-    CASE WHEN ranked."rank" IS NULL THEN reasons.reason END AS ranks_nothing, shapes.shapes, pooled.kernel_ms, pooled.baseline_ms, pooled.clock, pooled."precision",
+    CASE WHEN ranked."rank" IS NULL THEN reasons.reason END AS ranks_nothing, shapes.shapes,
+    pooled.kernel_ms, pooled.baseline_ms, pooled.clock, pooled."precision",
     pooled.sessions, pooled.n AS samples, task_names.task, judged.task_id
 FROM judged
 LEFT JOIN pooled
