@@ -148,11 +148,10 @@ def tell_speedups(rows: list[Row]) -> Told:
     first = rows[0]
     task = f" for {first['task']}" if first["task"] else ""
     status = first["status"] + (f" ({first['reason']})" if first["reason"] else "")
-    why = f": {first['ranks_nothing']}" if first["ranks_nothing"] else ""
     timed = [row for row in rows if row["speedup"] is not None]
     if not timed:
-        return f"{status} on {first['device']}{task}, without a quiet timing session{why}.", ""
-    place = f"not ranked{why}"
+        return f"{status} on {first['device']}{task}, without a timing session that ranks.", ""
+    place = "not ranked (Timings says why)"
     if first["rank"] is not None:
         place = f"rank {first['rank']} of {first['ranked']}"
     shapes = f" At other shapes, it is correct at {first['shapes']}." if first["shapes"] else ""

@@ -1,9 +1,8 @@
 -- How fast it is
 -- The pooled speedup over each baseline at the clock and precision that rank there, with its 95 %
 -- interval. rank is the place among kernels of the task that are correct, equivalent and not
--- quarantined, by the lower end of the interval; a kernel without one ranks nowhere, and
--- ranks_nothing says why. shapes: at how many other shapes the kernel is correct, and its worst
--- speedup there.
+-- quarantined, by the lower end of the interval; a kernel without one ranks nowhere. shapes: at how
+-- many other shapes the kernel is correct, and its worst speedup there.
 -- Empty: No evaluator has judged this kernel yet. `evaluators run --kernel ID` judges it.
 WITH judged AS (
     SELECT
@@ -45,21 +44,11 @@ ranked AS (
         ON nonequivalent.kernel_id = pooled.kernel_id AND nonequivalent.task_id = pooled.task_id
     ANTI JOIN unheld ON unheld.kernel_id = pooled.kernel_id AND unheld.task_id = pooled.task_id
     ANTI JOIN weak_tasks ON weak_tasks.task_id = pooled.task_id
-),
-reasons AS (
-    SELECT sessions.task_id, sessions.device, arg_max(reason, measured_at) AS reason
-    FROM unranked_sessions AS sessions
-    SEMI JOIN places
-        ON places.task_id = sessions.task_id AND places.device = sessions.device
-            AND places.clock = sessions.clock
-    WHERE sessions.kernel_id = $kernel
-    GROUP BY sessions.task_id, sessions.device
 )
 SELECT
     judged.device, pooled.baseline, pooled.speedup, pooled.speedup_low, pooled.speedup_high,
     judged.verdict.status AS status, judged.verdict.reason AS reason, ranked."rank", ranked.ranked,
-    CASE WHEN ranked."rank" IS NULL THEN reasons.reason END AS ranks_nothing, shapes.shapes,
-    pooled.kernel_ms, pooled.baseline_ms, pooled.clock, pooled."precision",
+    shapes.shapes, pooled.kernel_ms, pooled.baseline_ms, pooled.clock, pooled."precision",
     pooled.sessions, pooled.n AS samples, task_names.task, judged.task_id
 FROM judged
 LEFT JOIN pooled
@@ -69,7 +58,6 @@ LEFT JOIN ranked
     ON ranked.kernel_id = $kernel AND ranked.task_id = judged.task_id
         AND ranked.device = judged.device AND ranked.baseline = pooled.baseline
         AND ranked.workload_id = pooled.workload_id
-LEFT JOIN reasons ON reasons.task_id = judged.task_id AND reasons.device = judged.device
 LEFT JOIN shapes
     ON shapes.kernel_id = $kernel AND shapes.task_id = judged.task_id
         AND shapes.device = judged.device
