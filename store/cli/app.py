@@ -523,7 +523,8 @@ def best(
     task
         List only this task: its name or id.
     device
-        Device model, such as H200 (default: the one that was measured last).
+        Device model, such as H200 (default: of those with a kernel that ranks, the one that was
+        measured last).
     baseline
         Baseline that the speedups are over.
     """

@@ -329,7 +329,8 @@ class Lake:
                 if name in self._included:
                     body = f"SELECT * FROM ({body}\n) WHERE false"
             with self.location.hold_inlined_rows():
-                self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
+                # An interrupt may end a preparation that is committed already.
+                self._connection.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {body}")
 
     def find_cached(self, name: str, *, make: bool = True) -> str | None:
         """Return SQL that reads a view from its cache, or None without one.

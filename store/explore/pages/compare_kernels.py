@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from store.explore.page import charts
 from store.explore.page.model import SQL, Page, Panel, Row, Told, View, list_two
 from store.explore.page.tables import format_value
@@ -20,7 +22,7 @@ async def build(view: View) -> Page:
             "Give the ids of two kernels or their first characters, or choose two rows of a table."
         )
         return Page(title="Compare two kernels", intro=intro, choices=choices, panels=[])
-    a, b = [await find_kernel(view, text or "") for text in given]
+    a, b = await asyncio.gather(*(find_kernel(view, text or "") for text in given))
     both = {"a": a, "b": b}
     pair = {"kernel": b, "other": a, "reference": None}
     return Page(
