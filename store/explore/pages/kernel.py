@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -39,17 +40,19 @@ _REFERENCE, _PARENT = "reference", "parent"
 
 async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
-    text = view.parts["kernel"]
-    kernel = await view.one("kernel/head", kernel=text) if _WHOLE_ID.fullmatch(text) else None
+    kernel_id = view.parts["kernel"]
+    if not _WHOLE_ID.fullmatch(kernel_id):
+        kernel_id = await find_kernel(view, kernel_id)
+    tab = view.choose_tab(*_TABS)
+    names = ["kernel/head", *(["kernel/parent"] if tab == "changes" else [])]
+    kernel, *parents = await asyncio.gather(*(view.one(name, kernel=kernel_id) for name in names))
     if kernel is None:
-        kernel = await view.one("kernel/head", kernel=await find_kernel(view, text))
+        await find_kernel(view, kernel_id)
     assert kernel is not None
-    kernel_id = str(kernel["kernel_id"])
     values: dict[str, Any] = {"kernel": kernel_id}
     choices: Sequence[Choice] = ()
-    tab = view.choose_tab(*_TABS)
     if tab == "changes":
-        choices, panels = await _build_changes(view, kernel)
+        choices, panels = await _build_changes(view, kernel, *parents)
     elif tab == "timings":
         choices = await list_choices(view, "device", "clock", "precision")
         timed = values | {one.name: view.choose(one) for one in choices}
@@ -118,10 +121,11 @@ async def find_kernel(view: View, text: str) -> str:
     )
 
 
-async def _build_changes(view: View, kernel: Row) -> tuple[Sequence[Choice], list[Panel]]:
+async def _build_changes(
+    view: View, kernel: Row, parent: Row | None
+) -> tuple[Sequence[Choice], list[Panel]]:
     """Return the diff against the parent, the reference, or the kernel in the address."""
     kernel_id = kernel["kernel_id"]
-    parent = await view.one("kernel/parent", kernel=kernel_id)
     usual = _REFERENCE if parent is None else _PARENT
     choice = Choice(
         name="against", label="Changes against (parent, reference or the id of a kernel)",
