@@ -84,7 +84,7 @@ _NEXT = {
 def summarize(
     name: str, device: str, tables: contract.Tables, spreads: Mapping[str, float]
 ) -> tuple[str, str, str]:
-    """Return the first line of a verdict in three parts, the second of which is the status.
+    """Return the first line of a verdict: what is before its status, the status, and the rest.
 
     It says whether the kernel is correct, how fast it is, on what, and whether it ranks.
     """

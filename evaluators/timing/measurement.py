@@ -544,9 +544,9 @@ class Block:
         self._has_gated = False
         self._is_behind_gate = False
         self._overwritten: list[str] | None = None
-        """Arms that copy their answers in bursts, once it is known."""
+        """Arms that copy their answers in bursts; None until `prepare_bursts` has looked."""
         self._most_calls: int | None = None
-        """Calls of a burst of which it is known."""
+        """Calls of the bursts in which it looked; later ones have no more."""
         self._checked_share = 0.0
 
     def begin(

@@ -104,9 +104,9 @@ def scale(a, b):
         ^
 AttributeError("module 'triton.language' has no attribute 'loadd'")"""
 GCC = """\
-c++ -MMD -MF main.o.d -c /root/.cache/flywheel/live/e9/main.cpp -o main.o
-/root/.cache/flywheel/live/e9/main.cpp: In function 'at::Tensor scale(at::Tensor)':
-/root/.cache/flywheel/live/e9/main.cpp:5:12: error: 'class at::Tensor' has no member 'unsqueze'
+c++ -MMD -MF main.o.d -c /home/you/.cache/flywheel/live/e9/main.cpp -o main.o
+/home/you/.cache/flywheel/live/e9/main.cpp: In function 'at::Tensor scale(at::Tensor)':
+/home/you/.cache/flywheel/live/e9/main.cpp:5:12: error: 'class at::Tensor' has no member 'unsqueze'
     5 |   return a.unsqueze(1);
       |            ^~~~~~~~
 ninja: build stopped: subcommand failed."""

@@ -1,4 +1,4 @@
-"""The `kf` command: the verbs of a day, each of which is a command of one of the four rooms.
+"""The `kf` command: the daily commands of the four rooms under one name.
 
 `kf check FILE` runs `evaluators check FILE`, with the same options, help and exit code. `kf` alone
 prints what the lake has and what to do next.

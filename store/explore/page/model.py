@@ -236,7 +236,7 @@ class View:
         self.may_decide = False
         """Whether the reader has given the token for decisions before."""
         self.last_seen: int | None = None
-        """Newest snapshot when the reader looked before, if a cookie says so."""
+        """The newest snapshot at the last visit, from a cookie; None without one."""
         self.path = path
         self.parts = parts
         self._reader = reader
