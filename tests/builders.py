@@ -162,6 +162,23 @@ def generation(
     } | columns
 
 
+def rollout_tokens(generation: Row, completion_ids: Sequence[int], **columns: Any) -> Row:
+    """Return the tokens of an attempt of a run."""
+    return {
+        "generation_id": generation["generation_id"], "run_id": generation["run_id"],
+        "step": generation.get("step"), "completion_ids": list(completion_ids),
+        "created_at": START,
+    } | columns
+
+
+def reward(generation: Row, raw: float, rule: str = "speed", **columns: Any) -> Row:
+    """Return the reward of an attempt of a run; of several terms, `rule` is the name of one."""
+    return {
+        "run_id": generation["run_id"], "generation_id": generation["generation_id"], "rule": rule,
+        "rule_version": 0, "step": generation.get("step"), "raw": raw, "created_at": START,
+    } | columns
+
+
 def device(name: str = "laptop", **columns: Any) -> Row:
     """Return a device."""
     return {
