@@ -23,12 +23,13 @@ from store import errors, faults, ids
 from store.exports import load_lazily
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Literal
 
     from store.bounds import QueryLimits
     from store.code import constant_answers, cuda_facts, languages, python_syntax
     from store.code.completion import ParsedCompletion, clean_text, parse_completion
-    from store.code.features import extract_features
+    from store.code.features import extract_features, extract_row_features
     from store.dossier.pages import find_kernel, find_task
     from store.hub import viewer
     from store.importers.reading.pieces import run_import
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
         read_statement,
         read_view,
     )
+    from store.rollouts.rows import RolloutOrigin, make_rollout_rows
+    from store.rollouts.run import Run
     from store.schema import catalog
     from store.writing.bundle import Bundle, conform
     from store.writing.writer import RunRecord, Writer, make_end, make_run, record_run
@@ -89,6 +92,56 @@ def writer(url: str | None = None, *, author: str) -> Writer:
     from store.writing.writer import Writer
 
     return Writer(Location.of(url), author)
+
+
+def run(
+    name: str,
+    *,
+    lake: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    rank: int | None = None,
+    policy: str | None = None,
+    license: str | None = None,
+    vocabulary: int | None = None,
+    on_error: Literal["raise", "warn"] = "raise",
+) -> Run:
+    """Begin a run that logs rollouts and metrics of any framework, or resume the one of this name.
+
+    >>> import store, tempfile
+    >>> url = tempfile.mkdtemp()
+    >>> with store.run("my run", lake=url, config={"lr": 1e-6}) as run:
+    ...     run.log_rollouts([{"prompt": "2 + 2?", "completion": "4", "reward": 1.0, "step": 0}])
+    ...     run.log({"loss": 0.5}, step=0)
+    >>> with store.open(url) as lake:
+    ...     lake.sql("SELECT step, completion FROM generations").rows()
+    [{'step': 0, 'completion': '4'}]
+
+    Args:
+        name: Name of the run in this lake.
+        lake: Folder or URL of the lake; None means FLYWHEEL_LAKE, else ./lake.
+        config: Options of the run. A run is resumed with those that it began with; None means
+            them.
+        rank: Number of this process; None means the variable RANK, else 0. Rank 0 stores how the
+            run ends.
+        policy: Name of the model that rollouts are of unless they name one; None means `name`.
+        license: License of rollouts that state none.
+        vocabulary: Number of token ids of the tokenizer, beyond which ids are refused.
+        on_error: Whether a rollout that breaks a rule, or a full disk, raises an error; with
+            "warn", the rollouts are kept aside, and the training goes on.
+    """
+    from store.lake.location import Location
+    from store.rollouts.run import Run
+
+    return Run(
+        name,
+        Location.of(lake),
+        config,
+        rank=rank,
+        policy=policy,
+        license=license,
+        vocabulary=vocabulary,
+        on_error=on_error,
+    )
 
 
 @functools.cache

@@ -13,6 +13,7 @@ FlywheelError                message and hint; the shell prints both and exits 1
 ├── ImportFailed             a source cannot be read
 ├── ExportRefused            an export would overwrite a file, or write none
 ├── RowsRejected             rows break a rule: table, rule, count, three examples (exit 3)
+├── RolloutRejected          a rollout breaks a rule: its number and the key (exit 3)
 ├── DatasetError             a dataset must not be written
 │   ├── EmptyDataset         no row is left for it
 │   └── LeakageFound         a task of the test split would reach a training row
@@ -124,6 +125,21 @@ class RowsRejected(FlywheelError):
 
     def __reduce__(self) -> tuple[type[RowsRejected], tuple[str, str, int, list[str]]]:
         return RowsRejected, (self.table, self.rule, self.count, self.examples)
+
+
+class RolloutRejected(FlywheelError):
+    """A rollout breaks a rule; no rollout of its call is stored."""
+
+    exit_code = 3
+
+    def __init__(self, number: int, key: str | None, why: str, hint: str | None = None) -> None:
+        super().__init__(f"rollout {number}: {'' if key is None else f'{key} '}{why}", hint)
+        self.number = number
+        self.key = key
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[RolloutRejected], tuple[int, str | None, str, str | None]]:
+        return RolloutRejected, (self.number, self.key, self.why, self.hint)
 
 
 class DatasetError(FlywheelError):

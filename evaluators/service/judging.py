@@ -31,7 +31,7 @@ from evaluators.scheduling.run import (
     open_builders,
     record_evaluation,
 )
-from evaluators.service.queue import Queue, QueueUpdate, Row, extract_row_features
+from evaluators.service.queue import Queue, QueueUpdate, Row
 from store.errors import DeviceUnavailable, HostUnfit, RowsRejected, SandboxFailed
 from store.ids import content_id
 from store.lake.location import Leases
@@ -454,7 +454,7 @@ class Recorder:
             tables = {
                 "policies": [{"policy_id": policy_id, "name": client, "kind": "script"}],
                 "kernels": [kernel],
-                "kernel_features": extract_row_features([kernel]),
+                "kernel_features": store.extract_row_features([kernel]),
                 "generations": [generation],
             }
             bundles[row["judgement_id"]] = store.Bundle(

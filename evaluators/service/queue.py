@@ -136,18 +136,6 @@ def _read_kernel(given: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-def extract_row_features(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of `kernel_features` of rows of `kernels`."""
-    import pyarrow as pa
-
-    schema = store.catalog.load().table("kernels").arrow_schema
-    names = ("kernel_id", "code", "path", "other_files")
-    columns = pa.schema([schema.field(name) for name in names])
-    rows = [{name: kernel.get(name) for name in names} for kernel in kernels]
-    texts = pa.Table.from_pylist(rows, schema=columns)
-    return store.extract_features(texts).to_pylist()
-
-
 def _read_path(given: Mapping[str, object], taken: Collection[str]) -> str:
     path = str(_read_text(given, "path", 200))
     if not _PLAIN_PATH.fullmatch(path) or path in taken:

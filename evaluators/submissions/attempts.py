@@ -12,7 +12,6 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import store
 from evaluators.scheduling.pool import Pair, Pool, Verdict
-from evaluators.service.queue import extract_row_features
 from store.bounds import QueryLimits
 from store.code.entry_points import choose_stored
 from store.errors import FlywheelError, ServerBusy, UnknownName
@@ -158,7 +157,7 @@ def make_rows(lake: Lake, run_id: str, submission: Submission) -> tuple[Attempt,
     return attempt, {
         "policies": [{"policy_id": policy_id, "name": policy_id, "kind": "model"}],
         "kernels": [kernel],
-        "kernel_features": extract_row_features([kernel]),
+        "kernel_features": store.extract_row_features([kernel]),
         "sessions": [session] if is_new else [],
         "prompts": prompts,
         "generations": [generation],

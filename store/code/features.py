@@ -220,6 +220,19 @@ def extract_features(kernels: pa.Table) -> pa.Table:
     return pa.concat_tables(batches) if batches else schema.empty_table()
 
 
+def extract_row_features(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of `kernel_features` of rows of `kernels`."""
+    import pyarrow as pa
+
+    from store.schema import catalog
+
+    schema = catalog.load().table("kernels").arrow_schema
+    names = ("kernel_id", "code", "path", "other_files")
+    columns = pa.schema([schema.field(name) for name in names])
+    rows = [{name: kernel.get(name) for name in names} for kernel in kernels]
+    return extract_features(pa.Table.from_pylist(rows, schema=columns)).to_pylist()
+
+
 def _build_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     names = {"kernel_id", "code", "path", "other_files"}.intersection(batch.schema.names)
     kernels: list[dict[str, Any]] = batch.select([*names]).to_pylist()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from evaluators.service.queue import extract_row_features
+import store
 from pipelines import Message, messages_json, prompt_id
 from store import ParsedCompletion, clean_text, parse_completion
 from store.ids import content_id, kernel_id, uuid7
@@ -150,7 +150,7 @@ def make_attempt_rows(
         "prompts": [prompt],
         "generations": generations,
         "kernels": list(kernels.values()),
-        "kernel_features": extract_row_features(list(kernels.values())),
+        "kernel_features": store.extract_row_features(list(kernels.values())),
         "analyses": analyses,
     }
 

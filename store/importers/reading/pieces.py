@@ -37,7 +37,6 @@ from store.foreign import text_files
 from store.foreign.text_files import Fields, clean, measure
 from store.ids import content_id
 from store.importers.reading import sources
-from store.schema import catalog
 from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
@@ -48,8 +47,6 @@ PIECE_BYTES = 16 << 20
 MAX_DOCUMENT_BYTES = 64 << 20
 """Largest JSON file that is parsed as a whole."""
 _MB = 1_000_000
-_TEXTS = ("kernel_id", "code", "path", "other_files")
-"""Columns of a kernel from which its features are read."""
 _GPU = re.compile(r"\b(?:(?:RTX|GTX|MI|A|B|GB|GH|H|L|P|T|V)(?: )?A?[0-9]+[A-Z]*(?: Ti)?)\b")
 SCORE = "combined_score"
 _PATHS = {
@@ -438,7 +435,6 @@ class BundleRows:
 
     def make_bundle(self, message: str, *, config: Any, what: str) -> Bundle:
         """Return all rows as a bundle, with the run and the features of the kernels."""
-        import pyarrow as pa
 
         run = store.make_run(
             kind="import",
@@ -451,11 +447,7 @@ class BundleRows:
         self.add("run_ends", (self.run_id,), store.make_end(self.run_id))
         tables: dict[str, Any] = {name: list(rows.values()) for name, rows in self.tables.items()}
         if "kernels" in tables:
-            columns = catalog.load().table("kernels").arrow_schema
-            schema = pa.schema([columns.field(name) for name in _TEXTS])
-            texts = [{name: row[name] for name in _TEXTS} for row in tables["kernels"]]
-            kernels = pa.Table.from_pylist(texts, schema=schema)
-            tables["kernel_features"] = store.extract_features(kernels)
+            tables["kernel_features"] = store.extract_row_features(tables["kernels"])
         return Bundle(bundle_id=self.run_id, message=message, tables=tables)
 
 

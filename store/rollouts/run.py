@@ -1,0 +1,390 @@
+"""A run of any framework: it logs rollouts and metrics, which are committed while it goes on.
+
+What is logged is checked and written to the spool durably, which takes milliseconds and no lock of
+the lake. A thread commits the spool every few seconds, so that readers see the run as it grows.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import math
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, cast
+
+import store
+from store.dossier.pages import read_task_names
+from store.errors import (
+    FlywheelError,
+    LakeUnreachable,
+    RolloutRejected,
+    RowsRejected,
+    UnknownName,
+    UsageError,
+    summarize_error,
+)
+from store.ids import content_id, uuid7
+from store.lake.attachment import connect
+from store.lake.location import Location
+from store.lake.sql_files import read_sql
+from store.rollouts.rows import (
+    Rollout,
+    RolloutOrigin,
+    make_rollout_id,
+    make_rollout_rows,
+    unwrap,
+)
+from store.schema import catalog
+from store.schema.row_checks import Stage
+from store.writing import spool, transaction
+from store.writing.bundle import Bundle, Rows
+from store.writing.writer import Writer, make_run, record_run
+
+log = logging.getLogger(__name__)
+
+OnError: TypeAlias = Literal["raise", "warn"]
+COMMIT_S = 5.0
+LEFT_OUT = "left-out"
+"""Folder in the spool with the rollouts that broke a rule."""
+_AUTHOR = "store.run"
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class Run:
+    """A run that logs rollouts and metrics; `store.run` creates it.
+
+    Use it as a context manager, or call `close`. It closes itself when the process exits.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        location: Location,
+        config: Mapping[str, Any] | None = None,
+        *,
+        rank: int | None = None,
+        policy: str | None = None,
+        license: str | None = None,
+        vocabulary: int | None = None,
+        on_error: OnError = "raise",
+    ) -> None:
+        self.name = name
+        self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+        self._on_error = on_error
+        self._one_logs, self._one_commits = threading.Lock(), threading.Lock()
+        self._is_closed = False
+        self._ends = threading.Event()
+        self._unspooled: list[Bundle] = []
+        """Bundles that could not be written to the spool."""
+        self._left_out: list[RolloutRejected] = []
+        self._warned: set[str] = set()
+        self._task_ids: dict[str, str | None] = {}
+        self._logged: set[str] = set()
+        """Attempts of this process that have an id of the caller."""
+        self._held = ExitStack()
+        try:
+            self._writer = self._held.enter_context(Writer(location, _AUTHOR))
+            self._begin(config)
+            self._spool = spool.Spool(location.spool, _AUTHOR)
+            self._held.callback(self._spool.close)
+            # A connection of its own, because the thread uses that of the writer.
+            connection = self._held.enter_context(connect(to=location, one_thread=True))
+            self._stage = Stage(connection, catalog.load())
+        except BaseException:
+            self._held.__exit__(*sys.exc_info())
+            raise
+        self.origin = RolloutOrigin(
+            run_id=self.run_id,
+            policy=policy or name,
+            license=license,
+            rank=self.rank,
+            vocabulary=vocabulary,
+            find_task=self._find_task,
+        )
+        """What `make_rollout_rows` needs to know of the run."""
+        self._thread = threading.Thread(target=self._commit, name=_AUTHOR, daemon=True)
+        # One process of a host commits what all of its processes log.
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            self._thread.start()
+        atexit.register(self._close_at_exit)
+
+    def _begin(self, config: Mapping[str, Any] | None) -> None:
+        """Store the run, or continue the stored one; hold the lease of this rank."""
+        with self._writer.reader() as lake:
+            self.run_id = content_id("run", lake.lake_id, self.name)
+        leases = self._held.enter_context(self._writer.location.open_leases())
+        if not leases.take([f"{self.run_id} {self.rank}"]):
+            raise FlywheelError(
+                f'another process logs to the run "{self.name}" as rank {self.rank}',
+                "Give each process a rank of its own by store.run(…, rank=…) or the variable RANK, "
+                "or give the run another name.",
+            )
+        stated = json.dumps(config or {}, sort_keys=True, default=_describe)
+        row = make_run(kind="training", name=self.name, config=stated, run_id=self.run_id)
+        # The rows of every rank refer to the run. The first rank stores it.
+        self._writer.append({"runs": [row]}, f"{self.name} begins")
+        self._lake = self._held.enter_context(self._writer.reader())
+        stored = self._lake.run(read_sql(__file__, "stored_run"), [self.run_id]).one()
+        assert stored is not None
+        if config is not None and (differences := _compare(str(stored["config"]), stated)):
+            raise FlywheelError(
+                f'the lake has a run "{self.name}" with another config: {differences}',
+                "Resume it with the config that it began with, or give this run another name.",
+            )
+        metrics = self._lake.run("SELECT name, step FROM metrics WHERE run_id = $1", [self.run_id])
+        self._metrics = {(str(one["name"]), int(one["step"])) for one in metrics.rows()}
+        self._next_step = max((step + 1 for _, step in self._metrics), default=0)
+        self._tasks = read_task_names(self._lake)
+        self._is_resumed = bool(stored["has_begun"])
+        if self.rank == 0:
+            message = f"{self.name} {'resumes' if self._is_resumed else 'begins'}"
+            record = record_run(self._writer, row, message, resumed=self._is_resumed)
+            self._held.enter_context(record)
+        else:
+            self._held.callback(self._writer.flush)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Commit what is logged, and store how the run ended."""
+        with self._one_logs:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        atexit.unregister(self._close_at_exit)
+        self._ends.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        try:
+            with self._held:
+                self._write([])
+                if error is not None:
+                    raise error
+        except FlywheelError as fault:
+            if error is None and self._on_error == "raise":
+                raise
+            if fault is not error:
+                log.warning("%s: %s", self.name, fault)
+        except BaseException as raised:
+            if raised is not error:
+                raise
+        if self._unspooled:
+            log.error("%s: %d appends could not be stored", self.name, len(self._unspooled))
+        if self._left_out:
+            log.warning(
+                "%s: %d rollouts broke a rule and are kept in %s. The first: %s",
+                *(self.name, len(self._left_out), self.left_out_file, self._left_out[0]),
+            )
+
+    def close(self) -> None:
+        """Commit what is logged, and store that the run has finished."""
+        self.__exit__(None, None, None)
+
+    def _close_at_exit(self) -> None:
+        error = getattr(sys, "last_value", None)
+        self.__exit__(None if error is None else type(error), error, None)
+
+    def log_rollouts(self, rollouts: Sequence[Rollout]) -> None:
+        """Store rollouts durably; readers see them after the next commit, seconds later.
+
+        They are mappings in the form that `store.rollouts.rows` describes. One with an `id` that
+        the run has is not stored again.
+
+        Raises:
+            RolloutRejected: one breaks a rule, and nothing is stored. With on_error="warn", it is
+                kept in `left_out_file` instead, and the others are stored.
+            LakeUnreachable: the disk is full, for example, and nothing is stored. With
+                on_error="warn", the rollouts wait in memory for the next call.
+        """
+        if isinstance(rollouts, Mapping):
+            raise UsageError("log_rollouts takes a list of rollouts", "Write log_rollouts([…]).")
+        with self._one_logs:
+            self._require_open()
+            named = {
+                number: make_rollout_id(self.run_id, one)
+                for number, one in enumerate(rollouts)
+                if isinstance(one, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance]
+                and one.get("id") is not None
+            }
+            stored = self._find_stored(list(named.values()))
+            fresh = [at for at in range(len(rollouts)) if named.get(at) not in stored]
+            refused: list[tuple[int, RolloutRejected]] = []
+            tables = make_rollout_rows(
+                self.origin,
+                [rollouts[at] for at in fresh],
+                lambda at, error: refused.append((fresh[at], error)),
+            )
+            refused = [
+                (at, RolloutRejected(at, error.key, error.why, error.hint)) for at, error in refused
+            ]
+            if refused and self._on_error == "raise":
+                raise refused[0][1]
+            if "kernels" in tables:
+                tables["kernel_features"] = store.extract_row_features(tables["kernels"])
+            if tables:
+                try:
+                    self._append(tables, f"{self.name}: {len(tables['generations'])} attempts")
+                except RowsRejected as error:
+                    if self._on_error == "raise":
+                        raise
+                    why = RolloutRejected(fresh[0], None, str(error))
+                    refused = [(at, why) for at in fresh]
+            self._logged |= {*named.values()}
+            if refused:
+                self._keep(rollouts, refused)
+
+    def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Store metrics durably; without a step, for the step after the last one.
+
+        Nested names are joined by dots. Only finite numbers are stored, and the first value of a
+        metric at a step stays. Metrics of another rank than 0 are named rank1/NAME.
+        """
+        with self._one_logs:
+            self._require_open()
+            step = self._next_step if step is None else int(unwrap(step))
+            rows: dict[tuple[str, int], dict[str, Any]] = {}
+            for label, given in _flatten(metrics):
+                name = label if self.rank == 0 else f"rank{self.rank}/{label}"
+                value = unwrap(given)
+                if not isinstance(value, bool | int | float) or not math.isfinite(value):
+                    said = f"{value!a:.40}, which is no finite number and is not stored"
+                    self._warn_once(f"{name} {type(value)}", f"step {step}: {name} is {said}")
+                elif (name, step) in self._metrics:
+                    self._warn_once(name, f"{name} of step {step} is stored; its first value stays")
+                else:
+                    rows[name, step] = {
+                        "run_id": self.run_id,
+                        "name": name,
+                        "step": step,
+                        "value": float(value),
+                    }
+            if rows:
+                self._append({"metrics": list(rows.values())}, f"{self.name}: step {step}")
+            self._metrics |= rows.keys()
+            self._next_step = max(self._next_step, step + 1)
+
+    def flush(self) -> int:
+        """Commit everything that is logged so far; return a snapshot that contains it."""
+        with self._one_commits:
+            return self._writer.flush()
+
+    @property
+    def left_out_file(self) -> Path:
+        """The file with the rollouts of this process that broke a rule, as lines of JSON."""
+        name = f"{self.run_id[:16]}-{self.rank}.jsonl"
+        return self._writer.location.spool / LEFT_OUT / name
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise FlywheelError(
+                f'the run "{self.name}" is closed', "Resume it: store.run with the same name."
+            )
+
+    def _append(self, tables: Mapping[str, Rows], message: str) -> None:
+        (rows,) = transaction.check_bundles(self._stage, [tables])
+        self._write([Bundle(bundle_id=uuid7(), message=message, author=_AUTHOR, tables=rows)])
+
+    def _write(self, bundles: list[Bundle]) -> None:
+        """Write bundles to the spool, with those that wait in memory."""
+        waiting = [*self._unspooled, *bundles]
+        if not waiting:
+            return
+        try:
+            self._spool.write(waiting)
+        except LakeUnreachable as error:
+            if self._on_error == "raise":
+                raise
+            self._unspooled = waiting
+            log.warning("%s: %d appends wait in memory: %s", self.name, len(waiting), error)
+        else:
+            self._unspooled = []
+
+    def _commit(self) -> None:
+        while not self._ends.wait(COMMIT_S):
+            if not spool.list_files(self._writer.location.spool):
+                continue
+            try:
+                self.flush()
+            except Exception as error:
+                # The next round or the end of the run commits it.
+                text = f"the commit waits: {summarize_error(error)}"
+                self._warn_once(text, text)
+
+    def _find_stored(self, rollout_ids: list[str]) -> set[str]:
+        """Return those of some attempts that the run has."""
+        stored = self._logged.intersection(rollout_ids)
+        if self._is_resumed and len(stored) < len(rollout_ids):
+            rows = self._lake.run(
+                "SELECT generation_id FROM generations "
+                "WHERE run_id = $1 AND generation_id IN (SELECT unnest($2))",
+                [self.run_id, rollout_ids],
+            )
+            stored |= {str(row["generation_id"]) for row in rows.rows()}
+        return stored
+
+    def _find_task(self, wanted: str) -> str | None:
+        """Return the id of a task by its id or name, or None."""
+        if wanted not in self._task_ids:
+            try:
+                self._task_ids[wanted] = str(self._tasks.find(wanted)["task_id"])
+            except UnknownName:
+                self._task_ids[wanted] = None
+        return self._task_ids[wanted]
+
+    def _keep(
+        self, rollouts: Sequence[Rollout], refused: list[tuple[int, RolloutRejected]]
+    ) -> None:
+        """Write rollouts that break a rule to a file, so that they can be corrected."""
+        self.left_out_file.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.left_out_file, "a", encoding="utf-8", errors="replace") as file:
+            for number, error in refused:
+                line = {"why": str(error), "rollout": rollouts[number]}
+                file.write(json.dumps(line, default=_describe) + "\n")
+        self._left_out += [error for _, error in refused]
+        self._warn_once("left out", f"left out: {refused[0][1]}")
+
+    def _warn_once(self, key: str, text: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            log.warning("%s: %s", self.name, text)
+
+
+def _flatten(metrics: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(cast("Mapping[str, Any]", value), f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def _describe(value: Any) -> Any:
+    """Return what JSON lacks as plain values, the same in each process."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, cast("set[Any]", value)))
+    return _ADDRESS.sub("", str(value))
+
+
+def _compare(stored: str, stated: str) -> str:
+    """Return what differs between two configurations, or nothing."""
+    before, now = json.loads(stored), json.loads(stated)
+    return ", ".join(
+        f"{key} is {json.dumps(now.get(key))[:60]} and was {json.dumps(before.get(key))[:60]}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    )

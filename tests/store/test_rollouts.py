@@ -1,0 +1,343 @@
+"""`store.run`: rollouts of any framework become rows, and nothing that was logged is lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import builders
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import store
+from store.errors import FlywheelError, RolloutRejected
+from store.rollouts.rows import RolloutOrigin, make_rollout_rows
+from store.writing import spool
+
+ORIGIN = RolloutOrigin(run_id="r", policy="p", vocabulary=50_000)
+CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+TALK = [
+    {"role": "assistant", "content": None, "reasoning_content": "adds", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c1", "content": "2"},
+    {"role": "assistant", "content": "It is 2."},
+]
+LOGGER = """
+import sys, store
+url, rank, count = sys.argv[1:]
+with store.run("r", lake=url, config={"seed": 1}, rank=int(rank)) as run:
+    for number in range(int(count)):
+        run.log_rollouts([{"id": f"{rank}-{number}-{i}", "completion_ids": [number] * 50,
+                           "reward": 1.0, "step": number} for i in range(4)])
+        if rank == "0":
+            run.log({"loss": number / 2}, step=number)
+        print(number, flush=True)
+"""
+
+
+def _ask(url: Path, query: str) -> list[dict[str, Any]]:
+    with store.open(str(url)) as lake:
+        return lake.sql(query).rows()
+
+
+def _start(url: Path, rank: int, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", LOGGER, str(url), str(rank), str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_rollout_is_rows_of_its_attempt_tokens_rewards_and_group(tmp_path: Path) -> None:
+    task, label = builders.task(), "level1/9"
+    with store.writer(str(tmp_path), author="tests") as writer:
+        writer.append({"tasks": [task]}, "a task")
+    tensor = np.array([-0.5, -0.25], np.float16)
+    with store.run("r", lake=str(tmp_path), config={"lr": 1e-6}, license="MIT") as run:
+        known, other = (
+            {
+                "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "2?"}],
+                "completion": "two",
+                "prompt_ids": [1, 2, 3],
+                "completion_ids": (4, 5),
+                "loss_mask": [1, 0],
+                "sampler_logprobs": tensor,
+                "old_logprobs": [-1, -2.5],
+                "advantage": [0.5, -0.5],
+                "reward": {"right": 1, "short": 0.25, "absent": None},
+                "task": name,
+                "group": 3,
+                "sample": 1,
+                "step": 7,
+                "policy": "model-a",
+                "policy_step": 6,
+                "micro_batch": 2,
+                "finish_reason": "stop",
+                "sampling": {"temperature": 1.0},
+                "tokenizer": "ab12",
+            }
+            for name in (task["task_id"], label)
+        )
+        run.log_rollouts([known, other])
+    (first, second) = _ask(
+        tmp_path,
+        "SELECT g.* EXCLUDE (created_at), t.* EXCLUDE (generation_id, run_id, step, created_at) "
+        "FROM generations AS g JOIN rollout_tokens AS t USING (generation_id) ORDER BY g.problem",
+    )
+    assert (first["problem"], first["task_id"]) == (label, None)
+    assert (second["problem"], second["task_id"]) == (None, task["task_id"])
+    stated = {
+        name: first[name] for name in ("policy_id", "step", "sample_index", "turn", "license")
+    }
+    assert stated == {
+        "policy_id": "model-a",
+        "step": 7,
+        "sample_index": 1,
+        "turn": 0,
+        "license": "MIT",
+    }
+    assert (first["completion"], first["completion_tokens"], first["kernel_id"]) == ("two", 2, None)
+    assert (first["prompt_ids"], first["completion_ids"]) == ([1, 2, 3], [4, 5])
+    assert (first["loss_mask"], first["sampler_logprobs"]) == ([True, False], [-0.5, -0.25])
+    assert (first["old_logprobs"], first["token_advantages"]) == ([-1.0, -2.5], [0.5, -0.5])
+    assert (first["ref_logprobs"], first["advantage"], first["micro_batch"]) == (None, None, 2)
+    assert first["group_id"] == second["group_id"]
+    rewards = _ask(tmp_path, "SELECT rule, raw, step FROM rewards GROUP BY ALL ORDER BY rule")
+    assert rewards == [
+        {"rule": "right", "raw": 1.0, "step": 7},
+        {"rule": "short", "raw": 0.25, "step": 7},
+    ]
+
+
+def test_messages_are_a_session_whose_attempts_are_its_turns(tmp_path: Path) -> None:
+    own = [
+        message | {"completion_ids": [at, at], "sampler_logprobs": [-1.0, -1.0]}
+        if message["role"] == "assistant"
+        else message
+        for at, message in enumerate(TALK)
+    ]
+    with store.run("r", lake=str(tmp_path)) as run:
+        whole = {"prompt": "1 + 1?", "completion": TALK, "completion_ids": [1, 2, 3], "id": "whole"}
+        run.log_rollouts([whole, {"completion": own, "reward": 1.0, "id": "turns"}])
+    steps = _ask(
+        tmp_path,
+        "SELECT name, session_steps.step, role, reasoning, generation_id, turn, "
+        "trajectory_id = session_id AS is_same, completion_ids FROM session_steps "
+        "JOIN sessions USING (session_id) LEFT JOIN generations USING (generation_id) "
+        "LEFT JOIN rollout_tokens USING (generation_id) "
+        "ORDER BY name, session_steps.step",
+    )
+    seen = [(row["name"], row["role"], row["turn"], row["completion_ids"]) for row in steps]
+    assert seen == [
+        ("turns", "assistant", 0, [0, 0]),
+        ("turns", "assistant", 1, [2, 2]),
+        ("whole", "user", None, None),
+        ("whole", "assistant", 0, [1, 2, 3]),
+        ("whole", "assistant", 0, [1, 2, 3]),
+    ]
+    assert all(row["is_same"] in (True, None) for row in steps)
+    (rewarded,) = _ask(tmp_path, "SELECT turn FROM rewards JOIN generations USING (generation_id)")
+    assert rewarded == {"turn": 1}
+    calls = _ask(tmp_path, "SELECT tool, arguments, result FROM tool_calls")
+    assert calls == [{"tool": "add", "arguments": '{"a": 1}', "result": "2"}] * 2
+
+
+_LOGPROB = st.floats(-100, 0, width=32)
+
+
+def test_every_token_comes_back_bit_by_bit(tmp_path: Path) -> None:
+    numbers = itertools.count()
+
+    @settings(deadline=None, max_examples=10)
+    @given(st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.booleans(), _LOGPROB))))
+    def compare(answers: list[list[tuple[int, bool, float]]]) -> None:
+        step = next(numbers)
+        rollouts = [
+            {
+                "id": f"{step} {at}",
+                "step": step,
+                "completion_ids": [token for token, _, _ in answer],
+                "loss_mask": [mask for _, mask, _ in answer],
+                "sampler_logprobs": [logprob for _, _, logprob in answer],
+            }
+            for at, answer in enumerate(answers)
+        ]
+        run.log_rollouts(rollouts)
+        run.log_rollouts(rollouts)
+        run.flush()
+        names = ("completion_ids", "loss_mask", "sampler_logprobs")
+        rows = _ask(tmp_path, f"SELECT {', '.join(names)} FROM rollout_tokens WHERE step = {step}")
+        expected = [{name: one[name] for name in names} for one in rollouts]
+        assert sorted(map(repr, rows)) == sorted(map(repr, expected))
+
+    with store.run("r", lake=str(tmp_path)) as run:
+        compare()
+
+
+@pytest.mark.parametrize(
+    ("rollout", "said"),
+    [
+        (
+            {"completion_ids": [1, 2], "loss_mask": [1]},
+            "loss_mask has 1 values, and completion_ids",
+        ),
+        ({"completion_ids": [1], "advantage": [1.0, 2.0]}, "advantage has 2 values"),
+        ({"sampler_logprobs": [-1.0, float("nan")]}, r"sampler_logprobs\[1\] is nan, not a finite"),
+        ({"ref_logprobs": [-float("inf")]}, r"ref_logprobs\[0\] is -inf, not a finite"),
+        ({"old_logprobs": [-1.0, 0.5]}, r"old_logprobs\[1\] is 0.5, not a log-probability"),
+        ({"completion_ids": [1, 50_000]}, r"completion_ids\[1\] is 50000, beyond the vocabulary"),
+        ({"prompt_ids": [2**31]}, r"prompt_ids\[0\] is 2147483648, beyond what"),
+        ({"prompt_ids": [-1]}, r"prompt_ids\[0\] is -1, beyond what"),
+        ({"prompt_ids": [2**70]}, r"prompt_ids"),
+        ({"completion_ids": [1.5]}, "completion_ids has values like 1.5, not token ids"),
+        ({"completion_ids": [[1], [2]]}, "completion_ids has 2 dimensions, not one"),
+        ({"completion_ids": [[1], [2, 3]]}, "completion_ids is not a list of numbers"),
+        ({"completion_ids": "abc"}, "completion_ids has 0 dimensions, not one"),
+        ({"completion_ids": ["a"]}, "completion_ids has values like 'a', not token ids"),
+        ({"loss_mask": [0, 2]}, r"loss_mask\[1\] is 2, not 0 or 1"),
+        ({"token_ends": [3, 2]}, r"token_ends\[1\] is 2, before the end of an earlier token"),
+        ({"reward": float("nan")}, "reward is nan, not a finite number"),
+        ({"reward": {"right": "yes"}}, r"reward\['right'\] is 'yes', not a finite number"),
+        ({"advantage": "much"}, "advantage has 0 dimensions"),
+        ({"step": -1}, "step is -1, not a whole number from 0"),
+        ({"step": True}, "step is True, not a whole number from 0"),
+        ({"prompt": 3}, "prompt is int, no text and no list of messages"),
+        ({"completion": [{"role": "robot", "content": "x"}]}, r"completion\[0\] role is 'robot'"),
+        ({"completion": [{"role": ["user"], "content": "x"}]}, r"completion\[0\] role is \['user"),
+        ({"completion": ["x"]}, r"completion\[0\] is no dict"),
+        (
+            {"completion": [{"role": "assistant", "tool_calls": ["x"]}]},
+            "completion a tool call is str",
+        ),
+        ({"policy": 1.5}, "policy is float, not a text"),
+        ({"sampling": {1, 2}, "sample": "x"}, "sample is 'x', not a whole number"),
+        ({"completions": "x"}, 'no key of a rollout "completions"\nDid you mean "completion"'),
+        ("text", "it is str, not a dict"),
+    ],
+)
+def test_an_error_names_the_rollout_and_the_key(rollout: Any, said: str) -> None:
+    with pytest.raises(RolloutRejected, match=f"^rollout 1: {said}"):
+        make_rollout_rows(ORIGIN, [{"completion": "good"}, rollout])
+
+
+def test_nothing_of_a_call_is_stored_if_a_rollout_breaks_a_rule_unless_told_to_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = {"completion": "bad", "sampler_logprobs": np.array([np.nan])}
+    with store.run("r", lake=str(tmp_path)) as run, pytest.raises(RolloutRejected):
+        run.log_rollouts([{"completion": "good"}, bad])
+    assert not _ask(tmp_path, "FROM generations")
+    with (
+        caplog.at_level(logging.WARNING),
+        store.run("r", lake=str(tmp_path), on_error="warn") as run,
+    ):
+        run.log_rollouts([{"completion": "good"}, bad])
+    (kept,) = map(json.loads, run.left_out_file.read_text().splitlines())
+    assert kept["why"] == "rollout 1: sampler_logprobs[0] is nan, not a finite number"
+    assert kept["rollout"]["completion"] == "bad"
+    assert f"1 rollouts broke a rule and are kept in {run.left_out_file}" in caplog.text
+    assert [row["completion"] for row in _ask(tmp_path, "FROM generations")] == ["good"]
+
+
+def test_a_name_resumes_its_run_and_its_config_must_be_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with store.run("r", lake=str(tmp_path), config={"lr": 0.1, "model": Path("m")}) as run:
+        run.log({"loss": 1.0, "eval": {"right": 0.5}}, step=3)
+        run.log({"loss": 0.5, "text": "x", "worst": float("inf")})
+        with pytest.raises(FlywheelError, match=r"another process logs to the run .* as rank 0"):
+            store.run("r", lake=str(tmp_path), config={"lr": 0.1})
+    with pytest.raises(FlywheelError, match=r"another config: lr is 0\.2 and was 0\.1, model"):
+        store.run("r", lake=str(tmp_path), config={"lr": 0.2})
+    with store.run("r", lake=str(tmp_path), config={"model": Path("m"), "lr": 0.1}) as run:
+        run.log({"loss": 9.0}, step=4)
+        run.log({"loss": 0.25})
+    assert "loss of step 4 is stored; its first value stays" in caplog.text
+    metrics = _ask(tmp_path, "SELECT name, step, value FROM metrics ORDER BY name, step")
+    assert [tuple(row.values()) for row in metrics] == [
+        ("eval.right", 3, 0.5), ("loss", 3, 1.0), ("loss", 4, 0.5), ("loss", 5, 0.25)
+    ]  # fmt: skip
+    ends = _ask(tmp_path, "SELECT outcome FROM run_ends ORDER BY number")
+    assert [row["outcome"] for row in ends] == ["finished", "resumed", "finished"]
+    with pytest.raises(FlywheelError, match="is closed"):
+        run.log({"loss": 1.0})
+
+
+def test_a_full_disk_loses_nothing_and_the_training_goes_on_if_told_to(tmp_path: Path) -> None:
+    program = """
+import resource, store, sys
+with store.run("r", lake=sys.argv[1], on_error=sys.argv[2]) as run:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        run.log_rollouts([{"completion": "x" * 2000}])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    run.log({"loss": 1.0})
+"""
+    outcomes = [
+        subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path), on_error],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for on_error in ("raise", "warn")
+    ]
+    assert [one.returncode for one in outcomes] == [1, 0]
+    assert "Nothing is stored" in outcomes[0].stderr
+    assert "1 appends wait in memory" in outcomes[1].stderr
+    assert len(_ask(tmp_path, "FROM generations")) == 1
+    assert [row["outcome"] for row in _ask(tmp_path, "FROM run_ends ORDER BY number")][
+        -1
+    ] == "finished"
+
+
+def test_several_ranks_log_at_once_and_a_kill_loses_nothing_that_was_logged(tmp_path: Path) -> None:
+    ranks = [_start(tmp_path, rank, 1_000_000 if rank == 1 else 10) for rank in range(3)]
+    printed = ranks[1].stdout
+    assert printed is not None
+    logged = 0
+    while logged < 10:
+        logged = int(printed.readline())
+    os.kill(ranks[1].pid, signal.SIGKILL)
+    rest = printed.read().split()
+    logged = int(rest[-1]) if rest else logged
+    for rank in (0, 2):
+        _, errors = ranks[rank].communicate(timeout=300)
+        assert ranks[rank].returncode == 0, errors
+    ranks[1].communicate()
+    with store.run("r", lake=str(tmp_path), config={"seed": 1}, rank=1) as run:
+        # Repeat what the killed process may have logged.
+        run.log_rollouts(
+            [
+                {"id": f"1-0-{i}", "completion_ids": [0] * 50, "reward": 1.0, "step": 0}
+                for i in range(4)
+            ]
+        )
+    counts = _ask(
+        tmp_path,
+        'SELECT "rank", count(DISTINCT step) AS steps, max(step) AS last, count(*) AS rows, '
+        "count(DISTINCT generation_id) AS ids FROM rollout_tokens GROUP BY ALL ORDER BY ALL",
+    )
+    assert [row["rows"] == row["ids"] == 4 * row["steps"] for row in counts] == [True] * 3
+    assert counts[0]["steps"] == counts[2]["steps"] == 10
+    assert counts[1]["steps"] == counts[1]["last"] + 1 >= logged + 1
+    assert not spool.list_files(tmp_path / "spool")
+    assert not spool.locate_folder(tmp_path / "spool").exists()
+    assert len(_ask(tmp_path, "FROM metrics")) == 10
+
+
+def test_importing_the_store_loads_neither_torch_nor_duckdb() -> None:
+    program = (
+        "import store, sys; print([m for m in ('torch', 'duckdb', 'pyarrow') if m in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"
