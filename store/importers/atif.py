@@ -9,7 +9,7 @@ are sessions of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,12 @@ from typing import Any
 
 import store
 from store.errors import ImportFailed
+from store.foreign.atif import EXTRA, OF_CALL, OF_SESSION, OF_STEP, ROLES, VERSIONS
 from store.foreign.text_files import NOTHING_STORED, Fields
 from store.importers.reading import pieces, sources
 from store.importers.reading.sessions import SessionOrigin, SessionRows, read_content
 
 NAME = "atif"
-VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(2, 9))
-_ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,33 +82,33 @@ def _read_trajectory(
         "completion_tokens": total.values.get("total_completion_tokens"),
         "cost_usd": total.number("total_cost_usd"),
         "started_at": steps[0].values.get("timestamp") if steps else None,
-    }
+    } | _read_extra(document, OF_SESSION)
     number = 0
     for step in steps:
         if step.flag("is_copied_context"):
             continue
         source = step.text("source")
-        if source not in _ROLES:
-            raise step.refuse("source", " or ".join(_ROLES))
+        if source not in ROLES:
+            raise step.refuse("source", " or ".join(ROLES))
         metrics = step.inner("metrics")
         calls: dict[str, dict[str, Any]] = {}
         for call in step.list("tool_calls"):
             calls[call.require_text("tool_call_id")] = {
                 "tool": call.text("function_name"),
                 "arguments": call.values.get("arguments"),
-            }
+            } | _read_extra(call, OF_CALL)
         loose: list[dict[str, Any]] = []
         for result in step.inner("observation").list("results"):
             text = read_content(result.values.get("content"))
             call = calls.get(result.text("source_call_id") or "")
             if call is None:
-                loose.append({"tool": "observation", "result": text})
+                loose.append({"tool": "observation", "result": text} | _read_extra(result, OF_CALL))
             else:
                 call["result"] = text
         values: dict[str, Any] = {
             "session": about,
             "step": number,
-            "role": _ROLES[source],
+            "role": ROLES[source],
             "content": read_content(step.values.get("message")),
             "reasoning": step.values.get("reasoning_content"),
             "model": step.text("model_name"),
@@ -117,9 +116,16 @@ def _read_trajectory(
             "prompt_tokens": metrics.values.get("prompt_tokens"),
             "completion_tokens": metrics.values.get("completion_tokens"),
             "calls": [*calls.values(), *loose],
-        }
+        } | _read_extra(step, OF_STEP)
         yield type(step)(values=values, where=step.where)
         number += 1
     for inner in document.list("subagent_trajectories"):
         identity = f"{name}/{inner.require_text('trajectory_id')}"
-        yield from _read_trajectory(inner, identity, name, problem)
+        kept = _read_extra(inner, ("name",)).get("name", identity)
+        yield from _read_trajectory(inner, kept, name, problem)
+
+
+def _read_extra(part: Fields, names: Sequence[str]) -> dict[str, Any]:
+    """Return what `store export atif` has kept in a part of a trajectory."""
+    kept = part.inner("extra").inner(EXTRA).values
+    return {name: kept[name] for name in names if name in kept}

@@ -235,13 +235,13 @@ def show_messages(rows: Sequence[Row]) -> list[Message]:
     shown: list[Message] = []
     for row in rows:
         if row.get("messages"):
-            shown += [cut_message(role, text) for role, text in _read(row["messages"])]
+            shown += [cut_message(role, text) for role, text in read_messages(row["messages"])]
         if row.get("body"):
             shown.append(cut_message("answer", row["body"]))
     return shown
 
 
-def _read(messages: str) -> list[tuple[str, str]]:
+def read_messages(messages: str) -> list[tuple[str, str]]:
     """Return role and text of each message; a text that is no list of messages is one message."""
     try:
         read: Any = json.loads(messages)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.commandline.members import AuthorOption
 from store.commandline.outputs import write_folder
+from store.dossier.pages import MOST_IDS, choose_id
 from store.errors import ExportRefused, UnknownName
 from store.lake.sql_files import read_sql
 from store.schema.sql_text import quote_names
@@ -71,6 +72,23 @@ def stream_tables(lake: Lake, config: Tables) -> Iterator[tuple[str, pa.RecordBa
             shown, order = quote_names(tuple(kept)), f" ORDER BY {quote_names(table.key)}"
         if lake.run(f"SELECT 1 AS one FROM {name} LIMIT 1").one() is not None:
             yield name, lake.run(f"SELECT {shown} FROM {name}{order}").reader(BATCH_ROWS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRun:
+    """Options of exporters that write what runs have sampled."""
+
+    run: str | None = None
+    """Write the rows of this run alone: its name, or the first characters of its id."""
+
+
+def find_run(lake: Lake, wanted: str | None) -> str | None:
+    """Return the id of the run that an option names, or None for every run; raises UnknownName."""
+    if wanted is None:
+        return None
+    rows = lake.run(read_sql(__file__, "runs"), {"wanted": wanted, "most": MOST_IDS}).rows()
+    hint = '`store query "SELECT run_id, kind, name FROM runs"` lists runs.'
+    return choose_id("run", wanted, [row["run_id"] for row in rows], hint)
 
 
 @dataclass(frozen=True, kw_only=True)
