@@ -66,7 +66,6 @@ ELSEWHERE = {
     "store import": "its members write as `store import kernels` does",
     "store import detect": "names the format of a path",
     "store export": "its members are listed",
-    "store export atif": "needs agent sessions; it reads and writes as `store export jsonl` does",
     "pipelines list": "needs no lake",
     "pipelines show": "needs no lake",
     "evaluators list": "needs no lake",
