@@ -223,8 +223,8 @@ def test_each_verb_of_kf_is_a_command_of_a_room() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["best", "--help"], "Usage: store best "),
-        (["--lake", "nowhere", "train", "sft", "--help"], "Usage: trainers run sft "),
+        (["best", "--help"], "Usage: kf best "),
+        (["--lake", "nowhere", "train", "sft", "--help"], "Usage: kf train sft "),
         (["--help"], "Usage: kf COMMAND"),
     ],
 )
@@ -247,10 +247,10 @@ def test_kf_alone_prints_the_state_of_the_lake_and_a_command_that_works(tmp_path
     url = str(tmp_path / "lake")
     missing = command_processes.run(["kf"], cwd=tmp_path)
     assert (missing.returncode, missing.stdout) == (1, "")
-    assert "`store import starter`" in missing.stderr
+    assert "`kf import starter`" in missing.stderr
     store.writer(url, author="tests").close()
     empty = command_processes.run(["kf", "--lake", url], cwd=tmp_path)
-    assert empty.stdout.splitlines()[-1].startswith("next      `store import starter`")
+    assert empty.stdout.splitlines()[-1].startswith("next      `kf import starter`")
     copy_starter_lake(tmp_path / "full")
     full = command_processes.run(["kf", "--lake", str(tmp_path / "full")], cwd=tmp_path)
     lines = full.stdout.splitlines()

@@ -286,8 +286,8 @@ def run(
 def check(
     file: Path,
     /,
-    *,
     task: str,
+    *,
     entry_point: str | None = None,
     workload: str | None = None,
     evaluator: _EvaluatorName = contract.DEFAULT,
@@ -300,7 +300,7 @@ def check(
     """Judge one of your own files; store nothing. Exits with 0 only if the kernel is correct.
 
     Examples:
-      evaluators check my_kernel.py --task temperature_softmax
+      evaluators check my_kernel.py temperature_softmax
       evaluators check my_kernel.py --task my_task.py --on cpu
       evaluators check my_kernel.py --task starter/diag_matmul --format json
       evaluators check my_kernel.py --task my_task.py --entry-point softmax
@@ -335,6 +335,8 @@ def check(
     place = placement.choose_place(device)
     task_text = read_task(task, common.lake)
     kernel = read_kernel(file, entry_point, task_text)
+    if watch:
+        echo.print_note(f"judging {quote_name(file.name)} now and after each save, until Ctrl-C")
     with contextlib.ExitStack() as stack:
         with echo.show_step("starting the judge", quiet=common.quiet):
             judge = stack.enter_context(JudgeProcess(evaluator, place.device, config, place.cores))
@@ -478,8 +480,8 @@ def _watch(file: Path, read: Callable[[], KernelText], judge: Callable[[KernelTe
 def add(
     file: Path,
     /,
-    *,
     task: str,
+    *,
     entry_point: str | None = None,
     author: AuthorOption = "local",
     evaluator: _EvaluatorName = contract.DEFAULT,

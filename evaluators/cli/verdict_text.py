@@ -22,6 +22,7 @@ from evaluators.timing.surprising_wins import (
     ranks_nothing,
     select_ranking_rows,
 )
+from store.commandline import echo
 from store.commandline.escape import escape_lines, escape_terminal, fold, quote_name
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _THAN_EAGER = {
 }
 _EXCUSED = "beyond the judge's own tolerance"
 """How the line of the log begins that a kernel with the flag accepted_by_task has."""
+_OTHER_RATIO = math.log(1.02)
+"""How far a speedup is from the ratio of two printed times before a note says what it is."""
 _LOG_LINES = 20
 _WIDTH = 80
 _FRAME = re.compile(r'  File "(.*)", line (\d+)(?:, in (.*))?')
@@ -53,6 +56,7 @@ _LEFT_OUT = (
 )
 _COMPILER_ERROR = re.compile(r"(/[^:(]*)[:(](\d+)(?::\d+:|\):) (?:fatal )?(error.*)")
 _TRITON = re.compile(r"[\w.]*CompilationError: at (\d+):\d+:")
+_OTHER_ARGUMENTS = re.compile(r"__init__\(\) (?:takes|missing|got)|ModelNew\(\) takes no arg")
 _GUTTER = re.compile(r" *\d* \|(?= |$)")
 PARTS = {
     "reference": "running the task's own code",
@@ -70,12 +74,16 @@ PARTS = {
     "end": "ending the kernel's process",
 }
 """What the judge does in the parts of a judgment (`CaseResult.time_part`)."""
+_NO_INTERVAL = "no interval: the session was too disturbed"
+"""What a session says that has fewer than seven blocks left, which bound nothing."""
 _NEXT = {
     "evaluator_error": "judge it again; `evaluators doctor` says what this machine lacks",
     "contended": "judge it again when this machine has nothing else to do",
     "unresolved": "judge it at larger inputs: `evaluators check --workload M=4096,N=4096`",
     "unranked": "judge it again; `evaluators doctor` says what this machine's clocks can measure",
     "failed": "change the kernel; `evaluators check --watch` judges each save",
+    "constructor": "give ModelNew the constructor of the task's Model: it gets what the task's"
+    " get_init_inputs() returns",
     "slower": "the profile says where the time goes; `evaluators check --watch` judges each save",
 }
 """What to do about a verdict."""
@@ -104,8 +112,12 @@ def summarize(
         low, middle, high = bounds["eager"]
         word = classify_speedup(low, high)
         if ranking["eager"].get("unresolved") or (is_least and word != "faster"):
-            most = f" (at most {math.exp(high):.1f}x)" if math.isfinite(high) else ""
+            # The bound of a disturbed session can be any number.
+            is_bound = math.isfinite(high) and not any(map(_is_disturbed, ranking.values()))
+            most = f" (at most {math.exp(high):.1f}x)" if is_bound else ""
             speed = f", too short to resolve on clock {clock}{most}"
+        elif not math.isfinite(low + high):
+            speed = f", about {math.exp(middle):.2f}x over eager by clock {clock}, {_NO_INTERVAL}"
         else:
             speed = (
                 f", {_THAN_EAGER[word]}: {'at least ' if is_least else ''}{math.exp(middle):.2f}x "
@@ -229,13 +241,16 @@ def format_lines(
             yield from escape_lines("\n".join(shown).strip("\n"), width=width)[-_LOG_LINES:]
     _, _, answer = summarize(name, device, tables, spreads)
     if (step := _choose_next_step(evaluation, answer, add_command)) is not None:
-        yield from _wrap(f"next: {step}", width or _WIDTH)
+        yield from _wrap(f"next: {echo.name_commands(step)}", width or _WIDTH)
 
 
 def _choose_next_step(
     evaluation: Mapping[str, Any], answer: str, add_command: str | None
 ) -> str | None:
     """Return what to do about a verdict whose first line ends with an answer."""
+    message = evaluation.get("message") or ""
+    if evaluation.get("reason") == "init_failed" and _OTHER_ARGUMENTS.search(message):
+        return _NEXT["constructor"]
     if evaluation["status"] != "correct":
         return _NEXT["evaluator_error" if evaluation["status"] == "evaluator_error" else "failed"]
     if "too short" in answer:
@@ -322,6 +337,10 @@ def _find_line(text: str, files: Mapping[str, str]) -> str | None:
     return places[0] if len(places) == 1 else None
 
 
+def _is_disturbed(row: Mapping[str, Any]) -> bool:
+    return row.get("disturbed", row["noisy"])
+
+
 def _group_sessions(
     timings: list[dict[str, Any]], evaluation: dict[str, Any]
 ) -> list[list[dict[str, Any]]]:
@@ -364,12 +383,17 @@ def _format_session(
     kernel_ms = statistics.median(kernel["samples_ms"])
     resolved = {name: bounds[name] for name in bounds if not ranking[name].get("unresolved")}
     intervals = {
-        name: f"[{math.exp(low):.2f}, {math.exp(high):.2f}]" if name in resolved else "too short"
+        name: "too short"
+        if name not in resolved
+        else f"[{math.exp(low):.2f}, {math.exp(high):.2f}]"
+        if math.isfinite(low + high)
+        else "none"
         for name, (low, _, high) in bounds.items()
     }
     wide = max(map(len, ("baseline", *bounds)))
     wider = max(map(len, intervals.values()))
     yield f"  {'':6} speedup  {'interval':{wider}}  {'baseline':{wide}}  {'ms':>9}  kernel ms"
+    is_other_ratio = False
     for name, (low, middle, high) in bounds.items():
         if name not in resolved:
             yield f"  {'':6} {'':7}  {intervals[name]:{wider}}  {name}"
@@ -377,11 +401,14 @@ def _format_session(
         meaning = classify_speedup(low, high)
         baseline_ms = statistics.median(ranking[name]["samples_ms"])
         word = paint(meaning, meaning) + " " * (6 - len(meaning))
+        is_other_ratio |= abs(math.log(baseline_ms / kernel_ms) - middle) > _OTHER_RATIO
         times = f"{baseline_ms:9.4g}  {kernel_ms:9.4g}"
         yield f"  {word} {math.exp(middle):7.2f}  {intervals[name]:{wider}}  {name:{wide}}  {times}"
     notes = [f"clock {kernel['clock']}", f"n = {len(kernel['blocks'])}"]
-    if kernel.get("disturbed", kernel["noisy"]):
+    if _is_disturbed(kernel):
         notes.append("disturbed, not for ranking")
+    if is_other_ratio:
+        notes.append("speedup is the median of paired ratios")
     if len(resolved) < len(bounds):
         notes.append("too short: below what this clock resolves")
     elif kernel.get("unresolved"):

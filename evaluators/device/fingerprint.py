@@ -55,10 +55,13 @@ def read_fingerprint(device: str) -> dict[str, Any]:
             "cuda": torch.version.cuda,
         }
     else:
-        raise DeviceUnavailable(
-            f"no CUDA device is visible to torch {torch.__version__}",
-            "Measure on the processor with --on cpu.",
-        )
+        hint = "Measure on the processor with --on cpu."
+        if torch.version.cuda is None:
+            hint = (
+                "This torch has no CUDA; install a build that has (pytorch.org/get-started names "
+                "the command), or measure on the processor with --on cpu."
+            )
+        raise DeviceUnavailable(f"no CUDA device is visible to torch {torch.__version__}", hint)
     row |= describe_software(torch.__version__)
     return {
         "device_id": compute_device_id(row),

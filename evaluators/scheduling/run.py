@@ -10,6 +10,7 @@ run that dies end with it, and the others take over its kernels.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -437,6 +438,12 @@ def run(
         tally.snapshot = cases.origin[1]
         if not cases.total:
             return tally
+        with writer.reader() as lake:
+            asked = {"kind": devices[0]["kind"]}
+            [speed] = lake.run(read_sql(__file__, "seconds_of_verdicts"), asked).rows()
+        kernels = f"{cases.total} kernel{'s' * (cases.total != 1)}"
+        minutes = math.ceil(cases.total * speed["seconds"] / len(judges) / 60)
+        log.info("judging %s, about %d minute%s", kernels, minutes, "s" * (minutes != 1))
         options = {"evaluator": asdict(config), "wanted": asdict(selection)}
         committed = time.monotonic()
         confirm_win = find_confirm_win(evaluator)

@@ -528,7 +528,7 @@ def best(
     baseline
         Baseline that the speedups are over.
     """
-    from store.dossier.pages import choose_device, find_task
+    from store.dossier.pages import choose_device, find_task, read_judged_here
     from store.lake.sql_files import read_sql
 
     with open_lake(common, at, including) as lake:
@@ -538,13 +538,17 @@ def best(
         device = None if device is None else choose_device(device, devices)
         asked = {"task_id": task_id, "device": device, "baseline": baseline}
         rows = lake.run(read_sql(__file__, "best"), asked).arrow()
+        judged = read_judged_here(lake)
         is_empty = not lake.run("FROM kernels LIMIT 1").rows()
+    here = "" if judged is None else f"Of those judged here, {judged}."
     if not rows.num_rows:
-        why = '`store query "FROM unranked_sessions"` says why kernels do not rank'
+        why = '`store query "FROM unranked_sessions"` says why each does not rank'
         some = f" They rank on {', '.join(devices)}." if devices else ""
         raise FlywheelError(
             f"no kernel ranks over {baseline} on {device or 'any device'}",
-            FIRST_ROWS if is_empty else f"`evaluators run` judges kernels; {why}.{some}",
+            FIRST_ROWS
+            if is_empty
+            else f"{here or '`evaluators run` judges kernels.'} {why}.{some}",
         )
     told = {name: sorted({*map(str, rows[name].to_pylist())}) for name in _TOLD_ONCE}
     others = rows["others"][0].as_py()
@@ -553,7 +557,9 @@ def best(
     if not common.quiet:
         words = (f"{name} {', '.join(values)}" for name, values in told.items())
         more = f"; tasks on other devices: {others} (--device)" if others else ""
-        echo.print_note(f"{', '.join(words)}, speedup over {baseline}{more}")
+        echo.print_note(f"{', '.join(words)}, any author, speedup over {baseline}{more}")
+        if judged is not None and judged.ranking < judged.correct:
+            echo.print_note(here)
 
 
 @app.command

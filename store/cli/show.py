@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from store.code.languages import find_fence
+from store.code.lexer import make_lexer
 from store.commandline import display, echo
 from store.commandline.display import list_rows
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
@@ -20,15 +21,15 @@ SHOWN_LEVELS = 16
 """Number of levels of the tree of ancestors that is printed; JSON has all levels."""
 _EMPTY_KERNEL = {
     "Origin": "no generation has written it",
-    "Evaluations": "not judged yet (evaluators run --kernel ID)",
+    "Evaluations": "not judged yet (`evaluators run --kernel ID`)",
     "Speedups": "not measured yet",
     "Datasets": "none contains it",
 }
 _EMPTY_TASK = {
     "Claimed": "nothing published",
-    "Judged": "not judged yet (evaluators run)",
+    "Judged": "not judged yet (`evaluators run`)",
     "Measured": "not measured yet",
-    "Findings": "none to look at (evaluators audit)",
+    "Findings": "none to look at (`evaluators audit`)",
 }
 
 
@@ -54,11 +55,12 @@ def print_page(page: Page | Ancestry, form: str) -> None:
         about = f"{title}: {row['title'] or row['task_id'][:12]}"
         console.print(Text(escape_terminal(about), style="bold"))
         _print_sections(console, page, _EMPTY_TASK)
-        console.print(Text("`store show KERNEL` shows one kernel with its code."))
+        _print_file(console, "task.py", row["code"])
+        step = "`store show KERNEL` shows one kernel with its code."
+        console.print(Text(echo.name_commands(step)))
     elif page.kind == "run":
         _print_run(page)
     else:
-        from rich.syntax import Syntax
         from rich.text import Text
 
         console = echo.open_console()
@@ -70,10 +72,22 @@ def print_page(page: Page | Ancestry, form: str) -> None:
         for path, code in [(row["path"], row["code"])] + [
             (file["path"], file["code"]) for file in row["other_files"] or []
         ]:
-            console.print(Text(f"\nfile {quote_name(path)}", style="bold"))
-            language = find_fence(path) or "python"
-            shown = "\n".join(escape_lines(code, prefix=""))
-            console.print(Syntax(shown, language, line_numbers=True, background_color="default"))
+            _print_file(console, path, code)
+
+
+def _print_file(console: Console, path: str, code: str) -> None:
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    console.print(Text(f"\nfile {quote_name(path)}", style="bold"))
+    lexer = make_lexer(find_fence(path) or "python")
+    lines = escape_lines(code, prefix="")
+    code_width = None if console.is_terminal else max(map(len, lines), default=1)
+    syntax = Syntax(
+        "\n".join(lines), lexer, line_numbers=True, code_width=code_width,
+        word_wrap=console.is_terminal, background_color="default",
+    )  # fmt: skip
+    console.print(syntax, crop=console.is_terminal)
 
 
 def _print_ancestry(page: Ancestry) -> None:
@@ -147,7 +161,7 @@ def _print_sections(console: Console, page: Page, empty: Mapping[str, str]) -> N
 
     for title, rows in page.sections.items():
         if not rows.num_rows:
-            console.print(Text(f"{title}: {empty.get(title, 'none')}"))
+            console.print(Text(f"{title}: {echo.name_commands(empty.get(title, 'none'))}"))
             continue
         texts = list(map(str, rows["body"].to_pylist())) if "body" in rows.column_names else []
         shown = rows.drop_columns(["body"] if texts else [])

@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeAlias, cast
 
@@ -38,6 +38,21 @@ _LONGEST_LINE = 1 << 16
 _MOVES = ("\x1b[A", "\n")
 _TERMINALS_WIDTH = 80
 _INDENT = "  "
+_names: dict[str, str] = {}
+"""Commands that are printed by another name, from `use_names`."""
+
+
+def use_names(names: Mapping[str, str]) -> None:
+    """Print these commands by other names from now on, as `kf` does with those of the rooms."""
+    _names.update(names)
+
+
+def name_commands(text: str) -> str:
+    """Return our own text with the commands in it as the user types them."""
+    if not _names:
+        return text
+    known = "|".join(map(re.escape, _names))
+    return re.sub(rf"(?<![\w/.-])({known})(?![\w-])", lambda found: _names[found[1]], text)
 
 
 def print_result(line: str) -> None:
@@ -54,7 +69,7 @@ def print_painted(line: str) -> None:
 
 def print_note(line: str) -> None:
     """Write one line about the work to stderr."""
-    _print_line(line, sys.stderr)
+    _print_line(name_commands(line), sys.stderr)
 
 
 def print_lines(text: str) -> None:
@@ -224,7 +239,7 @@ def _print_line(line: str, file: TextIO) -> None:
 
 def _print_message(text: str, file: TextIO) -> None:
     """Write our own message, which may quote foreign text: only its first line has no prefix."""
-    first, *rest = text.replace("\r\n", "\n").split("\n")
+    first, *rest = name_commands(text).replace("\r\n", "\n").split("\n")
     folded = escape_lines(first, prefix="", width=terminal_width(file))
     lines = [folded[0], *(f"{PREFIX}{part}" for part in folded[1:])]
     if any(rest):

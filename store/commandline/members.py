@@ -377,13 +377,15 @@ class HelpFormatter:
         """Print the usage line."""
         from cyclopts.help import DefaultFormatter
 
+        if usage is not None:
+            usage = echo.name_commands(_read_plain_text(usage))
         DefaultFormatter().render_usage(console, options, usage)
 
     def render_description(self, console: Console, options: ConsoleOptions, text: Any) -> None:
         """Print the description of a command."""
         from rich.text import Text
 
-        for line in _join_paragraphs(_read_plain_text(text)):
+        for line in _join_paragraphs(echo.name_commands(_read_plain_text(text))):
             # An example is one command line, which must stay whole when it is copied.
             console.print(Text(line), soft_wrap=line.startswith(" "))
         console.print()
@@ -467,7 +469,7 @@ def _join_paragraphs(text: str) -> list[str]:
 
 
 def _readable(entry: HelpEntry) -> HelpEntry:
-    text = " ".join(_read_plain_text(entry.description).split())
+    text = echo.name_commands(" ".join(_read_plain_text(entry.description).split()))
     return entry.copy(description=text, default=_default(entry.default))
 
 

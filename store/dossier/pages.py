@@ -185,6 +185,38 @@ def _make_ambiguous(wanted: str, kinds: str, listed: Sequence[str], hint: str) -
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgedHere:
+    """How many kernels that a lake has judged last, on one device, are correct and rank there."""
+
+    device: str
+    correct: int
+    ranking: int
+    reason: str | None
+    """Why most of the others do not rank; None if all rank."""
+
+    def __str__(self) -> str:
+        """Return it in a sentence.
+
+        >>> str(JudgedHere(device="H200", correct=2, ranking=0, reason="too short for the clock"))
+        'none of 2 correct kernels ranks on H200; why most do not: too short for the clock'
+        """
+        if self.ranking:
+            text = f"{self.ranking} of {self.correct} correct kernels rank on {self.device}"
+        else:
+            text = f"none of {self.correct} correct kernels ranks on {self.device}"
+        if self.reason is not None:
+            return f"{text}; why most {'of the others ' * (self.ranking > 0)}do not: {self.reason}"
+        why = ", because their sessions were undisturbed and long enough for the clock"
+        return text + why * (self.ranking > 0)
+
+
+def read_judged_here(lake: Lake) -> JudgedHere | None:
+    """Read what became of the kernels that a lake has judged last; None if it has judged none."""
+    [row] = lake.run(read_sql(__file__, "judged_here")).rows()
+    return None if row["device"] is None else JudgedHere(**row)
+
+
 Kind: TypeAlias = Literal["task", "kernel", "run"]
 SECTIONS: dict[Kind, dict[str, str]] = {
     "kernel": {
@@ -220,8 +252,8 @@ class Page:
 
     kind: Kind
     row: dict[str, Any]
-    """The label of the task; the kernel with its features; the run with its state, and what its
-    lease says."""
+    """The label of the task with its code; the kernel with its features; the run with its state,
+    and what its lease says."""
     sections: dict[str, pa.Table]
 
 
@@ -285,6 +317,9 @@ def find_ancestry(lake: Lake, prefix: str) -> Ancestry:
 
 def _read_page(lake: Lake, kind: Kind, row: dict[str, Any]) -> Page:
     key = f"{kind}_id"
+    if kind == "task":
+        code = lake.run("SELECT code FROM tasks WHERE task_id = $task_id", {key: row[key]}).rows()
+        row = row | code[0]
     sections = {
         title: lake.run(read_section(kind, title), {key: row[key]}).arrow()
         for title in SECTIONS[kind]

@@ -46,7 +46,8 @@ def parse_json(text: str, where: str) -> Any:
         )
     except json.JSONDecodeError as error:
         at = f", line {error.lineno}" if error.lineno > 1 else ""
-        raise ImportFailed(f"{where}{at}: {error.msg}", NOTHING_STORED) from error
+        why = error.msg.removesuffix(" at")
+        raise ImportFailed(f"{where}{at}: {why}", NOTHING_STORED) from error
     except RecursionError as error:
         raise ImportFailed(f"{where} is nested too deeply", NOTHING_STORED) from error
     except ValueError as error:

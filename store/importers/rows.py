@@ -4,7 +4,8 @@ Reads the columns task and code and, where they are there, reward, prompt, model
 task=problem_id` reads a column of another name. A task is the name, the id or the text of one that
 the lake has. The code is stored as it is. A reward becomes a row of a rule with the name of its
 column, version 0, because the file does not state the code that computed it. A row that cannot be
-read, or whose task the lake lacks, is left out and named with its place; the others are stored.
+read, or whose task the lake lacks, is left out and named with its place; the others are stored, and
+the exit code is 0 if there are any.
 """
 
 from __future__ import annotations
@@ -150,7 +151,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         if number < _MOST_NAMED:
             log.warning("%s is left out: %s", where, why)
     if left_out:
-        log.warning("%d of %d rows are left out", len(left_out), len(left_out) + kept)
+        step = "correct them in a file of their own"
+        if lacking:
+            step = f"import the missing tasks and run this again, or {step}"
+        log.warning("%d of %d rows are left out: %s", len(left_out), len(left_out) + kept, step)
     if not kept:
         raise ImportFailed(
             f"no row of {file} can be imported",

@@ -195,7 +195,7 @@ def test_the_text_of_fixed_figures() -> None:
     row = bottleneck.analysis(bottleneck.read_profile(HONEST), 0.4, work, PEAKS, device="cuda")
     assert row["bottleneck"] == "memory_bandwidth"
     assert row["body"] == (
-        "One call: 0.4 ms, 3 kernels.\n"
+        "One call: 0.4 ms, 3 kernels. Of the time in kernels, under the profiler:\n"
         " 75.0 %  0.3 ms  2x  void mine(float*)\n"
         " 25.0 %  0.1 ms  1x  ampere_sgemm_128x64_nn\n"
         "Own kernels: 75 % of the device's time.\n"

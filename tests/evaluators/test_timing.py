@@ -800,6 +800,12 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     ]
     painted = list(verdict_text.format_lines("kernel.py", "CPU", tables, color=True))
     assert [line.count("\x1b[32m") for line in painted] == [1, 0, 1, 0, 0, 0]
+    message = "TypeError: ModelNew.__init__() takes 1 positional argument but 2 were given"
+    without = {"status": "compile_error", "reason": "init_failed", "message": message}
+    *_, next_step = verdict_text.format_lines(
+        "k.py", "CPU", {"evaluations": [evaluation | without]}
+    )
+    assert "get_init_inputs()" in next_step
     wrong = evaluation | {"status": "incorrect", "reason": "incorrect_numerical"}
     assert list(verdict_text.format_lines("long.py", "CPU", {"evaluations": [wrong]})) == [
         "long.py on CPU: incorrect (incorrect_numerical)",
@@ -820,6 +826,15 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
         "  clock gpu; n = 20; too short: below what this clock resolves",
         "  clock latency: eager is too short for it",
     ]
+    disturbed = [row | {"disturbed": True} for row in short]
+    first, *_ = verdict_text.format_lines("k.py", "CPU", tables | {"timings": disturbed})
+    assert "too short to resolve on clock gpu; does not rank" in first
+    few = [
+        row | {"blocks": row["blocks"][:3], "samples_ms": row["samples_ms"][:3]} for row in timings
+    ]
+    first, _, line, *_ = verdict_text.format_lines("k.py", "CPU", tables | {"timings": few})
+    assert "about 2.00x over eager by clock gpu, no interval: the session was too" in first
+    assert line.split()[2:4] == ["none", "eager"]
     beside = tables | {"evaluations": [evaluation | {"flags": ["contended"]}]}
     first, *_, flags, next_step = verdict_text.format_lines("kernel.py", "CPU", beside)
     assert first.endswith("; does not rank: other work ran on the host")

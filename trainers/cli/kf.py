@@ -59,6 +59,7 @@ def show_state(*, common: Common = Common()) -> None:  # noqa: B008
 def describe_state(lake: store.Lake) -> list[str]:
     """Return the state of a lake in lines, and up to three commands to type next."""
     import store
+    from store.dossier.pages import read_judged_here
     from store.errors import FIRST_ROWS
 
     [state] = lake.run(store.read_sql(__file__, "state")).rows()
@@ -70,20 +71,15 @@ def describe_state(lake: store.Lake) -> list[str]:
         f"trainings {state['trainings']}",
     ]
     if not state["kernels"]:
-        return [*lines, f"next      {FIRST_ROWS}"]
-    if state["device"] is not None:
-        correct, ranking = state["correct"], state["ranking"]
-        why = "their sessions were undisturbed and long enough for the clock"
-        rest = f"; why most of the others do not: {state['reason']}"
-        lines.append(
-            f"ranking   {ranking} of {correct} correct kernels rank on {state['device']}"
-            + (f", because {why}" if ranking else "")
-            + (rest if state["reason"] else "")
-        )
-    contended = "contended" in (state["reason"] or "")
+        return [*lines, f"next      {echo.name_commands(FIRST_ROWS)}"]
+    judged = read_judged_here(lake)
+    if judged is not None:
+        lines.append(f"ranking   {judged}")
+    contended = judged is not None and "contended" in (judged.reason or "")
+    unjudged = judged is None or not judged.correct
     steps = [
-        ("kf judge", "judge the kernels without a verdict on this device", not state["correct"]),
-        ("evaluators run --contended", "judge again, on a quiet machine", contended),
+        ("kf judge", "judge the kernels without a verdict on this device", unjudged),
+        ("kf judge --contended", "judge again, on a quiet machine", contended),
         ("kf dataset contrastive-batch", "make prompts from scored kernels", not state["datasets"]),
         ("kf best", "the best kernel of each task", True),
         ("kf check FILE --task TASK", "judge a file of yours", True),
@@ -96,6 +92,8 @@ def describe_state(lake: store.Lake) -> list[str]:
 def main() -> None:
     """Run the command of a room that a verb stands for, or `kf` itself."""
     verb, *rest = members.move_common_options(app, sys.argv[1:]) or [""]
+    if verb in VERBS or not {"--help", "-h"} & {*sys.argv}:  # its own help names both
+        echo.use_names({command: f"kf {name}" for name, (command, _) in VERBS.items()})
     groups: list[members.Group] = []
     if verb == members.COMPLETION:
         # It needs the options of all commands.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import io
-import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from store.code.languages import find_fence
+from store.code.lexer import make_lexer
 from store.commandline.escape import escape_text
 
 if TYPE_CHECKING:
@@ -95,40 +95,13 @@ class DiffLine(NamedTuple):
     html: Markup
 
 
-_CUDA = re.compile(r"__global__|#include|torch::|at::Tensor")
-_TRITON = {"triton", "tl"}
-
-
 def highlight(code: str, language: str) -> Markup:
-    """Return code as HTML with highlighted syntax; its text is escaped.
-
-    Sources of CUDA in the strings of a Python file are colored as CUDA, and names of Triton as
-    built-in names.
-    """
+    """Return code as HTML with highlighted syntax; its text is escaped."""
     from markupsafe import Markup
     from pygments.formatters import HtmlFormatter
-    from pygments.lexers import get_lexer_by_name
-    from pygments.token import Name, String
-
-    options = {"stripnl": False, "ensurenl": False}
-    cuda = get_lexer_by_name("cuda", **options)
-
-    def list_tokens() -> Iterator[tuple[Any, str]]:
-        tokens = get_lexer_by_name(language, **options).get_tokens(code)
-        for is_string, group in itertools.groupby(tokens, lambda token: token[0] in String):
-            many = list(group)
-            text = "".join(part for _, part in many)
-            if is_string and language == "python" and _CUDA.search(text):
-                quotes = len(text) - len(text.lstrip("\"'"))
-                yield String, text[:quotes]
-                yield from cuda.get_tokens(text[quotes : len(text) - quotes])
-                yield String, text[len(text) - quotes :]
-            else:
-                for kind, part in many:
-                    yield (Name.Builtin if kind in Name and part in _TRITON else kind), part
 
     out = io.StringIO()
-    HtmlFormatter(nowrap=True).format(list_tokens(), out)
+    HtmlFormatter(nowrap=True).format(make_lexer(language).get_tokens(code), out)
     return Markup(out.getvalue())
 
 

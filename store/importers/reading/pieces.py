@@ -895,6 +895,8 @@ def run_command(
         if tag is not None:
             history.add_tag(writer, tag, summary.snapshot, f"store import {importer.name}")
     echo.print_result(summarize(summary))
+    if "kernels" in summary.rows and "evaluations" not in summary.rows and not common.quiet:
+        echo.print_note("next: `evaluators run` judges the kernels that have no verdict here")
 
 
 def summarize(summary: ImportSummary) -> str:
