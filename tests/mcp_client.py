@@ -1,4 +1,7 @@
-"""A client of the MCP server: in memory, or of a process over stdio or HTTP."""
+"""A client of the MCP server: in memory, or of a process over stdio or HTTP.
+
+Every test process imports this file; the library is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,22 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
+from typing import TYPE_CHECKING, Any
 
 from store.bounds import QueryLimits
 from store.lake.location import Location
 from store.mcp.lake_tools import LakeTools
 from store.mcp.serving import READING_ROOMS, AgentLimits, build_server
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+
+def open_client(server: Any, mode: str = "auto") -> Client:
+    """Return a client of a server: an object, a URL, or the parameters of a process."""
+    from mcp import Client
+
+    return Client(server, mode=mode)
 
 
 class Agent:
@@ -59,7 +69,7 @@ def run_in_memory(
         location = Location.of(str(lake))
         async with (
             LakeTools(location, None, limits or AgentLimits(timeout=60)) as desk,
-            Client(build_server(desk, rooms)) as client,
+            open_client(build_server(desk, rooms)) as client,
         ):
             return await work(Agent(client))
 
@@ -71,12 +81,14 @@ async def open_process(
     folder: Path, *words: str, room: str = "store", mode: str = "auto"
 ) -> AsyncGenerator[Agent]:
     """Yield an agent of a server process over stdio."""
+    from mcp.client.stdio import StdioServerParameters
+
     command = StdioServerParameters(
         command=sys.executable,
         args=["-m", room, "mcp", "--lake", str(folder), *words],
         env=dict(os.environ),
     )
-    async with Client(command, mode=mode) as client:
+    async with open_client(command, mode) as client:
         yield Agent(client)
 
 

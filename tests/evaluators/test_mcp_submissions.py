@@ -17,10 +17,7 @@ from typing import Any, NoReturn
 
 import commands
 import pytest
-
-pytest.importorskip("mcp", reason="mcp is not installed")
-from mcp import Client
-from mcp_client import Agent, open_http_server, read_text
+from mcp_client import Agent, open_client, open_http_server, read_text
 from new_lakes import copy_starter_lake
 
 import store
@@ -185,7 +182,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
         with pytest.MonkeyPatch.context() as monkeypatch:
             async with (
                 make_desk(lake) as desk,
-                Client(build_server(desk, (*READING_ROOMS, "evaluators"))) as client,
+                open_client(build_server(desk, (*READING_ROOMS, "evaluators"))) as client,
             ):
                 return await search(Agent(client), monkeypatch)
 
@@ -306,7 +303,7 @@ def test_what_no_row_may_contain_is_refused(searched_folder: Path, answers: dict
 def test_the_tools_of_the_judge_say_that_they_write(folder: Path) -> None:
     async def list_tools() -> dict[str, bool]:
         desk = make_desk(folder)
-        async with Client(build_server(desk, (*READING_ROOMS, "evaluators"))) as client:
+        async with open_client(build_server(desk, (*READING_ROOMS, "evaluators"))) as client:
             tools = (await client.list_tools()).tools
             return {tool.name: tool.annotations.read_only_hint for tool in tools}
 
@@ -320,13 +317,13 @@ def test_a_killed_server_loses_no_attempt_and_the_next_one_judges_it(folder: Pat
     options = ("--on", "cpu", "--timing-limit-s", "0.5", "--calls", "2", "--no-robustness")
 
     async def submit(url: str) -> dict[str, Any]:
-        async with Client(url) as client:
+        async with open_client(url) as client:
             return await Agent(client).call(
                 "submit_kernel", task=TASK, code=BETTER, author="tester"
             )
 
     async def ask(url: str, submitted: dict[str, Any]) -> dict[str, Any]:
-        async with Client(url) as client:
+        async with open_client(url) as client:
             return await wait(Agent(client), submitted)
 
     with open_http_server(folder, *options, room="evaluators") as (url, process):
@@ -362,7 +359,7 @@ def test_a_device_that_is_not_there_is_an_answer(folder: Path) -> None:
     async def run() -> str:
         async with (
             make_desk(folder, "cuda:99") as desk,
-            Client(build_server(desk, ("evaluators",))) as client,
+            open_client(build_server(desk, ("evaluators",))) as client,
         ):
             agent = Agent(client)
             code = KERNEL.format("return torch.diag(a) @ b")

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("mcp", reason="mcp is not installed")
 from mcp_client import Agent, run_in_memory
 
 from store.mcp.serving import AgentLimits

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from torch.utils.data import DataLoader
 
@@ -22,6 +21,8 @@ def test_a_stream_has_the_rows_of_the_files_each_time_that_it_is_read(
     lake: store.Lake, make_job: Callable[..., Job], tmp_path: Path, module: object
 ) -> None:
     job = make_job(lake, module)
+    import datasets
+
     pipelines.write_dataset(job, tmp_path / "out")
     written = datasets.load_dataset(
         str(tmp_path / "out"), split=job.split, cache_dir=str(tmp_path / "cache")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import polars as pl
 import pytest
 
 import store
@@ -39,6 +39,8 @@ def starter_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def log(folder: Path, step: int, rows: list[dict[str, Any]]) -> Path:
     """Write a file as TRL does, by pandas."""
+    import pandas as pd
+
     folder.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame([{"step": step} | row for row in rows])
     frame.to_parquet(folder / f"completions_{step:05d}.parquet")
@@ -121,7 +123,7 @@ def test_what_is_no_log_is_refused(starter_url: str, tmp_path: Path) -> None:
         import_source(starter_url, source, task="layer_nrm")
     other = tmp_path / "other"
     other.mkdir()
-    pd.DataFrame({"step": [1], "prompt": ["x"]}).to_parquet(other / "a.parquet")
+    pl.DataFrame({"step": [1], "prompt": ["x"]}).write_parquet(other / "a.parquet")
     with pytest.raises(ImportFailed, match="has no column completion"):
         import_source(starter_url, other)
     odd = log(tmp_path / "odd", 1, [row(completion=3)])

@@ -18,11 +18,14 @@ import commands
 import httpx2
 import pytest
 from explorer_lakes import HOSTILE_CODE, write_lake
-
-pytest.importorskip("mcp", reason="mcp is not installed")
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp_client import Agent, open_http_server, open_process, read_text, run_in_memory
+from mcp_client import (
+    Agent,
+    open_client,
+    open_http_server,
+    open_process,
+    read_text,
+    run_in_memory,
+)
 
 import store
 from store.mcp import lake_tools
@@ -352,14 +355,14 @@ def test_a_process_answers_over_stdio_and_ends_a_query_that_is_cancelled(
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the children in /proc")
 def test_a_process_answers_over_http_and_ends_a_query_whose_client_is_gone(lake: Path) -> None:
     async def use(url: str, work: Work) -> Any:
-        async with Client(url) as client:
+        async with open_client(url) as client:
             return await work(Agent(client))
 
     with open_http_server(lake, "--timeout", "600") as (url, process):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/mcp", url)
 
         async def leave(mode: str) -> None:
-            async with Client(url, mode=mode) as client:
+            async with open_client(url, mode) as client:
                 task = asyncio.create_task(Agent(client).call("query", sql=ENDLESS))
                 await asyncio.to_thread(
                     wait_until, lambda: read_ticks(list_children(process.pid)) > ticks + 50
@@ -387,6 +390,8 @@ def call_over_http(url: str, **headers: str) -> int:
 
 
 def test_http_needs_the_token_and_answers_this_machine_only(lake: Path) -> None:
+    from mcp.client.streamable_http import streamable_http_client
+
     with open_http_server(lake, "--host", "0.0.0.0", env={TOKEN: SECRET}) as (url, _):
         url = url.replace("0.0.0.0", "127.0.0.1")
         assert call_over_http(url) == 401
@@ -398,7 +403,7 @@ def test_http_needs_the_token_and_answers_this_machine_only(lake: Path) -> None:
             headers = {"authorization": f"Bearer {SECRET}"}
             async with (
                 httpx2.AsyncClient(headers=headers, timeout=60) as http,
-                Client(streamable_http_client(url, http_client=http)) as client,
+                open_client(streamable_http_client(url, http_client=http)) as client,
             ):
                 return await Agent(client).call("query", sql="SELECT 1 AS one")
 
