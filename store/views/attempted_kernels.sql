@@ -1,4 +1,4 @@
--- One row per policy, task and kernel: the policy attempted the task with this kernel.
+-- One row per author, task and kernel: the author attempted the task with this kernel.
 -- policy_id is NULL in a further row for every kernel that anybody attempted the task with, or that
 -- was judged on it without a known author.
 SELECT policy_id, task_id, kernel_id FROM generations WHERE kernel_id IS NOT NULL

@@ -1,5 +1,5 @@
--- One row per policy and task: the policy attempted the task with a kernel (attempted_kernels).
--- kernel_id is the smallest of these kernels. policy_id NULL stands for all policies together.
+-- One row per author and task: the author attempted the task with a kernel (attempted_kernels).
+-- kernel_id is the smallest of these kernels. policy_id NULL stands for all authors together.
 SELECT policy_id, task_id, kernel_id
 FROM attempted_kernels
 QUALIFY row_number() OVER (PARTITION BY policy_id, task_id ORDER BY kernel_id) = 1

@@ -1,9 +1,9 @@
--- One row per policy and device: what its attempts cost for each correct kernel.
--- Tokens and dollars are those of all attempts of the policy, on whatever device they were judged;
+-- One row per author and device: what its attempts cost for each correct kernel.
+-- Tokens and dollars are those of all attempts of the author, on whatever device they were judged;
 -- device_s is that of this device. device is NULL if none of its kernels has a verdict.
 --
 -- key columns: policy, device, attempts, correct, cost_usd_per_correct, device_s_per_correct
--- attempts: number of attempts of the policy
+-- attempts: number of attempts of the author
 -- kernels: number of different kernels among them
 -- judged: number of kernels, on one task each, that have a verdict on the device
 -- correct: number of those that are correct at every workload, and neither quarantined nor

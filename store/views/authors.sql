@@ -1,4 +1,4 @@
--- One row per kernel and task: the policy whose attempt at the task produced the kernel first.
+-- One row per kernel and task: the author whose attempt at the task produced the kernel first.
 -- Attempts of this lake come before pulled ones, whatever time those state.
 --
 -- created_at: when the first attempt was made

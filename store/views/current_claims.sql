@@ -15,7 +15,7 @@
 -- value: published value, if the metric is not a speedup
 -- quote: words of the source that state the figure; NULL if it was read from data
 -- problem: problem of the source that the figure is about, where the lake has no task for it
--- policy_id: policy that the figure is about; NULL if the source names none
+-- policy_id: author that the figure is about; NULL if the source names none
 WITH stated AS (
     SELECT
         *,

@@ -1,10 +1,10 @@
--- One row per policy, task and device: how many attempts it took until the first correct kernel.
+-- One row per author, task and device: how many attempts it took until the first correct kernel.
 -- Attempts count in the order in which they were made; those that an endpoint failed are none. A
 -- kernel is correct if it is so at every workload of the device, and neither quarantined nor
--- nonequivalent. There is a row where a kernel of the policy has a verdict.
+-- nonequivalent. There is a row where a kernel of the author has a verdict.
 --
 -- key columns: task, policy, device, attempts, correct, attempts_until_correct, kernel_id
--- attempts: number of attempts of the policy at the task
+-- attempts: number of attempts of the author at the task
 -- judged: number of them whose kernel has a verdict on the device
 -- correct: number of them whose kernel is correct
 -- attempts_until_correct: number of the first attempt with a correct kernel, from 1; NULL where no

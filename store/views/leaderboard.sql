@@ -1,5 +1,5 @@
--- One row per suite, revision, level, device, baseline and policy: the columns of CUDA-L1's tables.
--- level NULL stands for all levels, and policy 'any' for the best kernel of all policies. Figures
+-- One row per suite, revision, level, device, baseline and author: the columns of CUDA-L1's tables.
+-- level NULL stands for all levels, and policy 'any' for the best kernel of all authors. Figures
 -- are over n tasks, with one best kernel each, and sessions pool in their speedups. success counts tasks with a correct kernel and
 -- faster counts tasks with a speedup above 1.01x, both out of tasks. pending counts tasks that wait
 -- for a verdict and are in no figure. weak counts weak tasks (weak_tasks), which no other figure

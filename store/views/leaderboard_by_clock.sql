@@ -1,9 +1,9 @@
--- One row per suite, revision, level, device, baseline, policy, clock and precision: median speedup.
+-- One row per suite, revision, level, device, baseline, author, clock and precision: median speedup.
 -- leaderboard shows the clock and the precision that rank a task (default_clocks); this view shows
 -- all that were measured, and ranks says whether they rank any of the tasks. Each row has its own
 -- best kernel of a task, by the lower bound of the speedup, at the workload that scores the task.
 -- n tasks have one. Quarantined and nonequivalent kernels and weak tasks are left out. level NULL
--- stands for all levels, and policy 'any' for the best kernel of all policies. The interval of p50
+-- stands for all levels, and policy 'any' for the best kernel of all authors. The interval of p50
 -- is that of leaderboard.
 --
 -- key columns: suite, level, device, baseline, policy, clock, p50, p50_low, p50_high, n, ranks

@@ -1,7 +1,7 @@
--- One row per policy, task, workload, device, baseline, clock and precision: the best kernel.
+-- One row per author, task, workload, device, baseline, clock and precision: the best kernel.
 -- That is the kernel with the highest lower bound of its speedup, pooled over the sessions that
 -- count (pooled_speedups). Quarantined and nonequivalent kernels are left out, and unheld ones
--- where they are asked to be. policy_id NULL stands for all policies together. The smaller
+-- where they are asked to be. policy_id NULL stands for all authors together. The smaller
 -- kernel_id wins a tie.
 SELECT policy_speedups.*
 FROM policy_speedups

@@ -1,4 +1,4 @@
--- One row per policy and row of outcomes whose kernel the policy wrote for the task.
+-- One row per author and row of outcomes whose kernel the author wrote for the task.
 -- policy_id is NULL in a further row of every kernel (attempted_kernels).
 SELECT
     attempted_kernels.policy_id,

@@ -1,4 +1,4 @@
--- One row per policy and row of pooled_speedups whose kernel the policy wrote for the task.
+-- One row per author and row of pooled_speedups whose kernel the author wrote for the task.
 -- policy_id is NULL in a further row of every kernel (attempted_kernels). leading_speedups leaves out
 -- kernels that compute another function.
 SELECT

@@ -8,10 +8,10 @@
 -- key columns: task, device, status, kernel_id, repair_kernel_id, repair_policy, similarity
 -- kernel_id: wrong kernel
 -- status: outcome of the wrong kernel, such as incorrect or compile_error
--- policy: name of the policy that wrote the wrong kernel first
+-- policy: name of the author that wrote the wrong kernel first
 -- written_at: when the wrong kernel was written first
 -- repair_kernel_id: correct kernel
--- repair_policy: name of the policy that wrote the correct kernel first
+-- repair_policy: name of the author that wrote the correct kernel first
 -- repaired_at: when the correct kernel was written first
 -- similarity: share of the MinHash bands of the wrong kernel that the correct one has, 0 to 1
 WITH answers AS (

@@ -13,7 +13,7 @@
 -- key columns: arm, seed, device, baseline, attempt, tasks, solved, geomean, low, high
 -- arm: arm of the experiment, a part of the namespace; NULL if it has none
 -- seed: seed of the arm; NULL if the namespace has none
--- policy: name of the policy that wrote the last attempts
+-- policy: name of the author that wrote the last attempts
 -- attempt: number of attempts k at each task, from 1
 -- round: last round that a k-th attempt belongs to
 -- seconds: seconds of the search's rounds up to that one

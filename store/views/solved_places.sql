@@ -1,7 +1,7 @@
--- One row per policy, task, workload and device where a kernel of the policy is correct.
+-- One row per author, task, workload and device where a kernel of the author is correct.
 -- Quarantined and nonequivalent kernels do not count, and neither do unheld ones where they are
 -- asked not to. kernel_id is the smallest of the kernels. policy_id NULL stands for all
--- policies together.
+-- authors together.
 SELECT policy_id, task_id, workload_id, device, policy_solutions.kernel_id
 FROM policy_solutions
 ANTI JOIN quarantined ON quarantined.kernel_id = policy_solutions.kernel_id

@@ -1,7 +1,7 @@
--- One row per labeled task, level, device, baseline and policy: the policy's result on the task.
+-- One row per labeled task, level, device, baseline and author: the author's result on the task.
 -- leaderboard and fast_p read this view. A task is listed once under its level and once under level
--- NULL, which stands for all levels; every policy is listed under its own name and under policy
--- 'any'. decided is false while kernels of the policy wait for a verdict on the device: such a task
+-- NULL, which stands for all levels; every author is listed under its own name and under author
+-- 'any'. decided is false while kernels of the author wait for a verdict on the device: such a task
 -- is pending, neither solved nor missing. An attempt without a kernel is decided on every device. A
 -- nonequivalent kernel does not solve a task. left_out: the task is weak (weak_tasks) and in no
 -- figure of leaderboard and fast_p. speedup is that of the best kernel (by lower bound) at the
@@ -10,8 +10,8 @@
 --
 -- key columns: task_id, policy, device, baseline, correct, speedup, kernel_id
 -- left_out: whether the task is weak and in no figure of leaderboard and fast_p
--- decided: whether no kernel of the policy waits for a verdict on the device
--- correct: whether the policy has a correct kernel for the task
+-- decided: whether no kernel of the author waits for a verdict on the device
+-- correct: whether the author has a correct kernel for the task
 -- kernel_id: best kernel; NULL if none has a speedup
 WITH attempted AS (
     SELECT policy_id, task_id, bool_or(has_kernel) AS has_kernel

@@ -1,10 +1,10 @@
 -- Who wrote it for which task.
 --
--- key columns: task, policy, source
+-- key columns: task, author, source
 SELECT
     coalesce(task_names.suite || ' ' || task_names.task, generations.task_id) AS task,
     task_names.title,
-    policies.name AS policy,
+    policies.name AS author,
     policies.stage,
     generations.source,
     generations.source_revision,
