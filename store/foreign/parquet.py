@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from store import faults
 from store.bounds import GB, PARQUET_LIMITS, ParquetLimits
 from store.errors import ImportFailed
+from store.foreign import left_out
 from store.schema.catalog import Table
 
 if TYPE_CHECKING:
@@ -51,13 +52,15 @@ def get_limits() -> ParquetLimits:
     return _LIMITS.get()
 
 
-def check_files(files: Sequence[Path]) -> None:
-    """Decode files in a child process and raise ImportFailed for the first that expands too far.
+def check_files(files: Sequence[Path]) -> list[Path]:
+    """Decode files in a child process and return those that can be read.
 
-    Raises ImportFailed if a file is no Parquet, or expands beyond the limits in force.
+    An import leaves out a file that is no Parquet.
+
+    Raises ImportFailed if a file expands beyond the limits in force.
     """
     if not files:
-        return
+        return []
     limits = get_limits()
     asked = {
         "files": [str(file.resolve()) for file in files],
@@ -73,19 +76,24 @@ def check_files(files: Sequence[Path]) -> None:
         check=False,
     )
     found = [json.loads(line) for line in done.stdout.splitlines()]
+    sound: list[Path] = []
     for file, one in zip(files, found, strict=False):
         if one.get("damaged"):
-            with faults.at(file, ImportFailed):
-                file.open("rb").close()
-            raise ImportFailed(f"{file.name} {one['error']}", "Copy or download it again.")
-        if "error" in one:
+            with left_out.errors():
+                with faults.at(file, ImportFailed):
+                    file.open("rb").close()
+                raise ImportFailed(f"{file.name}: it {one['error']}", "Copy or download it again.")
+        elif "error" in one:
             raise _refuse_size(file, str(one["error"]))
+        else:
+            sound.append(file)
     if len(found) < len(files):
         # The limits on memory or processor time ended the child in the middle of this file.
         size = f"{limits.max_file_gb:g} GB"
         raise _refuse_size(
             files[len(found)], f"cannot be decoded in the memory and time that {size} may take"
         )
+    return sound
 
 
 def _refuse_size(file: Path, reason: str) -> ImportFailed:

@@ -1,9 +1,9 @@
 """Measures what Parquet files expand to; a program of its own, run by `store.foreign.parquet`.
 
 Reads a JSON object from standard input: `files`, `file_bytes`, `total_bytes`, `rows`. Writes one
-JSON line per file, {"bytes": N} or {"error": TEXT}, and stops at the first error. The process
-limits its own memory and processor time first, so that a file with false metadata can only end this
-process. It imports only pyarrow and the standard library.
+JSON line per file, {"bytes": N} or {"error": TEXT}, and stops at the first that is too large. The
+process limits its own memory and processor time first, so that a file with false metadata can only
+end this process. It imports only pyarrow and the standard library.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def main() -> None:
         found = _measure(file, asked["file_bytes"], asked["total_bytes"] - total, asked["rows"])
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
-        if "error" in found:
+        if "error" in found and not found.get("damaged"):
             return
-        total += found["bytes"]
+        total += found.get("bytes", 0)
 
 
 def _limit(kind: int, value: int) -> None:

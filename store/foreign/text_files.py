@@ -15,17 +15,19 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, Any, cast
 
 import yaml
 
 from store import faults
 from store.errors import ImportFailed
+from store.foreign import left_out
 
 MAX_DEPTH = 100
 MAX_LINE_BYTES = 64 << 20
@@ -67,20 +69,11 @@ def parse_object(text: str, where: str, size: int = 0) -> Fields:
     return Fields(values=value, where=where, size=size)
 
 
-def raise_error(error: ImportFailed) -> None:
-    """Raise the error of a row that cannot be read; a reader of rows may skip them instead."""
-    raise error
-
-
-Refuse: TypeAlias = Callable[[ImportFailed], object]
-"""Takes the error of a row that cannot be read, and raises it or has the row skipped."""
-
-
-def read_lines(file: Path, refuse: Refuse = raise_error) -> Iterator[Fields]:
+def read_lines(file: Path) -> Iterator[Fields]:
     """Yield the objects of a JSON Lines file.
 
-    A name that ends in .gz is decompressed while it is read. Blank lines are skipped. `refuse`
-    takes the error of a line that is no JSON object or not UTF-8.
+    A name that ends in .gz is decompressed while it is read. Blank lines are skipped. An import
+    leaves out a line that is no JSON object or not UTF-8.
 
     Raises ImportFailed if a line exceeds MAX_LINE_BYTES.
     """
@@ -105,9 +98,10 @@ def read_lines(file: Path, refuse: Refuse = raise_error) -> Iterator[Fields]:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 fields = parse_object(text, where, len(line))
             except UnicodeDecodeError as error:
-                refuse(ImportFailed(f"{where}: not UTF-8 at byte {error.start}", NOTHING_STORED))
+                problem = f"{where}: not UTF-8 at byte {error.start}"
+                left_out.refuse(ImportFailed(problem, NOTHING_STORED))
             except ImportFailed as error:
-                refuse(error)
+                left_out.refuse(error)
             else:
                 yield fields
 
@@ -188,16 +182,14 @@ def read_csv(
     *,
     numbers: Sequence[str] = (),
     flags: Sequence[str] = (),
-    refuse: Refuse = raise_error,
 ) -> Iterator[Fields]:
     """Yield the rows of a CSV file with a header.
 
     Values are texts, and empty ones are None. `numbers` and `flags` name columns that are numbers
-    (NaN is None) and truth values. `refuse` takes the error of a row with more or fewer fields than
-    the header.
+    (NaN is None) and truth values. An import leaves out a row with more or fewer fields than the
+    header, or with a value that is not of its column's type.
 
-    Raises ImportFailed if a required column is missing or a value is not of its column's type; the
-    message has the line.
+    Raises ImportFailed if a required column is missing.
     """
     csv.field_size_limit(MAX_FIELD)
     try:
@@ -212,29 +204,22 @@ def read_csv(
             for row in reader:
                 where = f"{file}, line {reader.line_num}"
                 if None in row or None in row.values():
-                    refuse(ImportFailed(f"{where}: more or fewer fields than the header"))
+                    problem = f"{where}: more or fewer fields than the header"
+                    left_out.refuse(ImportFailed(problem, NOTHING_STORED))
                     continue
                 values: dict[str, Any] = {name: value or None for name, value in row.items()}
-                for names, kind, read in (
-                    (numbers, "a number", float),
-                    (flags, "true or false", lambda text: _FLAGS[text.lower()]),
-                ):
-                    for name in names:
-                        text = values.setdefault(name, None)
-                        try:
-                            values[name] = None if text is None else read(text)
-                        except (ValueError, KeyError):
-                            raise ImportFailed(
-                                f"{where}: {name} is {text!a:.40}, not {kind}", NOTHING_STORED
-                            ) from None
-                yield Fields(values=values, where=where, size=sum(map(len, row.values())))
+                fields = Fields(values=values, where=where, size=sum(map(len, row.values())))
+                with left_out.errors():
+                    for names, read in ((numbers, fields.number), (flags, fields.flag)):
+                        values.update([(name, read(name)) for name in names])
+                    yield fields
     except (csv.Error, UnicodeDecodeError, OSError) as error:
         raise faults.explain(error, file, ImportFailed) or ImportFailed(
             f"{file} cannot be read as CSV: {error}", NOTHING_STORED
         ) from error
 
 
-NOTHING_STORED = "Nothing of this file is stored. Correct or remove it, then import again."
+NOTHING_STORED = "Nothing of it is stored. Correct or remove it, then import again."
 TEXT_CHARACTERS = 1_000_000
 """Longest text that `prose` returns."""
 
@@ -261,8 +246,12 @@ class Fields:
     def text(self, name: str) -> str | None:
         """Return a short text such as a name, in one line, or None."""
         value = self.values.get(name)
-        if value is None or isinstance(value, int | float) or not value:
-            return None if value is None or value == "" else str(value)
+        if value is None or value == "":
+            return None
+        if isinstance(value, bytes):
+            return self.code(name)
+        if isinstance(value, int | float | Decimal):
+            return str(value)
         if not isinstance(value, str):
             raise self.refuse(name, "a text")
         return " ".join(clean(value).split()) or None
@@ -308,21 +297,28 @@ class Fields:
         value = self.values.get(name)
         if value is None:
             return None
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
         if not isinstance(value, str):
             raise self.refuse(name, "a text")
         return cut(clean(value)) if value.strip() else None
 
     def number(self, name: str) -> float | None:
-        """Return a finite number, or None."""
+        """Return a finite number, or None.
+
+        Decimals and truth values count, and texts of numbers, as CSV has them.
+        """
         value = self.values.get(name)
         if value is None or value == "":
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not isinstance(value, int | float | Decimal | str):
             raise self.refuse(name, "a number")
         try:
             number = float(value)
         except OverflowError:
             return None
+        except ValueError:
+            raise self.refuse(name, "a number") from None
         return number if math.isfinite(number) else None
 
     def positive(self, name: str) -> float | None:
@@ -339,19 +335,21 @@ class Fields:
             raise self.refuse(name, f"a whole number from 0 to {most}")
         return int(value)
 
-    def require_whole(self, name: str) -> int:
+    def require_whole(self, name: str, most: int = 2**31 - 1) -> int:
         """Return a whole number; raises ImportFailed if there is none."""
-        value = self.whole(name)
+        value = self.whole(name, most)
         if value is None:
             raise self.refuse(name, "a whole number")
         return value
 
     def flag(self, name: str) -> bool | None:
-        """Return true, false or None; 0 and 1 count as well."""
+        """Return true, false or None; 0 and 1 count as well, and words as CSV has them."""
         value = self.values.get(name)
-        if value is None:
+        if value is None or value == "" or value != value:  # NaN, in columns with gaps
             return None
-        if value in (0, 1):
+        if isinstance(value, str) and value.lower() in _FLAGS:
+            return _FLAGS[value.lower()]
+        if not isinstance(value, str) and value in (0, 1):
             return bool(value)
         raise self.refuse(name, "true or false")
 
@@ -364,30 +362,43 @@ class Fields:
         return Fields(values=inner, where=f"{self.where}, {name}")
 
     def list(self, name: str) -> list[Fields]:
-        """Return the objects of a list, empty if it is missing."""
+        """Return the objects of a list, empty if it is missing.
+
+        An object may be a JSON text. An import leaves out what is no object.
+        """
         value = self.values.get(name)
         if value is None:
             return []
         if not isinstance(value, list):
             raise self.refuse(name, "a list")
-        listed = cast("list[Any]", value)
-        if not all(isinstance(one, Mapping) for one in listed):
-            raise self.refuse(name, "a list of objects")
-        return [
-            Fields(values=one, where=f"{self.where}, {name} {number}")
-            for number, one in enumerate(listed)
-        ]
+        objects: list[Fields] = []
+        for number, one in enumerate(cast("list[Any]", value)):
+            where = f"{self.where}, {name} {number}"
+            with left_out.errors():
+                inner = parse_json(one, where) if isinstance(one, str) else one
+                if not isinstance(inner, Mapping):
+                    said = f"{type(inner).__name__} {one!a:.40}"
+                    raise ImportFailed(f"{where}: it is {said}, not an object", NOTHING_STORED)
+                objects.append(Fields(values=cast("Mapping[str, Any]", inner), where=where))
+        return objects
 
     def moment(self, name: str) -> datetime | None:
-        """Return a time in UTC, from ISO 8601 or seconds since 1970, at most now; or None."""
+        """Return a time in UTC, at most now, or None.
+
+        It comes from ISO 8601, or from seconds, milli-, micro- or nanoseconds since 1970.
+        """
         value = self.values.get(name)
         try:
             if isinstance(value, datetime):
                 moment = value
+            elif isinstance(value, date):
+                moment = datetime(value.year, value.month, value.day)
             elif isinstance(value, str) and value:
                 moment = datetime.fromisoformat(value)
             elif isinstance(value, int | float) and not isinstance(value, bool):
-                moment = datetime.fromtimestamp(value, UTC)
+                # A time of this century has 10 digits in seconds, and 3 more per finer unit.
+                digits = len(str(int(abs(value))))
+                moment = datetime.fromtimestamp(value / 10 ** max(0, (digits - 8) // 3 * 3), UTC)
             else:
                 return None
             zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
@@ -412,9 +423,9 @@ class Fields:
 
 def read_figure(value: Any, least: float = -math.inf) -> float | None:
     """Return a finite number of at least `least`; None for anything else, which files write too."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    return float(value) if least <= value <= sys.float_info.max else None
+    return float(value) if value == value and least <= value <= sys.float_info.max else None
 
 
 def measure(value: Any) -> int:

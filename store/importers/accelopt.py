@@ -120,6 +120,7 @@ def _add(programs: pieces.ProgramRows, rows: pieces.BundleRows, row: Fields) -> 
         programs.add(rows, parent, place, kernel_id=parent_id, problem=case, created_at=at)
     names_file = "solution_path" in row.values
     missing = "its solution is not there" if names_file else "no implementation"
+    error, latency_ms, speedup = row.text("error"), row.positive("latency"), row.positive("speedup")
     date, service, plan = place = cast("list[str]", row.values["place"])
     attempt = programs.add(
         rows,
@@ -133,11 +134,9 @@ def _add(programs: pieces.ProgramRows, rows: pieces.BundleRows, row: Fields) -> 
         created_at=at,
     )
     quote, gpu = f"{plan} of {service}, {date}", programs.config.gpu
-    error, latency_ms = row.text("error"), row.positive("latency")
     correct = False if error else (True if latency_ms is not None else None)
     rows.add_result(attempt, correct, quote, gpu=gpu)
     rows.add_claim(attempt, "latency_ms", latency_ms, quote, gpu=gpu)
-    speedup = row.positive("speedup")
     rows.add_claim(attempt, "speedup_over_parent", speedup, quote, gpu=gpu)
 
 

@@ -4,7 +4,9 @@ Reads one trajectory.json or a folder with any number of them, in the models of 
 trajectory gets a row in `sessions`, with its steps in `session_steps` and its tool calls, with what
 was observed, in `tool_calls`. Each kernel that the agent writes is an attempt that continues the
 one before it. Steps that are copied from an earlier trajectory are left out, and embedded subagents
-are sessions of their own.
+are sessions of their own. The trial's result.json or else its folder names the task. What the
+verifier says there, in reward.json or in reward.txt becomes claims on the last attempt, with the
+end of its output.
 """
 
 from __future__ import annotations
@@ -17,12 +19,24 @@ from typing import Any
 
 import store
 from store.errors import ImportFailed
+from store.foreign import left_out
 from store.foreign.atif import EXTRA, OF_CALL, OF_SESSION, OF_STEP, ROLES, VERSIONS
-from store.foreign.text_files import NOTHING_STORED, Fields
+from store.foreign.text_files import NOTHING_STORED, Fields, read_figure
 from store.importers.reading import pieces, sources
-from store.importers.reading.sessions import SessionOrigin, SessionRows, read_content
+from store.importers.reading.pieces import read_content
+from store.importers.reading.sessions import (
+    SessionOrigin,
+    SessionRows,
+    name_metric,
+    read_call,
+)
 
 NAME = "atif"
+_FILE = "trajectory.json"
+_BASELINES = {"eager": "eager", "compile": "compile", "torch_compile": "compile"}
+_QUOTED = 1_000
+"""Characters of the verifier's output."""
+_OUTPUTS = ("test-stdout.txt", "test_stdout.txt", "stdout.txt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +47,8 @@ class Config(SessionOrigin):
 
 
 def recognize(path: Path) -> str | None:
-    for file in sources.list_files(path, "*.json", "*/trajectory.json", "*/*/trajectory.json"):
+    below = "*.json" if path.is_file() else _FILE
+    for file in sources.list_below(path, below):
         if '"ATIF-v' in sources.read_head(file)[:2000]:
             return f"{file.name} with an ATIF schema_version"
     return None
@@ -42,25 +57,102 @@ def recognize(path: Path) -> str | None:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield each trajectory in a bundle or several."""
     root, files = sources.find_files(
-        *(path, "trajectory.json", "a trajectory.json of Harbor, or a folder of them"),
+        *(path, _FILE, "a trajectory.json of Harbor, or a folder of them"),
         "Name the folder of Harbor's job.",
     )
     reading = pieces.Import(lake, NAME, config, source=config.source)
     parse = partial(_parse, root=root, problem=config.problem)
+    documents = [
+        [file, *(one for one in _find_results(file, root).values() if one is not None)]
+        for file in files
+    ]
     yield from reading.read(
-        (pieces.open_documents(None, [file], root, parse) for file in files),
-        lambda: SessionRows(NAME, reading.task_id, config.kernel_file).add,
+        (pieces.open_documents(None, listed, root, parse) for listed in documents),
+        lambda: partial(_add, SessionRows(NAME, reading.task_id, config.kernel_file)),
     )
 
 
+def _find_results(file: Path, root: Path) -> dict[str, Path | None]:
+    """Return the files of a trial that say how it ended, by what they are."""
+    # A trial has agent/trajectory.json and verifier/reward.json, or all files in one folder.
+    trial = file.parent.parent if file.parent.name == "agent" else file.parent
+    if not trial.is_relative_to(root if root.is_dir() else root.parent):
+        trial = file.parent
+
+    def find(*names: str) -> Path | None:
+        places = (trial / name for one in names for name in (f"verifier/{one}", one))
+        return next((one for one in places if sources.is_inside(one, root)), None)
+
+    return {
+        "result": find("result.json"),
+        "reward": find("reward.json", "reward.txt"),
+        "output": find(*_OUTPUTS),
+    }
+
+
 def _parse(file: Path, root: Path, problem: str | None) -> Iterator[Fields]:
+    if file.suffix != ".json" or file.name in ("result.json", "reward.json"):
+        return
     document = pieces.parse_document(file, root)
-    name = document.text("session_id") or pieces.hash_file(file)
-    yield from _read_trajectory(document, document.text("trajectory_id") or name, None, problem)
+    found = _find_results(file, root)
+    result = Fields(values={}, where=str(file))
+    rewards: dict[str, Any] = {}
+    with left_out.errors():
+        if (place := found["result"]) is not None:
+            result = pieces.parse_document(place, root)
+            rewards |= result.inner("verifier_result").inner("rewards").values
+    with left_out.errors():
+        if (place := found["reward"]) is not None and place.suffix == ".json":
+            rewards |= pieces.parse_document(place, root).values
+        elif place is not None:
+            text = Fields(
+                values={"reward": sources.read_text(place, root).strip()}, where=str(place)
+            )
+            rewards["reward"] = text.number("reward")
+    trial = file.parent.parent if file.parent.name == "agent" else file.parent
+    is_ours = EXTRA in document.inner("extra").values  # numbers name the folders of an export
+    is_named = root.is_dir() and trial != root and not is_ours
+    about = {
+        "problem": problem or result.text("task_name") or (trial.name if is_named else None),
+        "outcome": result.inner("exception_info").text("exception_type"),
+    }
+    name = document.text("trajectory_id") or document.text("session_id") or pieces.hash_file(file)
+    yield from _read_trajectory(document, name, about)
+    output = found["output"]
+    text = None if output is None else sources.read_bytes(output, root).decode(errors="replace")
+    values = {"results_of": name, "rewards": rewards, "output": text}
+    yield Fields(values=values, where=str(found["reward"] or file))
+
+
+def _add(sessions: SessionRows, rows: pieces.BundleRows, record: Fields) -> None:
+    """Add a step, or the results of a session, which come after its steps."""
+    name = record.text("results_of")
+    if name is None:
+        sessions.add(rows, record)
+        return
+    rewards, output = record.inner("rewards"), record.prose("output")
+    figures = {
+        label: read_figure(float(one) if isinstance(one, bool) else one)
+        for label, one in rewards.values.items()
+    }
+    if not figures:
+        return
+    attempt = sessions.close(rows, record)
+    said = rewards.prose("error") or (output or "")[-_QUOTED:].strip()
+    quote = f"session {name}: {said[:_QUOTED]}" if said else f"session {name}"
+    for label, figure in figures.items():
+        baseline = _BASELINES.get(label.removeprefix("speedup_vs_"))
+        if label == "correct" and figure is not None:
+            rows.add_result(attempt, bool(figure), quote, gpu=None)
+        elif baseline is not None:
+            rows.add_claim(attempt, "speedup", figure, quote, baseline=baseline)
+        else:
+            kind = "reward" if "reward" in label else "reported"
+            rows.add_claim(attempt, name_metric(kind, label), figure, quote)
 
 
 def _read_trajectory(
-    document: Fields, name: str, parent: str | None, problem: str | None
+    document: Fields, name: str, known: dict[str, str | None], parent: str | None = None
 ) -> Iterator[Fields]:
     """Yield the steps of a trajectory, then those of its subagents."""
     version = document.text("schema_version")
@@ -76,53 +168,57 @@ def _read_trajectory(
         "name": name,
         "model": agent.text("model_name") or next((s.text("model_name") for s in steps), None),
         "harness": " ".join(filter(None, (agent.text("name"), agent.text("version")))) or None,
-        "problem": problem,
         "parent": parent,
         "prompt_tokens": total.values.get("total_prompt_tokens"),
         "completion_tokens": total.values.get("total_completion_tokens"),
         "cost_usd": total.number("total_cost_usd"),
         "started_at": steps[0].values.get("timestamp") if steps else None,
+        **known,
     } | _read_extra(document, OF_SESSION)
     number = 0
     for step in steps:
-        if step.flag("is_copied_context"):
-            continue
-        source = step.text("source")
-        if source not in ROLES:
-            raise step.refuse("source", " or ".join(ROLES))
-        metrics = step.inner("metrics")
-        calls: dict[str, dict[str, Any]] = {}
-        for call in step.list("tool_calls"):
-            calls[call.require_text("tool_call_id")] = {
-                "tool": call.text("function_name"),
-                "arguments": call.values.get("arguments"),
-            } | _read_extra(call, OF_CALL)
-        loose: list[dict[str, Any]] = []
-        for result in step.inner("observation").list("results"):
-            text = read_content(result.values.get("content"))
-            call = calls.get(result.text("source_call_id") or "")
-            if call is None:
-                loose.append({"tool": "observation", "result": text} | _read_extra(result, OF_CALL))
-            else:
-                call["result"] = text
-        values: dict[str, Any] = {
-            "session": about,
-            "step": number,
-            "role": ROLES[source],
-            "content": read_content(step.values.get("message")),
-            "reasoning": step.values.get("reasoning_content"),
-            "model": step.text("model_name"),
-            "at": step.values.get("timestamp"),
-            "prompt_tokens": metrics.values.get("prompt_tokens"),
-            "completion_tokens": metrics.values.get("completion_tokens"),
-            "calls": [*calls.values(), *loose],
-        } | _read_extra(step, OF_STEP)
-        yield type(step)(values=values, where=step.where)
-        number += 1
+        with left_out.errors():
+            if step.flag("is_copied_context"):
+                continue
+            source = step.text("source")
+            if source not in ROLES:
+                raise step.refuse("source", " or ".join(ROLES))
+            yield Fields(values=_read_step(step, about, number, ROLES[source]), where=step.where)
+            number += 1
     for inner in document.list("subagent_trajectories"):
-        identity = f"{name}/{inner.require_text('trajectory_id')}"
-        kept = _read_extra(inner, ("name",)).get("name", identity)
-        yield from _read_trajectory(inner, kept, name, problem)
+        with left_out.errors():
+            identity = f"{name}/{inner.require_text('trajectory_id')}"
+            kept = _read_extra(inner, ("name",)).get("name", identity)
+            yield from _read_trajectory(inner, kept, known, parent=name)
+
+
+def _read_step(step: Fields, about: dict[str, Any], number: int, role: str) -> dict[str, Any]:
+    metrics = step.inner("metrics")
+    calls: dict[str, dict[str, Any]] = {}
+    for place, call in enumerate(step.list("tool_calls")):
+        identity = call.text("tool_call_id") or f"call {place}"
+        tool = {"tool": call.text("function_name")}
+        calls[identity] = read_call(call) | tool | _read_extra(call, OF_CALL)
+    loose: list[dict[str, Any]] = []
+    for result in step.inner("observation").list("results"):
+        text = read_content(result.values.get("content"))
+        call = calls.get(result.text("source_call_id") or "")
+        if call is None:
+            loose.append({"tool": "observation", "result": text} | _read_extra(result, OF_CALL))
+        else:
+            call["result"] = text
+    return {
+        "session": about,
+        "step": number,
+        "role": role,
+        "content": read_content(step.values.get("message")),
+        "reasoning": step.values.get("reasoning_content"),
+        "model": step.text("model_name"),
+        "at": step.values.get("timestamp"),
+        "prompt_tokens": metrics.values.get("prompt_tokens"),
+        "completion_tokens": metrics.values.get("completion_tokens"),
+        "calls": [*calls.values(), *loose],
+    } | _read_extra(step, OF_STEP)
 
 
 def _read_extra(part: Fields, names: Sequence[str]) -> dict[str, Any]:

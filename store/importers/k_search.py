@@ -28,6 +28,13 @@ _CUDA_FILES = {
     "kernel.cu": re.compile(r'<cuda_file name="kernel\.cu">(.*?)</cuda_file>', re.DOTALL),
     "main.cpp": re.compile(r'<cpp_file name="main\.cpp">(.*?)</cpp_file>', re.DOTALL),
 }
+_FIGURES = (
+    ("latency_ms", "latency_ms", None),
+    # The reference of a task is plain PyTorch.
+    ("speedup", "speedup_factor", "eager"),
+    ("baseline_latency_ms", "reference_latency_ms", "eager"),
+    ("reported_vs_baseline_solution", "mean_vs_baseline_factor", None),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +117,9 @@ def _add(
         kernel_id = rows.add_kernel(files, entry_path="main.cpp", entry_point=programs.entry_point)
     else:
         kernel_id = programs.add_code(rows, code)
+    result, gpu = row.inner("eval_result"), programs.config.gpu
+    status, metrics = (result.text("status") or "").lower(), result.inner("metrics")
+    figures = {name: result.positive(name) for _, name, _ in _FIGURES}
     attempt = programs.add(
         rows,
         identity,
@@ -120,16 +130,8 @@ def _add(
         design=action,
     )
     quote = f"solution {row.text('solution_name') or identity} of {problem}"
-    result, gpu = row.inner("eval_result"), programs.config.gpu
-    status = (result.text("status") or "").lower()
     correct = None if status in _UNJUDGED else status == "passed"
     rows.add_result(attempt, correct, quote, gpu=gpu)
-    for metric, name, baseline in (
-        ("latency_ms", "latency_ms", None),
-        # The reference of a task is plain PyTorch.
-        ("speedup", "speedup_factor", "eager"),
-        ("baseline_latency_ms", "reference_latency_ms", "eager"),
-        ("reported_vs_baseline_solution", "mean_vs_baseline_factor", None),
-    ):
-        rows.add_claim(attempt, metric, result.positive(name), quote, gpu=gpu, baseline=baseline)
-    programs.add_metrics(rows, attempt, result.inner("metrics"), quote)
+    for metric, name, baseline in _FIGURES:
+        rows.add_claim(attempt, metric, figures[name], quote, gpu=gpu, baseline=baseline)
+    programs.add_metrics(rows, attempt, metrics, quote)

@@ -122,7 +122,9 @@ def _add(
         number, problem = program.require_whole("round"), program.prose("problem")
         messages = [] if problem is None else [{"role": "user", "content": problem}]
         kernel_id = programs.add_code(rows, program.code("kernel_code"))
-        name = f"worker {worker}"
+        name, success = f"worker {worker}", program.flag("success")
+        figures = program.inner("performance")
+        time_ms, speedup = figures.positive("triton_time_ms"), figures.positive("speedup")
         attempt = programs.add(
             rows,
             name,
@@ -136,9 +138,7 @@ def _add(
             created_at=program.moment("timestamp"),
         )
         quote = f"round {number} of {name} in {session}"
-        rows.add_result(attempt, program.flag("success"), quote, gpu=config.gpu)
-        figures = program.inner("performance")
-        time_ms, speedup = figures.positive("triton_time_ms"), figures.positive("speedup")
+        rows.add_result(attempt, success, quote, gpu=config.gpu)
         rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=config.gpu)
         rows.add_claim(attempt, "speedup", speedup, quote, gpu=config.gpu, baseline="eager")
         return
@@ -146,6 +146,7 @@ def _add(
     # The path of the problem's file; its last two parts name the problem.
     stated = "/".join(PurePosixPath(program.text("problem_id") or NAME).parts[-2:])
     kernel_id = programs.add_code(rows, program.code("kernel_code"))
+    time_ms = program.inner("metrics").positive("time_ms")
     attempt = programs.add(
         rows,
         identity,
@@ -156,7 +157,6 @@ def _add(
         turn=program.whole("generation"),
         created_at=program.moment("created_at"),
     )
-    time_ms = program.inner("metrics").positive("time_ms")
     rows.add_claim(
         attempt, "latency_ms", time_ms, f"program {identity} of {stated}", gpu=config.gpu
     )

@@ -170,7 +170,7 @@ def _add_program(
         if completion is None and isinstance(answers, list) and answers:
             first = Fields(values={"answer": answers[0]}, where=prompt.where)
             completion = first.prose("answer")
-    changes = program.prose("changes_description")
+    changes, metrics = program.prose("changes_description"), program.inner("metrics")
     # A step without code must not hide the code that a later import brings.
     place = ["program", identity] if code is not None else ["program", identity, "no code"]
     attempt = programs.add(
@@ -187,4 +187,4 @@ def _add_program(
         created_at=program.moment("timestamp"),
     )
     quote = f"program {identity} in {Path(where.where.partition(',')[0]).name}"
-    programs.add_metrics(rows, attempt, program.inner("metrics"), quote)
+    programs.add_metrics(rows, attempt, metrics, quote)

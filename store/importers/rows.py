@@ -11,10 +11,8 @@ the exit code is 0 if there are any.
 from __future__ import annotations
 
 import itertools
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -27,17 +25,13 @@ from store.code import entry_points
 from store.commandline.members import AuthorOption
 from store.dossier.pages import read_task_names
 from store.errors import FIRST_ROWS, ImportFailed, UnknownName
-from store.foreign import parquet, text_files
+from store.foreign import left_out, parquet, text_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
-
-log = logging.getLogger(__name__)
 
 NAME = "rows"
 FIELDS = ("task", "code", "reward", "prompt", "model", "step")
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".csv", ".parquet", ".arrow", ".feather")
-_MOST_NAMED = 20
-"""Rows left out that are named one by one."""
 _FIRST_RECORDS = 100
 """Records that tell the names of the columns."""
 _ARROW_FILE = b"ARROW1"
@@ -69,12 +63,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     names, digest = read_task_names(lake), pieces.hash_file(file)
     texts = {str(row["task_id"]) for row in lake.run("SELECT task_id FROM tasks").rows()}
     known: dict[str, str | UnknownName] = {}
-    left_out: dict[str, str] = {}
-    """Why rows are left out, by their place."""
-
-    def refuse(error: ImportFailed) -> None:
-        where, _, why = error.message.partition(": ")
-        left_out[where] = why
 
     def find_task(row: Fields) -> str:
         if reading.task_id is not None:
@@ -97,16 +85,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
     def add(rows: pieces.BundleRows, row: Fields, index: int) -> None:
         nonlocal kept
-        try:
-            task_id, code = find_task(row), row.require_code(columns["code"])
-            author = row.text(columns["model"]) or config.policy or file.name.partition(".")[0]
-            prompt = row.values.get(columns["prompt"])
-            messages = [] if prompt is None else pieces.read_messages(prompt, row.where)
-            row = _read_numbers(row, columns["reward"], columns["step"])
-            reward, step = row.number(columns["reward"]), row.whole(columns["step"])
-        except ImportFailed as error:
-            refuse(error)
-            return
+        task_id, code = find_task(row), row.require_code(columns["code"])
+        author = row.text(columns["model"]) or config.policy or file.name.partition(".")[0]
+        prompt = row.values.get(columns["prompt"])
+        messages = [] if prompt is None else pieces.read_messages(prompt, row.where)
+        reward, step = row.number(columns["reward"]), row.whole(columns["step"])
         kept += 1
         attempt_id = rows.identify([digest, str(index)])
         if attempt_id in stored:
@@ -143,19 +126,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     )
     stored = {str(row["generation_id"]) for row in earlier.rows()}
     check, checked = start(), reading.start(None)
-    for row in _read_rows(file, [*columns.values()], refuse):
-        check(checked, row)
-        checked.tables.clear()
+    with left_out.recording(left_out.LeftOut()) as record:
+        for row in _read_rows(file, [*columns.values()]):
+            with left_out.errors():
+                check(checked, row)
+            checked.tables.clear()
     lacking = [name for name, found in known.items() if isinstance(found, UnknownName)]
-    for number, (where, why) in enumerate(left_out.items()):
-        if number < _MOST_NAMED:
-            log.warning("%s is left out: %s", where, why)
-    if left_out:
-        step = "correct them in a file of their own"
-        if lacking:
-            step = f"import the missing tasks and run this again, or {step}"
-        log.warning("%d of %d rows are left out: %s", len(left_out), len(left_out) + kept, step)
     if not kept:
+        record.report(NAME, {})
         raise ImportFailed(
             f"no row of {file} can be imported",
             f"Import the tasks first, or name the one of all rows with --task. {FIRST_ROWS}"
@@ -166,7 +144,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         name=file.name,
         digest=sources.combine(file=digest, lacking="\n".join(sorted(lacking))),
         size=file.stat().st_size,
-        open=lambda: _read_rows(file, [*columns.values()], refuse),
+        open=lambda: _read_rows(file, [*columns.values()]),
     )
     yield from reading.read([source], start)
 
@@ -175,8 +153,9 @@ def list_columns(file: Path, records: int = _FIRST_RECORDS) -> list[str]:
     """Return the columns of a file of rows; raises ImportFailed if it is none."""
     if file.suffix == ".parquet":
         return sources.column_names(file)
-    rows = islice(_read_rows(file, [], lambda _: None), records)
-    return list(dict.fromkeys(name for row in rows for name in row.values))
+    with left_out.recording(left_out.LeftOut()):
+        rows = islice(_read_rows(file, []), records)
+        return list(dict.fromkeys(name for row in rows for name in row.values))
 
 
 def _map_columns(file: Path, config: Config) -> dict[str, str]:
@@ -198,21 +177,20 @@ def _map_columns(file: Path, config: Config) -> dict[str, str]:
     return dict(zip(FIELDS, FIELDS, strict=True)) | mapped
 
 
-def _read_rows(
-    file: Path, columns: Sequence[str], refuse: Callable[[ImportFailed], object]
-) -> Iterator[Fields]:
-    """Yield the rows of a file, and give those that cannot be read to `refuse`."""
+def _read_rows(file: Path, columns: Sequence[str]) -> Iterator[Fields]:
+    """Yield the rows of a file; those that cannot be read are left out."""
     import pyarrow as pa
 
     if not file.name.endswith(SUFFIXES):
         raise ImportFailed(f"{file} is no file of rows", f"Its name ends in {', '.join(SUFFIXES)}.")
     sources.resolve_regular(file, file)
     if file.name.endswith(SUFFIXES[:3]):
-        yield from text_files.read_lines(file, refuse)
+        yield from text_files.read_lines(file)
     elif file.suffix == ".csv":
-        yield from text_files.read_csv(file, (), refuse=refuse)
+        yield from text_files.read_csv(file, ())
     elif file.suffix == ".parquet":
-        parquet.check_files([file])
+        if not parquet.check_files([file]):
+            return
         yield from pieces.open_parquet(file, file, dict.fromkeys(columns, False)).open()
     else:
         try:
@@ -226,19 +204,8 @@ def _read_rows(
                     batches = pa.ipc.open_stream(opened)
                 number = 0
                 for batch in batches:
-                    for row in batch.to_pylist():
+                    for row in sources.list_rows(batch):
                         yield Fields(values=row, where=f"{file}, row {number}")
                         number += 1
         except (pa.ArrowException, OSError) as error:
             raise ImportFailed(f"{file} cannot be read as Arrow: {error}") from error
-
-
-def _read_numbers(row: Fields, *columns: str) -> Fields:
-    """Return a row whose numbers are not texts or truth values, as those of CSV are."""
-    values = dict(row.values)
-    for name in columns:
-        value = values.get(name)
-        if isinstance(value, str | bool):
-            with suppress(ValueError):
-                values[name] = float(value)
-    return replace(row, values=values)

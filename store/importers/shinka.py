@@ -1,4 +1,4 @@
-"""Programs of a ShinkaEvolve search: evolution_db.sqlite or programs.sqlite.
+"""Programs of a ShinkaEvolve search: evolution_db.sqlite, or a database of any other name.
 
 Reads the table programs as shinka-evolve 0.0.7 writes it, read-only and with limits; views,
 triggers and virtual tables of the file are never run. A program becomes a kernel and an attempt
@@ -16,7 +16,7 @@ from pathlib import Path
 import store
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
-from store.foreign import sqlite, text_files
+from store.foreign import left_out, sqlite, text_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
 
@@ -34,21 +34,32 @@ class Config(pieces.ProgramOrigin):
 
 
 def recognize(path: Path) -> str | None:
-    for file in sources.list_files(path, "*.sqlite", "*.db", "*/*.sqlite"):
-        if sqlite.is_sqlite(file) and {"code", "combined_score", "island_idx"} <= set(
-            sqlite.list_columns(file, TABLE)
-        ):
-            return f"{file.name}: table programs with combined_score"
+    for file in _find_databases(path):
+        return f"{file.name}: table programs with combined_score"
     return None
+
+
+def _find_databases(root: Path) -> Iterator[Path]:
+    # Some versions name the file None.
+    for file in sources.list_below(root, "*"):
+        if sqlite.is_sqlite(file):
+            with left_out.errors():
+                columns = sqlite.list_columns(file, TABLE)
+                if {"code", "combined_score", "island_idx"} <= set(columns):
+                    yield file
+                else:
+                    left_out.note_unread([file], f"no table {TABLE} of ShinkaEvolve")
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the programs of each database in bundles."""
     root = sources.require_path(path, "evolution_db.sqlite of ShinkaEvolve, or its folder")
-    listed = sources.list_files(root, "*.sqlite", "*.db", "*/*.sqlite")
-    files = [file for file in listed if sqlite.is_sqlite(file)]
-    if not files:
-        raise ImportFailed(f"{root} holds no SQLite database", "Name evolution_db.sqlite itself.")
+    files = list(_find_databases(root))
+    if not files and not left_out.is_any_refused():
+        raise ImportFailed(
+            f"{root} holds no SQLite database with the table {TABLE} of ShinkaEvolve",
+            "Name the folder of the search's results, or its database.",
+        )
     reading = pieces.Import(lake, NAME, config)
     for file in files:
         problem = config.problem or file.resolve().parent.name
@@ -64,14 +75,15 @@ def _parse(file: Path) -> Iterator[Fields]:
     rows = sqlite.read_rows(file, TABLE, COLUMNS, ("generation", "timestamp", "id"))
     for number, row in enumerate(rows):
         where = f"{file}, program {number}"
-        text = row["public_metrics"]
-        parsed = text_files.parse_json(text, f"{where}, public_metrics") if text else None
-        row["public_metrics"] = parsed
-        yield Fields(values=row, where=where)
+        with left_out.errors():
+            text = row["public_metrics"]
+            parsed = text_files.parse_json(text, f"{where}, public_metrics") if text else None
+            yield Fields(values=row | {"public_metrics": parsed}, where=where)
 
 
 def _add(programs: pieces.ProgramRows, rows: pieces.BundleRows, row: Fields) -> None:
-    identity = row.require_text("id")
+    identity, correct = row.require_text("id"), row.flag("correct")
+    metrics = row.inner("public_metrics")
     attempt = programs.add(
         rows,
         identity,
@@ -83,7 +95,7 @@ def _add(programs: pieces.ProgramRows, rows: pieces.BundleRows, row: Fields) -> 
         created_at=row.moment("timestamp"),
     )
     quote = f"program {identity} of {programs.problem}"
-    rows.add_result(attempt, row.flag("correct"), quote, gpu=programs.config.gpu)
+    rows.add_result(attempt, correct, quote, gpu=programs.config.gpu)
     score = Fields(values={pieces.SCORE: row.values["combined_score"]}, where=row.where)
     programs.add_metrics(rows, attempt, score, quote)
-    programs.add_metrics(rows, attempt, row.inner("public_metrics"), quote)
+    programs.add_metrics(rows, attempt, metrics, quote)

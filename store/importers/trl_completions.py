@@ -1,40 +1,57 @@
 """Completions that TRL logged: completions_00001.parquet … of a GRPO or RLOO run.
 
 Reads the columns step, prompt, completion (texts or messages), one for each reward function, and
-advantage. Completions are parsed for kernels. Rewards become rows of a rule with the name of their
-column, version 0, because the files do not state the code that computed them. The task of a row is
-its column task_id, the task of its prompt if the lake has it, or the task that --task names. Rows
-without a task are left out and counted.
+advantage. Completions are parsed for kernels, and messages for tool calls that write one; several
+messages become a session. Rewards become rows of a rule with the name of their column, version 0,
+because the files do not state the code that computed them. The files do not say which columns are
+rewards either: whole numbers, and names that end in a unit or a measure, such as kernel_ms, become
+claims, unless --rewards names the rewards. The task of a row is its column task_id, the task of its
+prompt if the lake has it, or the task that --task names. Rows without a task are left out.
 """
 
 from __future__ import annotations
 
-import logging
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 import store
 from store import ids
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
-from store.foreign.text_files import read_figure
+from store.foreign import left_out
+from store.foreign.text_files import Fields, read_figure
 from store.importers.reading import pieces, sources
-
-log = logging.getLogger(__name__)
+from store.importers.reading.sessions import (
+    SessionRows,
+    find_kernel,
+    name_metric,
+    read_calls,
+    read_turns,
+)
 
 NAME = "trl-completions"
-BUNDLE_ROWS = 5_000
+_NO_TASK = "the lake has no task with their prompt or task_id; --task names one"
 _NEEDED = ("step", "prompt", "completion")
-_NO_REWARDS = {"advantage", "task_id", "completion_id", "finish_reason"}
+_NO_FIGURES = {*_NEEDED, "advantage", "task_id", "completion_id", "finish_reason"}
+_MEASURE = re.compile(
+    r"(?:^|_)(?:[mun]?s|seconds|time|latency|runtime|[kmg]?b|bytes|flops|tokens?|len(?:gth)?|chars|"
+    r"count|n|num|id|index|idx|seed|temperature|entropy|kl|logprobs?|loss|images?)$|^(?:n|num)_",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(pieces.TaskOrigin):
     policy: AuthorOption | None = None
     """Who wrote the completions (default: the name of the run's folder)."""
+    rewards: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ()
+    """Columns that are rewards."""
 
 
 def recognize(path: Path) -> str | None:
@@ -50,7 +67,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         folder = folder.resolve().parent
     policy = config.policy or folder.resolve().name
     groups: Counter[str] = Counter()
-    read_rows = missing = 0
     reading = pieces.Import(lake, NAME, config)
     known = {str(row["task_id"]) for row in lake.run("SELECT task_id FROM tasks").rows()}
     task_of = {
@@ -60,78 +76,96 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             "UNION SELECT prompt_id, task_id FROM dataset_rows WHERE prompt_id IS NOT NULL"
         ).rows()
     }
+    sessions = SessionRows(NAME)
+
+    def add(rows: pieces.BundleRows, row: Fields) -> None:
+        messages = pieces.read_messages(row.values.get("prompt"), row.where)
+        prompt_id, task_id = ids.prompt_id(messages), row.values.get("task_id")
+        if not isinstance(task_id, str) or task_id not in known:
+            task_id = task_of.get(prompt_id, reading.task_id)
+        if task_id is None:
+            left_out.count(_NO_TASK)
+            return
+        step, turns = row.require_whole("step"), read_turns(row, "completion")
+        finish_reason = row.text("finish_reason") or "stop"
+        calls = [read_calls(turn) for turn in turns]
+        contents = [pieces.read_content(turn.values.get("content")) for turn in turns]
+        roles = [turn.text("role") or "assistant" for turn in turns]
+        # A completion is what the assistant wrote; answers of tools are part of its session.
+        text = "\n".join(
+            content
+            for role, content in zip(roles, contents, strict=True)
+            if role == "assistant" and content
+        )
+        group_id = ids.content_id("group", NAME, policy, str(step), prompt_id)
+        index = groups[group_id]
+        groups[group_id] += 1
+        kernel_id, parsed = rows.parse_completion(text, finish_reason)
+        if kernel_id is None and (found := find_kernel(calls)) is not None:
+            kernel_id, parsed["parse_error"] = (
+                rows.add_code(found, path=pieces.find_path(found)),
+                None,
+            )
+        session_id = None
+        if len(turns) > 1 or any(calls):
+            about = {"name": f"{policy} {group_id} {index}", "model": policy, "harness": "TRL"}
+            session_id = sessions.identify(about["name"])
+            for number, content in enumerate(contents):
+                values = {"session": about, "step": number, "role": roles[number], "given": True}
+                values |= {"content": content, "calls": calls[number]}
+                sessions.add(rows, Fields(values=values, where=row.where))
+        attempt = rows.add_attempt(
+            [group_id, str(index), text],
+            policy=policy,
+            task_id=task_id,
+            kernel_id=kernel_id,
+            prompt_id=rows.add_prompt(messages, task_id, "train"),
+            group_id=group_id,
+            sample_index=index,
+            trajectory_id=session_id,
+            **parsed,
+        )
+        for name, value in row.values.items():
+            raw = read_figure(float(value) if isinstance(value, bool) else value)
+            if name in _NO_FIGURES or raw is None:
+                continue
+            if not _is_reward(name, value, config.rewards):
+                rows.add_claim(attempt, name_metric("reported", name), raw, row.where)
+                continue
+            reward = {
+                "run_id": rows.run_id,
+                "generation_id": attempt.generation_id,
+                "rule": name,
+                "rule_version": 0,
+                "step": step,
+                "raw": raw,
+                "advantage": read_figure(row.values.get("advantage")),
+            }
+            rows.add("rewards", (attempt.generation_id, name), reward)
+
     is_any_kept = False
     for file in files:
         rows = reading.start(f"{policy} {file.name} {pieces.hash_file(file)}")
         if rows.is_new:
-            rows.add_policy(policy, "model")
-            names = sources.column_names(file)
-            wanted = dict.fromkeys(names, False) | dict.fromkeys(_NEEDED, True)
-            batches = sources.read_batches(file, wanted, BUNDLE_ROWS)
-            for row in (row for batch in batches for row in batch):
-                place = f"{file.name}, row {read_rows}"
-                read_rows += 1
-                messages, task_id = pieces.read_messages(row["prompt"], place), row.get("task_id")
-                prompt_id = ids.prompt_id(messages)
-                if not isinstance(task_id, str) or task_id not in known:
-                    task_id = task_of.get(prompt_id, reading.task_id)
-                if task_id is None:
-                    missing += 1
-                    continue
-                # A completion is a text, or messages; those of the assistant count.
-                stated = row["completion"]
-                turns = cast("list[Any]", stated if isinstance(stated, list) else [stated])
-                if not isinstance(stated, str | list) or not all(
-                    isinstance(turn, str | dict) for turn in turns
-                ):
-                    kind = type(stated).__name__
-                    raise ImportFailed(f"{place}: completion is {kind}, no text and no messages")
-                text = "\n".join(
-                    pieces.read_content(turn if isinstance(turn, str) else turn.get("content"))
-                    for turn in turns
-                    if isinstance(turn, str) or turn.get("role") == "assistant"
-                )
-                finish_reason = str(row.get("finish_reason") or "stop")
-                kernel_id, parsed = rows.parse_completion(text, finish_reason)
-                try:
-                    step = int(row["step"])
-                except (TypeError, ValueError, OverflowError):
-                    said = f"{row['step']!a:.40}"
-                    raise ImportFailed(f"{place}: step is {said}, no number") from None
-                group_id = ids.content_id("group", NAME, policy, str(step), prompt_id)
-                index = groups[group_id]
-                groups[group_id] += 1
-                attempt = rows.add_attempt(
-                    [group_id, str(index), text],
-                    policy=policy,
-                    task_id=task_id,
-                    kernel_id=kernel_id,
-                    prompt_id=rows.add_prompt(messages, task_id, "train"),
-                    group_id=group_id,
-                    sample_index=index,
-                    **parsed,
-                )
-                for name, value in row.items():
-                    raw = read_figure(value)
-                    if name in _NEEDED or name in _NO_REWARDS or raw is None:
-                        continue
-                    reward = {
-                        "run_id": rows.run_id,
-                        "generation_id": attempt.generation_id,
-                        "rule": name,
-                        "rule_version": 0,
-                        "step": step,
-                        "raw": raw,
-                        "advantage": read_figure(row.get("advantage")),
-                    }
-                    rows.add("rewards", (attempt.generation_id, name), reward)
-        bundle = reading.finish(rows, f"{NAME} {policy}: {file.name}", file.name)
-        is_any_kept |= not bundle.tables or "generations" in bundle.tables
-        yield bundle
-    if not is_any_kept:
+            with left_out.errors():
+                wanted = dict.fromkeys(sources.column_names(file), False)
+                opened = pieces.open_parquet(file, root, wanted | dict.fromkeys(_NEEDED, True))
+                pieces.add_records(add, rows, opened.open())
+            if "generations" not in rows.tables:
+                continue
+        is_any_kept = True
+        yield reading.finish(rows, f"{NAME} {policy}: {file.name}", file.name)
+    if not is_any_kept and left_out.is_counted(_NO_TASK):
         raise ImportFailed(
-            f"none of {read_rows} completions is of a task that the lake has",
+            "none of the completions is of a task that the lake has",
             "Import the tasks first, or name the one that they are of with --task.",
         )
-    if missing:
-        log.warning("%d of %d completions have no known task", missing, read_rows)
+
+
+def _is_reward(name: str, value: Any, named: tuple[str, ...]) -> bool:
+    """Return whether a number is a reward: TRL writes rewards as floats, in any column."""
+    if named:
+        return name in named
+    if re.search("reward|score", name, re.IGNORECASE):
+        return True
+    return isinstance(value, float | bool) and _MEASURE.search(name) is None

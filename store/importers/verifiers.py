@@ -9,20 +9,25 @@ and files of older versions (results.jsonl) are not read.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import store
 from store.errors import ImportFailed
-from store.foreign import text_files
-from store.foreign.text_files import NOTHING_STORED, Fields, clean
+from store.foreign import left_out, text_files
+from store.foreign.text_files import NOTHING_STORED, Fields, read_figure
 from store.importers.reading import pieces, sources
-from store.importers.reading.sessions import MOST_TOKENS, SessionOrigin, SessionRows, read_content
+from store.importers.reading.pieces import read_content
+from store.importers.reading.sessions import (
+    MOST_TOKENS,
+    SessionOrigin,
+    SessionRows,
+    name_metric,
+    read_call,
+)
 
 NAME = "verifiers"
 TRACE_VERSION = 1
@@ -62,9 +67,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 def _read_episodes(file: Path) -> Iterator[Fields]:
     for episode in text_files.read_lines(file):
         size = episode.size
-        for trace in episode.list("traces"):
-            yield from _read_trace(trace, episode, size)
-            size = 0
+        with left_out.errors():
+            for trace in episode.list("traces"):
+                with left_out.errors():
+                    yield from _read_trace(trace, episode, size)
+                size = 0
 
 
 def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
@@ -82,11 +89,8 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
         for message in messages
         if (identity := message.text("tool_call_id")) is not None
     }
-    call_of = {
-        call.text("id"): at
-        for at, message in enumerate(messages)
-        for call in message.list("tool_calls")
-    }
+    calls = [message.list("tool_calls") for message in messages]
+    call_of = {call.text("id"): at for at, listed in enumerate(calls) for call in listed}
     usage = {call.whole("node"): call.inner("usage") for call in trace.list("calls")}
     step_of: dict[int, int] = {}
     """Position of a node to its step; the result of a call is part of the call's step."""
@@ -112,7 +116,7 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
             "given": not node.flag("sampled"),
             "prompt_tokens": _sum([used], "prompt_tokens", "cached_input_tokens"),
             "completion_tokens": used.whole("completion_tokens", MOST_TOKENS),
-            "calls": [_read_call(call, answers) for call in message.list("tool_calls")],
+            "calls": [read_call(call, answers.get(call.text("id") or "")) for call in calls[at]],
         }
         yield Fields(values=values, where=node.where, size=size)
         size, number = 0, number + 1
@@ -154,37 +158,24 @@ def _sum(usages: list[Fields], *names: str) -> int | None:
     return sum(counts) if counts else None
 
 
-def _read_call(call: Fields, answers: dict[str, str | None]) -> dict[str, Any]:
-    arguments = call.values.get("arguments")
-    if isinstance(arguments, str) and arguments.lstrip().startswith("{"):
-        # What the model wrote need not be JSON.
-        with suppress(ImportFailed):
-            arguments = text_files.parse_json(arguments, call.where)
-    return {
-        "tool": call.text("name"),
-        "arguments": arguments,
-        "result": answers.get(call.text("id") or ""),
-    }
-
-
 def _add(sessions: SessionRows, rows: pieces.BundleRows, record: Fields) -> None:
     name = record.text("results_of")
     if name is None:
         sessions.add(rows, record)
         return
-    attempt = sessions.last_attempt(name)
-    if attempt is None:
-        return
     rewards, metrics = record.inner("rewards"), record.inner("metrics")
+    figures: dict[str, float | None] = {}
     for label in rewards.values:
-        reward = rewards.inner(label)
-        score, weight = reward.number("score"), reward.number("weight")
-        value = None if score is None else score * (1.0 if weight is None else weight)
-        if value is not None and math.isfinite(value):
-            rows.add_claim(attempt, _metric("reward", label), value, f"trace {name}")
+        with left_out.errors():
+            reward = rewards.inner(label)
+            score, weight = reward.number("score"), reward.number("weight")
+            value = None if score is None else score * (1.0 if weight is None else weight)
+            figures[name_metric("reward", label)] = read_figure(value)
     for label in metrics.values:
-        rows.add_claim(attempt, _metric("reported", label), metrics.number(label), f"trace {name}")
-
-
-def _metric(kind: str, label: Any) -> str:
-    return f"{kind}_{' '.join(clean(cast('str', label)).split())}"[:100]
+        with left_out.errors():
+            figures[name_metric("reported", label)] = metrics.number(label)
+    if not figures:
+        return
+    attempt = sessions.close(rows, record)
+    for metric, figure in figures.items():
+        rows.add_claim(attempt, metric, figure, f"trace {name}")

@@ -65,7 +65,7 @@ def test_databases_made_to_attack_are_refused(tmp_path: Path) -> None:
         ),
         "json": ('UPDATE programs SET public_metrics = \'{"a": 1, "a": 2}\'',),
         "blob": ("UPDATE programs SET code = zeroblob(100000000)",),
-        "type": ("UPDATE programs SET correct = 'yes'",),
+        "type": ("UPDATE programs SET correct = 'maybe'",),
     }
     for name, statements in hostile.items():
         file = write_database(tmp_path / f"{name}.sqlite", *statements)

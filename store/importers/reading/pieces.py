@@ -1,9 +1,9 @@
 """Runs importers, whose sources are read in pieces, and builds the rows of each piece.
 
-Each piece is a bundle, stored whole and once. A file is read twice. The first pass builds the rows
-of every piece and drops them, so that an error at the end of the file is found before anything is
-stored. The second pass yields the pieces. Memory holds one piece at a time. An interrupted import
-skips the pieces that are stored.
+Each piece is a bundle, stored whole and once. A file is read twice: the first pass decides the
+splits of all its tasks, and the second one yields the pieces. Memory holds one piece at a time. An
+interrupted import skips the pieces that are stored. A record that cannot be read is left out and
+named; so are the files of a source that nothing reads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from store.commandline.escape import escape_terminal
 from store.commandline.members import AuthorOption, Common, DeviceModel, Member
 from store.dossier.pages import find_task
 from store.errors import ImportFailed, RowsRejected
-from store.foreign import text_files
+from store.foreign import left_out, text_files
 from store.foreign.text_files import Fields, clean, measure
 from store.ids import content_id
 from store.importers.reading import sources
@@ -49,6 +49,8 @@ MAX_DOCUMENT_BYTES = 64 << 20
 _MB = 1_000_000
 _GPU = re.compile(r"\b(?:(?:RTX|GTX|MI|A|B|GB|GH|H|L|P|T|V)(?: )?A?[0-9]+[A-Z]*(?: Ti)?)\b")
 SCORE = "combined_score"
+_CALL_PARTS = ("tool_use", "tool_call")
+"""Parts of a message that are calls, not text."""
 _PATHS = {
     **dict.fromkeys(("python", "triton"), ENTRY_PATH),
     **dict.fromkeys(("cuda", "hip"), "kernel.cu"),
@@ -118,6 +120,12 @@ class BundleRows:
             return False
         rows[key] = row
         return True
+
+    def shrink(self, sizes: Mapping[str, int]) -> None:
+        """Remove what was added since the tables had these sizes."""
+        for table, rows in self.tables.items():
+            while len(rows) > sizes.get(table, 0):
+                rows.popitem()
 
     def under(self, license: str | None) -> BundleRows:
         """Return a builder of rows under another license, for the same bundle."""
@@ -526,17 +534,31 @@ def read_messages(value: Any, place: str) -> list[dict[str, str]]:
         turns = cast("list[Any]", value)
         if all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in turns):
             return [
-                {"role": clean(turn["role"]), "content": read_content(turn.get("content"))}
+                {
+                    "role": clean(turn["role"]),
+                    "content": clean(read_content(turn.get("content")) or ""),
+                }
                 for turn in turns
             ]
     raise ImportFailed(f"{place}: prompt is {type(value).__name__}, no text and no messages")
 
 
-def read_content(value: Any) -> str:
-    """Return what a message says as text."""
-    if value is None:
-        return ""
-    return clean(value if isinstance(value, str) else json.dumps(value, default=str))
+def read_content(content: Any) -> str | None:
+    """Return the text of a message's content: a text, or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return json.dumps(content, default=str)
+    parts: list[str] = []
+    for part in cast("list[Any]", content):
+        if isinstance(part, str):
+            parts.append(part)
+        elif isinstance(part, dict):
+            text = cast("dict[str, Any]", part).get("text")
+            kind = str(cast("dict[str, Any]", part).get("type"))
+            if kind not in _CALL_PARTS:
+                parts.append(text if isinstance(text, str) else f"[{kind[:40]}]")
+    return "\n".join(parts)
 
 
 @lru_cache(maxsize=4096)
@@ -642,41 +664,47 @@ class Import:
         Args:
             start: Returns a new function that adds records, called once per pass over a file.
 
-        Raises ImportFailed if a record is malformed; nothing of its file is stored.
+        A record that cannot be read is left out and named. So is what comes after the place where
+        a file ends before its end.
         """
         for file in files:
-            splits: list[dict[str, str]] = []
-            if self.start(f"{file.name} 0 {file.digest}").is_new:
-                if file.size > 100 * _MB:
-                    log.info("checking %s (%d MB)", file.name, file.size // _MB)
-                splits = self._check(file, start)
-            add = start()
-            first = done = 0
-            for number, records in enumerate(_split(file.open())):
-                done += sum(record.size for record in records)
-                share = f", {min(done / file.size, 1):.0%}" if file.size and done else ""
-                last = first + len(records) - 1
-                message = f"{self.name} {file.name}: records {first} to {last}{share}"
-                first = last + 1
-                rows = self.start(f"{file.name} {number} {file.digest}")
-                # Later records may continue what a stored piece began, so it is read all the same.
-                for record in records:
-                    add(rows, record)
-                for split in splits if number == 0 else ():
-                    rows.add("splits", (split["suite"], split["family"]), split)
+            with left_out.errors():
+                yield from self._read_file(file, start)
+
+    def _read_file(self, file: SourceFile, start: Callable[[], Add]) -> Iterator[Bundle]:
+        splits: list[dict[str, str]] = []
+        if self.start(f"{file.name} 0 {file.digest}").is_new:
+            if file.size > 100 * _MB:
+                log.info("checking %s (%d MB)", file.name, file.size // _MB)
+            with left_out.recording(left_out.LeftOut()), left_out.errors():
+                splits = self._decide_splits(file, start)
+        add = start()
+        first = done = 0
+        for number, records in enumerate(_split(file.open())):
+            done += sum(record.size for record in records)
+            share = f", {min(done / file.size, 1):.0%}" if file.size and done else ""
+            last = first + len(records) - 1
+            message = f"{self.name} {file.name}: records {first} to {last}{share}"
+            first = last + 1
+            rows = self.start(f"{file.name} {number} {file.digest}")
+            # Later records may continue what a stored piece began, so it is read all the same.
+            add_records(add, rows, records)
+            for split in splits if number == 0 else ():
+                rows.add("splits", (split["suite"], split["family"]), split)
+            if rows.tables or not rows.is_new:
                 yield self.finish(rows, message, f"{file.name} {number}")
 
-    def _check(self, file: SourceFile, start: Callable[[], Add]) -> list[dict[str, str]]:
-        """Build all rows of a file and drop them; return the splits of the families of its tasks.
+    def _decide_splits(self, file: SourceFile, start: Callable[[], Add]) -> list[dict[str, str]]:
+        """Return the splits of the families of a file's tasks.
 
-        Splits are decided over the whole file, so they go into its first piece.
+        They are decided over the whole file and go into its first piece, so that no task of the
+        test split is ever without one.
         """
         families: dict[str, dict[str, str]] = {}
         add = start()
         for records in _split(file.open()):
             rows = self.start(None)
-            for record in records:
-                add(rows, record)
+            add_records(add, rows, records)
             for label in rows.tables.get("task_labels", {}).values():
                 families.setdefault(label["suite"], {})[label["task_id"]] = label["family"]
         return [
@@ -687,7 +715,22 @@ class Import:
 
 
 Add = Callable[[BundleRows, Fields], object]
-"""Adds the rows of one record to those of its bundle."""
+"""Adds the rows of one record to those of its bundle.
+
+It reads what may be malformed before it notes that it has seen the record.
+"""
+
+
+def add_records(add: Add, rows: BundleRows, records: Iterable[Fields]) -> None:
+    for record in records:
+        sizes = {table: len(keyed) for table, keyed in rows.tables.items()}
+        try:
+            add(rows, record)
+        except ImportFailed as error:
+            rows.shrink(sizes)
+            left_out.refuse(error)
+        else:
+            left_out.note_kept()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -747,7 +790,8 @@ def open_documents(
 
     def records() -> Iterator[Fields]:
         for file in files:
-            yield from parse(file)
+            with left_out.errors():
+                yield from parse(file)
 
     name = name_inside(files[0], root) if name is None else name
     return SourceFile(name=name, digest=sources.digest(hashes), size=size, open=records)
@@ -774,14 +818,20 @@ def name_inside(file: Path, root: Path) -> str:
 
 
 def _split(records: Iterable[Fields]) -> Iterator[list[Fields]]:
+    """Yield records in pieces; before an error of the reader, what came before it."""
     piece: list[Fields] = []
     size = 0
-    for record in records:
-        piece.append(record)
-        size += max(record.size, measure(record.values))
-        if len(piece) >= PIECE_RECORDS or size >= PIECE_BYTES:
+    try:
+        for record in records:
+            piece.append(record)
+            size += max(record.size, measure(record.values))
+            if len(piece) >= PIECE_RECORDS or size >= PIECE_BYTES:
+                yield piece
+                piece, size = [], 0
+    except ImportFailed:
+        if piece:
             yield piece
-            piece, size = [], 0
+        raise
     if piece:
         yield piece
 
@@ -806,6 +856,10 @@ class ImportSummary:
     """Table name to number of rows added; rows that the lake had before do not count."""
     snapshot: int
     """Newest snapshot after the import."""
+    left_out: int = 0
+    """Rows of the source that could not be read."""
+    unread: int = 0
+    """Files below the path that were not read."""
 
 
 def run_import(
@@ -825,11 +879,12 @@ def run_import(
 
     Bundles are committed in groups. An interrupted import resumes after the last committed group
     when it is run again. A bundle whose rows break a rule is refused with a warning, and the others
-    are stored.
+    are stored. A row that cannot be read is left out, and so is a file of no use; the log names
+    them with the reason.
 
     Raises:
-        ImportFailed: the path does not exist, has no file of the format, or a file is malformed;
-            bundles before that file stay stored.
+        ImportFailed: the path does not exist, has no file of the format, or nothing in it can be
+            read.
         RowsRejected: a bundle was refused, the first one if there are several. The others are
             stored.
     """
@@ -839,7 +894,8 @@ def run_import(
     stored: list[str] = []
     skipped = 0
     refused: dict[str, RowsRejected] = {}
-    with writer.reader() as lake:
+    record = left_out.LeftOut()
+    with writer.reader() as lake, left_out.recording(record):
         for group in _collect_groups(module.read(path, config, lake)):
             # The importer's reader is pinned: it does not see the bundles of this import.
             known = writer.find_committed([one.bundle_id for one in group])
@@ -855,6 +911,12 @@ def run_import(
                     skipped += 1
                 if progress is not None:
                     progress(one.message, is_stored)
+    takes_files = path is not None and getattr(module, "TAKES_PATH", True)
+    unread = record.list_unread(path) if path is not None and takes_files else {}
+    if record.first and not stored and not skipped and not refused:
+        error = record.first[0]
+        raise ImportFailed(f"nothing of {path} can be imported: {error.message}", error.hint)
+    record.report(getattr(module, "NAME", ""), unread)
     if refused:
         raise next(iter(refused.values()))
     counts: Counter[str] = Counter()
@@ -862,7 +924,14 @@ def run_import(
         counts.update(bundle_counts)
     added = {table: count for table, count in counts.items() if count}
     snapshot = writer.find_newest()
-    return ImportSummary(files=len(stored), skipped=skipped, rows=added, snapshot=snapshot)
+    return ImportSummary(
+        files=len(stored),
+        skipped=skipped,
+        rows=added,
+        snapshot=snapshot,
+        left_out=record.rows,
+        unread=sum(map(len, unread.values())),
+    )
 
 
 def run_command(
@@ -906,9 +975,17 @@ def summarize(summary: ImportSummary) -> str:
     'tasks +3 (2 files there already) → snapshot 9'
     """
     added = ", ".join(f"{table} +{count}" for table, count in summary.rows.items())
-    files = f"{summary.skipped} file{'s' * (summary.skipped != 1)} there already"
-    skipped = f" ({files})" if summary.skipped else ""
-    return f"{added or 'nothing new'}{skipped} → snapshot {summary.snapshot}"
+    notes = [
+        f"{number} {noun}{'s' * (number != 1)} {what}"
+        for number, noun, what in (
+            (summary.skipped, "file", "there already"),
+            (summary.left_out, "row", "left out"),
+            (summary.unread, "file", "not read"),
+        )
+        if number
+    ]
+    noted = f" ({', '.join(notes)})" if notes else ""
+    return f"{added or 'nothing new'}{noted} → snapshot {summary.snapshot}"
 
 
 def _collect_groups(bundles: Iterator[Bundle]) -> Iterator[list[Bundle]]:

@@ -11,10 +11,7 @@ Readers of transcripts yield steps in one form. A step is `Fields` with these na
     given    true for a message of the prompt that another session wrote
     calls    list of objects: tool, arguments, result, is_error
 
-The files that an agent writes and edits are followed from its tool calls; nothing is executed.
-Claude Code's Write, Edit and MultiEdit are known, and the same operations under the names and
-arguments of other harnesses. An edit of a file whose text is unknown, or whose old text is not in
-it exactly once, makes the file unknown until it is written as a whole.
+Each kernel that a step writes to a file, passes to a tool or states in its text is an attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +19,8 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -30,11 +28,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from store.code.completion import ENTRY_POINT
+from store.code.entry_points import choose_stored
 from store.code.languages import find_language
-from store.foreign import text_files
+from store.errors import ImportFailed
+from store.foreign import left_out, text_files
 from store.foreign.text_files import Fields, clean
 from store.ids import content_id
-from store.importers.reading.pieces import ENTRY_PATH, Attempt, BundleRows, TaskOrigin
+from store.importers.reading.pieces import (
+    ENTRY_PATH,
+    Attempt,
+    BundleRows,
+    TaskOrigin,
+    find_path,
+    read_content,
+)
+from store.importers.reading.session_files import SessionFiles, is_kernel
 
 MAX_OPEN_STEPS = 1_000
 MAX_OPEN_BYTES = 64 << 20
@@ -43,18 +51,6 @@ TAIL_BYTES = 1 << 20
 HARNESS = "claude-code"
 ROLES = ("system", "user", "assistant", "tool")
 MOST_TOKENS = 2**53
-MAX_FILES = 1_000
-MAX_CHARACTERS = 2_000_000
-"""A larger file is not followed."""
-_WRITES = {"write", "write_file", "create_file", "create", "writefile"}
-_EDITS = {"edit", "str_replace", "edit_file", "multiedit", "replace", "strreplacefile"}
-_COMMANDS = {"str_replace_editor", "str_replace_based_edit_tool"}
-_PATHS = ("file_path", "path", "filename", "absolute_path")
-_CONTENTS = ("content", "file_text", "contents", "text")
-_KERNEL = re.compile(
-    r"^\s*class\s+ModelNew\b|@triton\.(?:jit|autotune)|\b__global__\b|@cute\.(?:kernel|jit)",
-    re.MULTILINE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +67,10 @@ class SessionOrigin(TaskOrigin):
 class _Session:
     """What is known of a session while its steps arrive."""
 
-    texts: dict[str, str] = field(default_factory=dict[str, str])
-    """The files that it has written so far, by path."""
+    policy: str
+    problem: str | None
+    files: SessionFiles = field(default_factory=SessionFiles)
+    """The files that it has written so far."""
     attempts: int = 0
     before: Attempt | None = None
     """Attempt that the next one continues."""
@@ -94,22 +92,50 @@ class SessionRows:
 
     def add(self, rows: BundleRows, step: Fields) -> None:
         """Add a step with its calls, and the attempt if it wrote a kernel."""
-        about = step.inner("session")
-        session_id = self.identify(about.require_text("name"))
-        policy = rows.add_policy(about.text("model") or "unknown", "model")
+        # What may be malformed is read before the first row is added.
+        about, number = step.inner("session"), step.require_whole("step")
+        name, problem = about.require_text("name"), about.text("problem")
+        policy_name, session_id = about.text("model") or "unknown", self.identify(name)
+        role, content = step.text("role"), step.prose("content")
+        if role not in ROLES:
+            raise step.refuse("role", " or ".join(ROLES))
+        given = bool(step.flag("given"))
+        calls: list[dict[str, Any]] = []
+        for call in step.list("calls"):
+            with left_out.errors():
+                row = {
+                    "session_id": session_id,
+                    "step": number,
+                    "call_index": len(calls),
+                    "tool": call.text("tool") or "unknown",
+                    "arguments": call.json("arguments"),
+                    "result": call.prose("result"),
+                    "is_error": call.flag("is_error"),
+                }
+                calls.append(row | {"given": call.values.get("arguments")})
+        step_row = {
+            "session_id": session_id,
+            "step": number,
+            "parent_step": step.whole("parent"),
+            "role": role,
+            "content": content,
+            "reasoning": step.prose("reasoning"),
+            "model": step.text("model"),
+            "created_at": step.moment("at") or datetime.now(UTC),
+            **_read_tokens(step),
+        }
         state = self._sessions.get(session_id)
         if state is None:
-            state = self._sessions[session_id] = _Session()
             parent = about.text("parent")
             parent_id = None if parent is None else self.identify(parent)
             row = {
                 "session_id": session_id,
                 "run_id": rows.run_id or None,
-                "policy_id": policy,
+                "policy_id": policy_name,
                 "task_id": self.task_id,
-                "problem": about.text("problem"),
+                "problem": problem,
                 "harness": about.text("harness"),
-                "name": about.text("name"),
+                "name": name,
                 "parent_session_id": parent_id if parent_id in self._sessions else None,
                 "outcome": about.text("outcome"),
                 "cost_usd": about.number("cost_usd"),
@@ -118,46 +144,39 @@ class SessionRows:
                 **rows.origin(),
             }
             rows.add("sessions", (session_id,), row)
-        number = step.require_whole("step")
-        role, content = step.text("role"), step.prose("content")
-        if role not in ROLES:
-            raise step.refuse("role", " or ".join(ROLES))
-        given = bool(step.flag("given"))
+            state = self._sessions[session_id] = _Session(policy=policy_name, problem=problem)
+        policy = rows.add_policy(policy_name, "model")
         is_answer = role == "assistant" and not given
         if is_answer:
             state.answered = True
         elif not state.answered and content is not None and role != "tool":
             state.opening.append({"role": role, "content": content})
-        kernel_id = None
+        kernel_ids: list[str] = []
         if is_answer:
-            # The kernel that the step wrote to a file, or states in its text.
-            written: tuple[str, str] | None = None
-            for call in step.list("calls"):
-                arguments = call.values.get("arguments")
-                if call.flag("is_error") is not True and isinstance(arguments, Mapping):
-                    named = cast("Mapping[str, Any]", arguments)
-                    path = _follow(state.texts, call.text("tool") or "", named)
-                    file = "" if path is None else PurePosixPath(path.replace("\\", "/")).name
-                    # A source file that defines ModelNew or has device code.
-                    if path is not None and (
-                        fnmatchcase(file, self.kernel_file)
-                        and find_language(file) is not None
-                        and _KERNEL.search(state.texts[path]) is not None
-                    ):
-                        written = (file, state.texts[path])
-            if written is not None and clean(written[1]) == written[1]:
-                path = f"{PurePosixPath(ENTRY_PATH).stem}{PurePosixPath(written[0]).suffix}"
-                kernel_id = rows.add_code(written[1], path=path)
-            elif written is None and content is not None and ENTRY_POINT in content:
-                kernel_id = rows.parse_completion(content)[0]
-        # An edit that leaves the text as it was is no new attempt.
-        is_new = kernel_id is not None and kernel_id != state.kernel_id
-        if is_new:
+            written: dict[str, str] = {}
+            for call in calls:
+                if call["is_error"] is not True:
+                    written |= self._find_kernels(state.files, call["tool"], call["given"])
+            for file, text in written.items():
+                path = f"{PurePosixPath(ENTRY_PATH).stem}{PurePosixPath(file).suffix}"
+                entry_point = choose_stored(text) if path == ENTRY_PATH else ENTRY_POINT
+                kernel_ids.append(
+                    rows.add_kernel({path: text}, entry_path=path, entry_point=entry_point)
+                )
+            if not kernel_ids and content is not None and ENTRY_POINT in content:
+                stated, _ = rows.parse_completion(content)
+                kernel_ids += [] if stated is None else [stated]
+        attempt_id = None
+        for place, kernel_id in enumerate(kernel_ids):
+            # An edit that leaves the text as it was is no new attempt.
+            if kernel_id == state.kernel_id:
+                continue
+            is_last = place == len(kernel_ids) - 1
             state.before = rows.add_attempt(
-                ["session", session_id, str(number)],
+                ["session", session_id, str(number), *([] if is_last else [str(place)])],
                 policy=policy,
                 task_id=self.task_id,
-                problem=about.text("problem"),
+                problem=problem,
                 kernel_id=kernel_id,
                 prompt_id=rows.add_prompt(state.opening, self.task_id),
                 trajectory_id=session_id,
@@ -165,39 +184,51 @@ class SessionRows:
                 parent_generation_id=state.before and state.before.generation_id,
                 completion=content,
                 created_at=step.moment("at"),
-                **_read_tokens(step),
+                **(_read_tokens(step) if is_last else {}),
             )
             state.attempts += 1
             state.kernel_id = kernel_id
-        row = {
-            "session_id": session_id,
-            "step": number,
-            "parent_step": step.whole("parent"),
-            "role": role,
-            "content": content,
-            "reasoning": step.prose("reasoning"),
-            "model": step.text("model"),
-            "generation_id": state.before.generation_id if is_new and state.before else None,
-            "created_at": step.moment("at") or datetime.now(UTC),
-            **_read_tokens(step),
-        }
+            attempt_id = state.before.generation_id
+        row = step_row | {"generation_id": attempt_id}
         rows.add("session_steps", (session_id, str(number)), row)
-        for index, call in enumerate(step.list("calls")):
-            row = {
-                "session_id": session_id,
-                "step": number,
-                "call_index": index,
-                "tool": call.text("tool") or "unknown",
-                "arguments": call.json("arguments"),
-                "result": call.prose("result"),
-                "is_error": call.flag("is_error"),
-            }
-            rows.add("tool_calls", (session_id, str(number), str(index)), row)
+        for call in calls:
+            del call["given"]
+            rows.add("tool_calls", (session_id, str(number), str(call["call_index"])), call)
 
-    def last_attempt(self, name: str) -> Attempt | None:
-        """Return the newest attempt of the session that the source calls `name`, or None."""
-        state = self._sessions.get(self.identify(name))
-        return None if state is None else state.before
+    def _find_kernels(self, files: SessionFiles, tool: str, arguments: Any) -> dict[str, str]:
+        """Return the kernels that a call writes or passes on, by the names of their files."""
+        paths = files.follow(tool, arguments)
+        kernels = {path: text for path in paths if is_kernel(text := files.texts[path])}
+        kernels = {
+            path: text
+            for path, text in kernels.items()
+            if fnmatchcase(PurePosixPath(path).name, self.kernel_file)
+            and (find_language(path) is not None or path.endswith(".hip"))
+            and clean(text) == text
+        }
+        if not paths and (text := files.find_text(arguments)) is not None:
+            kernels[find_path(text)] = text
+        return kernels
+
+    def close(self, rows: BundleRows, results: Fields) -> Attempt:
+        """Return the attempt that the results of a session are about, the last one.
+
+        A session without a kernel gets an attempt without one.
+        """
+        session_id = self.identify(results.require_text("results_of"))
+        state = self._sessions.get(session_id)
+        if state is None:
+            raise ImportFailed(f"{results.where}: no step of the session can be read")
+        if state.before is None:
+            state.before = rows.add_attempt(
+                ["session", session_id, "no kernel"],
+                policy=state.policy,
+                task_id=self.task_id,
+                problem=state.problem,
+                parse_error="the session wrote no kernel",
+                trajectory_id=session_id,
+            )
+        return state.before
 
     def identify(self, name: str) -> str:
         """Return the id of the session that the source calls `name`."""
@@ -209,49 +240,79 @@ def _read_tokens(fields: Fields) -> dict[str, Any]:
     return {name: fields.whole(name, MOST_TOKENS) for name in names}
 
 
-def _follow(texts: dict[str, str], tool: str, arguments: Mapping[str, Any]) -> str | None:
-    """Apply a call that succeeded to the texts of files; return the path that it wrote, or None."""
-    name = tool.rpartition(".")[2].lower()
-    if name in _COMMANDS:
-        name = str(arguments.get("command"))
-    path = _first_text(arguments, _PATHS)
-    if path is None:
-        return None
-    if name in _WRITES:
-        text = _first_text(arguments, _CONTENTS)
-    elif name in _EDITS and path in texts:
-        text = _edit(texts[path], arguments)
-    else:
-        return None
-    if text is None or len(text) > MAX_CHARACTERS or len(texts) >= MAX_FILES:
-        texts.pop(path, None)
-        return None
-    texts[path] = text
-    return path
+def name_metric(kind: str, label: str) -> str:
+    """Return the metric of a figure that a source calls `label`, such as reward_speed."""
+    return f"{kind}_{' '.join(clean(label).split())}"[:100]
 
 
-def _edit(text: str, arguments: Mapping[str, Any]) -> str | None:
-    several = arguments.get("edits")
-    listed = cast("Sequence[Any]", several) if isinstance(several, list) else [arguments]
-    for one in listed:
-        edit = cast("Mapping[str, Any]", one) if isinstance(one, Mapping) else {}
-        old = _first_text(edit, ("old_string", "old_str"))
-        new = _first_text(edit, ("new_string", "new_str"))
-        if not old or new is None:
-            return None
-        if edit.get("replace_all") is True:
-            text = text.replace(old, new)
-        elif text.count(old) == 1:
-            text = text.replace(old, new, 1)
-        else:
-            return None
-        if len(text) > MAX_CHARACTERS:
-            return None
-    return text
+def read_call(call: Fields, result: str | None = None) -> dict[str, Any]:
+    """Return a call in the form of OpenAI, with its name and arguments in `function` or not."""
+    named = call.inner("function") if call.values.get("function") else call
+    arguments = next(
+        (
+            one
+            for key in ("arguments", "input", "args", "parameters")
+            if (one := named.values.get(key))
+        ),
+        None,
+    )
+    if isinstance(arguments, str) and arguments.lstrip().startswith(("{", "[")):
+        # What the model wrote need not be JSON.
+        with suppress(ImportFailed):
+            arguments = text_files.parse_json(arguments, call.where)
+    if isinstance(arguments, Mapping):
+        # A column of objects has NULL where another row has a name.
+        by_name = cast("Mapping[str, Any]", arguments)
+        arguments = {name: value for name, value in by_name.items() if value is not None}
+    return {"tool": named.text("name"), "arguments": arguments, "result": result}
 
 
-def _first_text(values: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((values[name] for name in names if isinstance(values.get(name), str)), None)
+def read_calls(message: Fields) -> list[dict[str, Any]]:
+    """Return the calls of a message: in `tool_calls`, `function_call` or parts of its content."""
+    content = message.values.get("content")
+    parts = message.list("content") if isinstance(content, list) and "tool" in str(content) else []
+    listed = [
+        *(message.list("tool_calls") if message.values.get("tool_calls") else ()),
+        *(part for part in parts if part.text("type") in ("tool_use", "tool_call")),
+    ]
+    if message.values.get("function_call"):
+        listed.append(message.inner("function_call"))
+    calls: list[dict[str, Any]] = []
+    for call in listed:
+        with left_out.errors():
+            calls.append(read_call(call))
+    return calls
+
+
+def read_turns(row: Fields, name: str) -> list[Fields]:
+    """Return a completion as messages: a text, a message, or a list of them, also as JSON."""
+    value = row.values.get(name)
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str) and re.match(r"\s*\[?\s*\{\s*\"(?:role|content)\"\s*:", value):
+        with suppress(ImportFailed):
+            value = text_files.parse_json(value, row.where)
+    listed = cast("list[Any]", value if isinstance(value, list) else [value])
+    turns: list[Fields] = []
+    for place, turn in enumerate(listed):
+        if isinstance(turn, str):
+            turn = {"role": "assistant", "content": turn}
+        if not isinstance(turn, Mapping):
+            kind = type(value).__name__
+            raise ImportFailed(f"{row.where}: {name} is {kind}, no text and no messages")
+        where = f"{row.where}, {name} {place}"
+        turns.append(Fields(values=cast("Mapping[str, Any]", turn), where=where))
+    return turns
+
+
+def find_kernel(calls: list[list[dict[str, Any]]]) -> str | None:
+    """Return the kernel that the calls of an answer leave in a file or pass on, the last one."""
+    files, kernel = SessionFiles(), None
+    for call in (call for listed in calls for call in listed):
+        paths = files.follow(call["tool"] or "", call["arguments"])
+        texts = [files.texts[path] for path in paths] or [files.find_text(call["arguments"])]
+        kernel = next((one for one in reversed(texts) if one and is_kernel(one)), kernel)
+    return kernel
 
 
 def read_claude_code(file: Path, **known: Any) -> Iterator[Fields]:
@@ -395,23 +456,6 @@ class _Step:
         for call in self.values["calls"]:
             waiting.pop(call["id"] or "", None)
         return Fields(values=self.values, where=self.where, size=self.size)
-
-
-def read_content(content: Any) -> str | None:
-    """Return the text of a message's content: a text, or a list of parts."""
-    if content is None or isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return json.dumps(content, default=str)
-    parts: list[str] = []
-    for part in cast("list[Any]", content):
-        if isinstance(part, str):
-            parts.append(part)
-        elif isinstance(part, dict):
-            text = cast("dict[str, Any]", part).get("text")
-            kind = str(cast("dict[str, Any]", part).get("type"))
-            parts.append(text if isinstance(text, str) else f"[{kind[:40]}]")
-    return "\n".join(parts)
 
 
 def _read_result(file: Path) -> dict[str, Any]:

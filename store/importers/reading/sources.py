@@ -15,6 +15,7 @@ import re
 import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,10 +23,11 @@ from typing import TYPE_CHECKING, Any, cast
 from store import faults
 from store.commandline.members import find_members
 from store.errors import FlywheelError, ImportFailed
-from store.foreign import parquet, text_files
+from store.foreign import left_out, parquet, text_files
 from store.ids import content_id
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 
@@ -51,7 +53,17 @@ def find_files(path: Path | None, pattern: str, what: str, hint: str) -> tuple[P
     files = [root] if root.is_file() else sorted(root.rglob(pattern))
     if not files:
         raise ImportFailed(f"{root} holds no {pattern}", hint)
-    return root, files
+    return root, select_regular(files, root)
+
+
+def select_regular(files: Iterable[Path], root: Path) -> list[Path]:
+    """Return the files of a source that can be read; the others are left out and named."""
+    regular: list[Path] = []
+    for file in files:
+        with left_out.errors():
+            resolve_regular(file, root)
+            regular.append(file)
+    return regular
 
 
 def resolve_regular(file: Path, root: Path) -> Path:
@@ -68,7 +80,16 @@ def resolve_regular(file: Path, root: Path) -> Path:
             )
         if not stat.S_ISREG(target.stat().st_mode):
             raise ImportFailed(f"{file} is not a regular file")
+    left_out.note_file(target)
     return target
+
+
+def is_inside(file: Path, root: Path) -> bool:
+    """Return whether a path is a regular file of a source."""
+    try:
+        return file.is_file() and bool(resolve_regular(file, root))
+    except (ImportFailed, OSError):  # a name that is too long is no file
+        return False
 
 
 def read_bytes(file: Path, root: Path, limit: int = MAX_FILE_BYTES) -> bytes:
@@ -154,20 +175,12 @@ def git_head(*roots: Path) -> str | None:
 
 
 def find_parquet(root: Path) -> list[Path]:
-    """Return a file, or the Parquet files below a folder, in order.
+    """Return a file, or the Parquet files below a folder, in order; damaged ones are left out.
 
     Raises ImportFailed if there is none, or one exceeds the limits of `store.foreign.parquet`.
     """
-    if root.is_file():
-        parquet.check_files([root])
-        return [root]
-    found = sorted(file for file in root.rglob("*.parquet") if file.is_file())
-    for file in found:
-        resolve_regular(file, root)
-    if not found:
-        raise ImportFailed(f"{root} holds no .parquet file", "Name a file or a folder of them.")
-    parquet.check_files(found)
-    return found
+    _, files = find_files(root, "*.parquet", "", "Name a file or a folder of them.")
+    return parquet.check_files(files)
 
 
 def column_names(file: Path) -> list[str]:
@@ -199,9 +212,44 @@ def read_batches(
     missing: dict[str, Any] = {name: None for name in columns if name not in names}
     try:
         for batch in opened.iter_batches(batch_size=min(rows, most), columns=present):
-            yield [row | missing for row in batch.to_pylist()]
+            yield [row | missing for row in list_rows(batch)]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ImportFailed(f"{file} cannot be read: {error}") from error
+
+
+def list_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows of plain values; text that is not UTF-8 stays bytes, for its row to be refused.
+
+    Times are in microseconds, as Python has them, and half floats are floats.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns: list[list[Any]] = []
+    for column in cast("list[Any]", batch.columns):
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            column = column.dictionary_decode()
+        elif pa.types.is_run_end_encoded(kind):
+            column = pc.run_end_decode(column)
+        elif pa.types.is_timestamp(kind) and kind.unit == "ns":
+            column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+        elif pa.types.is_float16(kind):
+            column = column.cast(pa.float32())
+        try:
+            columns.append(column.to_pylist())
+        except UnicodeDecodeError:
+            columns.append([_decode_leniently(value) for value in column])
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _decode_leniently(value: pa.Scalar[Any]) -> Any:
+    try:
+        return value.as_py()
+    except UnicodeDecodeError:
+        buffer = getattr(value, "as_buffer", None)
+        return b"\xff" if buffer is None else buffer().to_pybytes()
 
 
 def _open(file: Path) -> pq.ParquetFile:
@@ -221,7 +269,8 @@ FIRST_LINE_BYTES = 4 << 20
 HEAD_BYTES = 64 << 10
 FOOTER_BYTES = 16 << 20
 SEARCHED_FILES = 2_000
-"""How many entries of a folder are looked at."""
+SEARCHED_ENTRIES = 20_000
+"""How many files that fit, and entries of folders, are looked at."""
 
 
 def detect(path: Path) -> dict[str, str]:
@@ -280,8 +329,18 @@ def list_files(path: Path, *patterns: str) -> list[Path]:
 
 
 def list_below(path: Path, pattern: str) -> list[Path]:
-    """Return the first files that fit a pattern at most three folders deep, in order."""
-    return list_files(path, *(f"{'*/' * depth}{pattern}" for depth in range(4)))
+    """Return a file that fits a pattern, or the first files anywhere below a folder that do."""
+    if path.is_file():
+        return list_files(path, pattern)
+    found: list[Path] = []
+    entries = 0
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if name != ".git")
+        found += [Path(folder, name) for name in sorted(names) if fnmatchcase(name, pattern)]
+        entries += len(folders) + len(names)
+        if entries > SEARCHED_ENTRIES or len(found) >= SEARCHED_FILES:
+            break
+    return found
 
 
 def read_first_object(file: Path) -> dict[str, Any]:

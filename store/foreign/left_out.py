@@ -1,0 +1,160 @@
+"""What an import leaves out: rows that cannot be read, by place and reason, and unread files.
+
+An import sets a record; readers of files note in it what they read and refuse. Outside of an
+import, what cannot be read is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from store.errors import ImportFailed
+
+log = logging.getLogger(__name__)
+
+MOST_NAMED = 20
+"""Rows left out that are named one by one."""
+_MOST_SUFFIXES = 8
+_MOST_REMEMBERED = 100_000
+
+
+@dataclass
+class LeftOut:
+    """The record of one import."""
+
+    kept: int = 0
+    """Rows that were read."""
+    rows: int = 0
+    """Rows left out."""
+    first: list[ImportFailed] = field(default_factory=list[ImportFailed])
+    """The errors of the first rows that cannot be read."""
+    reasons: Counter[str] = field(default_factory=Counter[str])
+    """Rows left out for a reason that has no place, by reason."""
+    _seen: set[str] = field(default_factory=set[str])
+    """Messages, because some files are read twice."""
+    files_read: set[str] = field(default_factory=set[str])
+    """Real paths."""
+    file_reasons: dict[str, str] = field(default_factory=dict[str, str])
+    """Why a file is not read, by its real path."""
+
+    def refuse(self, error: ImportFailed) -> None:
+        """Note a row that cannot be read, once."""
+        if error.message in self._seen:
+            return
+        if len(self._seen) < _MOST_REMEMBERED:
+            self._seen.add(error.message)
+        self.rows += 1
+        if len(self.first) < MOST_NAMED:
+            self.first.append(error)
+
+    def list_unread(self, root: Path) -> dict[str, list[str]]:
+        """Return the files below a path that were not read, by reason or suffix."""
+        unread: dict[str, list[str]] = {}
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(name for name in folders if name != ".git")
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                real = os.path.realpath(path)
+                if real not in self.files_read:
+                    kind = self.file_reasons.get(real) or os.path.splitext(name)[1] or "no suffix"
+                    unread.setdefault(kind, []).append(os.path.relpath(path, root))
+        return unread
+
+    def report(self, importer: str, unread: dict[str, list[str]]) -> None:
+        """Log which rows and files were left out, and why."""
+        for error in self.first:
+            where, _, why = error.message.partition(": ")
+            log.warning("%s is left out: %s", where, why or "it cannot be read")
+        for reason, number in self.reasons.items():
+            log.warning("%d rows are left out: %s", number, reason)
+        if self.rows:
+            log.warning("%d of %d rows are left out", self.rows, self.rows + self.kept)
+        reasons = {*self.file_reasons.values()}
+        for reason in sorted(reasons & unread.keys()):
+            files = unread[reason]
+            log.warning("%d files are not read (%s), such as %s", len(files), reason, files[0])
+        kinds = sorted(unread.keys() - reasons, key=lambda kind: -len(unread[kind]))
+        if kinds:
+            count = sum(len(unread[kind]) for kind in kinds)
+            listed = ", ".join(
+                f"{len(unread[kind])} {kind} ({unread[kind][0]})" for kind in kinds[:_MOST_SUFFIXES]
+            )
+            more = f", {len(kinds) - _MOST_SUFFIXES} more" if len(kinds) > _MOST_SUFFIXES else ""
+            log.warning(
+                "%d files are not read, because %s has no use for them: %s%s",
+                *(count, importer, listed, more),
+            )
+
+
+_RECORD: ContextVar[LeftOut | None] = ContextVar("left_out", default=None)
+
+
+@contextmanager
+def recording(record: LeftOut) -> Generator[LeftOut]:
+    """Note what the block reads and leaves out in a record."""
+    token = _RECORD.set(record)
+    try:
+        yield record
+    finally:
+        _RECORD.reset(token)
+
+
+def refuse(error: ImportFailed) -> None:
+    """Leave out what an error is about; raises it outside of an import."""
+    record = _RECORD.get()
+    if record is None:
+        raise error
+    record.refuse(error)
+
+
+@contextmanager
+def errors() -> Generator[None]:
+    """Leave out what the block cannot read, from the place of its error on."""
+    try:
+        yield
+    except ImportFailed as error:
+        refuse(error)
+
+
+def count(reason: str) -> None:
+    """Leave out a row for a reason that many rows share."""
+    if (record := _RECORD.get()) is not None:
+        record.rows += 1
+        record.reasons[reason] += 1
+
+
+def is_counted(reason: str) -> bool:
+    """Return whether a row was left out for a reason."""
+    record = _RECORD.get()
+    return record is not None and reason in record.reasons
+
+
+def is_any_refused() -> bool:
+    """Return whether the import has left out anything that could not be read."""
+    record = _RECORD.get()
+    return record is not None and record.rows > 0
+
+
+def note_kept() -> None:
+    """Note a row that is read."""
+    if (record := _RECORD.get()) is not None:
+        record.kept += 1
+
+
+def note_file(file: Path | str) -> None:
+    """Note a file that is read."""
+    if (record := _RECORD.get()) is not None:
+        record.files_read.add(os.path.realpath(file))
+
+
+def note_unread(files: Iterable[Path], reason: str) -> None:
+    """Note files that an importer knows and does not read, with the reason."""
+    if (record := _RECORD.get()) is not None:
+        record.file_reasons.update((os.path.realpath(file), reason) for file in files)
