@@ -231,7 +231,7 @@ def list_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         if pa.types.is_dictionary(kind):
             column = column.dictionary_decode()
         elif pa.types.is_run_end_encoded(kind):
-            column = pc.run_end_decode(column)
+            column = cast("Any", pc).run_end_decode(column)
         elif pa.types.is_timestamp(kind) and kind.unit == "ns":
             column = column.cast(pa.timestamp("us", kind.tz), safe=False)
         elif pa.types.is_float16(kind):
