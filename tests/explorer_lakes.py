@@ -48,9 +48,8 @@ def write_lake(folder: Path, *, hostile: bool = False) -> Path:
         "prompt_id": store.ids.compute_row_id("text", None, [messages]), "messages": messages,
         "task_id": tasks[0]["task_id"], "purpose": "train", "created_at": b.START,
     }  # fmt: skip
-    made: dict[str, list[dict[str, Any]]] = {
-        key: [] for key in ("generations", "evaluations", "timings", "rewards", "analyses")
-    }
+    tables = ("generations", "rollout_tokens", "evaluations", "timings", "rewards", "analyses")
+    made: dict[str, list[dict[str, Any]]] = {key: [] for key in tables}
     for i, kernel in enumerate(kernels):
         shown = [(kernels[i - 2], 1.0 + i / 10)] if i > 1 else None
         attempt = b.generation(
@@ -59,6 +58,17 @@ def write_lake(folder: Path, *, hostile: bool = False) -> Path:
             prompt_id=prompt["prompt_id"], completion=text, completion_tokens=9,
         )  # fmt: skip
         made["generations"].append(attempt)
+        # The last token has no text, and the one before it is the longest.
+        ends = [2, 2, 5, 8, 11, 13, len(text), len(text)]
+        logprobs = [-0.05, -0.5, -1.5, -3.0, -9.0, -0.2, -2.5, 0.0]
+        if i != 5:  # one step has no tokens, and the tokens of another are not placed in the text
+            made["rollout_tokens"].append(
+                b.rollout_tokens(
+                    attempt, range(40, 48), token_ends=None if i == 4 else ends,
+                    loss_mask=[True] * 7 + [False], sampler_logprobs=logprobs,
+                    old_logprobs=[min(one + i / 100, 0.0) for one in logprobs], advantage=i / 10,
+                )
+            )  # fmt: skip
         made["rewards"].append(
             {
                 "run_id": run["run_id"], "generation_id": attempt["generation_id"], "rule": "speed",

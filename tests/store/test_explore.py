@@ -286,6 +286,26 @@ def test_a_session_is_shown_step_by_step(client: Any) -> None:
     assert client.get("/session/none").status_code == 404
 
 
+def test_tokens_of_a_run_are_colored_in_the_text_of_its_answers(client: Any) -> None:
+    run = f"/run/{b.run('contrastive', 'training')['run_id']}"
+    html = client.get(run).text
+    told = "At step 9, 1 answer has 9 tokens on average and a surprisal of 2.39 nats per token"
+    assert told in parse_page(html).text
+    assert "least likely token is \u201cfas\u201d, with log p \u22129.00" in html
+    title = "id 42, log-probability -1.5, gap 0.09, advantage 0.9"
+    assert f'<span class="minus2" title="{title}">ke </span>' in html
+    assert '<span class="given" title="id 47, not in the loss">\u27e847\u27e9</span>' in html
+    by_advantage = client.get(f"{run}?color=advantage").text
+    assert f'<span class="plus2" title="{title}">ke </span>' in by_advantage
+    assert f'<span class="minus2" title="{title}">ke </span>' in client.get(f"{run}?color=gap").text
+    assert client.get(f"{run}?color=red").status_code == 404
+    assert "It is not stored where its tokens are in the text" in client.get(f"{run}?step=4").text
+    for missing in ("5", "x", "9" * 30):
+        assert "no tokens at this step" in client.get(f"{run}?step={missing}").text
+    rows = client.get(f"{run}/rollouts.json").json()["views"]["rollouts"]["rows"]
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
 def test_long_texts_of_a_session_are_cut_to_the_size_of_a_page() -> None:
     row = {"reasoning": None, "content": "x" * 9000, "calls": None}
     shown = [step["content"] for step in show_steps([row] * 40)]

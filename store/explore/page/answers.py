@@ -9,12 +9,18 @@ from operator import itemgetter
 from store.explore.page import charts
 from store.explore.page.model import Row, Told, group_rows
 from store.explore.page.tables import TONES, format_value, make_cell
-from store.explore.page.texts import TIMES
+from store.explore.page.texts import TIMES, make_label
 
 _FEWEST_OF_TECHNIQUE, _MOST_TECHNIQUES = 3, 14
 _MOST_ROWS = 10
 _MOST_LINES = 6
 _STEP = charts.Axis(label="step")
+_ROLLOUT_FIGURES: Sequence[tuple[str, str, charts.Kind]] = (
+    ("tokens_mean", "tokens of an answer, mean", "plain"),
+    ("surprisal", "surprisal, nats per token", "plain"),
+    ("flat_share", "groups without spread", "share"),
+    ("gap_rms", "sampler and trainer, nats per token", "plain"),
+)
 
 
 def show_times(row: Row, name: str = "speedup") -> str:
@@ -304,6 +310,58 @@ def tell_metrics(rows: list[Row]) -> Told:
         f"{rows[0]['metric']} is {first} and {last}.",
         charts.draw_lines("what the trainer logged, by step", facets, _STEP),
     )
+
+
+def tell_rollouts(rows: list[Row]) -> Told:
+    """Tell length, surprisal, groups without spread and mismatch of the newest step with tokens."""
+    last = rows[-1]
+    step = "" if last["step"] is None else f"At step {last['step']}, "
+    count = "1 answer has" if last["attempts"] == 1 else f"{last['attempts']:,} answers have"
+    told = [f"{step}{count} {last['tokens_mean'] or 0:,.0f} tokens on average"]
+    if last["surprisal"] is not None:
+        told.append(f"a surprisal of {format_value('surprisal', last['surprisal'])} nats per token")
+    sentence = " and ".join(told)
+    if last["groups"]:
+        flat, groups = last["flat_groups"], last["groups"]
+        teaches = "teaches nothing, because its" if flat == 1 else "teach nothing, because their"
+        equal = f"{flat} of {groups} groups {teaches} rewards are equal"
+        sentence += f"; {equal if flat else f'rewards differ within all {groups} groups'}"
+    if last["repeated"]:
+        sentence += f"; {last['repeated']} repeat another answer"
+    if last["gap_rms"] is not None:
+        gap = format_value("gap_rms", last["gap_rms"])
+        sentence += f". Sampler and trainer differ by {gap} nats per token"
+    shares = [
+        row | {"flat_share": row["flat_groups"] / row["groups"] if row["groups"] else None}
+        for row in rows
+        if row["step"] is not None
+    ]
+    facets = [
+        (charts.Axis(label=label, scale=scale), [charts.Series.of(known, name, "step", name)])
+        for name, label, scale in _ROLLOUT_FIGURES
+        if (known := [row for row in shares if row[name] is not None])
+    ]
+    svg = charts.draw_lines("rollouts, by step", facets, _STEP) if facets else ""
+    return f"{sentence[0].upper()}{sentence[1:]}.", svg
+
+
+def tell_tokens(rows: list[Row]) -> Told:
+    """Tell the least likely token of the answers that are shown."""
+    known = [
+        (logprob, row, at)
+        for row in rows
+        for at, logprob in enumerate(row["sampler_logprobs"] or row["trainer_logprobs"] or ())
+        if row["loss_mask"] is None or row["loss_mask"][at]
+    ]
+    step = "" if rows[0]["step"] is None else f" of step {rows[0]['step']}"
+    shown = f"{len(rows)} of {rows[0]['total']:,} answers{step}"
+    if not known:
+        return f"The log-probabilities of the tokens of {shown} are not stored.", ""
+    logprob, row, at = min(known, key=itemgetter(0))
+    ends, token = row["ends"], f"the token {row['ids'][at]}"
+    if ends and (text := row["body"][ends[at - 1] if at else 0 : ends[at]].strip()):
+        token = f"\u201c{make_label(text)}\u201d"
+    return f"In {shown}, the least likely token is {token}, with log p \u2212{-logprob:.2f}.", ""
 
 
 def tell_bests(rows: list[Row]) -> Told:

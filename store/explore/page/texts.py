@@ -287,3 +287,69 @@ def show_steps(rows: Sequence[Row]) -> list[Row]:
         }
         for row in rows
     ]
+
+
+TOKEN_COLORS = ("log-probability", "advantage", "gap")
+"""What tokens may be colored by; a gap is between sampler and trainer."""
+_TOKEN_LEVELS = {
+    "log-probability": (0.1, 1.0, 2.0, 4.0),
+    "advantage": (0.0, 0.25, 1.0, 2.0),
+    "gap": (0.01, 0.05, 0.2, 1.0),
+}
+"""From which size each of four shades begins."""
+
+
+def show_tokens(by: str, rows: Sequence[Row]) -> Row:
+    """Return answers as colored pieces of text, one for each token, and a legend of the colors."""
+    levels = _TOKEN_LEVELS[by]
+
+    def shade(value: float | None) -> str:
+        level = sum(abs(value) > limit for limit in levels) if value is not None else 0
+        kind = "plus" if by == "advantage" and (value or 0) > 0 else "minus"
+        return f"{kind}{level}" if level else ""
+
+    answers: list[Row] = []
+    for row in rows:
+        ends, body = row["ends"], row["body"] or ""
+        nothing = [None] * len(row["ids"])
+        sampled, trained, mask = (
+            row[name] or nothing for name in ("sampler_logprobs", "trainer_logprobs", "loss_mask")
+        )
+        advantages = row["advantages"] or [row["advantage"]] * len(nothing)
+        pieces: list[Row] = []
+        begin = 0
+        for at, token in enumerate(row["ids"]):
+            end = begin if ends is None else ends[at]
+            sampler, trainer = sampled[at], trained[at]
+            figures: dict[str, float | None] = {
+                "log-probability": trainer if sampler is None else sampler,
+                "gap": None if sampler is None or trainer is None else trainer - sampler,
+                "advantage": advantages[at],
+            }
+            is_given = mask[at] is False
+            told = [f"{name} {one:.3g}" for name, one in figures.items() if one is not None]
+            if is_given:
+                told = ["not in the loss"]
+            pieces.append(
+                {
+                    "text": escape_text(body[begin:end]) or f"\u27e8{token}\u27e9",
+                    "tone": "given" if is_given else shade(figures[by]),
+                    "title": ", ".join(
+                        [f"id {token}", *(["not in the loss"] if is_given else told)]
+                    ),
+                }
+            )
+            begin = end
+        answers.append(
+            row
+            | {
+                "pieces": pieces,
+                "body_alone": escape_text(body) if ends is None else None,
+                "left_out": row["length"] - len(pieces),
+            }
+        )
+    words = {"log-probability": "below \u2212", "advantage": "below \u2212", "gap": "beyond \u00b1"}
+    legend = [(f"minus{at}", f"{words[by]}{limit:g}") for at, limit in enumerate(levels, start=1)]
+    if by == "advantage":
+        legend += [(f"plus{at}", f"above {limit:g}") for at, limit in enumerate(levels, start=1)]
+    return {"answers": answers, "legend": legend, "by": by}

@@ -12,9 +12,12 @@ from store.explore.page.answers import (
     tell_costs,
     tell_learning,
     tell_metrics,
+    tell_rollouts,
     tell_statuses,
+    tell_tokens,
 )
 from store.explore.page.model import CHART_ROWS, REPORT, Choice, Fact, Page, Panel, Row, View
+from store.explore.page.texts import TOKEN_COLORS, show_tokens
 
 PATH = "/run/{run}"
 _TABS = {
@@ -25,6 +28,8 @@ _TABS = {
 }
 SAMPLING = ("training", "rollout")
 """Kinds of runs with attempts by step."""
+_ROLLOUT_STEPS = 200
+"""Number of steps back from the newest one whose tokens the page reads."""
 _VERDICTS = functools.partial(tell_statuses, "evaluations", "evaluations")
 
 
@@ -44,8 +49,7 @@ async def build(view: View) -> Page:
             Choice(name="task", label="Task", placeholder="any"),
         ]
         chosen = {one.name: view.choose(one) for one in choices}
-        step = chosen["step"]
-        number = int(step) if step is not None and step.isdecimal() and len(step) < 18 else None
+        number = _find_number(chosen["step"] or "")
         panels = [
             Panel(
                 name="attempts",
@@ -67,6 +71,13 @@ async def build(view: View) -> Page:
         ]
     elif run["kind"] in SAMPLING:
         panels = _list_progress(run_id)
+        newest = await view.one("run/newest_rollouts", run=run_id)
+        if newest is not None:
+            choices = [
+                Choice(name="step", label="Step of the tokens", placeholder="newest"),
+                Choice(name="color", label="Color", options=TOKEN_COLORS, default=TOKEN_COLORS[0]),
+            ]
+            panels[1:1] = _list_rollouts(view, newest, choices)
     else:  # other runs have no steps
         panels = [
             Panel(name="evaluations", values=values, tell=_VERDICTS, table="folded"),
@@ -93,10 +104,31 @@ async def build(view: View) -> Page:
     )
 
 
+def _list_rollouts(view: View, newest: Row, choices: list[Choice]) -> list[Panel]:
+    """Return the panels of a run with tokens: figures by step, and answers of one step."""
+    chosen, color = (view.choose(choice) for choice in choices)
+    # No step has the number -1.
+    step = newest["step"] if not chosen else -1 if (at := _find_number(chosen)) is None else at
+    first = None if newest["step"] is None else newest["step"] - _ROLLOUT_STEPS
+    values = {"run": newest["run_id"]}
+    return [
+        Panel(name="rollouts", values=values | {"first": first}, rows=CHART_ROWS, table="folded",
+              tell=tell_rollouts),
+        Panel(name="tokens", values=values | {"step": step, "no_step": 1 if step is None else None},
+              rows=3, table="none", template="tokens", tell=tell_tokens, is_required=True,
+              prepare=functools.partial(show_tokens, str(color))),
+    ]  # fmt: skip
+
+
 async def find_run(view: View, text: str) -> Row:
     """Return the one run whose id begins with a text; raises UnknownName."""
     found = {row["run_id"]: row for row in await view.rows("run/head", run=text)}
     return found[choose_id("run", text, list(found), "See Runs.")]
+
+
+def _find_number(text: str) -> int | None:
+    """Return the number of a step that a reader has typed, or None."""
+    return int(text) if text.isdecimal() and len(text) < 18 else None
 
 
 def _tell_end(run: Row, state: str) -> str:

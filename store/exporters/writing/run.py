@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 BATCH_ROWS = 10_000
+ROLLOUT_ROWS = 1_000
+"""Rows of a row group of rollouts, which have lists of thousands of tokens."""
 
 
 def export(lake: Lake, module: ModuleType, target: Path, config: Any) -> dict[str, int]:
@@ -89,6 +91,43 @@ def find_run(lake: Lake, wanted: str | None) -> str | None:
     rows = lake.run(read_sql(__file__, "runs"), {"wanted": wanted, "most": MOST_IDS}).rows()
     hint = '`store query "SELECT run_id, kind, name FROM runs"` lists runs.'
     return choose_id("run", wanted, [row["run_id"] for row in rows], hint)
+
+
+def write_rollouts(lake: Lake, folder: Path, config: OfRun, columns: str) -> dict[str, int]:
+    """Write train.parquet with the rollouts that may leave for training.
+
+    Args:
+        lake: Where they are.
+        folder: Where to write.
+        config: Which of them.
+        columns: SQL that selects the columns of a trainer from `rollouts`.
+
+    Raises ExportRefused if there are none.
+    """
+    import pyarrow.parquet as pq
+
+    run = {"run": find_run(lake, config.run)}
+    [stored] = lake.run(
+        "SELECT count(*) AS n FROM rollout_tokens WHERE $run IS NULL OR run_id = $run", run
+    ).rows()
+    rollouts = read_sql(__file__, "rollouts")
+    stream = lake.run(f"WITH rollouts AS (\n{rollouts}\n)\n{columns}", run).reader(ROLLOUT_ROWS)
+    written = 0
+    with pq.ParquetWriter(folder / "train.parquet", stream.schema, compression="zstd") as sink:
+        for batch in stream:
+            sink.write_batch(batch)
+            written += batch.num_rows
+    if not written:
+        raise ExportRefused(
+            f"none of {stored['n']:,} rollouts with tokens may leave"
+            if stored["n"]
+            else "there are no rollouts with tokens",
+            "Test tasks, withheld kernels and rollouts without the ids or the text of their prompt "
+            "stay."
+            if stored["n"]
+            else "`store.run` logs rollouts with their token ids.",
+        )
+    return {"rollouts": written, "left out": stored["n"] - written}
 
 
 @dataclass(frozen=True, kw_only=True)
