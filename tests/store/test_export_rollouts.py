@@ -27,9 +27,11 @@ PROMPT = {
 
 
 def attempt(minute: int, task: b.Row = TRAIN, kernel: b.Row | None = None, **more: Any) -> b.Row:
-    columns = {"run_id": RUN["run_id"], "step": 0, "completion": str(minute), "group_id": "g"}
-    prompt = {"prompt_id": PROMPT["prompt_id"]}
-    return b.generation(POLICY, task, kernel, minute=minute, **(columns | prompt | more))
+    columns: dict[str, Any] = {
+        "run_id": RUN["run_id"], "step": 0, "completion": str(minute), "group_id": "g",
+        "prompt_id": PROMPT["prompt_id"],
+    }  # fmt: skip
+    return b.generation(POLICY, task, kernel, minute=minute, **(columns | more))
 
 
 FIRST, SECOND = attempt(0, sample_index=0), attempt(1, sample_index=1)
