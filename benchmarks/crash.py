@@ -381,6 +381,7 @@ class Harness:
         if victim is None:
             victim = self.random.choice(alive)
         process = self.writers[victim]
+        process.send_signal(signal.SIGSTOP)  # it keeps the lock while we look
         if self.find_holder() == process.pid:
             self.kills_of_lock_holders += 1
         process.send_signal(signal.SIGKILL)
@@ -389,14 +390,15 @@ class Harness:
         self._start_writer(victim)
 
     def catch_holder(self) -> int | None:
-        """Wait until a writer holds the lock, then some more, to be anywhere in its commit."""
-        pids = {process.pid: number for number, process in self.writers.items()}
-        until = time.monotonic() + 5
-        while time.monotonic() < until:
-            holder = self.find_holder()
-            if holder in pids:
+        """Stop a writer anywhere in a commit, with the lock; None where all have ended."""
+        while alive := {p.pid: number for number, p in self.writers.items() if p.poll() is None}:
+            if self.find_holder() in alive:
                 time.sleep(self.random.uniform(0, 0.15))
-                return pids.get(self.find_holder() or holder)
+            if (holder := self.find_holder()) in alive:
+                os.kill(holder, signal.SIGSTOP)
+                if self.find_holder() == holder:
+                    return alive[holder]
+                os.kill(holder, signal.SIGCONT)
             time.sleep(0.001)
         return None
 

@@ -124,9 +124,11 @@ class ServerHarness(Harness):
         return psycopg.connect(target, autocommit=True)
 
     def _restart(self) -> None:
-        self.catch_holder()
+        victim = self.catch_holder()
         self._postgres.restart()
         self._done.restarts += 1
+        if victim is not None:
+            self.writers[victim].send_signal(signal.SIGCONT)
 
     def _interrupt_storage(self) -> None:
         self._proxy.trouble(OUTAGE_S)
@@ -135,12 +137,12 @@ class ServerHarness(Harness):
     def _partition(self) -> None:
         """Stop a committer, take the lock from it, let others commit, and let it go on."""
         victim = self.catch_holder()
-        held = self._find_session()
-        if victim is None or held is None or self.writers[victim].pid != held[1]:
+        if victim is None:
             return
-        process = self.writers[victim]
-        process.send_signal(signal.SIGSTOP)
+        process, held = self.writers[victim], self._find_session()
         try:
+            if held is None or process.pid != held[1]:
+                return
             with self._connect() as session:
                 session.execute("SELECT pg_terminate_backend(%s)", [held[0]])
             if wait_until(lambda: self.find_holder() not in (None, held[1]), 10):

@@ -325,6 +325,7 @@ def test_a_bundle_falls_with_the_one_it_refers_to_and_no_other(writer: Writer) -
     ]
 
 
+@pytest.mark.slow
 def test_a_chain_of_references_falls_together(writer: Writer) -> None:
     writer.append({k: v for k, v in BASE.items() if k != "devices"}, "no device")
     writer.append({"evaluations": [JUDGED]}, "dangles", wait=False)
@@ -424,6 +425,7 @@ def _damage(good: bytes) -> Iterator[tuple[str, bytes]]:
     yield "an unknown column", _file(_header(tables={"policies": len(red)}), red)
 
 
+@pytest.mark.slow
 def test_damaged_spool_files_are_set_aside_and_hold_up_nobody(writer: Writer) -> None:
     writer.append({"policies": [_policy("good")]}, "good", wait=False)
     (good,) = spool.list_files(writer.location.spool)
@@ -531,6 +533,7 @@ def test_bundles_appended_together_are_stored_or_refused_one_by_one(writer: Writ
                                                                    True]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_bundles_appended_together_keep_the_rules_of_keys(writer: Writer) -> None:
     writer.append(BASE, "base")
     repeats = [_bundle(str(n), JUDGED, table="evaluations") for n in range(3)]
@@ -589,6 +592,7 @@ def test_a_full_disk_costs_one_append(writer: Writer) -> None:
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_rows_that_duckdb_cannot_store_hold_up_nobody(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -666,6 +670,7 @@ def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Write
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) -> None:
     writer.append(BASE, "base")
     with store.writer(lake_url, author="another") as other:
@@ -683,6 +688,7 @@ def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) 
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
     writer: Writer, tmp_path: Path

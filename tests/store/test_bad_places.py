@@ -137,6 +137,7 @@ def test_a_folder_on_a_network_file_system_is_refused(tmp_path: Path) -> None:
     host.require_local(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     mount = f'mount -t tmpfs -o size=6m tmpfs {tmp_path} && exec "$@"'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
@@ -189,7 +190,7 @@ def test_no_room_for_the_key_index_loses_nothing(writer: store.Writer) -> None:
         assert lake.sql("SELECT name FROM policies").rows() == [{"name": "limited"}]
 
 
-@pytest.mark.repeats(run=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("refusal", "words"),
     [(EXPIRED, r"have expired\nRenew them.*Nothing is lost"), (SKEWED, r"clock is off\nSet the")],

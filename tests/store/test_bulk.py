@@ -174,7 +174,7 @@ def test_the_memory_of_a_load_does_not_grow_with_its_rows(writer: store.Writer) 
     assert max(held[30:]) - max(held[:10]) < 5 * size
 
 
-@pytest.mark.repeats(run=1)
+@pytest.mark.slow
 @LATE
 def test_an_error_of_the_source_is_the_one_that_is_raised(writer: store.Writer, place: int) -> None:
     def fail() -> None:
@@ -221,7 +221,7 @@ def test_ducklake_does_not_search_the_variables_of_python(
     assert threading.main_thread() not in searching
 
 
-@pytest.mark.repeats(run=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("pause_s", [0.0, 0.02], ids=["at once", "slowly"])
 def test_a_load_ends_where_duckdb_cannot_write(writer: store.Writer, pause_s: float) -> None:
     """Slowly: one of DuckDB's threads waits for a piece while another finds that it cannot."""
@@ -277,7 +277,7 @@ def test_keys_that_the_lake_holds(writer: store.Writer) -> None:
     assert integrity.check(writer.location) == []
 
 
-@pytest.mark.repeats(run=1)
+@pytest.mark.slow
 @LATE
 def test_a_reference_that_is_missing_late(writer: store.Writer, place: int) -> None:
     rows = _make_judged(kernel_id={place: "0" * 64})
@@ -289,6 +289,7 @@ def test_a_reference_that_is_missing_late(writer: store.Writer, place: int) -> N
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_rows_refer_to_the_first_and_last_rows_of_their_load(writer: store.Writer) -> None:
     kernels = [builders.kernel(f"k{number}") for number in range(CHUNK + PIECE)]
     rows = [builders.evaluation(one, TASK, SIZES, DEVICE) for one in kernels]
@@ -298,6 +299,7 @@ def test_rows_refer_to_the_first_and_last_rows_of_their_load(writer: store.Write
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_a_load_does_not_hold_on_to_what_it_has_stored(
     writer: store.Writer, tmp_path: Path
 ) -> None:
@@ -352,6 +354,7 @@ def test_a_load_that_is_killed_leaves_nothing(
     assert writer.load(again, "again", bundle_id="load") is None
 
 
+@pytest.mark.slow
 def test_processes_that_load_the_same_keys_at_once(writer: store.Writer, lake_url: str) -> None:
     writer.append({"runs": [builders.run("import") | {"run_id": "r"}]}, "a run")
     loading = [_child(lake_url, "one", 0, ROWS), _child(lake_url, "two", ROWS // 2, 2 * ROWS)]

@@ -117,6 +117,7 @@ def test_a_file_put_in_place_of_a_checked_one_is_read_again(
     assert _find(location) == []
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_rows_of_a_file_without_a_checksum_are_tested_again_once_somebody_wrote_it(
     location: Location,

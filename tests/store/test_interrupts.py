@@ -277,7 +277,7 @@ def test_the_explorer_ends_while_a_page_listens(tmp_path: Path) -> None:
         assert "Traceback" not in err
 
 
-@pytest.mark.repeats(run=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "csv"])
 def test_a_reader_that_closes_its_pipe_early_is_no_error(tmp_path: Path, form: str) -> None:
     commands.run(["store", "init"], cwd=tmp_path)

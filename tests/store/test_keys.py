@@ -108,6 +108,7 @@ def test_a_lost_or_damaged_index_is_made_anew(writer: store.Writer, damage: str)
     _assert_as_scanned(writer.location)
 
 
+@pytest.mark.slow
 def test_an_index_deleted_under_a_writer_is_made_anew(writer: store.Writer) -> None:
     rows = _rows(3)
     writer.append(rows, "three")
@@ -194,7 +195,7 @@ class _Failing:
         return self._connection.execute(query, *parameters)
 
 
-@pytest.mark.repeats(run=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error",
     [
@@ -236,6 +237,7 @@ def test_compaction_and_expiry_do_not_confuse_it(writer: store.Writer) -> None:
     _assert_as_scanned(writer.location)
 
 
+@pytest.mark.slow
 def test_later_ids_need_no_look_and_earlier_ones_are_looked_up(writer: store.Writer) -> None:
     early, late = _rows(2), _rows(2, start=2)
     writer.load(late, "late", bundle_id="late")

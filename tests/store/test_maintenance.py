@@ -119,6 +119,7 @@ def test_compaction_waits_for_queries_before_it_moves_rows(
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_a_reader_opened_before_compaction_reads_all_rows_after_it(writer: store.Writer) -> None:
     _fill(writer)
     with writer.reader() as before, writer.reader() as opened:
@@ -369,6 +370,7 @@ def test_a_backup_opens_as_the_same_lake(writer: store.Writer, tmp_path: Path) -
     assert integrity.check(copy) == []
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: Path) -> None:
     other = tmp_path / "other"
@@ -481,6 +483,7 @@ def test_a_foreign_lock_on_the_catalog_is_waited_for(writer: store.Writer) -> No
         assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_lock_that_stays_is_reported_and_the_bundle_kept(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch

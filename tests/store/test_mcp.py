@@ -150,6 +150,7 @@ def test_every_parameter_has_one_type(lake: Path) -> None:
             assert not {"anyOf", "oneOf", "allOf", "$ref", "items"} & set(schema)
 
 
+@pytest.mark.slow
 def test_a_lone_surrogate_in_a_request_gets_an_answer(lake: Path) -> None:
     call = {"name": "query", "arguments": {"sql": "SELECT '\ud83d' AS a, '\U0001f600' AS b"}}
     stated = {"protocolVersion": "2025-06-18", "capabilities": {}}
