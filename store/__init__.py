@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from store.rollouts.rows import RolloutOrigin, make_rollout_rows
     from store.rollouts.run import Run
+    from store.rollouts.trl import attach
     from store.schema import catalog
     from store.writing.bundle import Bundle, conform
     from store.writing.writer import RunRecord, Writer, make_end, make_run, record_run

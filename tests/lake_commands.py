@@ -85,6 +85,7 @@ ELSEWHERE = {
     "trainers show": "needs no lake",
     "trainers run": "trains; it reads and writes as `trainers rollout` does",
     "trainers rollout": "needs a policy; it writes as `evaluators run` does",
+    "trainers replay": "needs a training; it reads as `trainers rescore` does",
 }
 """Commands that are not tried, and why."""
 

@@ -241,6 +241,7 @@ COMMANDS: dict[str, list[list[str]]] = {
                          ["--dataset", "x", "--policy", "hf:BAD"],
                          ["--dataset", "x", "--policy", "scripted:BAD"]],
     "trainers rescore": [[EVIL], ["RUN"], ["RUN", "--rule", EVIL], ["RUN", "--rule", "raises"]],
+    "trainers replay": [[EVIL, "--step", "0"], ["RUN", "--step", "0", "--trl", EVIL]],
 }  # fmt: skip
 """Command lines by their command. `fill_words` puts ids and a file name into them."""
 REPEATED: dict[str, list[list[str]]] = {

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+import tempfile
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pipelines
@@ -30,7 +33,7 @@ from trainers.policies.interface import Sampling
 from trainers.rollouts.prompts import Draw
 from trainers.runs import processes as ranks
 from trainers.runs.job import Job, Training, parse_values
-from trainers.runs.recording import Checkpoints, Run, begin_run
+from trainers.runs.recording import FINAL, Checkpoints, Run, begin_run
 from trainers.training import judging, trl_trainers
 from trainers.training.short_answers import overfit_on_short_answers, render_short_prompts
 
@@ -153,9 +156,6 @@ def run(job: Job, config: Config) -> str:
     with ExitStack() as stack:
         run = stack.enter_context(begin_run(job, config))
 
-        from trl.trainer.grpo_config import GRPOConfig
-
-        from trainers.runs.gpu_turns import GpuTurns, open_lock
         from trainers.training.grpo import Feed, StoreGRPOTrainer
 
         # What the run is made of. Rank 0 finds it, and every rank gets the same.
@@ -169,6 +169,7 @@ def run(job: Job, config: Config) -> str:
             {
                 "dataset_id": dataset.dataset_id,
                 "dataset": str(dataset.folder),
+                "folder": str(job.out.resolve()),
                 "policy_id": identity.policy_id,
                 "tasks": len(tasks),
                 "judge": asdict(judge),
@@ -219,7 +220,9 @@ def run(job: Job, config: Config) -> str:
                 "stage": "contrastive",
                 "parent_policy_id": parent,
                 "run_id": run.run_id,
-                "config": json.dumps(asdict(config), sort_keys=True),
+                "config": json.dumps(
+                    {"start": str(start.resolve()), **asdict(config)}, sort_keys=True
+                ),
             }
             run.append({"policies": [policy_row]}, "the policy in training")
             feed = Feed(
@@ -248,20 +251,16 @@ def run(job: Job, config: Config) -> str:
             parent=parent,
             dataset_id=dataset.dataset_id,
         )
-        arguments, model_options = trl_trainers.make_config(GRPOConfig, settings)
-        device = str(arguments.device)
-        with closing(GpuTurns(device, open_lock(device))) as turns:
-            trainer = StoreGRPOTrainer(
-                feed=feed,
-                turns=turns,
-                model=loading.load_model(start, lora=config.lora, **model_options),
-                args=arguments,
-                train_dataset=list_steps(tasks, config),
-                processing_class=tokenizer,
-                peft_config=loading.make_adapter_config(start, config.lora),
-                callbacks=[checkpoints.make_callback()],
-            )
-            trl_trainers.stop_printing(trainer)
+        with open_trainer(
+            StoreGRPOTrainer,
+            settings,
+            start,
+            config,
+            feed=feed,
+            train_dataset=list_steps(tasks, config),
+            processing_class=tokenizer,
+            callbacks=[checkpoints.make_callback()],
+        ) as trainer:
             _, checkpoint = checkpoints.resume() if run.resumed else (0, None)
             trainer.train(resume_from_checkpoint=checkpoint)
             checkpoints.write_final(trainer)
@@ -287,6 +286,148 @@ def run(job: Job, config: Config) -> str:
         f"{counts['answers']} answers had exemplars{reward} → "
         f"{checkpoints.final} (policy {policy[:12]}, snapshot {run.snapshot})"
     )
+
+
+@contextmanager
+def open_trainer(
+    kind: Any, settings: dict[str, Any], start: Path, config: Config, **given: Any
+) -> Generator[Any]:
+    """Yield a trainer over the model in a folder, which takes turns on its GPU until the end."""
+    from trl.trainer.grpo_config import GRPOConfig
+
+    from trainers.runs.gpu_turns import GpuTurns, open_lock
+
+    arguments, model_options = trl_trainers.make_config(GRPOConfig, settings)
+    device = str(arguments.device)
+    with closing(GpuTurns(device, open_lock(device))) as turns:
+        trainer = kind(
+            turns=turns,
+            model=loading.load_model(start, lora=config.lora, **model_options),
+            args=arguments,
+            peft_config=loading.make_adapter_config(start, config.lora),
+            **given,
+        )
+        trl_trainers.stop_printing(trainer)
+        yield trainer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """The result of a replay."""
+
+    figures: list[dict[str, Any]]
+    """step, figure, logged, replayed, difference, and the scale that a tolerance is relative to."""
+    notes: list[str]
+    """The weights that it began with, and what differs from the run."""
+    settings: dict[str, Any]
+    """Its arguments of GRPOConfig."""
+
+
+def replay(
+    job: Job,
+    run_id: str,
+    step: int,
+    changes: dict[str, Any],
+    *,
+    micro_batch: int | None = None,
+    model: Path | None = None,
+    train: bool = False,
+) -> Replayed:
+    """Compute a step of a run again from its stored tokens and verdicts.
+
+    Args:
+        job: Its lake, and the folder for checkpoints with `train`.
+        run_id: A run of contrastive.
+        step: Number of the step, from 0.
+        changes: Options that replace those of the run; those of `trl` are added.
+        micro_batch: The only micro-batch of the step to compute.
+        model: Folder of the policy that the step began with (default: as recorded).
+        train: Train through all steps that follow, too, and write checkpoints.
+
+    Raises FlywheelError: the lake lacks the run, the step, its tokens or its verdicts; weights are
+    gone or are others; or the tokenizer is another one.
+    """
+    trl_trainers.silence_libraries()
+    from datasets import Dataset as Rows
+
+    from store.rollouts.trl import hash_tokenizer
+    from trainers.training import replay as replaying
+
+    with ExitStack() as stack:
+        lake = stack.enter_context(store.open(job.lake_url, job.at))
+        recorded = replaying.read_run(lake, run_id)
+        options: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in recorded.config["config"].items()
+        }
+        unknown = sorted(set(options) - {one.name for one in fields(Config)})
+        if unknown:
+            raise FlywheelError(
+                f"run {run_id} has options that this version lacks: {', '.join(unknown)}",
+                f"Replay it with version {recorded.config['versions']['kernel-flywheel']}.",
+            )
+        was = Config(**options)
+        config = replace(was, **changes | {"trl": (*was.trl, *changes.get("trl", ()))})
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        settings = make_settings(job if train else replace(job, out=scratch / "out"), config)
+        settings |= {"report_to": "none"} | ({} if train else {"save_strategy": "no"})
+        passes: int = settings["gradient_accumulation_steps"]
+        if micro_batch is not None and micro_batch >= passes:
+            raise UnknownName(
+                f"step {step} has no micro-batch {micro_batch}", f"There are 0 to {passes - 1}."
+            )
+        # One batch of answers may serve several steps.
+        served = settings.get("steps_per_generation") or passes
+        served = max(1, served * settings.get("num_iterations", 1) // passes)
+        first, last = recorded.sampled[0], min(recorded.sampled[-1] + served, config.steps) - 1
+        if not first <= step <= last:
+            raise UnknownName(
+                f"run {run_id} has no tokens of step {step}", f"It has steps {first} to {last}."
+            )
+
+        start, checkpoint = replaying.find_weights(
+            recorded, step, model, scratch, needs_start=bool(config.beta)
+        )
+        tokenizer = loading.load_tokenizer(start)
+        feed = replaying.Recorded(
+            lake=lake,
+            run=recorded,
+            rule=configure_reward(config)[0],
+            group_size=config.group_size,
+            tokenizer=hash_tokenizer(tokenizer),
+            micro_batch=micro_batch,
+        )
+        watch = replaying.Watch(last if train else step, job.progress)
+        count = config.steps * config.prompts_per_step
+        placeholder = {"task_id": "", "prompt": [{"role": "user", "content": ""}]}
+        trainer = stack.enter_context(
+            open_trainer(
+                replaying.ReplayTrainer,
+                settings,
+                start,
+                config,
+                feed=feed if ranks.is_main() else None,
+                only=None if micro_batch is None else (step, micro_batch),
+                train_dataset=Rows.from_list([placeholder] * count),
+                processing_class=tokenizer,
+                callbacks=[watch],
+            )
+        )
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        if train:
+            trainer.save_model(str(job.out / FINAL))
+
+        figures = [
+            figure
+            for at in range(step, watch.last + 1)
+            for figure in (
+                *replaying.compare(lake, run_id, at, watch.logs[at], whole=micro_batch is None),
+                *(one for one in feed.figures if one["step"] == at),
+            )
+        ]
+        notes = replaying.describe_differences(feed, settings)
+        notes.insert(0, f"began with {checkpoint or start}")
+    return Replayed(figures=figures, notes=notes, settings=settings)
 
 
 _OWNED: trl_trainers.Owned = {

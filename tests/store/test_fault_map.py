@@ -70,7 +70,7 @@ READS = {
     "store best",
     "store import detect", "store check", "pipelines list", "pipelines show", "evaluators list",
     "evaluators check", "evaluators findings", "evaluators token", "evaluators token list",
-    "evaluators doctor", "trainers list", "trainers show",
+    "evaluators doctor", "trainers list", "trainers show", "trainers replay",
 }  # fmt: skip
 UNTESTED = {
     "quota": "a file system with quotas cannot be made in a test",

@@ -112,6 +112,10 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
             ids = [str(at) for at in range(len(sampled))]
             return Rewarded(rewards=[1.0, 0.0], generation_ids=ids, figures={})
 
+        def keep_tokens(self, rollouts: list[Any]) -> None:
+            assert [one["generation_id"] for one in rollouts] == ["0", "1"]
+            seen.append(("tokens", tell_hold(locks)))
+
     class Watch(TrainerCallback):
         def on_step_end(self, *given: Any, **more: Any) -> None:
             seen.append(("updated", tell_hold(locks)))
@@ -122,7 +126,7 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
     model.register_forward_pre_hook(lambda *_: seen.append(("forward", tell_hold(locks))))
     rows = {"task_id": ["a", "b"], "prompt": [[{"role": "user", "content": ""}]] * 2}
     trainer = StoreGRPOTrainer(
-        feed=Feed(),  # type: ignore[arg-type]
+        feed=Feed(),
         turns=turns,
         model=model,
         peft_config=loading.make_adapter_config(start, lora),
@@ -148,6 +152,7 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
         ("prompts", "free"),
         ("forward", "shared"),
         ("rewards", "free"),
+        ("tokens", "alone"),
         ("forward", "alone"),
         ("updated", "alone"),
     ]

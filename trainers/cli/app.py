@@ -43,6 +43,9 @@ from trainers.runs import processes
 from trainers.runs.job import Job
 from trainers.training import judging
 
+if typing.TYPE_CHECKING:
+    import store
+
 _DEFAULT = Common()
 _REASONS = 3
 _CONFIG = Config()
@@ -367,6 +370,21 @@ def rollout(
         )
 
 
+def _find_run(lake: store.Lake, run: str) -> str:
+    """Return the id of a run with attempts, by a prefix of it."""
+    matches = lake.run(
+        "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
+        f"ORDER BY run_id LIMIT {MOST_IDS}",
+        [run],
+    )
+    return choose_id(
+        "run with attempts",
+        run,
+        [str(row["run_id"]) for row in matches.rows()],
+        'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
+    )
+
+
 @app.command
 def rescore(
     run: str,
@@ -418,17 +436,7 @@ def rescore(
     from trainers.runs import job
 
     with store.open(common.lake, at) as lake:
-        matches = lake.run(
-            "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
-            f"ORDER BY run_id LIMIT {MOST_IDS}",
-            [run],
-        )
-        run_id = choose_id(
-            "run with attempts",
-            run,
-            [str(row["run_id"]) for row in matches.rows()],
-            'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
-        )
+        run_id = _find_run(lake, run)
         if verify:
             compared = scoring.verify_rewards(lake, run_id, rule, name=name)
             if compared.different:
@@ -474,6 +482,127 @@ def rescore(
             {"rewards": scored.rows}, f"rewards of run {run_id} under {stored_as} {known.version}"
         )
     echo.print_note(f"rewards +{len(scored.rows)} → snapshot {snapshot}")
+
+
+@app.command
+def replay(
+    run: str,
+    /,
+    *,
+    step: int,
+    micro_batch: int | None = None,
+    model: Path | None = None,
+    beta: float | None = None,
+    epsilon: float | None = None,
+    mask_truncated: bool | None = None,
+    trl: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    tolerance: Positive | None = None,
+    train: Annotated[bool, Parameter(negative="")] = False,
+    out: Path | None = None,
+    format: Format = "table",
+    common: Common = _DEFAULT,
+) -> None:
+    """Compute a step of `trainers run contrastive` again from its stored tokens and verdicts.
+
+    TRL computes advantages, log-probs, loss, gradients and metrics with its own code; nothing is
+    sampled or judged. Each figure is printed beside the one that the run logged. If a step began
+    between two checkpoints, the steps from the last checkpoint are trained again first.
+
+    On the same device and software, a replay in float32 is equal bit for bit. The exit code is 1 if
+    a figure differs by more than the tolerance. With other options, the figures say what the step
+    would have been, and the exit code is 0.
+
+    Examples:
+      trainers replay 0199c2 --step 7
+      trainers replay 0199c2 --step 7 --beta 0.1 --trl loss_type=dapo
+      trainers replay 0199c2 --step 7 --micro-batch 2
+      trainers replay 0199c2 --step 7 --train --beta 0.1 --out runs/beta-0.1
+
+    Parameters
+    ----------
+    run
+        Id of the run, or a prefix of it.
+    step
+        Number of the step, from 0: `generations.step`.
+    micro_batch
+        Compute only this forward and backward pass of the step, from 0. Loss and gradient norm are
+        its part of those of the step.
+    model
+        Folder of the policy that the step began with, or of the run if it has moved (default: as
+        recorded).
+    beta
+        Weight of the KL divergence (default: as in the run).
+    epsilon
+        Clip the probability ratio to 1 ± this (default: as in the run).
+    mask_truncated
+        Exclude truncated answers from the loss (default: as in the run).
+    trl
+        Setting of TRL's own configuration, as KEY=VALUE. Repeat it for more settings.
+    tolerance
+        Largest difference, relative to a figure or to 1 (default: 1e-5, or 0.02 for a run in bf16).
+    train
+        Train through all later recorded steps, too, without sampling, and write checkpoints to
+        --out.
+    out
+        Folder for --train; a new one.
+    format
+        Format of the figures.
+    """
+    import pyarrow as pa
+
+    import store
+    from store.commandline import display
+    from trainers import contrastive
+
+    if train != (out is not None):
+        raise FlywheelError("--train and --out go together", "Give both, or neither.")
+    if train and micro_batch is not None:
+        raise FlywheelError("--micro-batch computes a part of a step", "Omit it, or omit --train.")
+    if out is not None and out.exists():
+        raise FlywheelError(f"{out} exists", "Name a new folder with --out.")
+    with store.open(common.lake) as lake:
+        run_id = _find_run(lake, run)
+    given = {"beta": beta, "epsilon": epsilon, "mask_truncated": mask_truncated, "trl": trl or None}
+    changes = {name: value for name, value in given.items() if value is not None}
+    with show_progress(quiet=common.quiet or not processes.is_main()) as progress:
+        job = Job(
+            name="contrastive",
+            lake_url=common.lake,
+            out=out or Path("replay"),
+            quiet=common.quiet,
+            progress=progress,
+        )
+        replayed = contrastive.replay(
+            job, run_id, step, changes, micro_batch=micro_batch, model=model, train=train
+        )
+    if not processes.is_main():
+        return
+    columns = ("step", "figure", "logged", "replayed", "difference")
+    rows = [{name: row[name] for name in columns} for row in replayed.figures]
+    display.write_rows(pa.Table.from_pylist(rows), format)
+    for note in replayed.notes:
+        echo.print_note(note)
+    if train:
+        echo.print_result(f"trained on {len({row['step'] for row in rows})} recorded steps → {out}")
+    if changes:
+        return
+    compared = [row for row in replayed.figures if row["difference"] is not None]
+    allowed = tolerance or (2e-2 if replayed.settings.get("bf16") else 1e-5)
+    beyond = [row for row in compared if not row["difference"] <= allowed * max(1.0, row["scale"])]
+    if beyond:
+        raise FlywheelError(
+            f"{len(beyond)} of {len(compared)} figures differ by more than {allowed:g}: "
+            + ", ".join(row["figure"] for row in beyond),
+            "The notes above say what differs from the run. --tolerance allows more.",
+        )
+    largest = max(compared, key=lambda row: row["difference"], default=None)
+    if largest is None or largest["difference"] == 0:
+        echo.print_note(f"{len(compared)} figures are equal bit for bit")
+    else:
+        echo.print_note(
+            f"{len(compared)} figures differ by at most {largest['difference']:.3g} "
+            f"({largest['figure']})"
+        )
 
 
 if __name__ == "__main__":

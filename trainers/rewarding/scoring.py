@@ -435,6 +435,7 @@ def verify_rewards(
         "run_id": run_id,
         "rule": name or loaded.name,
         "rule_version": loaded.version,
+        "step": None,
     }
     stored = lake.run(read_sql(__file__, "stored_rewards"), parameters).rows()
     if not stored:
@@ -442,44 +443,61 @@ def verify_rewards(
             f"no reward of run {run_id!a} under {name or loaded.name} {loaded.version}",
             'store query "SELECT DISTINCT run_id, rule, rule_version FROM rewards" lists them.',
         )
-    batches: dict[tuple[int, str], list[dict[str, Any]]] = {}
-    other_lakes = 0
-    for row in stored:
-        if row["lake_id"] != lake.lake_id or row["snapshot_id"] is None:
-            other_lakes += 1
-            continue
-        batches.setdefault((row["snapshot_id"], row["config"]), []).append(row)
+    own = [row for row in stored if is_own(lake, row)]
+    computed = score_again(lake, loaded, run_id, own)
     different: list[dict[str, Any]] = []
+    for row in own:
+        now = computed.get(row["generation_id"], {})
+        pairs = [(row[figure], now.get(figure)) for figure in _FIGURES]
+        if not all(
+            stored is again
+            if stored is None or again is None
+            else math.isclose(stored, again, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+            for stored, again in pairs
+        ):
+            different.append(
+                {"generation_id": row["generation_id"], "step": row["step"]}
+                | {f"stored_{figure}": row[figure] for figure in _FIGURES}
+                | {figure: now.get(figure) for figure in _FIGURES}
+            )
+    return Compared(rewards=len(stored), different=different, other_lakes=len(stored) - len(own))
+
+
+def is_own(lake: store.Lake, reward: Mapping[str, Any]) -> bool:
+    """Whether a stored reward was given at a snapshot of this lake, so it can be computed again."""
+    return reward["lake_id"] == lake.lake_id and reward["snapshot_id"] is not None
+
+
+def score_again(
+    lake: store.Lake, rule: Rule, run_id: str, stored: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return rows of `rewards` computed again by generation, each at the snapshot it was given at.
+
+    `stored` has rewards of this lake (`is_own`), as stored_rewards.sql returns them.
+    """
+    batches: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    for row in stored:
+        batches.setdefault((row["snapshot_id"], row["config"]), []).append(row)
+    computed: dict[str, dict[str, Any]] = {}
     for (snapshot, config), rows in batches.items():
-        terms = configure_rule(loaded, json.loads(config))
+        terms = configure_rule(rule, json.loads(config))
         steps = {row["step"] for row in rows}
         with store.open(lake.url, at=snapshot) as then:
             if len(steps) > 1:
                 # Each step that is trained on adds a snapshot, so these were given afterwards.
-                scored = rescore_run(then, run_id, loaded.name, terms)
+                scored = rescore_run(then, run_id, rule.name, terms)
             else:
                 scored = score_step(
                     then,
-                    loaded.name,
+                    rule.name,
                     terms,
                     run_id,
                     steps.pop(),
                     [row["generation_id"] for row in rows],
                     [row["group_id"] for row in rows],
                 )
-        computed = {row["generation_id"]: row for row in scored.rows}
-        for row in rows:
-            now = computed.get(row["generation_id"], {})
-            pairs = [(row[figure], now.get(figure)) for figure in _FIGURES]
-            if not all(
-                stored is again
-                if stored is None or again is None
-                else math.isclose(stored, again, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-                for stored, again in pairs
-            ):
-                different.append(
-                    {"generation_id": row["generation_id"], "step": row["step"]}
-                    | {f"stored_{figure}": row[figure] for figure in _FIGURES}
-                    | {figure: now.get(figure) for figure in _FIGURES}
-                )
-    return Compared(rewards=len(stored), different=different, other_lakes=other_lakes)
+        wanted = {row["generation_id"] for row in rows}
+        computed |= {
+            row["generation_id"]: row for row in scored.rows if row["generation_id"] in wanted
+        }
+    return computed

@@ -97,11 +97,7 @@ class Run:
         if not processes.is_main():
             return
         if not self.resumed:
-            versions = {"python": platform.python_version(), "kernel-flywheel": store.__version__}
-            for name in _PACKAGES:
-                with contextlib.suppress(metadata.PackageNotFoundError):
-                    versions[name] = metadata.version(name)
-            self.state |= {"versions": versions, "processes": processes.count_processes()}
+            self.state |= {"versions": read_versions(), "processes": processes.count_processes()}
         write_state(self.job.out / RUN_FILE, self.state)
         interrupts.note(
             "committed rows and complete checkpoints are kept. To resume from the last checkpoint, "
@@ -136,10 +132,10 @@ class Run:
         if processes.is_main():
             write_state(self.job.out / RUN_FILE, self.state)
 
-    def append(self, tables: Mapping[str, Any], message: str) -> int:
-        """Append one bundle of rows and return the snapshot that contains it."""
+    def append(self, tables: Mapping[str, Any], message: str, *, wait: bool = True) -> int:
+        """Append one bundle of rows and return the snapshot that contains it (`Writer.append`)."""
         if self._writer is not None:
-            self.snapshot = self._writer.append(tables, message)
+            self.snapshot = self._writer.append(tables, message, wait=wait)
         return self.snapshot
 
     def reader(self, at: str | int | None = None) -> store.Lake:
@@ -232,6 +228,15 @@ class Run:
         """Return the policy of the model that training starts from; a new one is a base."""
         name = model.rstrip("/").split("/")[-1]
         return self.add_policy(folder, stage="base", round=0, name=name, identity=identity)
+
+
+def read_versions() -> dict[str, str]:
+    """Return the versions of the software that a training depends on."""
+    versions = {"python": platform.python_version(), "kernel-flywheel": store.__version__}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def begin_run(job: Job, config: Any) -> Run:

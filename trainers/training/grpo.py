@@ -3,15 +3,17 @@
     Feed.render_prompts: newest snapshot ─▶ exemplars ─▶ prompts
     TRL samples the answers
     Feed.reward: answers ─▶ rows ─▶ judges ─▶ verdicts ─▶ rewards ─▶ rows
-    TRL computes advantages, gradients and the update
+    TRL computes advantages and log-probs, and divides the answers into micro-batches
+    Feed.keep_tokens: tokens, log-probs and advantages ─▶ rows
+    TRL computes gradients and the update
 
 Only rank 0 has a feed. Every row of a step has an id that follows from run, step and position, so a
 step that is repeated after an interruption adds no row twice.
 
 Two private methods of TRL's GRPOTrainer are overridden: prompts change in one, and the GPU is taken
-for the gradients after the other. tests/trainers/test_trl_contract.py and test_gpu_turns.py test
-their behavior, and the version of TRL is pinned. A public method would give prompts that are one
-step older.
+for the gradients after the other. `store.rollouts.trl.capture` wraps both. In tests/trainers,
+test_trl_contract.py, test_gpu_turns.py and test_attach.py test their behavior, and the version of
+TRL is pinned. A public method would give prompts that are one step older.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
 import torch
 from accelerate.utils import gather_object
@@ -34,6 +37,7 @@ from pipelines import Message
 from store import read_sql
 from store.errors import FlywheelError
 from store.ids import content_id
+from store.rollouts.trl import capture
 from trainers.policies.interface import Completion, Sampling
 from trainers.rewarding import scoring
 from trainers.rewarding.scoring import Rule, Terms
@@ -48,6 +52,19 @@ from trainers.rollouts.prompts import (
 from trainers.runs import processes
 from trainers.runs.gpu_turns import GpuTurns
 from trainers.runs.recording import Run
+
+_TOKEN_COLUMNS = (
+    *("generation_id", "step", "micro_batch", "rank", "policy_step", "tokenizer", "prompt_ids"),
+    *(
+        "completion_ids",
+        "token_ends",
+        "loss_mask",
+        "sampler_logprobs",
+        "old_logprobs",
+        "ref_logprobs",
+    ),
+    "advantage",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +88,22 @@ class Rewarded:
     generation_ids: list[str]
     figures: dict[str, float]
     """Figures of the step, for its metrics."""
+
+
+class Steps(Protocol):
+    """What a `StoreGRPOTrainer` has on rank 0: a `Feed`, or the steps of a recorded run."""
+
+    def render_prompts(self, step: int, batch: int, tasks: Sequence[str]) -> list[list[Message]]:
+        """Return the prompt of each group."""
+        ...
+
+    def reward(self, sampled: Sequence[Sampled]) -> Rewarded:
+        """Return the rewards of the completions of the last prompts."""
+        ...
+
+    def keep_tokens(self, rollouts: Sequence[dict[str, Any]]) -> None:
+        """Take the completions as the loss gets them."""
+        ...
 
 
 @dataclass(kw_only=True)
@@ -114,10 +147,7 @@ class Feed:
         """
         began = time.perf_counter()
         self._step = step
-        self._groups = [
-            content_id("group", self.run.run_id, str(step), str(batch), str(place))
-            for place in range(len(tasks))
-        ]
+        self._groups = name_groups(self.run.run_id, step, batch, len(tasks))
         self.run.flush()
         at = None
         if self.run.resumed:
@@ -141,6 +171,17 @@ class Feed:
             "prompts/render_s": time.perf_counter() - began,
         }
         return [prompt.messages for prompt in prompts]
+
+    def keep_tokens(self, rollouts: Sequence[dict[str, Any]]) -> None:
+        """Spool the tokens of stored completions; the next append commits them."""
+        now = datetime.now(UTC)
+        rows = [
+            {name: rollout.get(name) for name in _TOKEN_COLUMNS}
+            | {"run_id": self.run.run_id, "created_at": now}
+            for rollout in rollouts
+        ]
+        message = f"{self.run.job.name}: tokens of step {self._step}"
+        self.run.append({"rollout_tokens": rows}, message, wait=False)
 
     def reward(self, sampled: Sequence[Sampled]) -> Rewarded:
         """Store completions, have them judged, and return and store their rewards.
@@ -248,10 +289,17 @@ class Feed:
         return Rewarded(rewards=scored.smoothed, generation_ids=generation_ids, figures=figures)
 
 
+def name_groups(run_id: str, step: int, batch: int, groups: int) -> list[str]:
+    """Return the ids of the groups of one batch of a step, in their order."""
+    return [
+        content_id("group", run_id, str(step), str(batch), str(place)) for place in range(groups)
+    ]
+
+
 class StoreGRPOTrainer(GRPOTrainer):
     """A GRPOTrainer over a list of tasks (column task_id), fed by rank 0's `Feed`."""
 
-    def __init__(self, *, feed: Feed | None, turns: GpuTurns, **given: Any) -> None:
+    def __init__(self, *, feed: Steps | None, turns: GpuTurns, **given: Any) -> None:
         """Take a feed on rank 0 (None elsewhere); other arguments are those of GRPOTrainer.
 
         Args:
@@ -262,7 +310,10 @@ class StoreGRPOTrainer(GRPOTrainer):
         self._feed = feed
         self._turns = turns
         self._sampled: Counter[int] = Counter()
+        self._generation_ids: list[str] = []
+        """Ids of this rank's attempts of the batch, as `reward` got them."""
         super().__init__(reward_funcs=self.reward, **given)
+        capture(self, self._keep_tokens)
         turns.watch(self.model)
         self.add_callback(_LeavesBetweenSteps(turns))
 
@@ -293,12 +344,15 @@ class StoreGRPOTrainer(GRPOTrainer):
             {**one, "prompt": prompts[place // size], "place": place}
             for place, one in enumerate(inputs, start=first)
         ]
-        # A step that is sampled again after an interruption gives the same attempts.
-        torch.manual_seed(
-            derive_step_seed(self.args.seed, step, batch) + self.accelerator.process_index
-        )
+        # A step that is sampled again after an interruption gives the same attempts. A replay
+        # samples nothing, so what follows the sampling starts from the same seed again: the
+        # division into micro-batches, and dropout.
+        seed = derive_step_seed(self.args.seed, step, batch) + self.accelerator.process_index
+        torch.manual_seed(seed)
         self._turns.share()
-        return super()._generate_and_score_completions(shown)
+        output = super()._generate_and_score_completions(shown)
+        torch.manual_seed(seed)
+        return output
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """Sample if the step begins, then have the GPU alone for the gradients."""
@@ -341,8 +395,22 @@ class StoreGRPOTrainer(GRPOTrainer):
         if feed is not None:
             for name, value in rewarded.figures.items():
                 log_metric(name, value)
-        log_extra("generation_id", [rewarded.generation_ids[at] for at in place])
+        self._generation_ids = [rewarded.generation_ids[at] for at in place]
+        log_extra("generation_id", self._generation_ids)
         return [rewarded.rewards[at] for at in place]
+
+    def _keep_tokens(self, rollouts: list[dict[str, Any]], spent: float) -> None:
+        """Hand the rollouts of all ranks to the feed; reading them has taken `spent` seconds."""
+        began = time.perf_counter()
+        every = gather_object(
+            [
+                {"generation_id": generation_id, **rollout}
+                for generation_id, rollout in zip(self._generation_ids, rollouts, strict=True)
+            ]
+        )
+        if self._feed is not None:
+            self._feed.keep_tokens(every)
+            self._metrics["train"]["store/tokens_s"].append(spent + time.perf_counter() - began)
 
 
 class _LeavesBetweenSteps(TrainerCallback):
