@@ -372,7 +372,7 @@ def replay(
         settings = make_settings(job if train else replace(job, out=scratch / "out"), config)
         settings |= {"report_to": "none"} | ({} if train else {"save_strategy": "no"})
         passes: int = settings["gradient_accumulation_steps"]
-        if micro_batch is not None and micro_batch >= passes:
+        if micro_batch is not None and not 0 <= micro_batch < passes:
             raise UnknownName(
                 f"step {step} has no micro-batch {micro_batch}", f"There are 0 to {passes - 1}."
             )

@@ -133,6 +133,7 @@ def test_every_step_is_equal_bit_for_bit(trained: Trained, step: int) -> None:
     assert replayed.notes == [f"began with {begun}"]
 
 
+@pytest.mark.slow
 def test_the_command_prints_figures_and_compares_them(trained: Trained) -> None:
     line = ["trainers", "replay", trained.run_id[:20], "--step", "0", "--lake", "lake"]
     done = commands.run(line, cwd=trained.folder)
