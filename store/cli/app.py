@@ -1081,36 +1081,62 @@ def _remove_orphans(location: Location, *, agreed: bool) -> None:
 @app.command
 def expire(
     *,
-    older_than_days: Annotated[float, Parameter(validator=Number(gte=0, lte=100_000))],
+    older_than_days: Annotated[float | None, Parameter(validator=Number(gte=0, lte=100_000))] = None,
+    tokens: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     common: Common = COMMON,
 ) -> None:
-    """Forget old snapshots, except the newest, tagged and cited ones.
+    """Forget old snapshots, except the newest, tagged and cited ones, or delete a run's tokens.
 
     A snapshot is cited by a dataset, run or generation that was read from it. Rows of the newest
-    snapshot always stay. Disk space is not freed at once: `store compact` and `store expire`
-    delete files that no snapshot needs, once they are a day old.
+    snapshot always stay, except that --tokens deletes the rows of `rollout_tokens` of one run.
+    Disk space is not freed at once: `store compact` and `store expire` delete files that no
+    snapshot needs, once they are a day old.
 
     Examples:
       store expire --older-than-days 30 --dry-run
       store expire --older-than-days 30
+      store expire --tokens "my run"
 
     Parameters
     ----------
     older_than_days
         Forget snapshots that are more than N days old.
+    tokens
+        Delete token ids, masks and log-probabilities of this run: its name, or the first characters
+        of its id. Its attempts, rewards and metrics stay. A tag, or a dataset with kernels of the
+        run, keeps the tokens of its snapshot, so nothing is deleted while there is one.
     dry_run
         Print what would expire; change nothing.
     """
     from store.upkeep import maintenance
 
-    done = maintenance.expire(locate_lake(common), timedelta(days=older_than_days), dry_run=dry_run)
+    location = locate_lake(common)
+    hours = maintenance.REPLACED_AGE / timedelta(hours=1)
+    if (older_than_days is None) == (tokens is None):
+        raise UsageError("give either --older-than-days or --tokens", "store expire --help has both.")
+    if tokens is not None:
+        from store.exporters.writing.run import find_run
+
+        with store.open(location.url) as lake:
+            run_id = find_run(lake, tokens)
+        assert run_id is not None
+        count = maintenance.expire_tokens(location, run_id, dry_run=dry_run)
+        verb = "would delete" if dry_run else "deleted"
+        echo.print_result(f"{verb} the tokens of {count} attempts of run {run_id}")
+        if count and not dry_run:
+            echo.print_note(
+                "Earlier snapshots keep them: run `store expire --older-than-days 0`, and "
+                f"`store compact` {hours:.0f} hours later, to free the disk space."
+            )
+        return
+    assert older_than_days is not None
+    done = maintenance.expire(location, timedelta(days=older_than_days), dry_run=dry_run)
     for snapshot, reasons in sorted(done.spared.items()):
         echo.print_note(f"snapshot {snapshot} stays: {', '.join(reasons[:3])}")
     verb = "would expire" if dry_run else "expired"
     echo.print_result(f"{verb} {len(done.expired)} snapshots, kept {len(done.spared)}")
     if done.expired and not dry_run:
-        hours = maintenance.REPLACED_AGE / timedelta(hours=1)
         echo.print_note(
             "No disk space is freed yet. A running query may still need the files of these "
             f"snapshots: run `store compact` in {hours:.0f} hours or later to delete them."

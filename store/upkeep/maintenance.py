@@ -22,6 +22,7 @@ import store
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable
 from store.faults import replace_file
+from store.ids import uuid7
 from store.lake import checksums
 from store.lake.attachment import WRITE_DATA_PATH, attach, connect, list_filled_tables, pin
 from store.lake.checksums import DataFile, hash_file
@@ -146,6 +147,7 @@ REPLACED_AGE = timedelta(days=1)
 SMALL_FILE = 32 << 20
 MERGED_AT_ONCE = 64
 _UNCHANGED = "Nothing is lost."
+_TOKENS = "lake.rollout_tokens"
 _MESSAGE = "CALL lake.set_commit_message(getvariable('author'), 'maintenance', extra_info => '{}')"
 _PARTIAL_CATALOG = "catalog.partial"
 _COPY_CATALOG = """
@@ -282,6 +284,69 @@ def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) 
             )
             _clean(connection, location)
     return Expiry(expired=expired, spared=spared)
+
+
+def expire_tokens(location: Location, run_id: str, *, dry_run: bool = False) -> int:
+    """Delete the rows of `rollout_tokens` that a run has, in one commit; return how many.
+
+    These are the only rows that are ever deleted. Snapshots from before keep them until they
+    expire. Raises FlywheelError, with nothing deleted, while a tag, or a dataset with kernels of
+    the run, needs a snapshot that has them.
+    """
+    from duckdb import CatalogException
+
+    with (
+        open_for_maintenance(location, "store expire") as connection,
+        faults.at(location.catalog_name, LakeUnreachable, _UNCHANGED),
+    ):
+        migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
+        files = connection.execute(
+            f"SELECT filename, count(*) FROM {_TOKENS} WHERE run_id = ? GROUP BY filename", [run_id]
+        ).fetchall()
+        count = sum(int(rows) for _, rows in files)
+        with Lake(location) as reader:
+            cited = reader.run(
+                read_sql(__file__, "token_citations"),
+                {"lake_id": reader.lake_id, "run_id": run_id},
+            ).rows()
+        reasons: list[str] = []
+        for row in cited:
+            version = f"{_TOKENS} AT (VERSION => {int(row['snapshot_id'])})"
+            with suppress(CatalogException):  # the table is newer than the snapshot
+                if connection.execute(f"FROM {version} WHERE run_id = ? LIMIT 1", [run_id]).fetchone():
+                    reasons.append(f"{row['why']} (snapshot {row['snapshot_id']})")
+        if reasons:
+            raise FlywheelError(
+                f"the tokens of run {run_id[:12]} are needed by {', '.join(reasons[:3])}",
+                "Nothing was deleted. Remove a tag by `store tag rm`; a dataset keeps them.",
+            )
+        if not count or dry_run:
+            return count
+        written = NewFiles(connection, location.files, ["rollout_tokens", "ingest_log"])
+        connection.execute("BEGIN")
+        # DuckLake drops a file whose rows are all deleted, and would write a list of deleted rows
+        # otherwise, which checksums, backups and other readers would have to know of. Therefore
+        # the rows of other runs in these files are written again.
+        names = [str(name) for name, _ in files]
+        connection.execute(
+            f"CREATE TEMP TABLE kept AS SELECT * FROM {_TOKENS} "
+            "WHERE filename IN (SELECT unnest(?)) AND run_id <> ?",
+            [names, run_id],
+        )
+        connection.execute(f"DELETE FROM {_TOKENS} WHERE filename IN (SELECT unnest(?))", [names])
+        connection.execute(f"INSERT INTO {_TOKENS} FROM kept")
+        message = f"tokens of run {run_id} deleted"
+        connection.execute(
+            "INSERT INTO lake.ingest_log BY NAME SELECT ? AS bundle_id, 'store expire' AS author, "
+            "? AS message, ? AS row_counts, now() AS committed_at",
+            [uuid7(), message, json.dumps({"rollout_tokens": -count})],
+        )
+        connection.execute("CALL lake.set_commit_message('store expire', ?)", [message])
+        if paths := written.sync():
+            checksums.insert_checksums(connection, location, paths)
+        connection.execute("COMMIT")
+        _clean(connection, location)
+    return count
 
 
 def backup(location: Location, target: Path) -> tuple[int, int]:

@@ -23,6 +23,8 @@ _UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 _UUID_LENGTH = 36
 _DIGEST_BYTES = 16
 _VARIABLES = 10_000
+DELETABLE = "rollout_tokens"
+"""The only table whose rows can be deleted: by `store expire --tokens`."""
 BATCH_ROWS = 100_000
 
 
@@ -114,7 +116,10 @@ class KeyIndex:
                     changed = {row[0] for row in rows} if is_known else None
                     with index:
                         for table in self._catalog.tables.values():
-                            if changed is None or table.name in changed:
+                            if table.name == DELETABLE and (changed is None or rows[0][2]):
+                                index.execute(f"DELETE FROM {table.name}")
+                                self._take_keys(index, connection, table, f"lake.{table.name}")
+                            elif changed is None or table.name in changed:
                                 place = f"'lake', 'main', '{table.name}', {since + 1}, {newest[0]}"
                                 source = f"ducklake_table_insertions({place})"
                                 self._take_keys(index, connection, table, source)
@@ -291,7 +296,11 @@ WITH later AS (
     SELECT unnest(list_concat(changes['tables_inserted_into'], changes['inlined_insert']))
     FROM later
 )
-SELECT table_name, (SELECT count(*) FROM later) FROM ducklake_table_info('lake')
+SELECT
+    table_name,
+    (SELECT count(*) FROM later),
+    (SELECT count(*) FROM later WHERE len(changes['tables_deleted_from']) > 0)
+FROM ducklake_table_info('lake')
 WHERE table_id::VARCHAR IN (FROM ids) OR table_name = 'lakes'
 """
 # An index of another format is treated like one of another lake.
