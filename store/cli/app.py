@@ -32,7 +32,7 @@ from store.commandline.members import (
     make_room_app,
 )
 from store.commandline.outputs import write_file
-from store.errors import FIRST_ROWS, FlywheelError
+from store.errors import FIRST_ROWS, FlywheelError, UsageError
 from store.lake.exclusions import Inclusions, describe_left_out
 from store.lake.sql_files import find_key_columns
 from store.mcp.serving import Address, AgentLimits
@@ -1081,7 +1081,9 @@ def _remove_orphans(location: Location, *, agreed: bool) -> None:
 @app.command
 def expire(
     *,
-    older_than_days: Annotated[float | None, Parameter(validator=Number(gte=0, lte=100_000))] = None,
+    older_than_days: Annotated[
+        float | None, Parameter(validator=Number(gte=0, lte=100_000))
+    ] = None,
     tokens: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     common: Common = COMMON,
@@ -1114,8 +1116,11 @@ def expire(
     location = locate_lake(common)
     hours = maintenance.REPLACED_AGE / timedelta(hours=1)
     if (older_than_days is None) == (tokens is None):
-        raise UsageError("give either --older-than-days or --tokens", "store expire --help has both.")
+        raise UsageError(
+            "give either --older-than-days or --tokens", "`store expire --help` explains both."
+        )
     if tokens is not None:
+        import store
         from store.exporters.writing.run import find_run
 
         with store.open(location.url) as lake:

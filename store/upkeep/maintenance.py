@@ -313,7 +313,9 @@ def expire_tokens(location: Location, run_id: str, *, dry_run: bool = False) -> 
         for row in cited:
             version = f"{_TOKENS} AT (VERSION => {int(row['snapshot_id'])})"
             with suppress(CatalogException):  # the table is newer than the snapshot
-                if connection.execute(f"FROM {version} WHERE run_id = ? LIMIT 1", [run_id]).fetchone():
+                if connection.execute(
+                    f"FROM {version} WHERE run_id = ? LIMIT 1", [run_id]
+                ).fetchone():
                     reasons.append(f"{row['why']} (snapshot {row['snapshot_id']})")
         if reasons:
             raise FlywheelError(

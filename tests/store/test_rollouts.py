@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import commands
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,9 @@ from hypothesis import strategies as st
 
 import store
 from store.errors import FlywheelError, RolloutRejected
+from store.lake.location import Location
 from store.rollouts.rows import RolloutOrigin, make_rollout_rows
+from store.upkeep import history, integrity, maintenance
 from store.writing import spool
 
 ORIGIN = RolloutOrigin(run_id="r", policy="p", vocabulary=50_000)
@@ -341,3 +344,41 @@ def test_importing_the_store_loads_neither_torch_nor_duckdb() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "[]"
+
+
+def test_the_tokens_of_a_run_are_deleted_unless_a_tag_needs_them(tmp_path: Path) -> None:
+    location = Location.of(str(tmp_path))
+    rollouts = [{"completion_ids": [1, 2], "reward": 1.0, "id": at} for at in range(3)]
+    runs: dict[str, str] = {}
+    for name in ("a", "b"):
+        with store.run(name, lake=str(tmp_path)) as run:
+            run.log_rollouts(rollouts)
+        runs[name] = run.run_id
+    maintenance.compact(location)  # puts the rows of both runs into one file
+    with store.writer(str(tmp_path), author="tests") as writer:
+        before = writer.find_newest()
+        history.add_tag(writer, "keep", before, None)
+        with pytest.raises(FlywheelError, match=r"needed by the tag keep"):
+            maintenance.expire_tokens(location, runs["a"])
+        history.remove_tag(writer, "keep", None)
+    count = "SELECT count(*) AS n FROM rollout_tokens WHERE run_id = $run_id"
+    assert maintenance.expire_tokens(location, runs["a"], dry_run=True) == 3
+    answer = commands.run(
+        ["store", "expire", "--tokens", "a", "--lake", str(tmp_path)], cwd=tmp_path
+    )
+    assert "deleted the tokens of 3 attempts" in answer.stdout, answer.stderr
+    assert maintenance.expire_tokens(location, runs["a"]) == 0
+    for at, expected in ((before, [3, 3]), (None, [0, 3])):
+        with store.open(str(tmp_path), at) as lake:
+            found = [lake.run(count, {"run_id": run_id}).one() for run_id in runs.values()]
+        assert found == [{"n": number} for number in expected]
+    maintenance.backup(location, tmp_path / "copy")
+    # The keys that were deleted are new again.
+    with store.writer(str(tmp_path), author="tests") as writer:
+        with store.open(str(tmp_path), before) as lake:
+            rows = lake.run("FROM rollout_tokens WHERE run_id = $run_id", {"run_id": runs["a"]})
+            writer.append({"rollout_tokens": rows.arrow()}, "again")
+    maintenance.compact(location)
+    assert len(_ask(tmp_path, "FROM rollout_tokens")) == 6
+    assert len(_ask(tmp_path / "copy", "FROM rollout_tokens")) == 3
+    assert not integrity.check(location)
