@@ -347,15 +347,16 @@ def test_importing_the_store_loads_neither_torch_nor_duckdb() -> None:
 
 
 def test_the_tokens_of_a_run_are_deleted_unless_a_tag_needs_them(tmp_path: Path) -> None:
-    location = Location.of(str(tmp_path))
+    folder, copy = tmp_path / "lake", tmp_path / "copy"
+    location = Location.of(str(folder))
     rollouts = [{"completion_ids": [1, 2], "reward": 1.0, "id": at} for at in range(3)]
     runs: dict[str, str] = {}
     for name in ("a", "b"):
-        with store.run(name, lake=str(tmp_path)) as run:
+        with store.run(name, lake=str(folder)) as run:
             run.log_rollouts(rollouts)
         runs[name] = run.run_id
     maintenance.compact(location)  # puts the rows of both runs into one file
-    with store.writer(str(tmp_path), author="tests") as writer:
+    with store.writer(str(folder), author="tests") as writer:
         before = writer.find_newest()
         history.add_tag(writer, "keep", before, None)
         with pytest.raises(FlywheelError, match=r"needed by the tag keep"):
@@ -363,22 +364,19 @@ def test_the_tokens_of_a_run_are_deleted_unless_a_tag_needs_them(tmp_path: Path)
         history.remove_tag(writer, "keep", None)
     count = "SELECT count(*) AS n FROM rollout_tokens WHERE run_id = $run_id"
     assert maintenance.expire_tokens(location, runs["a"], dry_run=True) == 3
-    answer = commands.run(
-        ["store", "expire", "--tokens", "a", "--lake", str(tmp_path)], cwd=tmp_path
-    )
+    answer = commands.run(["store", "expire", "--tokens", "a", "--lake", str(folder)], cwd=folder)
     assert "deleted the tokens of 3 attempts" in answer.stdout, answer.stderr
     assert maintenance.expire_tokens(location, runs["a"]) == 0
     for at, expected in ((before, [3, 3]), (None, [0, 3])):
-        with store.open(str(tmp_path), at) as lake:
+        with store.open(str(folder), at) as lake:
             found = [lake.run(count, {"run_id": run_id}).one() for run_id in runs.values()]
         assert found == [{"n": number} for number in expected]
-    maintenance.backup(location, tmp_path / "copy")
+    maintenance.backup(location, copy)
     # The keys that were deleted are new again.
-    with store.writer(str(tmp_path), author="tests") as writer:
-        with store.open(str(tmp_path), before) as lake:
-            rows = lake.run("FROM rollout_tokens WHERE run_id = $run_id", {"run_id": runs["a"]})
-            writer.append({"rollout_tokens": rows.arrow()}, "again")
+    with store.writer(str(folder), author="tests") as writer, writer.reader(before) as lake:
+        rows = lake.run("FROM rollout_tokens WHERE run_id = $run_id", {"run_id": runs["a"]})
+        writer.append({"rollout_tokens": rows.arrow()}, "again")
     maintenance.compact(location)
-    assert len(_ask(tmp_path, "FROM rollout_tokens")) == 6
-    assert len(_ask(tmp_path / "copy", "FROM rollout_tokens")) == 3
+    assert len(_ask(folder, "FROM rollout_tokens")) == 6
+    assert len(_ask(copy, "FROM rollout_tokens")) == 3
     assert not integrity.check(location)
