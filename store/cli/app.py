@@ -824,8 +824,8 @@ def publish(
         Name of the edition, on the Hub and in the lake. If the lake has this tag, its snapshot is
         published.
     tables
-        Comma-separated tables, or all. Tables that they refer to are included. (Default: all; with
-        --dataset, the tables that the datasets refer to.)
+        Comma-separated tables, or all. Tables that they refer to are included. (Default: all except
+        rollout_tokens; with --dataset, the tables that the datasets refer to.)
     dataset
         NAME or NAME@TAG of a dataset that a pipeline has written. Repeat it for more datasets.
     at

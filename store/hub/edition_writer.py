@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -28,7 +29,7 @@ from store import __version__, ids
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError, RowsRejected, UnknownName
 from store.hub import licenses
-from store.hub.redact import Redactor, find_secret_holders, find_secret_rows
+from store.hub.redact import Redactor, find_secret_holders, find_secret_rows, is_scrubbed
 from store.lake import attachment, checksums, location
 from store.lake.checksums import hash_file
 from store.lake.location import EDITION_MANIFEST, METADATA
@@ -59,7 +60,7 @@ class Options:
     tag: str
     """Name of the edition."""
     tables: tuple[str, ...] | None = None
-    """Tables; None is all, or with datasets the tables that the datasets refer to."""
+    """Tables; None is all but `UNASKED`, or with datasets the tables that the datasets refer to."""
     datasets: tuple[str, ...] = ()
     """Datasets made by pipelines, as NAME or NAME@TAG."""
     license: str | None = None
@@ -124,6 +125,8 @@ LATER = ("runs", "run_ends", "datasets", "dataset_rows")
 """Tables that get rows when a dataset is made, after the snapshot that it is made of."""
 ALWAYS = ("lakes", "tags")
 """Tables without which a lake cannot be opened."""
+UNASKED = ("rollout_tokens",)
+"""Large tables that are published only if they are named."""
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
 
 
@@ -161,7 +164,8 @@ def write_edition(
     known = [name for name in lake.catalog.tables if name not in LOCAL]
     asked = options.tables
     if asked is None:
-        asked = ("datasets", "dataset_rows") if options.datasets else tuple(known)
+        every = tuple(name for name in known if name not in UNASKED)
+        asked = ("datasets", "dataset_rows") if options.datasets else every
     for name in asked:
         if name not in known:
             raise UnknownName.among("table to publish", name, known)
@@ -194,6 +198,9 @@ def write_edition(
     made.quarantined = quarantined.num_rows
     if options.quarantined == "leave-out":
         seeds["kernels"] = _merge_keys([seeds.get("kernels"), quarantined])
+    redactor = Redactor(salt, lake.catalog)
+    if "rollout_tokens" in chosen:
+        seeds["rollout_tokens"] = _find_telling_tokens(lake, redactor)
     left_out = _find_left_out(lake, chosen, seeds)
     lake.register("_filled", found.filled)
     lake.register("_quarantined", quarantined)
@@ -221,7 +228,6 @@ def write_edition(
         if kept.num_rows:
             lake.register(f"_later_{name}", kept)
             made.later[name] = kept.num_rows
-    redactor = Redactor(salt, lake.catalog)
     holding: list[str] = []
     # Tables of the snapshot with their columns, without later ones.
     stored = lake.run(
@@ -301,6 +307,30 @@ def _find_left_out(
                 found[name] = whole
                 grown.add(name)
     return found
+
+
+def _find_telling_tokens(lake: Lake, redactor: Redactor) -> pa.Table:
+    """Return the keys of tokens that would show what is removed from the text of their session."""
+    telling: set[Any] = set()
+    for name in ("session_steps", "tool_calls"):
+        table = lake.catalog.table(name)
+        query = (
+            f"FROM {name} WHERE session_id IN (SELECT trajectory_id FROM generations "
+            "SEMI JOIN rollout_tokens USING (generation_id))"
+        )
+        for batch in lake.run(query).reader(BATCH_ROWS):
+            rows = pa.Table.from_batches([batch])
+            for column in filter(partial(is_scrubbed, table), redactor.list_columns(table)):
+                before = rows.column(column.name)
+                after = redactor.redact_column(table, column, before)
+                telling.update(
+                    rows.filter(pc.not_equal(before, after)).column("session_id").to_pylist()
+                )
+    return lake.run(
+        "SELECT generation_id FROM rollout_tokens SEMI JOIN generations AS g ON "
+        "g.generation_id = rollout_tokens.generation_id AND list_contains($1, g.trajectory_id)",
+        [sorted(telling)],
+    ).arrow()
 
 
 def _build_key_list(target: Table) -> str:

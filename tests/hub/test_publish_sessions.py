@@ -12,6 +12,7 @@ from hub.server import HubServer
 from hub.test_publish import tables
 from import_sources import count, import_source, kernel, query, write_lines
 
+import store
 from store.errors import RowsRejected
 from store.hub.client import Hub
 from store.hub.edition_writer import Options
@@ -122,3 +123,30 @@ def test_licenses_that_forbid_redistribution_stop_a_publication(
     assert publish(str(older), REPO, options, hub=hub, dry_run=True).tables["claims"] == 2
     assert sol_execbench.Config().license == "LicenseRef-NVIDIA-Evaluation-Dataset"
     assert server.repos == {}
+
+
+def test_tokens_leave_only_if_they_are_asked_for_and_tell_nothing_that_was_removed(
+    tmp_path: Path, hub: Hub
+) -> None:
+    lake, other = tmp_path / "lake", tmp_path / "other"
+    call = {"id": "c", "function": {"name": "cat", "arguments": "{}"}}
+    talk = [
+        {"role": "assistant", "content": "reads", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": f"key {SECRET}"},
+        {"role": "assistant", "content": "done"},
+    ]
+    with store.run("r", lake=str(lake), license="MIT") as run:
+        run.log_rollouts(
+            [
+                {"completion": talk, "completion_ids": [1, 2, 3]},
+                {"completion": talk[-1:], "completion_ids": [4]},
+            ]
+        )
+    plain = publish(str(lake), REPO, Options(tag="v1"), hub=hub)
+    assert "rollout_tokens" not in plain.tables
+    named = publish(str(lake), REPO, Options(tag="v2", tables=("rollout_tokens",)), hub=hub)
+    assert named.tables["rollout_tokens"] == 1
+    assert "left out: 1 of rollout_tokens" in named.notices
+    pull(str(other), f"{REPO}@v2", hub=hub)
+    assert query(other, "SELECT completion_ids FROM rollout_tokens") == [([4],)]
+    assert integrity.check(Location.of(str(other))) == []
