@@ -139,7 +139,7 @@ def run(command: Command, folder: Path, *more: str) -> subprocess.CompletedProce
 
 
 def prepare(page: str, folder: Path) -> None:
-    """Make what the commands of a page start from: our folders, its kernel, the starter's lake."""
+    """Make what the commands of a page start from: our folders, its kernel, the starter's lake, its run."""
     for name in ("docs", "benchmarks"):
         (folder / name).symlink_to(ROOT / name)
     kernel = re.search(r"```python\n([^`]*class ModelNew[^`]*)```", page)
@@ -147,6 +147,10 @@ def prepare(page: str, folder: Path) -> None:
         (folder / "my_kernel.py").write_text(kernel[1], "utf-8")
     if "store import starter" not in "".join(one.line for one in read_commands(page)):
         copy_starter_lake(folder / "lake")
+    logging = re.search(r"```python\n(import store\n[^`]*store[.]run\([^`]*)```", page)
+    if logging:
+        env = {**os.environ, **ENVIRONMENT}
+        subprocess.run([sys.executable, "-c", logging[1]], cwd=folder, env=env, check=True)
 
 
 def write_shown_file(command: Command, folder: Path) -> bool:
