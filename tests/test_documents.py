@@ -139,7 +139,7 @@ def run(command: Command, folder: Path, *more: str) -> subprocess.CompletedProce
 
 
 def prepare(page: str, folder: Path) -> None:
-    """Make what the commands of a page start from: our folders, its kernel, the starter's lake, its run."""
+    """Make what a page's commands start from: our folders, its kernel, the lake, its run."""
     for name in ("docs", "benchmarks"):
         (folder / name).symlink_to(ROOT / name)
     kernel = re.search(r"```python\n([^`]*class ModelNew[^`]*)```", page)
