@@ -9,6 +9,7 @@ import re
 import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def read_fingerprint(device: str) -> dict[str, Any]:
         }
     else:
         hint = "Measure on the processor with --on cpu."
-        if torch.version.cuda is None:
+        if torch.version.cuda is None and any(Path("/dev").glob("nvidia[0-9]*")):
             hint = (
                 "This torch has no CUDA; install a build that has (pytorch.org/get-started names "
                 "the command), or measure on the processor with --on cpu."
