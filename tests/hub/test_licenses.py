@@ -82,6 +82,7 @@ def test_several_licenses_are_named_and_stand_in_every_row(
     assert None not in stated.values()
 
 
+@pytest.mark.slow
 def test_what_an_import_brought_cannot_be_licensed_by_the_publisher(
     rich_url: str, server: HubServer, hub: Hub
 ) -> None:

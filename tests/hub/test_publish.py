@@ -349,6 +349,7 @@ def test_a_row_that_is_not_what_its_id_says_stops_everything(
     assert server.repos == {}
 
 
+@pytest.mark.slow
 def test_a_damaged_file_stops_everything_that_would_be_made_of_it(
     rich_url: str, server: HubServer, hub: Hub
 ) -> None:
@@ -411,6 +412,7 @@ def test_names_that_are_none_are_refused(name: str, rich_url: str, hub: Hub) -> 
         publish(rich_url, name, V1, hub=hub)
 
 
+@pytest.mark.slow
 def test_the_command_and_load_dataset_with_nothing_but_the_environment(
     rich_url: str, server: HubServer, tmp_path: Path
 ) -> None:

@@ -335,6 +335,7 @@ def test_what_is_not_there_or_no_edition_is_refused(
         pull(mine, "lab/other@v9", hub=hub)
 
 
+@pytest.mark.slow
 def test_an_edition_with_the_former_name_of_a_column_is_merged(
     published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
@@ -370,7 +371,7 @@ def test_a_file_with_other_columns_than_its_table_is_refused(
     assert counts(str(tmp_path / "mine"))["kernels"] == 0
 
 
-@pytest.mark.repeats(run=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["kernels", "findings"])
 def test_a_row_with_a_time_that_nobody_can_read_is_refused(
     table: str, published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path

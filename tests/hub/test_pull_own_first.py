@@ -166,7 +166,7 @@ def test_a_pulled_finding_with_the_content_of_an_own_one_is_decided_with_it(
     assert pair.ask("FROM withheld") == []
 
 
-@pytest.mark.repeats(run=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["cuda-l1", "cuda-l1/codes", "a paper"])
 def test_a_later_pulled_revision_removes_no_own_claim(source: str, pair: Pair) -> None:
     def claim(name: str, speedup: float, revision: str, **columns: Any) -> Row:
@@ -204,6 +204,7 @@ def test_a_pulled_claim_does_not_block_the_import_of_the_same_id(pair: Pair) -> 
     assert (conflict.table, conflict.columns) == ("claims", "speedup")
 
 
+@pytest.mark.slow
 def test_pulled_labels_and_splits_count_for_tasks_without_own_ones(pair: Pair) -> None:
     query = 'SELECT suite, task AS "name", degenerate, split FROM task_names ORDER BY ALL'
     board = "SELECT suite, tasks, n FROM leaderboard ORDER BY ALL"
@@ -354,6 +355,7 @@ def test_verdicts_and_timings_that_were_pulled_first_do_not_keep_own_ones_out(pa
     assert speeds == [{"speedup": 2.0}]
 
 
+@pytest.mark.slow
 def test_a_pulled_withdrawal_takes_back_only_verdicts_of_its_own_lake(pair: Pair) -> None:
     own = builders.evaluation(pair.kernel, pair.task, pair.workload, pair.device)
     kernel = builders.kernel("later", **MIT)

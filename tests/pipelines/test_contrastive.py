@@ -145,6 +145,7 @@ def test_a_kernel_that_is_wrong_on_another_device_is_not_shown(
     assert materialize.preview_dataset(job).dropped["kernel: wrong elsewhere"] == 1
 
 
+@pytest.mark.slow
 def test_a_newer_evaluator_may_clear_a_kernel(rows_and_ids, lake_of, make_job, rows_of) -> None:
     made, known = rows_and_ids
     made.device("L40")
@@ -166,6 +167,7 @@ def test_a_kernel_that_also_answers_a_test_task_is_contaminated(
     assert materialize.preview_dataset(job).dropped["kernel: contaminated"] == 1
 
 
+@pytest.mark.slow
 def test_a_pulled_attempt_at_a_test_task_counts_only_without_an_own_attempt(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
@@ -242,6 +244,7 @@ def test_a_claim_of_a_kernel_that_we_found_wrong_is_not_shown(
     assert {tuple(row["exemplar_scores"]) for row in found} == {(1.5,)}
 
 
+@pytest.mark.slow
 def test_of_several_claims_the_lowest_counts(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     kernel = rows.kernel(relu, code_of("relu", "a"))
@@ -312,6 +315,7 @@ def test_explain_of_a_task_that_is_not_there_suggests_one(lake) -> None:
         contrastive_batch.explain(lake, config, Request(), "exp")
 
 
+@pytest.mark.slow
 def test_explain_of_a_name_of_several_tasks_asks_for_the_id(rows_and_ids, lake_of) -> None:
     made, known = rows_and_ids
     label = made.tables["task_labels"][0]
@@ -320,6 +324,7 @@ def test_explain_of_a_name_of_several_tasks_asks_for_the_id(rows_and_ids, lake_o
         contrastive_batch.explain(lake_of(made), contrastive_batch.Config(), Request(), "relu")
 
 
+@pytest.mark.slow
 def test_the_claimed_device_is_the_one_with_most_claims(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:
@@ -381,6 +386,7 @@ def test_the_code_of_a_baseline_is_the_second_exemplar(
     }
 
 
+@pytest.mark.slow
 def test_texts_of_other_gpus_fill_up_where_a_device_has_too_few(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:
@@ -412,6 +418,7 @@ def test_texts_of_other_gpus_fill_up_where_a_device_has_too_few(
     assert set(found["sigmoid"]["exemplar_kernel_ids"]) == {sigmoid["A100"], sigmoid["graph"]}
 
 
+@pytest.mark.slow
 def test_what_may_not_be_shown_fills_no_place(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = release(
         rows, "relu", {"A100": {"eager": 3.0, "cuda_graph": 2.0}, "H100": {"eager": 4.0}}
@@ -421,6 +428,7 @@ def test_what_may_not_be_shown_fills_no_place(rows: Rows, lake_of, make_job, row
     assert set(row["exemplar_kernel_ids"]) == {relu["A100"], relu["H100"]}
 
 
+@pytest.mark.slow
 def test_the_code_of_a_test_tasks_baseline_is_contaminated(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:
@@ -432,6 +440,7 @@ def test_the_code_of_a_test_tasks_baseline_is_contaminated(
     assert row["exemplar_kernel_ids"] == [relu["A100"]]
 
 
+@pytest.mark.slow
 def test_preference_pairs_take_only_candidates_of_one_gpu(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:
@@ -442,6 +451,7 @@ def test_preference_pairs_take_only_candidates_of_one_gpu(
         rows_of(make_job(lake_of(rows), preference_pairs, evidence="claimed"))
 
 
+@pytest.mark.slow
 def test_scores_of_one_bucket_are_told_apart(rows: Rows, lake_of, make_job, rows_of) -> None:
     from rich.console import Console
 
@@ -503,6 +513,7 @@ def test_a_release_beside_its_measurements_shows_kernels_that_differ_and_no_know
     assert not named_cheats.intersection(row["task"] for row in claimed_rows)
 
 
+@pytest.mark.slow
 def test_the_device_that_this_lake_measured_last_is_the_default(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
@@ -527,6 +538,7 @@ def test_the_device_that_this_lake_measured_last_is_the_default(
         assert rows_of(make_job(later, device="H200")) != rows_of(job)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["cpu", "cuda"])
 def test_a_device_name_of_both_kinds_is_a_gpu(rows: Rows, lake_of, first: str) -> None:
     for kind in (first, {"cpu": "cuda", "cuda": "cpu"}[first]):
@@ -544,7 +556,6 @@ def test_explain_takes_the_names_that_store_show_takes(lake, known_ids: Known, f
 
 
 @pytest.mark.slow
-@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("strategy", ["bucket", "top"])
 def test_prompts_from_cached_views_are_those_from_the_tables(
     rows_and_ids, lake_of, make_job, rows_of, monkeypatch, strategy

@@ -87,6 +87,7 @@ def test_copies_of_a_quarantined_kernel_reach_no_dataset(
     assert dropped[f"kernel: {reason}"] == len(EDITS)
 
 
+@pytest.mark.slow
 def test_an_audit_lists_datasets_that_contain_a_copy(rows: Rows, lake_of) -> None:
     relu, kernels = add_copies(rows)
     rows.quarantine(kernels["cheat"])
@@ -98,6 +99,7 @@ def test_an_audit_lists_datasets_that_contain_a_copy(rows: Rows, lake_of) -> Non
     assert [(row["kernels"], row["quarantined"], row["classes"]) for row in found] == [(1, 1, "")]
 
 
+@pytest.mark.slow
 def test_a_copy_leaves_quarantine_alone_or_with_the_original(rows: Rows, lake_of) -> None:
     _, kernels = add_copies(rows)
     finding = builders.finding(rows.known[kernels["cheat"]])
@@ -117,6 +119,7 @@ def test_a_copy_leaves_quarantine_alone_or_with_the_original(rows: Rows, lake_of
             assert later.sql("FROM quarantined").rows() == []
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("sign", ["suspected", "rejected"])
 def test_a_dismissal_of_the_original_or_of_a_copy_lets_copies_back(
     sign: str, rows: Rows, lake_of
@@ -198,6 +201,7 @@ def test_rows_for_copies_of_test_tasks_are_an_error(rows: Rows, lake_of) -> None
         apply_rules(lake_of(rows), picked, Request())
 
 
+@pytest.mark.slow
 def test_kernels_of_a_copy_of_a_test_task_are_contaminated(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:

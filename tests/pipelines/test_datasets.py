@@ -87,6 +87,7 @@ def test_the_same_recipe_gives_the_same_bytes(lake, make_job, tmp_path: Path, mo
     assert hashes(tmp_path / "first") == hashes(tmp_path / "second")
 
 
+@pytest.mark.slow
 def test_a_fresh_process_gives_the_same_bytes(
     rows_and_ids, lake_of, make_job, tmp_path: Path
 ) -> None:
@@ -177,6 +178,7 @@ def test_a_dataset_is_recorded_with_its_lineage(
         assert held == [{"dataset_id": dataset.dataset_id}]
 
 
+@pytest.mark.slow
 def test_the_same_dataset_twice_is_harmless(
     rows_and_ids, lake_of, make_job, tmp_path: Path
 ) -> None:

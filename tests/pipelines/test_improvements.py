@@ -162,6 +162,7 @@ def test_the_command_previews_writes_and_records_lineage(
     assert json.loads((folder / "recipe.json").read_text("utf-8"))
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("limit", [None, 5])
 def test_sft_mixes_a_share_of_improvements_evenly(lake, make_job, rows_of, limit) -> None:
     request = Request(limit=limit)
@@ -177,6 +178,7 @@ def test_sft_mixes_a_share_of_improvements_evenly(lake, make_job, rows_of, limit
     ]
 
 
+@pytest.mark.slow
 def test_successes_mix_improvements_and_a_lack_of_them_is_noted(
     rows: Rows, lake_of, make_job, rows_of, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,6 +203,7 @@ def test_successes_mix_improvements_and_a_lack_of_them_is_noted(
     assert "the dataset has 0 of 2 rows (0.0%)" in caplog.text
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("module", [sft, self_supervised])
 def test_the_share_holds_after_duplicates_are_left_out(
     rows: Rows, lake_of, make_job, rows_of, module

@@ -103,6 +103,7 @@ def test_sft_in_the_protocol_is_read_as_answers_of_the_policy_are(
     assert all("### Perf" not in answer[0]["content"] for answer in kept.values())
 
 
+@pytest.mark.slow
 def test_sft_in_the_protocol_leaves_out_words_that_are_missing_or_break_it(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
@@ -127,6 +128,7 @@ def test_sft_in_the_protocol_leaves_out_words_that_are_missing_or_break_it(
         rows_of(make_job(lake, sft, form="protocol", policy="student"))
 
 
+@pytest.mark.slow
 def test_a_near_duplicate_without_words_does_not_keep_out_one_with_them(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_near_duplicate_without_words_does_not_keep_out_one_with_them(
     assert [row["kernel_id"] for row in found] == [made[3]]
 
 
+@pytest.mark.slow
 def test_of_several_attempts_at_one_kernel_one_speaks(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:

@@ -219,6 +219,7 @@ def test_a_known_cheat_reaches_no_dataset_until_a_person_says_so(
     assert (cheat in found) == (reason == "suspected")
 
 
+@pytest.mark.slow
 def test_a_finding_of_little_confidence_keeps_nothing_out(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
@@ -343,6 +344,7 @@ def test_a_kernel_that_the_newest_audit_has_not_read_reaches_no_dataset(
                 assert list_shown(rows_of(job)) == {known.kernels["sigmoid.a"]}
 
 
+@pytest.mark.slow
 def test_an_open_finding_of_half_keeps_a_published_kernel_out(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:

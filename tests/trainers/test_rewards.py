@@ -194,6 +194,7 @@ def test_another_function_earns_nothing_unless_it_is_asked_for(lake_url: str) ->
         assert score_rule(lake, "success", config, names).raw == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_pulled_verdicts_of_another_device_take_no_reward_from_kernels_judged_here(
     lake_url: str,
 ) -> None:
@@ -228,6 +229,7 @@ def test_a_doubt_holds_a_surprising_win_back_until_somebody_decides(lake_url: st
         assert score_rule(lake, "cuda-l1", cuda_l1.Config(doubt=0.6), names).raw[0] == 9.0
 
 
+@pytest.mark.slow
 def test_a_discarded_measurement_can_count_as_a_failure(judged_lake: store.Lake) -> None:
     names = ["erratic", "noisy", "untimed", "not judged", "fastest"]
     config = cuda_l1.Config(discarded="failure", failure=-0.25)
@@ -595,6 +597,7 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
     assert different[0]["raw"] == different[0]["stored_raw"] + 0.5
 
 
+@pytest.mark.slow
 def test_a_kernel_that_no_dataset_may_hold_earns_nothing(
     run: tuple[str, str, list[scoring.Scored]], tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ def test_attempts_are_bounded_where_nothing_is_right(lake: str, tmp_path: Path) 
     assert outcome.tallies[0].no_kernel == 2 * len(by_task)
 
 
+@pytest.mark.slow
 def test_the_same_right_kernel_again_is_one(lake: str, tmp_path: Path) -> None:
     outcome = roll(
         lake,
@@ -230,6 +231,7 @@ def test_what_was_sampled_without_a_judge_is_judged_before_more_is_asked_for(
     assert len(judge.asked) == 2
 
 
+@pytest.mark.slow
 def test_a_seed_moves_on_from_wave_to_wave(lake: str, tmp_path: Path) -> None:
     roll(lake, open_scripted(tmp_path, "no"), attempts=4, wave=2, limit=1, seed=5)
     seeds = [json.loads(row["sampling"])["seed"] for row in attempts_of(lake)]
@@ -345,6 +347,7 @@ def test_a_spent_budget_keeps_what_came(lake: str, made_lake: Made, tmp_path: Pa
         assert (outcome.tallies[0].attempts, again.spent_tokens) == (0, 7 * 15)
 
 
+@pytest.mark.slow
 @pytest.mark.clock
 def test_one_lost_endpoint_does_not_stop_the_others(lake: str, tmp_path: Path) -> None:
     with ChatServer(lambda asked: completion(["no"])) as server:
@@ -592,6 +595,7 @@ def test_the_command_ends_with_an_error_where_an_endpoint_is_gone(
     assert "generations +0" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_an_error_where_all_of_few_attempts_fail(
     lake: str, made_lake: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

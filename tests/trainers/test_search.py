@@ -271,6 +271,7 @@ def test_later_rounds_show_what_earlier_rounds_measured(lake: str) -> None:
     assert proof["holds"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_round_goes_on_with_the_same_prompts(lake: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         search(lake, Climber(stop_after=6), "bucket", "random")
@@ -440,6 +441,7 @@ def test_two_commands_do_not_work_on_one_arm(lake: str) -> None:
     assert search(lake, Climber(), "random").tallies[0].attempts > 0
 
 
+@pytest.mark.slow
 def test_more_rounds_of_as_many_attempts_extend_a_search(lake: str) -> None:
     search(lake, Climber(), "bucket", rounds=1, attempts=2)
     before = attempts_of(lake)

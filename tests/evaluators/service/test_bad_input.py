@@ -6,13 +6,14 @@ import asyncio
 import json
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import commands
 import httpx2
 import pytest
+from example_counts import count_examples
 from judge_services import (
     Service,
     ToldJudges,
@@ -26,7 +27,7 @@ from evaluators.service.queue import SCOPES, Database, create_token, revoke_toke
 from store.errors import FlywheelError, UnknownName
 from store.lake.location import Location
 
-POLLS = 300
+POLLS = count_examples(300)
 
 
 def test_tokens_are_needed_once_there_are_any(guarded: Service, keys: dict[str, str]) -> None:
@@ -214,8 +215,8 @@ def test_a_judge_that_lies_is_refused(service: Service, judges: ToldJudges) -> N
 
 
 def run_serve(lake: str, *options: str) -> subprocess.CompletedProcess[str]:
-    words = (sys.executable, "-m", "evaluators", "serve", "--lake", lake, "--port", "0", *options)
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    words = ("evaluators", "serve", "--lake", lake, "--port", "0", *options)
+    return commands.run(words, cwd=Path(lake).parent)
 
 
 def test_other_addresses_need_tokens_and_a_queue_has_one_server(
