@@ -104,6 +104,7 @@ ROUNDED: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 }
 
 
+@pytest.mark.repeats(run=6)
 @pytest.mark.parametrize("name", ROUNDED)
 def test_another_order_of_sums_may_take_the_neighbouring_step(name: str, ask: Ask) -> None:
     body, rounds = ROUNDED[name]

@@ -80,6 +80,7 @@ UNCOPYABLE = {
 }
 
 
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("name", UNCOPYABLE)
 def test_modules_that_cannot_be_copied_are_judged(
     name: str, check_code: Callable[..., Any]
@@ -209,6 +210,7 @@ STATES = {
 }
 
 
+@pytest.mark.repeats(run=5)
 @pytest.mark.parametrize("name", STATES)
 def test_a_state_counts_through_answers_and_by_name(
     name: str, check_code: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
@@ -267,6 +269,7 @@ FILES = {
 }
 
 
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("name", FILES)
 def test_tasks_and_kernels_are_imported_like_files(
     name: str, check_code: Callable[..., Any]
