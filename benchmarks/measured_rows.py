@@ -28,6 +28,8 @@ QUERIES = {
     f"(SELECT device_id FROM ({_EVALUATIONS}) UNION SELECT device_id FROM ({_AUDITS}))",
     "runs": "SELECT * REPLACE (NULL AS host) FROM runs WHERE run_id IN "
     f"(SELECT run_id FROM ({_EVALUATIONS}))",
+    "workloads": "SELECT * FROM workloads WHERE name <> 'default' AND workload_id IN "
+    f"(SELECT workload_id FROM ({_EVALUATIONS}))",
     "evaluations": f"SELECT * REPLACE (NULL AS log) FROM ({_EVALUATIONS})",
     "analyses": "SELECT * FROM analyses WHERE author LIKE 'torch.profiler%' AND kernel_id IN "
     f"(SELECT kernel_id FROM ({_EVALUATIONS})) AND (evaluation_id IS NULL OR {_OF_EVALUATIONS})",

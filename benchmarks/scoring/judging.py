@@ -26,7 +26,7 @@ from scoring.items import Item
 from scoring.shapes import draw_shapes
 from scoring.versions import read_verdict_versions
 
-LIMITS = {"timing_s": 0.05, "timing_limit_s": 2.0, "import_s": 20.0, "first_call_s": 20.0}
+LIMITS = {"timing_s": 0.05, "timing_limit_s": 2.0, "import_s": 60.0, "first_call_s": 20.0}
 UNTIMED = {"timing_limit_s": 0.01, "diagnosis": False}
 CHEATS = {"diagnosis": False, "robustness": False}
 OWN_SEEDS, OTHER_SEEDS = 8, 2
@@ -298,7 +298,8 @@ def _find_speedup(timings: Sequence[Mapping[str, Any]]) -> float | None:
 def is_caught(item: Item, judged: Mapping[str, Any]) -> bool:
     """Whether a kernel is refused, found to be another function, or fails at another shape.
 
-    A cheat is also caught if it ends as correct and gains nothing, where its head says so.
+    A cheat is also caught if it ends as correct and gains nothing, where its head says so or it has
+    none.
     """
     faults = ("unfit", "evaluator_error")
     if judged["status"] in faults:
@@ -313,8 +314,8 @@ def is_caught(item: Item, judged: Mapping[str, Any]) -> bool:
     wanted = {*item.head.get("flags", "").split()} - {"weak_task"}
     if item.family == "flagged":
         return wanted <= {*judged["flags"]}
-    gain = float(item.head.get("most", 1.5))
-    return "correct" in words and judged["speedup_low"] <= gain
+    gain = float(item.head.get("most", 1.5 if item.head else 1.0))
+    return ("correct" in words or not item.head) and judged["speedup_low"] <= gain
 
 
 def _probe(item: Item, bench: Any, shapes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -139,17 +139,22 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
 
     `change_elements` keeps strides and sharing too.
     """
-    changed: dict[int, tuple[Tensor, Any]] = {}
+    return _map_part(value, change, {})
 
-    def map_part(part: Any) -> Any:
-        if isinstance(part, Tensor):
-            if id(part) not in changed:
-                changed[id(part)] = part, change(part)
-            return changed[id(part)][1]
-        parts = list_parts(part)
-        return part if parts is None else replace_parts(part, [map_part(each) for each in parts])
 
-    return map_part(value)
+def _map_part(
+    part: Any, change: Callable[[Tensor], Any], changed: dict[int, tuple[Tensor, Any]]
+) -> Any:
+    # No function inside of `map_tensors`, which would refer to itself: large tensors would then
+    # stay in memory until the garbage collector comes.
+    if isinstance(part, Tensor):
+        if id(part) not in changed:
+            changed[id(part)] = part, change(part)
+        return changed[id(part)][1]
+    parts = list_parts(part)
+    if parts is None:
+        return part
+    return replace_parts(part, [_map_part(each, change, changed) for each in parts])
 
 
 def describe_value(value: Any, describe_tensor: Callable[[Tensor], Any], depth: int = 0) -> Spec:

@@ -1,7 +1,8 @@
 """Rows that an evaluator measured in another lake: a folder of Parquet files, one for each table.
 
 Tasks and kernels are identified by their content, so verdicts and timings join any lake that has
-the same texts. Rows are left out and counted if their kernel, task or workload is not in this lake.
+the same texts. Rows are left out and counted if their kernel or task is not in this lake, or their
+workload is neither in this lake nor in the folder.
 
 The rows count like those of `store pull`. Their column `origin` has the name of the folder, and
 they never override what this lake measured itself. With --own they count as measured by this lake:
@@ -37,14 +38,18 @@ log = logging.getLogger(__name__)
 
 NAME = "measured"
 TABLES = (
-    *("devices", "runs", "run_ends", "evaluations", "timings", "findings", "analyses"),
-    *("task_audits", "session_spreads"),
+    *("devices", "runs", "run_ends", "workloads", "evaluations", "timings", "findings"),
+    *("analyses", "task_audits", "session_spreads"),
 )
 _SIGNS = {
     "evaluations": {"evaluation_id", "evaluator_version", "kernel_id"},
     "task_audits": {"task_id", "auditor_version", "passes"},
 }
-_REFERENCES = {"kernel_id": "kernels", "task_id": "tasks", "workload_id": "workloads"}
+_KNOWN = {
+    "kernel_id": "SELECT kernel_id FROM kernels",
+    "task_id": "SELECT task_id FROM tasks",
+    "workload_id": "SELECT workload_id FROM workloads UNION ALL SELECT workload_id FROM _shapes",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +118,13 @@ def _compare_files(files: list[Path], origin: str | None, lake: store.Lake) -> l
     known, now = catalog.load(), datetime.now(UTC)
     incoming = None if origin is None else Preparation(origin=origin, moment=now, lake=lake)
 
+    # The shapes that a judge has drawn come with the folder.
+    shapes = pa.table({"workload_id": pa.array([], pa.string())})
+    for file in files:
+        if file.stem == "workloads":
+            shapes = pq.read_table(file, columns=["workload_id"]).cast(shapes.schema)
+    lake.register("_shapes", shapes)
+
     def prepare(table: Table, number: int, rows: pa.Table) -> pa.Table:
         rows = _select_known(rows, lake)
         if incoming is None:
@@ -140,17 +152,15 @@ def _compare_files(files: list[Path], origin: str | None, lake: store.Lake) -> l
 
 def _select_known(rows: pa.Table, lake: store.Lake) -> pa.Table:
     """Return the rows whose kernel, task and workload the lake has."""
-    references = {name: table for name, table in _REFERENCES.items() if name in rows.column_names}
+    references = [name for name in _KNOWN if name in rows.column_names]
     if not references:
         return rows
     places = pa.array(range(rows.num_rows), pa.int64())
     # Some writers have ids as binary columns, which DuckDB does not compare with text.
-    keys = rows.select(list(references)).cast(
+    keys = rows.select(references).cast(
         pa.schema([(name, pa.string()) for name in references])
     )
     lake.register("_measured", keys.append_column("_place", places))
-    where = " AND ".join(
-        f"{column} IN (SELECT {column} FROM {table})" for column, table in references.items()
-    )
+    where = " AND ".join(f"{column} IN ({_KNOWN[column]})" for column in references)
     found = lake.run(f"SELECT _place FROM _measured WHERE {where} ORDER BY _place").arrow()
     return rows.take(found.column("_place"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, fields, make_dataclass
@@ -25,7 +27,14 @@ from evaluators.memory.tensors import (
     lay_out,
     read_pending,
 )
-from evaluators.memory.values import DTYPES, Keywords, list_arguments, list_parts, tensors_of
+from evaluators.memory.values import (
+    DTYPES,
+    Keywords,
+    list_arguments,
+    list_parts,
+    map_tensors,
+    tensors_of,
+)
 from evaluators.processes import schema
 from evaluators.worker.handle import read_value
 from evaluators.worker.loop import describe
@@ -439,3 +448,14 @@ def test_what_get_inputs_returns_becomes_arguments() -> None:
     assert len(list_arguments(x, pair)) == 2
     assert list_arguments(5, forward) == [5]
     assert list_arguments(None, forward) == []
+
+
+def test_mapped_tensors_are_freed_without_the_garbage_collector() -> None:
+    gc.disable()
+    try:
+        mapped = map_tensors([torch.zeros(4), {"a": torch.ones(4)}], torch.clone)
+        held = [weakref.ref(tensor) for tensor in tensors_of(mapped)]
+        del mapped
+        assert [one() for one in held] == [None, None]
+    finally:
+        gc.enable()
