@@ -133,6 +133,7 @@ def test_tasks_with_too_little_to_show_are_counted(lake, make_job) -> None:
     assert dataset.notes["reference shown as 1.00x"].startswith("1 rows")
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_wrong_on_another_device_is_not_shown(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
@@ -199,6 +200,7 @@ def test_the_device_with_most_measurements_is_the_default(
     assert "both measured on L40" in text_of(row)
 
 
+@pytest.mark.slow
 def test_sizes_of_the_scored_workload_are_said(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     big = rows.workload(relu, "big", '{"N": 1048576}')

@@ -130,6 +130,7 @@ def test_every_byte_of_a_file_counts(writer: store.Writer) -> None:
     assert checksums.find_damage([one]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_changed_text_is_found_even_without_a_checksum(writer: store.Writer) -> None:
     _fill(writer)

@@ -97,6 +97,7 @@ def test_a_rejected_bundle_that_cannot_be_read_stays(
     assert "is damaged, so it cannot be stored" in row["reason"]
 
 
+@pytest.mark.slow
 def test_a_backup_with_later_snapshots_is_not_replaced(tmp_path: Path) -> None:
     lake, older, copy = tmp_path / "lake", tmp_path / "older", tmp_path / "copy"
     store.writer(str(lake), author="tests").close()
@@ -178,6 +179,7 @@ def test_a_lake_without_its_catalog_is_restored_from_a_backup(
     assert count(lake_url, "policies") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_backup_is_restored_into_no_folder_of_somebody_else(
     writer: store.Writer, tmp_path: Path

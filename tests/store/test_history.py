@@ -126,6 +126,7 @@ def test_a_tag_moves_and_goes_and_its_history_stays(writer: store.Writer) -> Non
         assert history.list_tags(lake).num_rows == 1
 
 
+@pytest.mark.slow
 def test_a_tag_has_the_note_of_its_last_change_alone(writer: store.Writer) -> None:
     first, second = _policy(writer, "ada"), _policy(writer, "bob")
     history.add_tag(writer, "best", first, "one")
@@ -216,6 +217,7 @@ def test_a_verdict_that_changed_is_told_apart_from_a_new_one(writer: store.Write
     assert (verdict["status_before"], verdict["status_after"]) == ("correct", "incorrect")
 
 
+@pytest.mark.slow
 def test_a_best_kernel_found_on_another_host_replaces_the_one_before(writer: store.Writer) -> None:
     task, slow, fast = builders.task(), builders.kernel("slow"), builders.kernel("fast")
     sizes = builders.workload(task)
@@ -237,6 +239,7 @@ def test_a_best_kernel_found_on_another_host_replaces_the_one_before(writer: sto
     assert (best["speedup_before"], best["speedup_after"]) == pytest.approx((2.0, 3.0))
 
 
+@pytest.mark.slow
 def test_verdicts_of_two_precisions_are_compared_each_with_its_own(writer: store.Writer) -> None:
     task, kernel = builders.task(), builders.kernel("fast")
     device, sizes = builders.device("H200", kind="cuda"), builders.workload(task)

@@ -139,6 +139,7 @@ def test_a_bad_bundle_is_refused_and_the_others_are_stored(
         assert not list((opened.location.spool / "rejected").glob("*"))
 
 
+@pytest.mark.slow
 def test_bundles_before_a_malformed_file_are_stored(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     importer = make_importer(make_bundle(1), make_bundle(2), error=ImportFailed("line 7: no"))

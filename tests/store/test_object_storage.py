@@ -90,6 +90,7 @@ def test_rows_are_appended_checked_compacted_and_expired_in_a_bucket(url: str) -
         ]
 
 
+@pytest.mark.slow
 def test_a_changed_or_missing_file_in_the_bucket_is_named(url: str, storage: ObjectStorage) -> None:
     fill(url)
     location = Location.of(url)
@@ -165,6 +166,7 @@ def test_user_sql_reads_the_lake_and_no_other_file_of_the_bucket(
         assert os.environ["AWS_SECRET_ACCESS_KEY"] not in settings + secrets
 
 
+@pytest.mark.slow
 def test_two_lakes_cannot_share_a_prefix(filled_url: str) -> None:
     other = filled_url.replace("schema=", "schema=other_")
     with pytest.raises(LakeUnreachable, match="data files of another lake"):
@@ -196,6 +198,7 @@ def test_wrong_buckets_and_credentials_say_what_to_do_and_show_no_secret(
     writer.close()
 
 
+@pytest.mark.slow
 def test_a_key_that_may_only_read_queries_and_cannot_write(
     url: str, storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

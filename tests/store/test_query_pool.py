@@ -246,6 +246,7 @@ def test_a_query_whose_client_is_gone_ends_however_often_it_is_cancelled(folder:
     assert use_pool(folder, ask, turns=(1, 8)) == [{"seven": 7}]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the children in /proc")
 def test_a_pool_that_closes_ends_its_queries(folder: Path) -> None:
     before = set(list_children())
@@ -274,6 +275,7 @@ def test_every_door_refuses_with_the_same_words(folder: Path) -> None:
             assert refusal.value.message in shown.text
 
 
+@pytest.mark.slow
 def test_the_command_takes_the_same_limits(folder: Path) -> None:
     words = ["query", "SELECT repeat('x', 20) AS t FROM range(9)", "--max-chars", "100"]
     ran = commands.run(

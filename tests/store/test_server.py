@@ -142,6 +142,7 @@ def test_a_holder_whose_session_is_lost_cannot_commit(url: str) -> None:
         assert lake.sql("SELECT count(*) AS n FROM policies").rows() == [{"n": 1}]
 
 
+@pytest.mark.slow
 def test_a_late_commit_of_a_lost_holder_is_a_conflict_and_no_fault_of_the_rows(url: str) -> None:
     # As DuckLake says it; the server ends a commit although its client is gone.
     text = (

@@ -97,8 +97,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [4, 12, 40, 150, 500])
-@pytest.mark.repeats(run=1)
 def test_a_move_that_a_full_disk_stops_goes_on_where_there_is_room(
     small_disk: Path, tmp_path: Path, kilobytes: int
 ) -> None:

@@ -300,6 +300,7 @@ def test_what_only_widens_is_taken_over(
         assert writer.flush() == snapshot
 
 
+@pytest.mark.slow
 def test_two_versions_that_differ_in_descriptions_alone_change_nothing_in_turn(
     follow: Any, tmp_path: Path
 ) -> None:
@@ -357,6 +358,7 @@ def test_an_older_version_reads_a_newer_lake_and_says_what_writes_to_it(
         assert rows == [{"thing_id": "new", "colour": "blue"}, {"thing_id": "t", "colour": "red"}]
 
 
+@pytest.mark.slow
 def test_a_newer_version_is_named_even_if_it_did_not_raise_the_number_of_the_schema(
     follow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,6 +371,7 @@ def test_a_newer_version_is_named_even_if_it_did_not_raise_the_number_of_the_sch
         follow(document())
 
 
+@pytest.mark.slow
 def test_a_later_schema_may_bring_rules_that_all_stored_rows_keep(follow: Any) -> None:
     later = document() | {"schema": 1}
     things(later)["checks"]["named"] = "note IS NULL OR length(note) < 9"
