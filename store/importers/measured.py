@@ -157,9 +157,7 @@ def _select_known(rows: pa.Table, lake: store.Lake) -> pa.Table:
         return rows
     places = pa.array(range(rows.num_rows), pa.int64())
     # Some writers have ids as binary columns, which DuckDB does not compare with text.
-    keys = rows.select(references).cast(
-        pa.schema([(name, pa.string()) for name in references])
-    )
+    keys = rows.select(references).cast(pa.schema([(name, pa.string()) for name in references]))
     lake.register("_measured", keys.append_column("_place", places))
     where = " AND ".join(f"{column} IN ({_KNOWN[column]})" for column in references)
     found = lake.run(f"SELECT _place FROM _measured WHERE {where} ORDER BY _place").arrow()
