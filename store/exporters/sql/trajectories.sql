@@ -6,6 +6,18 @@ WITH several AS (
     WHERE trajectory_id IS NOT NULL AND ($run IS NULL OR run_id = $run)
     GROUP BY trajectory_id
     HAVING count(*) > 1
+),
+attempts AS (
+    SELECT generations.*
+    FROM generations
+    SEMI JOIN several ON several.trajectory_id = generations.trajectory_id
+    ANTI JOIN sessions ON sessions.session_id = generations.trajectory_id
+    WHERE $run IS NULL OR run_id = $run
+),
+tokens AS (
+    SELECT generation_id, prompt_ids, completion_ids, sampler_logprobs
+    FROM rollout_tokens
+    SEMI JOIN attempts ON attempts.generation_id = rollout_tokens.generation_id
 )
 SELECT
     attempts.trajectory_id, attempts.turn, attempts.completion, attempts.prompt_tokens,
@@ -13,13 +25,10 @@ SELECT
     prompts.messages, policies."name" AS model,
     coalesce(task_names.task, attempts.problem) AS named,
     tokens.prompt_ids, tokens.completion_ids, tokens.sampler_logprobs
-FROM generations AS attempts
-SEMI JOIN several ON several.trajectory_id = attempts.trajectory_id
-ANTI JOIN sessions ON sessions.session_id = attempts.trajectory_id
+FROM attempts
 INNER JOIN policies ON policies.policy_id = attempts.policy_id
 LEFT JOIN prompts ON prompts.prompt_id = attempts.prompt_id
 LEFT JOIN task_names ON task_names.task_id = attempts.task_id
-LEFT JOIN rollout_tokens AS tokens ON tokens.generation_id = attempts.generation_id
-WHERE $run IS NULL OR attempts.run_id = $run
+LEFT JOIN tokens ON tokens.generation_id = attempts.generation_id
 ORDER BY
     attempts.trajectory_id, attempts.turn NULLS FIRST, attempts.created_at, attempts.generation_id
