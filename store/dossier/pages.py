@@ -242,7 +242,7 @@ _START_OF_ID = re.compile("[0-9a-f-]+")
 _HOW_TO_SHOW = (
     "Give the name of a task, such as level1/9 or L1-9, or the id of a kernel or run or its first "
     'characters. `store query "SELECT kernel_id, source FROM kernels LIMIT 5"` lists kernels, '
-    '`store query "FROM run_states"` lists runs.'
+    '`store query "FROM run_states"` lists runs. `evaluators check FILE --task TASK` judges a file.'
 )
 
 
