@@ -16,7 +16,7 @@ from trainers.models import loading
 pytestmark = pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing:FutureWarning")
 
 
-def count_characters(completions: list[str], **_: Any) -> list[float]:
+def count_characters(completions: list[str], **_: Any) -> list[float | None]:
     """Reward length, as a reward function of TRL knows nothing of a lake."""
     return [len(one) / 10 for one in completions]
 
@@ -98,7 +98,7 @@ def test_a_trainer_of_trl_logs_what_its_loss_gets(tmp_path: Path) -> None:
 
 
 def test_tokens_end_where_their_text_does(tmp_path: Path) -> None:
-    tokenizer = loading.load_tokenizer(loading.write_tiny_model(tmp_path / "model", 0))
+    tokenizer: Any = loading.load_tokenizer(loading.write_tiny_model(tmp_path / "model", 0))
     text = "x = 1  # ─▶ 漢字 done"
     ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     ends = find_token_ends(tokenizer, ids, text)

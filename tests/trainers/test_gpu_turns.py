@@ -126,7 +126,7 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
     model.register_forward_pre_hook(lambda *_: seen.append(("forward", tell_hold(locks))))
     rows = {"task_id": ["a", "b"], "prompt": [[{"role": "user", "content": ""}]] * 2}
     trainer = StoreGRPOTrainer(
-        feed=Feed(),
+        feed=Feed(),  # type: ignore[arg-type]
         turns=turns,
         model=model,
         peft_config=loading.make_adapter_config(start, lora),

@@ -119,7 +119,14 @@ def find_weights(
         checkpoint.mkdir()
         for file in model.iterdir():
             (checkpoint / file.name).symlink_to(file.resolve())
-        TrainerState(global_step=step).save_to_json(str(checkpoint / _STATE))
+        trl = run.config["resolved"]["trl"]
+        state = TrainerState(
+            global_step=step,
+            train_batch_size=trl["per_device_train_batch_size"],
+            logging_steps=trl["logging_steps"],
+            save_steps=trl["save_steps"],
+        )
+        state.save_to_json(str(checkpoint / _STATE))
     if not start.is_dir():
         if checkpoint is None or (needs_start and step):
             raise FlywheelError(
