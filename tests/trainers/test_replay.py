@@ -180,6 +180,11 @@ def test_what_cannot_be_replayed_is_named(trained: Trained) -> None:
     nobody = replace(trained, run_id="nobody")
     with pytest.raises(FlywheelError, match="the lake has no tokens of run nobody"):
         nobody.replay(0)
+    with store.run("theirs", lake=trained.job.lake_url) as run:
+        run.log_rollouts([{"completion": "x", "completion_ids": [1], "step": 0, "policy_step": 0}])
+    theirs = replace(trained, run_id=run.run_id)
+    with pytest.raises(FlywheelError, match="is not one of `trainers run contrastive`"):
+        theirs.replay(0)
     checkpoint = trained.folder / "run" / "checkpoint-2"
     with pytest.raises(FlywheelError, match="is the policy after 2 updates; step 1 began after 1"):
         trained.replay(1, model=checkpoint)

@@ -61,6 +61,11 @@ def read_run(lake: store.Lake, run_id: str) -> RecordedRun:
             "`trainers run contrastive` stores them since version 0.8.0, and `store expire "
             "--tokens` deletes them.",
         )
+    if row["start"] is None:
+        raise FlywheelError(
+            f"run {run_id} is not one of `trainers run contrastive`",
+            "The lake has its tokens, and not the options and weights that a replay needs.",
+        )
     return RecordedRun(
         run_id=run_id,
         config=json.loads(row["config"]),

@@ -1,5 +1,5 @@
--- One row per run of contrastive: its options, the model that training began with, and the steps
--- before which it sampled the attempts whose tokens are stored.
+-- One row: a run's options, the model that contrastive began to train, and the steps before which the
+-- run sampled the attempts whose tokens are stored. Another run than one of contrastive has no model.
 SELECT
     runs.config, policies.config->>'$.start' AS start,
     (
@@ -8,5 +8,5 @@ SELECT
         WHERE rollout_tokens.run_id = runs.run_id
     ) AS sampled
 FROM runs
-INNER JOIN policies ON policies.policy_id = $in_training
+LEFT JOIN policies ON policies.policy_id = $in_training
 WHERE runs.run_id = $run_id
